@@ -1,0 +1,38 @@
+// Element types, and the two 16-bit floating formats with round-to-nearest-even conversions.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+enum class DType : std::uint8_t { u8, i8, u16, i16, i32, i64, f16, bf16, f32, f64 };
+
+std::size_t size_of(DType);
+const char* name_of(DType);
+DType dtype_from(std::string_view name);  // Error(config) on an unknown name
+
+struct bf16 {
+  std::uint16_t bits = 0;
+  bf16() = default;
+  explicit bf16(float value) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+    bits = (u & 0x7fffffffu) > 0x7f800000u ? std::uint16_t((u >> 16) | 0x40u)  // keep a NaN a NaN
+                                           : std::uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(std::uint32_t(bits) << 16); }
+};
+
+// IEEE binary16 ("half"): subnormals kept, overflow to infinity.
+struct f16 {
+  std::uint16_t bits = 0;
+  f16() = default;
+  explicit f16(float value) : bits(encode(value)) {}
+  explicit operator float() const { return decode(bits); }
+  static std::uint16_t encode(float);
+  static float decode(std::uint16_t);
+};
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+// Device: memory, lanes, events, time marks, and recording of a step. One of the three classes (with Backend and Collective) that carry
+// every difference between processors.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace millrace {
+
+// Three queues of work. On CUDA a lane is a stream; on the CPU, compute is immediate, copy is the loader's workers writing straight into
+// the slot, and comm is the collective's progress thread. Crossings: copy->compute (batch ready), compute->comm (bucket filled),
+// comm->compute (finish).
+enum class Lane { copy, compute, comm };
+
+enum class MemoryKind {
+  device,  // where ops compute
+  pinned   // host memory that copies asynchronously to the device (plain aligned memory on the CPU)
+};
+
+class Device;
+
+// Owns one allocation; moves, never copies. 4096-byte aligned (also the padding), so that O_DIRECT and vector code may use it.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, MemoryKind kind, std::size_t bytes);
+  ~Buffer() { reset(); }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(device_, other.device_), std::swap(kind_, other.kind_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  void reset();
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  MemoryKind kind_ = MemoryKind::device;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// A point in a lane. record() marks it, wait() makes another lane wait for it, synchronize() makes the host wait.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Lane) = 0;
+  virtual void wait(Lane) = 0;
+  virtual void synchronize() = 0;
+};
+
+// Time stamps on a lane, read later without stopping it. mark(i) may be part of a recorded step.
+class Marks {
+ public:
+  virtual ~Marks() = default;
+  virtual void mark(Lane, int index) = 0;
+  // Seconds of marks [0, out.size()) relative to mark 0. May wait for the device: call it late.
+  virtual void read(std::span<double> out) = 0;
+};
+
+// A step made once and run many times: the CPU keeps the function, CUDA captures it.
+class Recorded {
+ public:
+  virtual ~Recorded() = default;
+  virtual void run() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;  // "cpu" or the device's own
+  virtual std::string describe() const = 0;  // one line: model, cores or SMs, memory, instruction set
+  virtual std::size_t memory_bytes() const = 0;  // what a run may plan with
+  virtual void* allocate(MemoryKind, std::size_t bytes) = 0;  // zero-filled; Error(config) with what is needed and what there is
+  virtual void release(MemoryKind, void*, std::size_t bytes) noexcept = 0;
+  virtual void copy_in(Lane, void* device, const void* host, std::size_t bytes) = 0;   // host is pinned or stays alive until synchronize()
+  virtual void copy_out(Lane, void* host, const void* device, std::size_t bytes) = 0;
+  virtual void fill_zero(Lane, void* device, std::size_t bytes) = 0;
+  virtual bool shares_host_memory() const = 0;  // true: a slot is read where it lies, copies cost nothing
+  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual std::unique_ptr<Marks> make_marks(int count) = 0;
+  virtual std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) = 0;
+  virtual void synchronize() = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+// HDF5 behind a small wall: files, data sets, attributes. Every failed call becomes an Error with HDF5's own error stack in one line.
+// HDF5 here is not thread-safe: after start-up only one thread per rank may call this room. Rows are the first extent.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/world.hpp"
+#include "millrace/device/tensor.hpp"
+
+namespace millrace::io {
+
+struct DatasetInfo {
+  std::string name;            // absolute path inside the file
+  DType dtype = DType::u8;
+  bool big_endian = false;
+  std::vector<std::int64_t> shape;
+  bool chunked = false;
+  std::vector<std::int64_t> chunk;
+  std::vector<std::string> filters;     // "gzip", "shuffle", ...
+  std::optional<std::uint64_t> offset;  // byte offset of contiguous storage in the file; none: not contiguous or not allocated
+  std::string refusal;                  // why this data set cannot be read, or empty
+};
+
+struct ChunkInfo {
+  std::uint64_t offset = 0, bytes = 0;  // address in the file, stored size; 0 bytes: never written (fill value)
+  std::uint32_t filter_mask = 0;
+};
+
+class File {
+ public:
+  static File open(const std::string& path);                       // read only, serial driver, no locking
+  static File open_parallel(const std::string& path, World&);      // read only, MPI-IO driver; collective
+  static File create(const std::string& path);                     // serial, truncates
+  static File create_parallel(const std::string& path, World&);    // MPI-IO driver, 4 KiB alignment; collective, truncates
+  ~File();
+  File(File&&) noexcept;
+  File& operator=(File&&) noexcept;
+
+  const std::string& path() const;
+  std::vector<std::string> datasets() const;                       // absolute names, depth first
+  bool has(const std::string& name) const;
+  DatasetInfo info(const std::string& dataset) const;
+  std::vector<ChunkInfo> chunks(const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
+
+  // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
+  void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
+  // Rows [begin, begin+count) converted to `memory` type, C order. collective: all ranks of a parallel file take part (count 0 allowed).
+  enum class Transfer { independent, collective };
+  void read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
+                 Transfer = Transfer::independent) const;
+  void write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, const void* data,
+                  Transfer = Transfer::independent);
+  // Of the last collective transfer: "contiguous collective", "chunk collective", "independent (why)": what MPI-IO really did.
+  std::string last_io_mode() const;
+
+  // Attributes of a data set or of the root group ("/"). Writing is collective on a parallel file.
+  void set(const std::string& object, const std::string& key, const std::string& value);
+  void set(const std::string& object, const std::string& key, double value);
+  void set(const std::string& object, const std::string& key, std::int64_t value);
+  void set(const std::string& object, const std::string& key, const std::vector<double>& values);
+  std::optional<std::string> get_string(const std::string& object, const std::string& key) const;
+  std::optional<std::vector<double>> get_numbers(const std::string& object, const std::string& key) const;
+  std::optional<std::int64_t> get_int(const std::string& object, const std::string& key) const;
+
+  void flush();  // H5Fflush; with MPI-IO this is also an fsync
+  void close();  // reports errors, unlike the destructor
+
+ private:
+  struct Impl;
+  explicit File(std::unique_ptr<Impl>);
+  std::unique_ptr<Impl> impl_;
+};
+
+std::string library_version();  // "HDF5 1.10.8, parallel, not thread-safe"
+
+}  // namespace millrace::io

@@ -1,0 +1,40 @@
+// Backend: the factory of operations. `Spec` lists every operation there is: adding one adds its files and one line here and in the
+// backends.
+#pragma once
+#include <memory>
+#include <variant>
+
+#include "millrace/device/device.hpp"
+#include "millrace/ops/batch_norm.hpp"
+#include "millrace/ops/conv.hpp"
+#include "millrace/ops/elementwise.hpp"
+#include "millrace/ops/input.hpp"
+#include "millrace/ops/linear.hpp"
+#include "millrace/ops/loss.hpp"
+#include "millrace/ops/optimizer.hpp"
+#include "millrace/ops/pool.hpp"
+
+namespace millrace {
+
+using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec, InputSpec, CrossEntropySpec,
+                          MseSpec>;
+const char* name_of(const Spec&);  // "conv", "linear", ...
+double flops_of(const Spec&);      // forward; 0 for what is bound by memory
+
+// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none).
+enum class Fusion { batch_norm_relu = 1, batch_norm_add_relu = 1, linear_activation = 1 };
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device& device() = 0;
+  // Error(config) with the reason when this backend cannot do it.
+  virtual std::unique_ptr<Op> make(const Spec&) = 0;
+  virtual std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) = 0;
+  // dst <- src, count elements between f32, bf16 and f16 (any pair), on the compute lane.
+  virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
+  virtual int max_fusion_level() const = 0;
+  virtual std::string precision_note(DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
+};
+
+}  // namespace millrace

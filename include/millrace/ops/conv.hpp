@@ -1,0 +1,24 @@
+// Convolution (cross-correlation, as in every deep-learning library), 1-D to 3-D, with stride, padding, dilation, groups and bias.
+// src[0] (N, spatial..., C), dst (N, spatial'..., K); weight[0] (K, kernel..., C/groups) in `dtype`; weight[1] (K) float32 when bias.
+#pragma once
+#include "millrace/ops/op.hpp"
+#include "millrace/ops/spatial.hpp"
+
+namespace millrace {
+
+struct ConvSpec {
+  Shape src;
+  std::int64_t out_channels = 0, groups = 1;
+  Window window;
+  bool bias = false;
+  bool need_diff_src = true;  // false for the first layer
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const;
+  Shape weight() const;
+  double flops() const;  // of one forward pass; multiply and add count as two
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+// The fused input pass: raw samples in their stored dtype and layout -> crop, flip, normalise, cast, channels-last. One read, one write.
+// src[0]: raw rows, `raw` type, (N, spatial..., C), or (N, C, spatial...) when channels_first; src[1]: sample ids (N) int64.
+// dst (N, spatial..., C) in dtype: (value * scale - mean[c]) / std[c]; outside of the image the *normalised* value of 0 raw counts is used
+// (as torchvision pads the raw image with zeros before normalising).
+// Crop and flip use r = philox(rng_key(seed, augment), state->epoch, id): offset along spatial axis a is below(r.v[a], 2*pad+1) - pad;
+// flip of the last spatial axis when r.v[3] has its top bit. Off in Mode::infer.
+#pragma once
+#include <vector>
+
+#include "millrace/ops/op.hpp"
+
+namespace millrace {
+
+struct InputSpec {
+  Shape src;  // always written (N, spatial..., C), whatever the stored layout
+  DType raw = DType::u8;
+  bool channels_first = false;
+  float scale = 1;               // 1/255 for uint8 images
+  std::vector<float> mean, std;  // per channel, in scaled units; empty: none
+  std::int64_t crop_pad = 0;
+  bool flip = false;
+  std::uint64_t seed = 0;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  static constexpr bool keeps_src = false, keeps_dst = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,17 @@
+// Extents of a sliding window in one to three spatial dimensions; unused entries hold their defaults.
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace millrace {
+
+struct Window {
+  int rank = 2;  // spatial dimensions in use
+  std::array<std::int64_t, 3> kernel{1, 1, 1}, stride{1, 1, 1}, pad{0, 0, 0}, dilation{1, 1, 1};  // pad: both sides
+  std::int64_t out(int axis, std::int64_t in) const {
+    return (in + 2 * pad[axis] - dilation[axis] * (kernel[axis] - 1) - 1) / stride[axis] + 1;
+  }
+  bool operator==(const Window&) const = default;
+};
+
+}  // namespace millrace

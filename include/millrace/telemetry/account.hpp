@@ -1,0 +1,33 @@
+// Account: where the time of all ranks went. A plain value, built from every rank's figures; printed and written to summary.json.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/telemetry/timeline.hpp"
+
+namespace millrace {
+
+struct LoaderFigures {
+  std::uint64_t batches = 0, bytes_read = 0, queue_depth_sum = 0;  // queue depth: filled slots seen at each next()
+  double wait_seconds = 0, read_seconds = 0;                       // consumer's wait; sum of the workers' reading time
+};
+
+// One rank's figures.
+struct RankAccount {
+  std::string host;
+  double wall_seconds = 0;
+  std::array<double, phase_count> seconds{};
+  LoaderFigures loader;
+  double comm_busy_seconds = 0;   // time in sums, hidden or not
+  std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
+};
+
+struct Account {
+  std::vector<RankAccount> ranks;
+  std::string table() const;  // phases by minimum, median, maximum over ranks and share of the wall time
+  std::string json() const;   // the same as a JSON object
+};
+
+}  // namespace millrace
