@@ -1,0 +1,34 @@
+#include "millrace/base/log.hpp"
+
+#include <unistd.h>
+
+#include <string>
+
+namespace millrace::log {
+namespace {
+
+int own_rank = 0;
+std::string prefix;
+
+// One write() a line: lines of several ranks or threads never mix.
+void put(const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const auto done = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+void set_rank(int rank, int size, const std::string& host) {
+  own_rank = rank;
+  prefix = size > 1 ? "[rank " + std::to_string(rank) + " @ " + host + "] " : "";
+}
+void info(const std::string& line) {
+  if (own_rank == 0) put(line);
+}
+void warn(const std::string& line) {
+  if (own_rank == 0) put("warning: " + line);
+}
+void local(const std::string& line) { put(prefix + line); }
+void error(const std::string& line) { put(prefix + "error: " + line); }
+
+}  // namespace millrace::log
