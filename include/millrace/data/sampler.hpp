@@ -1,0 +1,46 @@
+// Sampler: which sample stands where. A pure function, O(1) memory at any size, the same for every number of ranks and workers.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace millrace {
+
+// A bijection of [0, n) keyed by (seed, epoch): a Feistel network over the next even power of two, walked until inside (at most 4 rounds of
+// walking on average). n up to 2^40.
+class Permutation {
+ public:
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n);
+  std::uint64_t operator()(std::uint64_t position) const;
+
+ private:
+  std::uint64_t key_, epoch_, n_;
+  int half_bits_;
+};
+
+// Rows of one micro-batch: positions [first, first + rows) of an epoch's order.
+struct MicroBatch {
+  std::int64_t epoch = 0, step = 0;  // step within the epoch
+  std::int64_t first = 0, rows = 0;
+};
+
+// Step t of an epoch is positions [tG, min((t+1)G, N)), cut into micro-batches of m rows (the last may be shorter); rank r of R takes the
+// consecutive micro-batches [r M / R, (r+1) M / R) of the M. No sample is dropped, repeated or padded; a rank may have none in a tail.
+class Sampler {
+ public:
+  Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);
+  std::int64_t rows() const { return rows_; }
+  std::int64_t steps_per_epoch() const;
+  std::int64_t rows_of_step(std::int64_t step) const;
+  std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;
+  // Sample ids of a micro-batch.
+  void ids(const MicroBatch&, std::int64_t* out) const;
+  // All row counts that micro-batches can have (full and tails), largest first: a Program is prepared for each.
+  std::vector<std::int64_t> row_counts() const;
+
+ private:
+  std::int64_t rows_, global_batch_, micro_batch_;
+  std::uint64_t seed_;
+  bool shuffle_;
+};
+
+}  // namespace millrace
