@@ -1,0 +1,22 @@
+// What the program can do with a RunConfig: the entries that src/app calls.
+#pragma once
+#include <string>
+
+#include "millrace/compute/compute.hpp"
+#include "millrace/train/run_config.hpp"
+
+namespace millrace {
+
+// Device, backend and collective by run.device, threads by placement.
+Compute make_compute(World&, const RunConfig&, Placement* placement = nullptr);
+
+// Trains to the end or to a request to stop; Exit::ok or Exit::stopped. Collective.
+Exit train(World&, const RunConfig&);
+// Evaluates a checkpoint (path, or "" for the newest valid one of run.dir) on data.valid; prints loss, top-1, top-5.
+Exit evaluate(World&, const RunConfig&, const std::string& checkpoint);
+// No training: network layer by layer, memory plan, buckets, steps per epoch, as text for rank 0.
+std::string describe_plan(World&, const RunConfig&);
+// One checkpoint file: step, epoch, tensors with shapes and checksums, whether it is whole.
+std::string describe_checkpoint(const std::string& path);
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+// RunConfig: all that a run is told, as a plain value. Each struct belongs to the code that obeys it; src/app/options.cpp binds every field to
+// its key, and docs/configuration.md is generated from the same table.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/data/shards.hpp"
+#include "millrace/data/source.hpp"
+
+namespace millrace {
+
+enum class Resume { automatic, must, never };
+enum class Precision { fp32, bf16, fp16 };
+enum class DeviceChoice { automatic, cpu, cuda };
+
+struct RunOptions {
+  std::string dir;                  // run.dir; empty: runs/<name of the first configuration file>
+  Resume resume = Resume::automatic;
+  std::uint64_t seed = 1;
+  DeviceChoice device = DeviceChoice::automatic;
+  Precision precision = Precision::fp32;
+  bool deterministic = true;        // same ranks, threads and libraries: the same bits
+  int threads = 0;                  // compute threads a rank; 0: the rank's share of the cores
+  double walltime = 0;              // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
+  double stop_margin = 120;         // stop this long before the end
+};
+
+struct FeedOptions {                // data.*, with DataOptions
+  std::vector<std::string> train, valid;
+  std::string x = "x", y = "y";
+  DataOptions::Layout layout = DataOptions::Layout::automatic;
+  double scale = 0;
+  Reader reader = Reader::automatic;
+  int workers = -1;                 // loader threads a rank; -1: choose
+  int prefetch = 4;                 // slots in the ring
+  bool shuffle = true;
+  bool normalize = true;            // (x * scale - mean) / std per channel
+  bool augment = false;             // crop with padding and flip, in training
+  std::int64_t crop_pad = 4;
+  bool flip = true;
+};
+
+struct ModelOptions {
+  std::string name = "mlp";         // mlp, resnet, layers
+  std::int64_t depth = 20;          // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  std::string stem = "auto";        // resnet: cifar (3x3), imagenet (7x7 stride 2 and pooling); auto: by depth and image size
+  std::int64_t width = 0;           // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
+  std::string activation = "relu";
+  double dropout = 0;
+  std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
+  std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
+  double label_smoothing = 0;
+  int fusion = -1;                  // fusion level; -1: the highest that the backend has
+};
+
+struct TrainOptions {
+  double epochs = 10;
+  std::int64_t steps = 0;           // > 0: stop after this many optimizer steps, whatever epochs says
+  std::int64_t global_batch = 128;
+  std::int64_t micro_batch = 0;     // 0: global batch / ranks
+  bool evaluate = true;             // every epoch, when data.valid is given
+  double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
+};
+
+struct OptimOptions {
+  std::string name = "sgd";         // sgd, adamw
+  double lr = 0.1;
+  double lr_batch = 0;              // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
+  std::string schedule = "cosine";  // constant, step, cosine, linear
+  double warmup = 0;                // epochs of linear warm-up
+  double min_lr = 0;                // cosine and linear end here
+  std::vector<double> milestones;   // step: epochs at which lr is multiplied by gamma
+  double gamma = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 1e-4;       // not on biases and norms
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double clip = 0;                  // > 0: clip by global norm
+  double loss_scale = 65536;        // fp16: where the dynamic loss scale starts
+  std::int64_t scale_interval = 2000;
+};
+
+struct CommOptions {
+  std::uint64_t bucket = 8u << 20;  // bytes of float32 gradient a bucket
+  std::string compress = "none";    // none, bf16, fp16
+  bool overlap = true;              // start sums during backward
+  std::string progress = "auto";    // auto, thread, inline
+  double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
+};
+
+struct CheckpointOptions {
+  std::string every = "1e";         // "500" steps, "2e" epochs, "10m" of time, "none"
+  std::int64_t keep = 3;            // newest kept; the best by validation accuracy is kept besides
+};
+
+struct LogOptions {
+  double every = 10;                // seconds between lines in a file or pipe
+};
+
+struct RunConfig {
+  RunOptions run;
+  FeedOptions data;
+  ModelOptions model;
+  TrainOptions train;
+  OptimOptions optim;
+  CommOptions comm;
+  CheckpointOptions checkpoint;
+  LogOptions log;
+  std::string text;                 // the resolved configuration in re-runnable form, saved as config.cfg
+};
+
+}  // namespace millrace
