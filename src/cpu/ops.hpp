@@ -1,0 +1,23 @@
+// The CPU's operations, one maker per Spec; backend.cpp is the only caller. Each takes every dtype it can (f32, bf16,
+// f16) and throws Error(config) with the reason otherwise. An op must run with the same number of OpenMP threads as it
+// was made with.
+#pragma once
+#include <memory>
+
+#include "millrace/ops/backend.hpp"
+
+namespace millrace::cpu {
+
+std::unique_ptr<Op> make_conv(const ConvSpec&);
+std::unique_ptr<Op> make_linear(const LinearSpec&);
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
+std::unique_ptr<Op> make_pool(const PoolSpec&);
+std::unique_ptr<Op> make_activation(const ActivationSpec&);
+std::unique_ptr<Op> make_add(const AddSpec&);
+std::unique_ptr<Op> make_dropout(const DropoutSpec&);
+std::unique_ptr<Op> make_input(const InputSpec&);
+std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&);
+std::unique_ptr<Op> make_mse(const MseSpec&);
+std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&);
+
+}  // namespace millrace::cpu

@@ -1,0 +1,49 @@
+// Loops over ranges, cut the same way for the same thread count: so that sums are bitwise reproducible. Compiled
+// without OpenMP (the thread sanitizer's build) everything runs on the caller.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+// On a free function: compiled for the baseline, AVX2+FMA and AVX-512, the best one chosen when the program loads. Put
+// it on the inner loop over a range (not on a template, nor on a function with an omp pragma). Instrumented builds run
+// the baseline: their runtime is not up yet when the choice is made.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define MR_SIMD __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#else
+#define MR_SIMD
+#endif
+
+namespace millrace::cpu {
+
+#ifdef _OPENMP
+inline int thread_count() { return omp_get_max_threads(); }
+inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
+#else
+inline int thread_count() { return 1; }
+inline void set_thread_count(int) {}
+#endif
+
+inline std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// body(begin, end) over [0, count) in at most thread_count() contiguous ranges; ranges begin at multiples of `grain`
+// and hold at least one grain, so small loops stay on the caller. `body` must not throw.
+template <class Body>
+void parallel_ranges(std::int64_t count, std::int64_t grain, const Body& body) {
+  const std::int64_t grains = (count + grain - 1) / grain;
+  const std::int64_t parts = std::min<std::int64_t>(thread_count(), grains);
+  if (parts <= 1) {
+    if (count > 0) body(std::int64_t{0}, count);
+    return;
+  }
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static, 1) num_threads(int(parts))
+#endif
+  for (std::int64_t p = 0; p < parts; ++p)
+    body(grains * p / parts * grain, std::min(count, grains * (p + 1) / parts * grain));
+}
+
+}  // namespace millrace::cpu
