@@ -1,0 +1,50 @@
+#include "millrace/base/error.hpp"
+#include "millrace/ops/conv.hpp"
+#include "millrace/ops/pool.hpp"
+
+namespace millrace {
+namespace {
+
+// (N, spatial', channels), or the reason why not.
+Shape slide(const char* op, const Shape& src, const Window& window, std::int64_t channels) {
+  if (window.rank < 1 || window.rank > 3 || src.spatial_rank() != window.rank)
+    fail(Exit::config, op, ": input ", src.str(), " has ", src.spatial_rank(), " spatial dimensions, the window ",
+         window.rank, ". 1 to 3 are possible, the same for both");
+  Shape dst = src;
+  dst[-1] = channels;
+  for (int axis = 0; axis < window.rank; ++axis) {
+    if (window.kernel[axis] < 1 || window.stride[axis] < 1 || window.dilation[axis] < 1 || window.pad[axis] < 0)
+      fail(Exit::config, op, ": kernel, stride and dilation are at least 1, padding at least 0");
+    const std::int64_t reach = src[1 + axis] + 2 * window.pad[axis] - window.dilation[axis] * (window.kernel[axis] - 1);
+    if (reach < 1)
+      fail(Exit::config, op, ": the window of ", window.kernel[axis], " does not fit into input ", src.str(),
+           " along spatial axis ", axis, ". use a smaller window or more padding");
+    dst[1 + axis] = window.out(axis, src[1 + axis]);
+  }
+  return dst;
+}
+
+}  // namespace
+
+Shape ConvSpec::dst() const {
+  if (groups < 1 || out_channels < 1 || src[-1] % groups || out_channels % groups)
+    fail(Exit::config, "conv: ", groups, " groups do not divide ", src[-1], " input and ", out_channels,
+         " output channels");
+  return slide("conv", src, window, out_channels);
+}
+
+Shape ConvSpec::weight() const {
+  Shape shape{out_channels};
+  for (int axis = 0; axis < window.rank; ++axis) shape.dims[shape.rank++] = window.kernel[axis];
+  shape.dims[shape.rank++] = src[-1] / groups;
+  return shape;
+}
+
+double ConvSpec::flops() const { return 2.0 * double(dst().count()) * double(weight().row_count()); }
+
+Shape PoolSpec::dst() const {
+  if (kind == Kind::global) return {src[0], src[-1]};
+  return slide("pool", src, window, src[-1]);
+}
+
+}  // namespace millrace
