@@ -34,17 +34,19 @@ DType dtype_from(std::string_view name) {
   if (name == "float16") return DType::f16;
   if (name == "float32") return DType::f32;
   if (name == "float64") return DType::f64;
-  fail(Exit::config, "'", name, "' is not an element type. one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64");
+  fail(Exit::config, "'", name,
+       "' is not an element type. one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64");
 }
 
 std::uint16_t f16::encode(float value) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
   const std::uint16_t sign = std::uint16_t((u >> 16) & 0x8000u);
   const std::uint32_t a = u & 0x7fffffffu;
-  if (a > 0x7f800000u) return sign | 0x7e00u;            // NaN
-  if (a >= 0x477ff000u) return sign | 0x7c00u;           // rounds to 65536 or more: infinity
-  if (a < 0x38800000u) {                                 // below the smallest normal half, 2^-14
-    // Adding 0.5 places the half's last bit (2^-24) at the float's last bit, so the addition itself rounds to nearest even.
+  if (a > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (a >= 0x477ff000u) return sign | 0x7c00u;  // rounds to 65536 or more: infinity
+  if (a < 0x38800000u) {                        // below the smallest normal half, 2^-14
+    // Adding 0.5 places the half's last bit (2^-24) at the float's last bit, so the addition itself rounds to nearest
+    // even.
     const float shifted = std::bit_cast<float>(a) + 0.5f;
     return sign | std::uint16_t(std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u);
   }

@@ -69,7 +69,8 @@ double parse_seconds(std::string_view text) {
     if (unit == "m" || unit == "min") factor = 60;
     if (unit == "h") factor = 3600;
     if (unit == "d") factor = 86400;
-    if (factor == 0) fail(Exit::config, "'", text, "' is not a duration (unknown unit '", unit, "'). like 90s, 10m, 1h30m");
+    if (factor == 0)
+      fail(Exit::config, "'", text, "' is not a duration (unknown unit '", unit, "'). like 90s, 10m, 1h30m");
     total += value * factor;
     rest = tail.substr(length);
   }

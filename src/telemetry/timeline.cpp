@@ -10,8 +10,9 @@ double between(Timeline::Clock::time_point a, Timeline::Clock::time_point b) {
 }  // namespace
 
 const char* name_of(Phase p) {
-  static constexpr std::array<const char*, phase_count> names{"startup",       "data_wait", "copy",       "forward",    "backward",
-                                                              "communication", "optimizer", "evaluation", "checkpoint", "other"};
+  static constexpr std::array<const char*, phase_count> names{"startup",    "data_wait",     "copy",      "forward",
+                                                              "backward",   "communication", "optimizer", "evaluation",
+                                                              "checkpoint", "other"};
   return names[std::size_t(p)];
 }
 

@@ -34,9 +34,9 @@ template <class... Args>
 }  // namespace millrace
 
 // An invariant of our own code: a failure is a defect, not the user's doing.
-#define MR_CHECK(condition, ...)                                                                                  \
-  do {                                                                                                            \
-    if (!(condition))                                                                                             \
+#define MR_CHECK(condition, ...)                                                                                    \
+  do {                                                                                                              \
+    if (!(condition))                                                                                               \
       ::millrace::fail(::millrace::Exit::internal, "internal error: ", #condition, " at ", __FILE__, ":", __LINE__, \
-                       " ", ::millrace::cat("" __VA_OPT__(, ) __VA_ARGS__));                                       \
+                       " ", ::millrace::cat("" __VA_OPT__(, ) __VA_ARGS__));                                        \
   } while (0)

@@ -1,6 +1,6 @@
-// Counter-based random numbers: every draw is a pure function of (seed, purpose, counters), so that no result depends on the rank,
-// worker, thread or backend that makes it. Philox4x32-10 after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11.
-// Header only and free of host-only constructs: device kernels compile the same body.
+// Counter-based random numbers: every draw is a pure function of (seed, purpose, counters), so that no result depends
+// on the rank, worker, thread or backend that makes it. Philox4x32-10 after Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3", SC'11. Header only and free of host-only constructs: device kernels compile the same body.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,15 @@
 namespace millrace {
 
 // What a stream of random numbers is for; part of the key, so that streams never overlap.
-enum class Purpose : std::uint32_t { shuffle = 1, pack = 2, init = 3, augment = 4, dropout = 5, synthetic = 6, split = 7 };
+enum class Purpose : std::uint32_t {
+  shuffle = 1,
+  pack = 2,
+  init = 3,
+  augment = 4,
+  dropout = 5,
+  synthetic = 6,
+  split = 7
+};
 
 struct Random4 {
   std::uint32_t v[4];
@@ -41,7 +49,7 @@ MR_HOST_DEVICE inline std::uint64_t rng_key(std::uint64_t seed, Purpose purpose)
 }
 
 MR_HOST_DEVICE inline float uniform01(std::uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216.0f); }  // [0, 1)
-MR_HOST_DEVICE inline std::uint32_t below(std::uint32_t bits, std::uint32_t n) {                              // [0, n)
+MR_HOST_DEVICE inline std::uint32_t below(std::uint32_t bits, std::uint32_t n) {                               // [0, n)
   return std::uint32_t((std::uint64_t(bits) * n) >> 32);
 }
 

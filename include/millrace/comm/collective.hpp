@@ -1,6 +1,7 @@
-// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm lane; finish() makes the compute lane wait
-// (on the CPU: the caller). All ranks issue the same calls in the same order. Sums run in rank order, so the result is the same on every
-// rank and at every timing; 16-bit elements are added in float32 and rounded once.
+// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm lane; finish() makes
+// the compute lane wait (on the CPU: the caller). All ranks issue the same calls in the same order. Sums run in rank
+// order, so the result is the same on every rank and at every timing; 16-bit elements are added in float32 and rounded
+// once.
 #pragma once
 #include <memory>
 #include <span>
@@ -30,7 +31,8 @@ class Collective {
  public:
   virtual ~Collective() = default;
   virtual std::string describe() const = 0;  // "shared window, 2 ranks a host, progress thread"
-  // Collective, zero-filled, page aligned. Falls back to private memory and plain MPI sums, said in one log line, when /dev/shm is too small.
+  // Collective, zero-filled, page aligned. Falls back to private memory and plain MPI sums, said in one log line, when
+  // /dev/shm is too small.
   virtual SharedRegion allocate(std::size_t bytes) = 0;
   // [begin, begin+count) elements of dtype in the region. tag names the operation in spans().
   virtual void begin_sum(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
@@ -47,14 +49,16 @@ class Collective {
 
 struct CollectiveOptions {
   enum class Progress { automatic, thread, inline_ };
-  Progress progress = Progress::automatic;  // a thread where a core is free, else work is done inside begin_* and finish
+  Progress progress =
+      Progress::automatic;  // a thread where a core is free, else work is done inside begin_* and finish
   double timeout_seconds = 600;
-  std::size_t chunk_bytes = 8u << 20;       // larger sums are cut (measured: 4-16 MB is fastest)
-  double delay_seconds_per_mb = 0;          // tests and probes: slow every sum down by this much
-  bool private_memory = false;              // tests: as if /dev/shm were too small
+  std::size_t chunk_bytes = 8u << 20;  // larger sums are cut (measured: 4-16 MB is fastest)
+  double delay_seconds_per_mb = 0;     // tests and probes: slow every sum down by this much
+  bool private_memory = false;         // tests: as if /dev/shm were too small
 };
 
-// The CPU's collective: shared-memory window among the ranks of a host, MPI between hosts. Works over mpi_world, solo_world and thread worlds.
+// The CPU's collective: shared-memory window among the ranks of a host, MPI between hosts. Works over mpi_world,
+// solo_world and thread worlds.
 std::unique_ptr<Collective> make_host_collective(World&, const CollectiveOptions&);
 
 }  // namespace millrace

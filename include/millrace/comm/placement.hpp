@@ -1,5 +1,5 @@
-// Where threads run: ranks of one host share its cores. Each rank gets an equal, disjoint slice of the cores that the process may use;
-// compute threads fill it, loader workers and the communication thread share it.
+// Where threads run: ranks of one host share its cores. Each rank gets an equal, disjoint slice of the cores that the
+// process may use; compute threads fill it, loader workers and the communication thread share it.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,20 +9,20 @@
 namespace millrace {
 
 struct Placement {
-  int cores = 1;             // of this rank's slice
-  int compute_threads = 1;   // OpenMP threads
-  int workers = 1;           // loader threads
-  bool spare_core = false;   // a core is free for the communication thread
-  bool shared_cores = false; // more ranks than cores: nothing may spin
-  std::vector<int> cpus;     // this rank's slice
-  std::string warning;       // "mpirun bound this rank to one core of 8 ...", or empty
+  int cores = 1;              // of this rank's slice
+  int compute_threads = 1;    // OpenMP threads
+  int workers = 1;            // loader threads
+  bool spare_core = false;    // a core is free for the communication thread
+  bool shared_cores = false;  // more ranks than cores: nothing may spin
+  std::vector<int> cpus;      // this rank's slice
+  std::string warning;        // "mpirun bound this rank to one core of 8 ...", or empty
   std::string str() const;
 };
 
 // Reads the affinity masks of all ranks of the host (collective). compute_threads and workers of 0 mean: choose.
 Placement plan_placement(World&, int compute_threads, int workers);
-// libgomp reads OMP_WAIT_POLICY only when it loads: when cores are shared and it is not set, sets OMP_WAIT_POLICY=passive,
-// GOMP_SPINCOUNT=0 and re-executes the program once. Call first in main.
+// libgomp reads OMP_WAIT_POLICY only when it loads: when cores are shared and it is not set, sets
+// OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=0 and re-executes the program once. Call first in main.
 void reexec_with_passive_openmp(char** argv);
 int usable_cores();
 

@@ -19,7 +19,7 @@ class World {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks that share this host's memory
   virtual int local_size() const = 0;
-  virtual int node() const = 0;        // number of this host, in order of its lowest rank
+  virtual int node() const = 0;  // number of this host, in order of its lowest rank
   virtual int node_count() const = 0;
   virtual const std::string& host() const = 0;
 
@@ -30,8 +30,8 @@ class World {
   virtual void all_reduce(std::span<std::int64_t> values, Reduce) = 0;
   virtual std::vector<std::string> gather(const std::string& mine) = 0;  // on every rank, in rank order
 
-  // Collective agreement on failures: every rank passes its message ("" when fine); if any is not empty, all ranks throw the same Error,
-  // that of the lowest failing rank (prefixed "[rank r @ host]" when not rank 0).
+  // Collective agreement on failures: every rank passes its message ("" when fine); if any is not empty, all ranks
+  // throw the same Error, that of the lowest failing rank (prefixed "[rank r @ host]" when not rank 0).
   void agree(Exit code, const std::string& message);
   std::string broadcast_string(const std::string&, int root = 0);
 
@@ -43,12 +43,14 @@ class World {
   virtual std::unique_ptr<World> duplicate() = 0;
 };
 
-// Initialises MPI (MPI_THREAD_MULTIPLE) and finalises it in the destructor. Sets OMPI_MCA_plm=isolated first when neither ssh, rsh nor a
-// scheduler is there (a singleton would abort). Error(config) when Slurm started several tasks but MPI sees one rank.
+// Initialises MPI (MPI_THREAD_MULTIPLE) and finalises it in the destructor. Sets OMPI_MCA_plm=isolated first when
+// neither ssh, rsh nor a scheduler is there (a singleton would abort). Error(config) when Slurm started several tasks
+// but MPI sees one rank.
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
 // A World of this process alone; MPI is not touched. For commands that need no ranks, and tests.
 std::unique_ptr<World> solo_world();
-// Runs body on `size` threads, each with its own World, ranks as threads of this process; rethrows the first exception. No MPI.
+// Runs body on `size` threads, each with its own World, ranks as threads of this process; rethrows the first exception.
+// No MPI.
 void run_thread_world(int size, const std::function<void(World&)>& body);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Compute: the three classes that carry every difference between processors, made together, once, at the top. Nothing above asks which it got.
+// Compute: the three classes that carry every difference between processors, made together, once, at the top. Nothing
+// above asks which it got.
 #pragma once
 #include <memory>
 

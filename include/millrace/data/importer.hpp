@@ -13,17 +13,18 @@ class Importer {
  public:
   virtual ~Importer() = default;
   virtual std::int64_t rows() const = 0;
-  virtual Shape sample() const = 0;            // as stored: (28, 28, 1), (3, 32, 32), ...
+  virtual Shape sample() const = 0;  // as stored: (28, 28, 1), (3, 32, 32), ...
   virtual bool channels_first() const = 0;
   virtual DType x_dtype() const = 0;
   virtual DType y_dtype() const = 0;
-  virtual Shape target() const = 0;            // of one row of y; () for labels
+  virtual Shape target() const = 0;  // of one row of y; () for labels
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
   virtual std::string describe() const = 0;
 };
 
-// x and y: files of one kind, told by their names and contents: MNIST idx(.gz), CIFAR-10 binary (y empty), NumPy .npy, HDF5 (x and y may be
-// one file; data set names x_name, y_name). Several files are taken one after the other. Error(data) with file and reason.
+// x and y: files of one kind, told by their names and contents: MNIST idx(.gz), CIFAR-10 binary (y empty), NumPy .npy,
+// HDF5 (x and y may be one file; data set names x_name, y_name). Several files are taken one after the other.
+// Error(data) with file and reason.
 struct ImportOptions {
   std::vector<std::string> x, y;
   std::string x_name = "x", y_name = "y";

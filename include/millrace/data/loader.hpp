@@ -1,5 +1,5 @@
-// Loader: worker threads fill a ring of slots ahead of the step; the copy lane double-buffers to the device. The order of batches is that of
-// the items, whatever the workers do.
+// Loader: worker threads fill a ring of slots ahead of the step; the copy lane double-buffers to the device. The order
+// of batches is that of the items, whatever the workers do.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,17 +22,20 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  int workers = 1;        // 0: next() reads by itself
-  int prefetch = 3;       // slots in the ring; at least 2
+  int workers = 1;   // 0: next() reads by itself
+  int prefetch = 3;  // slots in the ring; at least 2
   std::int64_t max_rows = 0;
 };
 
 class Loader {
  public:
-  // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called from one thread at a time.
-  Loader(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&, std::function<std::optional<MicroBatch>()> items);
+  // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called from
+  // one thread at a time.
+  Loader(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
+         std::function<std::optional<MicroBatch>()> items);
   ~Loader();  // stops the workers; slots in flight are dropped
-  // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, once, as the Error it was.
+  // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, once, as the Error it
+  // was.
   const Batch* next();
   LoaderFigures figures() const;
   std::size_t slot_bytes() const;  // of one slot: plan and memory figures

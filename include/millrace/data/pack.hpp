@@ -1,5 +1,6 @@
-// Packing: any importer's rows -> shards that read at the speed of the disk: contiguous, early-allocated, 4 KiB-aligned, native dtype,
-// globally shuffled with a seed, train and validation split, statistics in attributes. All ranks write, collectively, through MPI-IO.
+// Packing: any importer's rows -> shards that read at the speed of the disk: contiguous, early-allocated, 4
+// KiB-aligned, native dtype, globally shuffled with a seed, train and validation split, statistics in attributes. All
+// ranks write, collectively, through MPI-IO.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,12 +13,12 @@
 namespace millrace {
 
 struct PackOptions {
-  std::filesystem::path out;              // folder
-  std::string prefix = "train";           // files <prefix>-00000.h5 ...; with a split, also valid-00000.h5 ...
+  std::filesystem::path out;     // folder
+  std::string prefix = "train";  // files <prefix>-00000.h5 ...; with a split, also valid-00000.h5 ...
   std::uint64_t shard_bytes = 1u << 30;
   bool shuffle = true;
   std::uint64_t seed = 1;
-  double valid_fraction = 0;              // of the rows, taken after the shuffle, written with the prefix "valid"
+  double valid_fraction = 0;  // of the rows, taken after the shuffle, written with the prefix "valid"
   bool overwrite = false;
 };
 
@@ -29,8 +30,9 @@ struct PackReport {
   double seconds = 0;
 };
 
-// Collective. Attributes of the root group: format ("millrace-1"), layout ("channels_last" | "channels_first"), classes, scale; of x: mean,
-// std (per channel, of value * scale). A shard is written under a .tmp name and renamed when complete; a full disk leaves no shard behind.
+// Collective. Attributes of the root group: format ("millrace-1"), layout ("channels_last" | "channels_first"),
+// classes, scale; of x: mean, std (per channel, of value * scale). A shard is written under a .tmp name and renamed
+// when complete; a full disk leaves no shard behind.
 PackReport pack(World&, const Importer&, const PackOptions&);
 
 }  // namespace millrace

@@ -1,12 +1,13 @@
-// Sampler: which sample stands where. A pure function, O(1) memory at any size, the same for every number of ranks and workers.
+// Sampler: which sample stands where. A pure function, O(1) memory at any size, the same for every number of ranks and
+// workers.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace millrace {
 
-// A bijection of [0, n) keyed by (seed, epoch): a Feistel network over the next even power of two, walked until inside (at most 4 rounds of
-// walking on average). n up to 2^40.
+// A bijection of [0, n) keyed by (seed, epoch): a Feistel network over the next even power of two, walked until inside
+// (at most 4 rounds of walking on average). n up to 2^40.
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n);
@@ -23,8 +24,9 @@ struct MicroBatch {
   std::int64_t first = 0, rows = 0;
 };
 
-// Step t of an epoch is positions [tG, min((t+1)G, N)), cut into micro-batches of m rows (the last may be shorter); rank r of R takes the
-// consecutive micro-batches [r M / R, (r+1) M / R) of the M. No sample is dropped, repeated or padded; a rank may have none in a tail.
+// Step t of an epoch is positions [tG, min((t+1)G, N)), cut into micro-batches of m rows (the last may be shorter);
+// rank r of R takes the consecutive micro-batches [r M / R, (r+1) M / R) of the M. No sample is dropped, repeated or
+// padded; a rank may have none in a tail.
 class Sampler {
  public:
   Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);

@@ -11,45 +11,47 @@ namespace millrace {
 
 struct Shard {
   std::string path;
-  std::int64_t first = 0, rows = 0;     // global ids [first, first + rows)
+  std::int64_t first = 0, rows = 0;          // global ids [first, first + rows)
   std::uint64_t x_offset = 0, y_offset = 0;  // bytes in the file, when contiguous
   std::uint64_t file_bytes = 0;
-  bool contiguous = true;               // both data sets; else only the HDF5 library can read it
+  bool contiguous = true;  // both data sets; else only the HDF5 library can read it
 };
 
 struct DataOptions {
-  std::vector<std::string> paths;       // files or globs; "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"
-  std::string x = "x", y = "y";         // data set names
+  std::vector<std::string> paths;  // files or globs; "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"
+  std::string x = "x", y = "y";    // data set names
   enum class Layout { automatic, channels_last, channels_first };
-  Layout layout = Layout::automatic;    // automatic: the shard's "layout" attribute, else channels last (N,H,W,C); (N,C,H,W) is taken
-                                        // when C in {1,3,4} stands first and not last; (N,H,W) gets C = 1
-  double scale = 0;                     // 0: 1/255 for uint8 images, else 1
+  Layout layout =
+      Layout::automatic;  // automatic: the shard's "layout" attribute, else channels last (N,H,W,C); (N,C,H,W) is taken
+                          // when C in {1,3,4} stands first and not last; (N,H,W) gets C = 1
+  double scale = 0;       // 0: 1/255 for uint8 images, else 1
 };
 
 struct ShardIndex {
   std::vector<Shard> shards;
   std::int64_t rows = 0;
-  Shape sample;                         // logical, channels last: (H, W, C), (F), ...
+  Shape sample;  // logical, channels last: (H, W, C), (F), ...
   DType x_dtype = DType::u8;
   bool x_big_endian = false, y_big_endian = false;
-  bool channels_first = false;          // how a sample lies in the file
-  bool labels = true;                   // y are class numbers (integers, one a row); false: float targets
+  bool channels_first = false;  // how a sample lies in the file
+  bool labels = true;           // y are class numbers (integers, one a row); false: float targets
   DType y_dtype = DType::i64;
-  Shape target;                         // of one row of y: () for labels
-  std::int64_t classes = 0;             // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
-  std::vector<double> mean, std;        // per channel, in units of value * scale; empty when the files hold none
+  Shape target;                   // of one row of y: () for labels
+  std::int64_t classes = 0;       // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
+  std::vector<double> mean, std;  // per channel, in units of value * scale; empty when the files hold none
   double scale = 1;
   bool synthetic = false;
   std::string synthetic_spec;
   std::string x_name, y_name;
-  std::uint32_t manifest_crc = 0;       // of paths, sizes and layout: run.json and checkpoints hold it
+  std::uint32_t manifest_crc = 0;  // of paths, sizes and layout: run.json and checkpoints hold it
   std::size_t sample_bytes() const { return std::size_t(sample.count()) * size_of(x_dtype); }
 };
 
-// Collective. Error(data) on every rank, with file and reason: nothing matches, missing data set, unequal shapes or dtypes between files,
-// unequal rows of x and y, truncated file, refused layout.
+// Collective. Error(data) on every rank, with file and reason: nothing matches, missing data set, unequal shapes or
+// dtypes between files, unequal rows of x and y, truncated file, refused layout.
 ShardIndex index_shards(World&, const DataOptions&);
-// Per-channel mean and standard deviation of (a sample of) the data where the files hold none. Collective; deterministic.
+// Per-channel mean and standard deviation of (a sample of) the data where the files hold none. Collective;
+// deterministic.
 void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000);
 
 }  // namespace millrace

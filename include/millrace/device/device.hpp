@@ -1,5 +1,5 @@
-// Device: memory, lanes, events, time marks, and recording of a step. One of the three classes (with Backend and Collective) that carry
-// every difference between processors.
+// Device: memory, lanes, events, time marks, and recording of a step. One of the three classes (with Backend and
+// Collective) that carry every difference between processors.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// Three queues of work. On CUDA a lane is a stream; on the CPU, compute is immediate, copy is the loader's workers writing straight into
-// the slot, and comm is the collective's progress thread. Crossings: copy->compute (batch ready), compute->comm (bucket filled),
-// comm->compute (finish).
+// Three queues of work. On CUDA a lane is a stream; on the CPU, compute is immediate, copy is the loader's workers
+// writing straight into the slot, and comm is the collective's progress thread. Crossings: copy->compute (batch ready),
+// compute->comm (bucket filled), comm->compute (finish).
 enum class Lane { copy, compute, comm };
 
 enum class MemoryKind {
@@ -22,7 +22,8 @@ enum class MemoryKind {
 
 class Device;
 
-// Owns one allocation; moves, never copies. 4096-byte aligned (also the padding), so that O_DIRECT and vector code may use it.
+// Owns one allocation; moves, never copies. 4096-byte aligned (also the padding), so that O_DIRECT and vector code may
+// use it.
 class Buffer {
  public:
   Buffer() = default;
@@ -30,7 +31,8 @@ class Buffer {
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(device_, other.device_), std::swap(kind_, other.kind_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_), std::swap(kind_, other.kind_), std::swap(data_, other.data_),
+        std::swap(bytes_, other.bytes_);
     return *this;
   }
   void reset();
@@ -76,12 +78,14 @@ class Recorded {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string name() const = 0;  // "cpu" or the device's own
-  virtual std::string describe() const = 0;  // one line: model, cores or SMs, memory, instruction set
+  virtual std::string name() const = 0;          // "cpu" or the device's own
+  virtual std::string describe() const = 0;      // one line: model, cores or SMs, memory, instruction set
   virtual std::size_t memory_bytes() const = 0;  // what a run may plan with
-  virtual void* allocate(MemoryKind, std::size_t bytes) = 0;  // zero-filled; Error(config) with what is needed and what there is
+  virtual void* allocate(MemoryKind,
+                         std::size_t bytes) = 0;  // zero-filled; Error(config) with what is needed and what there is
   virtual void release(MemoryKind, void*, std::size_t bytes) noexcept = 0;
-  virtual void copy_in(Lane, void* device, const void* host, std::size_t bytes) = 0;   // host is pinned or stays alive until synchronize()
+  virtual void copy_in(Lane, void* device, const void* host,
+                       std::size_t bytes) = 0;  // host is pinned or stays alive until synchronize()
   virtual void copy_out(Lane, void* host, const void* device, std::size_t bytes) = 0;
   virtual void fill_zero(Lane, void* device, std::size_t bytes) = 0;
   virtual bool shares_host_memory() const = 0;  // true: a slot is read where it lies, copies cost nothing

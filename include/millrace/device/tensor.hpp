@@ -19,8 +19,8 @@ struct Shape {
   Shape(std::initializer_list<std::int64_t> list);
   std::int64_t operator[](int axis) const { return dims[axis < 0 ? rank + axis : axis]; }
   std::int64_t& operator[](int axis) { return dims[axis < 0 ? rank + axis : axis]; }
-  std::int64_t count() const;       // 1 for rank 0
-  std::int64_t row_count() const;   // count without the first extent
+  std::int64_t count() const;      // 1 for rank 0
+  std::int64_t row_count() const;  // count without the first extent
   int spatial_rank() const { return rank - 2; }
   bool operator==(const Shape&) const = default;
   std::string str() const;  // "32x28x28x1"

@@ -1,5 +1,6 @@
-// HDF5 behind a small wall: files, data sets, attributes. Every failed call becomes an Error with HDF5's own error stack in one line.
-// HDF5 here is not thread-safe: after start-up only one thread per rank may call this room. Rows are the first extent.
+// HDF5 behind a small wall: files, data sets, attributes. Every failed call becomes an Error with HDF5's own error
+// stack in one line. HDF5 here is not thread-safe: after start-up only one thread per rank may call this room. Rows are
+// the first extent.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,15 +14,16 @@
 namespace millrace::io {
 
 struct DatasetInfo {
-  std::string name;            // absolute path inside the file
+  std::string name;  // absolute path inside the file
   DType dtype = DType::u8;
   bool big_endian = false;
   std::vector<std::int64_t> shape;
   bool chunked = false;
   std::vector<std::int64_t> chunk;
-  std::vector<std::string> filters;     // "gzip", "shuffle", ...
-  std::optional<std::uint64_t> offset;  // byte offset of contiguous storage in the file; none: not contiguous or not allocated
-  std::string refusal;                  // why this data set cannot be read, or empty
+  std::vector<std::string> filters;  // "gzip", "shuffle", ...
+  std::optional<std::uint64_t>
+      offset;           // byte offset of contiguous storage in the file; none: not contiguous or not allocated
+  std::string refusal;  // why this data set cannot be read, or empty
 };
 
 struct ChunkInfo {
@@ -31,29 +33,33 @@ struct ChunkInfo {
 
 class File {
  public:
-  static File open(const std::string& path);                       // read only, serial driver, no locking
-  static File open_parallel(const std::string& path, World&);      // read only, MPI-IO driver; collective
-  static File create(const std::string& path);                     // serial, truncates
-  static File create_parallel(const std::string& path, World&);    // MPI-IO driver, 4 KiB alignment; collective, truncates
+  static File open(const std::string& path);                   // read only, serial driver, no locking
+  static File open_parallel(const std::string& path, World&);  // read only, MPI-IO driver; collective
+  static File create(const std::string& path);                 // serial, truncates
+  static File create_parallel(const std::string& path,
+                              World&);  // MPI-IO driver, 4 KiB alignment; collective, truncates
   ~File();
   File(File&&) noexcept;
   File& operator=(File&&) noexcept;
 
   const std::string& path() const;
-  std::vector<std::string> datasets() const;                       // absolute names, depth first
+  std::vector<std::string> datasets() const;  // absolute names, depth first
   bool has(const std::string& name) const;
   DatasetInfo info(const std::string& dataset) const;
-  std::vector<ChunkInfo> chunks(const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
+  std::vector<ChunkInfo> chunks(
+      const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
 
   // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
   void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
-  // Rows [begin, begin+count) converted to `memory` type, C order. collective: all ranks of a parallel file take part (count 0 allowed).
+  // Rows [begin, begin+count) converted to `memory` type, C order. collective: all ranks of a parallel file take part
+  // (count 0 allowed).
   enum class Transfer { independent, collective };
   void read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                  Transfer = Transfer::independent) const;
   void write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, const void* data,
                   Transfer = Transfer::independent);
-  // Of the last collective transfer: "contiguous collective", "chunk collective", "independent (why)": what MPI-IO really did.
+  // Of the last collective transfer: "contiguous collective", "chunk collective", "independent (why)": what MPI-IO
+  // really did.
   std::string last_io_mode() const;
 
   // Attributes of a data set or of the root group ("/"). Writing is collective on a parallel file.

@@ -1,5 +1,5 @@
-// Backend: the factory of operations. `Spec` lists every operation there is: adding one adds its files and one line here and in the
-// backends.
+// Backend: the factory of operations. `Spec` lists every operation there is: adding one adds its files and one line
+// here and in the backends.
 #pragma once
 #include <memory>
 #include <variant>
@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec, InputSpec, CrossEntropySpec,
-                          MseSpec>;
+using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
+                          InputSpec, CrossEntropySpec, MseSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 double flops_of(const Spec&);      // forward; 0 for what is bound by memory
 
@@ -34,7 +34,8 @@ class Backend {
   // dst <- src, count elements between f32, bf16 and f16 (any pair), on the compute lane.
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
   virtual int max_fusion_level() const = 0;
-  virtual std::string precision_note(DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
+  virtual std::string precision_note(
+      DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
 };
 
 }  // namespace millrace

@@ -1,9 +1,10 @@
-// Batch norm over all axes but the last, with an optional residual and ReLU fused behind it: dst = act(norm(src[0]) + src[1]).
-// Ioffe & Szegedy 2015; running variance unbiased as in PyTorch (biased when there is one value a channel).
-// weight[0] gamma, weight[1] beta, weight[2] running mean, weight[3] running variance: (C) float32, the last two read in Mode::infer only.
-// In Mode::train, forward writes or adds (stats_mode) to stats (2, C) this micro-batch's rows * state->row_weight * (mean, variance);
-// the optimizer folds the sum over micro-batches and ranks into the running values, once a step. saved: batch mean, 1/std, ReLU bits.
-// dtype: of src, dst and their gradients. Statistics and arithmetic are float32.
+// Batch norm over all axes but the last, with an optional residual and ReLU fused behind it: dst = act(norm(src[0]) +
+// src[1]). Ioffe & Szegedy 2015; running variance unbiased as in PyTorch (biased when there is one value a channel).
+// weight[0] gamma, weight[1] beta, weight[2] running mean, weight[3] running variance: (C) float32, the last two read
+// in Mode::infer only. In Mode::train, forward writes or adds (stats_mode) to stats (2, C) this micro-batch's rows *
+// state->row_weight * (mean, variance); the optimizer folds the sum over micro-batches and ranks into the running
+// values, once a step. saved: batch mean, 1/std, ReLU bits. dtype: of src, dst and their gradients. Statistics and
+// arithmetic are float32.
 #pragma once
 #include "millrace/ops/op.hpp"
 

@@ -1,5 +1,6 @@
-// Convolution (cross-correlation, as in every deep-learning library), 1-D to 3-D, with stride, padding, dilation, groups and bias.
-// src[0] (N, spatial..., C), dst (N, spatial'..., K); weight[0] (K, kernel..., C/groups) in `dtype`; weight[1] (K) float32 when bias.
+// Convolution (cross-correlation, as in every deep-learning library), 1-D to 3-D, with stride, padding, dilation,
+// groups and bias. src[0] (N, spatial..., C), dst (N, spatial'..., K); weight[0] (K, kernel..., C/groups) in `dtype`;
+// weight[1] (K) float32 when bias.
 #pragma once
 #include "millrace/ops/op.hpp"
 #include "millrace/ops/spatial.hpp"

@@ -26,8 +26,8 @@ struct AddSpec {
 };
 
 // Inverted dropout: dst = keep ? src[0] / (1 - probability) : 0; identity in Mode::infer.
-// src[1]: sample ids (N) int64. Element e of row r is kept when uniform01(word e%4 of philox(rng_key(seed, dropout) + layer,
-// state->rng_step << 32 | e / 4, id[r])) >= probability: the same on every rank count, backend and layout.
+// src[1]: sample ids (N) int64. Element e of row r is kept when uniform01(word e%4 of philox(rng_key(seed, dropout) +
+// layer, state->rng_step << 32 | e / 4, id[r])) >= probability: the same on every rank count, backend and layout.
 struct DropoutSpec {
   Shape src;
   float probability = 0.5f;

@@ -1,9 +1,9 @@
-// The fused input pass: raw samples in their stored dtype and layout -> crop, flip, normalise, cast, channels-last. One read, one write.
-// src[0]: raw rows, `raw` type, (N, spatial..., C), or (N, C, spatial...) when channels_first; src[1]: sample ids (N) int64.
-// dst (N, spatial..., C) in dtype: (value * scale - mean[c]) / std[c]; outside of the image the *normalised* value of 0 raw counts is used
-// (as torchvision pads the raw image with zeros before normalising).
-// Crop and flip use r = philox(rng_key(seed, augment), state->epoch, id): offset along spatial axis a is below(r.v[a], 2*pad+1) - pad;
-// flip of the last spatial axis when r.v[3] has its top bit. Off in Mode::infer.
+// The fused input pass: raw samples in their stored dtype and layout -> crop, flip, normalise, cast, channels-last. One
+// read, one write. src[0]: raw rows, `raw` type, (N, spatial..., C), or (N, C, spatial...) when channels_first; src[1]:
+// sample ids (N) int64. dst (N, spatial..., C) in dtype: (value * scale - mean[c]) / std[c]; outside of the image the
+// *normalised* value of 0 raw counts is used (as torchvision pads the raw image with zeros before normalising). Crop
+// and flip use r = philox(rng_key(seed, augment), state->epoch, id): offset along spatial axis a is below(r.v[a],
+// 2*pad+1) - pad; flip of the last spatial axis when r.v[3] has its top bit. Off in Mode::infer.
 #pragma once
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Linear: dst = activation(src * weight^T + bias). src[0] (N, ...) flattened to (N, in); weight[0] (out, in) in `dtype`; weight[1] (out)
-// float32 when bias. With gelu the pre-activation is kept in `saved`.
+// Linear: dst = activation(src * weight^T + bias). src[0] (N, ...) flattened to (N, in); weight[0] (out, in) in
+// `dtype`; weight[1] (out) float32 when bias. With gelu the pre-activation is kept in `saved`.
 #pragma once
 #include "millrace/ops/op.hpp"
 

@@ -1,5 +1,6 @@
-// Op: one prepared operation. Made from a Spec by a Backend (this may fail and allocate); afterwards forward, backward and refresh only
-// enqueue work on the compute lane. Every Spec's header says what src, dst, weight, saved and stats mean for it.
+// Op: one prepared operation. Made from a Spec by a Backend (this may fail and allocate); afterwards forward, backward
+// and refresh only enqueue work on the compute lane. Every Spec's header says what src, dst, weight, saved and stats
+// mean for it.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,26 +16,27 @@ enum class Activation { none, relu, gelu, tanh };  // gelu: the exact one, x * P
 const char* name_of(Activation);
 Activation activation_from(std::string_view name);
 
-// How a parameter gradient meets memory: write (first toucher in the first micro-batch, so no zero-fill pass) or add (all others).
+// How a parameter gradient meets memory: write (first toucher in the first micro-batch, so no zero-fill pass) or add
+// (all others).
 enum class GradMode { write, add };
 
 // Bytes that the memory plan must reserve for one op. All regions are 64-byte aligned.
 struct Needs {
   std::size_t workspace = 0;  // scratch during one call, shared by all ops
-  std::size_t saved = 0;      // kept from forward to backward of the same micro-batch (masks, argmax, batch mean and 1/std)
-  std::size_t derived = 0;    // weight copies in the backend's own layout, filled by refresh()
+  std::size_t saved = 0;  // kept from forward to backward of the same micro-batch (masks, argmax, batch mean and 1/std)
+  std::size_t derived = 0;  // weight copies in the backend's own layout, filled by refresh()
 };
 
 struct OpArgs {
   static constexpr int max_src = 3, max_weight = 4;
-  std::array<Tensor, max_src> src;          // activations in the program's precision
+  std::array<Tensor, max_src> src;  // activations in the program's precision
   Tensor dst;
-  std::array<Tensor, max_src> diff_src;     // null data: this gradient is not wanted
-  Tensor diff_dst;                          // activation gradients are written, never added to
-  std::array<Tensor, max_weight> weight;    // in the dtype the Spec's header names
+  std::array<Tensor, max_src> diff_src;        // null data: this gradient is not wanted
+  Tensor diff_dst;                             // activation gradients are written, never added to
+  std::array<Tensor, max_weight> weight;       // in the dtype the Spec's header names
   std::array<Tensor, max_weight> diff_weight;  // float32, views of the flat gradient; null: not wanted (frozen)
   std::array<GradMode, max_weight> mode{};
-  Tensor stats;                             // float32 sums for running statistics (batch norm); null otherwise
+  Tensor stats;  // float32 sums for running statistics (batch norm); null otherwise
   GradMode stats_mode = GradMode::write;
   void* saved = nullptr;
   void* derived = nullptr;
@@ -48,7 +50,7 @@ class Op {
   virtual Needs needs() const = 0;
   virtual void forward(const OpArgs&) = 0;
   virtual void backward(const OpArgs&) = 0;
-  virtual void refresh(const OpArgs&) {}  // after an optimizer step: weight -> derived
+  virtual void refresh(const OpArgs&) {}           // after an optimizer step: weight -> derived
   virtual std::string implementation() const = 0;  // what runs, for plan and bench: "onednn brgconv:avx512_core"
 };
 

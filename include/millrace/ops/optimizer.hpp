@@ -1,6 +1,6 @@
-// The optimizer as one prepared operation over flat buffers: global norm and overflow test, then unscale, clip, decay by segment, update of
-// the master and of the 16-bit weights, running statistics, loss scale. An overflow (scale_on) leaves weights, moments and running values
-// untouched; all of it is decided on the device from the StepState.
+// The optimizer as one prepared operation over flat buffers: global norm and overflow test, then unscale, clip, decay
+// by segment, update of the master and of the 16-bit weights, running statistics, loss scale. An overflow (scale_on)
+// leaves weights, moments and running values untouched; all of it is decided on the device from the StepState.
 #pragma once
 #include <vector>
 
@@ -16,14 +16,14 @@ struct OptimizerSegment {
 struct OptimizerSpec {
   enum class Kind { sgd, adamw };
   Kind kind = Kind::sgd;
-  std::int64_t count = 0;        // elements of master, weights, gradient and moments, padding included (padding stays zero)
+  std::int64_t count = 0;  // elements of master, weights, gradient and moments, padding included (padding stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
   std::vector<OptimizerSegment> segments;
-  float momentum = 0.9f;         // sgd; PyTorch's form: v = momentum * v + g; first step v = g
+  float momentum = 0.9f;  // sgd; PyTorch's form: v = momentum * v + g; first step v = g
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
-  float clip = 0;                // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
-  float stats_momentum = 0.1f;   // running <- (1 - m) * running + m * stats
+  float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
+  float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
   DType weight_dtype = DType::f32;  // of `weights`; f32: weights is null, the master serves
 
   int moment_count() const { return kind == Kind::adamw ? 2 : momentum != 0 ? 1 : 0; }

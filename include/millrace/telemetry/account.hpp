@@ -1,4 +1,5 @@
-// Account: where the time of all ranks went. A plain value, built from every rank's figures; printed and written to summary.json.
+// Account: where the time of all ranks went. A plain value, built from every rank's figures; printed and written to
+// summary.json.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,7 +21,7 @@ struct RankAccount {
   double wall_seconds = 0;
   std::array<double, phase_count> seconds{};
   LoaderFigures loader;
-  double comm_busy_seconds = 0;   // time in sums, hidden or not
+  double comm_busy_seconds = 0;  // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
 };
 

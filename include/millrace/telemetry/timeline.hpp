@@ -1,5 +1,6 @@
-// Timeline: the wall time of one rank cut into disjoint phases. The host is in exactly one phase at any time (enter/scope); a step's inner
-// phases come from device marks and are moved over with add(). Marking costs one clock read.
+// Timeline: the wall time of one rank cut into disjoint phases. The host is in exactly one phase at any time
+// (enter/scope); a step's inner phases come from device marks and are moved over with add(). Marking costs one clock
+// read.
 #pragma once
 #include <array>
 #include <chrono>
@@ -9,7 +10,18 @@
 
 namespace millrace {
 
-enum class Phase { startup, data_wait, copy, forward, backward, communication, optimizer, evaluation, checkpoint, other };
+enum class Phase {
+  startup,
+  data_wait,
+  copy,
+  forward,
+  backward,
+  communication,
+  optimizer,
+  evaluation,
+  checkpoint,
+  other
+};
 inline constexpr int phase_count = 10;
 const char* name_of(Phase);  // "data_wait", ...
 

@@ -1,5 +1,5 @@
-// RunConfig: all that a run is told, as a plain value. Each struct belongs to the code that obeys it; src/app/options.cpp binds every field to
-// its key, and docs/configuration.md is generated from the same table.
+// RunConfig: all that a run is told, as a plain value. Each struct belongs to the code that obeys it;
+// src/app/options.cpp binds every field to its key, and docs/configuration.md is generated from the same table.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,59 +15,60 @@ enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 
 struct RunOptions {
-  std::string dir;                  // run.dir; empty: runs/<name of the first configuration file>
+  std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
   Resume resume = Resume::automatic;
   std::uint64_t seed = 1;
   DeviceChoice device = DeviceChoice::automatic;
   Precision precision = Precision::fp32;
-  bool deterministic = true;        // same ranks, threads and libraries: the same bits
-  int threads = 0;                  // compute threads a rank; 0: the rank's share of the cores
-  double walltime = 0;              // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
-  double stop_margin = 120;         // stop this long before the end
+  bool deterministic = true;  // same ranks, threads and libraries: the same bits
+  int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
+  double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
+  double stop_margin = 120;   // stop this long before the end
 };
 
-struct FeedOptions {                // data.*, with DataOptions
+struct FeedOptions {  // data.*, with DataOptions
   std::vector<std::string> train, valid;
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;
   double scale = 0;
   Reader reader = Reader::automatic;
-  int workers = -1;                 // loader threads a rank; -1: choose
-  int prefetch = 4;                 // slots in the ring
+  int workers = -1;  // loader threads a rank; -1: choose
+  int prefetch = 4;  // slots in the ring
   bool shuffle = true;
-  bool normalize = true;            // (x * scale - mean) / std per channel
-  bool augment = false;             // crop with padding and flip, in training
+  bool normalize = true;  // (x * scale - mean) / std per channel
+  bool augment = false;   // crop with padding and flip, in training
   std::int64_t crop_pad = 4;
   bool flip = true;
 };
 
 struct ModelOptions {
-  std::string name = "mlp";         // mlp, resnet, layers
-  std::int64_t depth = 20;          // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
-  std::string stem = "auto";        // resnet: cifar (3x3), imagenet (7x7 stride 2 and pooling); auto: by depth and image size
-  std::int64_t width = 0;           // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::string name = "mlp";   // mlp, resnet, layers
+  std::int64_t depth = 20;    // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  std::string stem = "auto";  // resnet: cifar (3x3), imagenet (7x7 stride 2 and pooling); auto: by depth and image size
+  std::int64_t width = 0;     // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
   std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
   std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
   std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
   double label_smoothing = 0;
-  int fusion = -1;                  // fusion level; -1: the highest that the backend has
+  int fusion = -1;  // fusion level; -1: the highest that the backend has
 };
 
 struct TrainOptions {
   double epochs = 10;
-  std::int64_t steps = 0;           // > 0: stop after this many optimizer steps, whatever epochs says
+  std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, whatever epochs says
   std::int64_t global_batch = 128;
-  std::int64_t micro_batch = 0;     // 0: global batch / ranks
-  bool evaluate = true;             // every epoch, when data.valid is given
+  std::int64_t micro_batch = 0;        // 0: global batch / ranks
+  bool evaluate = true;                // every epoch, when data.valid is given
   double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
 };
 
 struct OptimOptions {
-  std::string name = "sgd";         // sgd, adamw
+  std::string name = "sgd";  // sgd, adamw
   double lr = 0.1;
-  double lr_batch = 0;              // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
+  double lr_batch =
+      0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
   std::string schedule = "cosine";  // constant, step, cosine, linear
   double warmup = 0;                // epochs of linear warm-up
   double min_lr = 0;                // cosine and linear end here
@@ -75,10 +76,10 @@ struct OptimOptions {
   double gamma = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
-  double weight_decay = 1e-4;       // not on biases and norms
+  double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double clip = 0;                  // > 0: clip by global norm
-  double loss_scale = 65536;        // fp16: where the dynamic loss scale starts
+  double clip = 0;            // > 0: clip by global norm
+  double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
 };
 
@@ -91,12 +92,12 @@ struct CommOptions {
 };
 
 struct CheckpointOptions {
-  std::string every = "1e";         // "500" steps, "2e" epochs, "10m" of time, "none"
-  std::int64_t keep = 3;            // newest kept; the best by validation accuracy is kept besides
+  std::string every = "1e";  // "500" steps, "2e" epochs, "10m" of time, "none"
+  std::int64_t keep = 3;     // newest kept; the best by validation accuracy is kept besides
 };
 
 struct LogOptions {
-  double every = 10;                // seconds between lines in a file or pipe
+  double every = 10;  // seconds between lines in a file or pipe
 };
 
 struct RunConfig {
@@ -108,7 +109,7 @@ struct RunConfig {
   CommOptions comm;
   CheckpointOptions checkpoint;
   LogOptions log;
-  std::string text;                 // the resolved configuration in re-runnable form, saved as config.cfg
+  std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
 };
 
 }  // namespace millrace

@@ -1,0 +1,95 @@
+// Graph: a network as plain data: op Specs over numbered values, its parameters and its running statistics. Built for
+// one number of rows, one precision and one mode; printable and testable without any device. Nodes stand in an order in
+// which they can run.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/ops/backend.hpp"
+
+namespace millrace {
+
+struct Value {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  bool needs_grad = false;  // a parameter stands above it
+};
+
+struct Parameter {
+  // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5),
+  // for the weights and the biases of convolutions and linear layers; norms start with gamma = 1 and beta = 0.
+  enum class Init { zero, one, scaled_uniform };
+  std::string name;
+  Shape shape;
+  Init init = Init::zero;
+  std::int64_t fan_in = 1;
+  bool matrix =
+      false;  // conv and linear weights: used in the compute precision and decayed; the others stay float32 and are not
+};
+
+// Running mean and variance of one norm: 2 * channels values.
+struct RunningStats {
+  std::string name;
+  std::int64_t channels = 0;
+};
+
+struct Node {
+  std::string name;
+  Spec spec;
+  std::vector<int> src;     // values
+  int dst = -1;             // value; -1: a loss
+  std::vector<int> weight;  // parameters
+  int stats = -1;           // running statistics
+};
+
+struct Graph {
+  static constexpr int x = 0, y = 1, ids = 2;  // the batch: raw samples, labels or targets, sample ids
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<RunningStats> stats;
+  std::vector<Node> nodes;
+  Mode mode = Mode::train;
+  DType dtype = DType::f32;
+  std::int64_t rows = 0;
+
+  std::int64_t parameter_count() const;
+  double forward_flops() const;
+};
+
+// Adds nodes; every function returns the number of the value that it makes.
+class GraphBuilder {
+ public:
+  struct Batch {  // of the data set, rows included
+    Shape x;
+    DType x_dtype;
+    Shape y;  // (rows) labels or (rows, features) targets
+    bool labels;
+  };
+  GraphBuilder(const Batch&, DType compute, Mode);
+  const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
+  int input(InputSpec);
+  int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
+           std::int64_t groups = 1);
+  int batch_norm(const std::string& name, int src);
+  int linear(const std::string& name, int src, std::int64_t out_features, bool bias = true);
+  int activation(const std::string& name, int src, Activation);
+  int pool(const std::string& name, int src, PoolSpec::Kind, const Window&);
+  int add(const std::string& name, int a, int b);
+  int dropout(const std::string& name, int src, float probability, std::uint64_t seed);
+  void cross_entropy(int logits, float label_smoothing);
+  void mse(int prediction);
+  Graph finish() { return std::move(graph_); }
+
+ private:
+  int node(const std::string& name, Spec spec, std::vector<int> src, const Shape& dst, std::vector<int> weight = {},
+           int stats = -1);
+  int parameter(const std::string& name, const Shape&, Parameter::Init, std::int64_t fan_in, bool matrix);
+  Graph graph_;
+  std::uint32_t dropouts_ = 0;
+};
+
+// Graph -> graph: batch norm + (add) + relu into one node, linear + activation into one; level 0 changes nothing.
+Graph fuse(Graph, int level);
+
+}  // namespace millrace

@@ -1,0 +1,93 @@
+// Program: a graph lowered to one backend: prepared ops over planned memory. lower() does all that can fail or needs
+// sizes; Program only holds addresses and runs. One Program per distinct row count and mode; all share parameters and
+// one arena.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/model/graph.hpp"
+#include "millrace/model/layout.hpp"
+
+namespace millrace {
+
+// Told, during the last micro-batch's backward, which elements [begin, end) of the flat gradient are final; last block
+// first.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  virtual void ready(std::int64_t begin, std::int64_t end) = 0;
+};
+
+// Offsets in the arena of one region that lives during steps [first, last] of the 2n-step schedule (n forwards, then n
+// backwards).
+struct Region {
+  std::string name;
+  std::size_t bytes = 0, offset = 0;
+  int first = 0, last = 0;
+};
+
+// Assigns offsets so that regions alive at the same time never overlap (largest first, lowest fit); returns the arena's
+// bytes.
+std::size_t place_regions(std::vector<Region>&);
+
+struct MemoryPlan {
+  std::vector<Region> regions;
+  std::size_t arena_bytes = 0;    // activations, their gradients, saved state, workspace
+  std::size_t derived_bytes = 0;  // the backend's weight copies, kept between steps
+};
+
+struct Lowered {
+  Graph graph;
+  std::vector<std::unique_ptr<Op>> ops;     // one a node
+  std::vector<std::unique_ptr<Op>> adders;  // by value: sums the gradients of a value with several users; else null
+  std::vector<int> value_region, diff_region, saved_region, extra_region;  // into plan.regions; -1: none
+  int workspace_region = -1;
+  std::vector<std::size_t> derived_offset;
+  MemoryPlan plan;
+};
+
+Lowered lower(Backend&, Graph, int fusion_level);
+
+struct ProgramMemory {
+  void* arena = nullptr;
+  void* derived = nullptr;
+  float* master = nullptr;
+  void* weights = nullptr;  // compute precision; the master itself in float32
+  float* gradient = nullptr;
+  float* running = nullptr;
+  float* stats = nullptr;
+  StepState* state = nullptr;
+};
+
+class Program {
+ public:
+  Program(Lowered, const ParameterLayout&, const ProgramMemory&);
+  const Graph& graph() const { return lowered_.graph; }
+  const MemoryPlan& plan() const { return lowered_.plan; }
+  const Op& op(int node) const { return *lowered_.ops[std::size_t(node)]; }
+
+  void refresh_weights();  // after the master or the weights changed
+  // first: the first micro-batch of a step writes gradients and statistics, the others add.
+  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first);
+  void backward(bool first, GradSink* sink);
+  // One node alone, on whatever its buffers hold: benches.
+  void run_node(int node, bool backward);
+  const Tensor& value(int v) const { return values_[std::size_t(v)]; }
+
+ private:
+  void backward_node(int node, bool first);
+  Lowered lowered_;
+  ParameterLayout layout_;
+  std::vector<Tensor> values_;
+  std::vector<OpArgs> args_;
+  struct Addition {  // after a node's backward: diff of value += extra
+    int value = -1;
+    OpArgs args;
+  };
+  std::vector<std::vector<Addition>> additions_;  // by node
+  std::vector<std::vector<int>> announces_;       // by node: parameters final after its backward
+  std::vector<int> first_user_;                   // by parameter: the node whose backward touches it first
+};
+
+}  // namespace millrace

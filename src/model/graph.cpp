@@ -1,0 +1,143 @@
+#include "millrace/model/graph.hpp"
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+
+std::int64_t Graph::parameter_count() const {
+  std::int64_t sum = 0;
+  for (const auto& p : parameters) sum += p.shape.count();
+  return sum;
+}
+
+double Graph::forward_flops() const {
+  double sum = 0;
+  for (const auto& n : nodes) sum += flops_of(n.spec);
+  return sum;
+}
+
+GraphBuilder::GraphBuilder(const Batch& batch, DType compute, Mode mode) {
+  graph_.mode = mode;
+  graph_.dtype = compute;
+  graph_.rows = batch.x[0];
+  graph_.values.push_back({"x", batch.x, batch.x_dtype, false});
+  graph_.values.push_back({"y", batch.y, batch.labels ? DType::i32 : DType::f32, false});
+  graph_.values.push_back({"ids", {batch.x[0]}, DType::i64, false});
+}
+
+int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src, const Shape& dst,
+                       std::vector<int> weight, int stats) {
+  for (int axis = 0; axis < dst.rank; ++axis)
+    if (dst[axis] < 1)
+      fail(Exit::config, "model: layer '", name, "' would make an empty ", dst.str(), " from ", shape(src[0]).str(),
+           ". the image is too small for its stride or window");
+  bool grad = !weight.empty();
+  for (int s : src) grad = grad || graph_.values[std::size_t(s)].needs_grad;
+  graph_.values.push_back({name, dst, graph_.dtype, grad});
+  const int value = int(graph_.values.size()) - 1;
+  graph_.nodes.push_back({name, std::move(spec), std::move(src), value, std::move(weight), stats});
+  return value;
+}
+
+int GraphBuilder::parameter(const std::string& name, const Shape& shape, Parameter::Init init, std::int64_t fan_in,
+                            bool matrix) {
+  graph_.parameters.push_back({name, shape, init, fan_in, matrix});
+  return int(graph_.parameters.size()) - 1;
+}
+
+int GraphBuilder::input(InputSpec spec) {
+  spec.src = shape(Graph::x);
+  spec.raw = graph_.values[Graph::x].dtype;
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  const Shape dst = spec.dst();
+  return node("input", spec, {Graph::x, Graph::ids}, dst);
+}
+
+int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channels, const Window& window, bool bias,
+                       std::int64_t groups) {
+  ConvSpec spec;
+  spec.src = shape(src);
+  spec.out_channels = out_channels;
+  spec.groups = groups;
+  spec.window = window;
+  spec.bias = bias;
+  spec.need_diff_src = graph_.values[std::size_t(src)].needs_grad;
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  if (spec.src.spatial_rank() != window.rank)
+    fail(Exit::config, "model: layer '", name, "' slides over ", window.rank, " dimensions, but its input ",
+         spec.src.str(), " has ", spec.src.spatial_rank());
+  if (spec.src[-1] % groups != 0 || out_channels % groups != 0)
+    fail(Exit::config, "model: layer '", name, "' has ", groups, " groups, which divide not both of ", spec.src[-1],
+         " and ", out_channels, " channels");
+  const Shape weight = spec.weight();
+  const std::int64_t fan_in = weight.row_count();
+  std::vector<int> parameters{parameter(name + ".weight", weight, Parameter::Init::scaled_uniform, fan_in, true)};
+  if (bias)
+    parameters.push_back(parameter(name + ".bias", {out_channels}, Parameter::Init::scaled_uniform, fan_in, false));
+  return node(name, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::batch_norm(const std::string& name, int src) {
+  BatchNormSpec spec;
+  spec.src = shape(src);
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  const std::int64_t channels = spec.src[-1];
+  std::vector<int> parameters{parameter(name + ".weight", {channels}, Parameter::Init::one, channels, false),
+                              parameter(name + ".bias", {channels}, Parameter::Init::zero, channels, false)};
+  graph_.stats.push_back({name, channels});
+  return node(name, spec, {src}, spec.dst(), parameters, int(graph_.stats.size()) - 1);
+}
+
+int GraphBuilder::linear(const std::string& name, int src, std::int64_t out_features, bool bias) {
+  LinearSpec spec;
+  spec.src = shape(src);
+  spec.out_features = out_features;
+  spec.bias = bias;
+  spec.need_diff_src = graph_.values[std::size_t(src)].needs_grad;
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  const std::int64_t fan_in = spec.src.row_count();
+  std::vector<int> parameters{
+      parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, fan_in, true)};
+  if (bias)
+    parameters.push_back(parameter(name + ".bias", {out_features}, Parameter::Init::scaled_uniform, fan_in, false));
+  return node(name, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::activation(const std::string& name, int src, Activation kind) {
+  ActivationSpec spec{shape(src), kind, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::pool(const std::string& name, int src, PoolSpec::Kind kind, const Window& window) {
+  PoolSpec spec{shape(src), kind, window, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::add(const std::string& name, int a, int b) {
+  if (shape(a) != shape(b))
+    fail(Exit::config, "model: layer '", name, "' adds ", shape(a).str(), " and ", shape(b).str(),
+         ". shapes must be equal");
+  AddSpec spec{shape(a), graph_.dtype, graph_.mode};
+  return node(name, spec, {a, b}, spec.dst());
+}
+
+int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed) {
+  DropoutSpec spec{shape(src), probability, seed, dropouts_++, graph_.dtype, graph_.mode};
+  return node(name, spec, {src, Graph::ids}, spec.dst());
+}
+
+void GraphBuilder::cross_entropy(int logits, float label_smoothing) {
+  CrossEntropySpec spec{shape(logits), label_smoothing, graph_.dtype, graph_.mode};
+  graph_.nodes.push_back({"loss", spec, {logits, Graph::y}, -1, {}, -1});
+}
+
+void GraphBuilder::mse(int prediction) {
+  MseSpec spec{shape(prediction), graph_.dtype, graph_.mode};
+  graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
+}
+
+}  // namespace millrace

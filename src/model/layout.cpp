@@ -1,0 +1,65 @@
+#include "millrace/model/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "millrace/base/files.hpp"
+#include "millrace/base/rng.hpp"
+
+namespace millrace {
+namespace {
+
+std::int64_t padded(std::int64_t count) {
+  return (count + ParameterLayout::padding - 1) / ParameterLayout::padding * ParameterLayout::padding;
+}
+
+void fill(const Parameter& p, std::uint64_t seed, float* out) {
+  const std::int64_t count = p.shape.count();
+  if (p.init != Parameter::Init::scaled_uniform) {
+    std::fill(out, out + count, p.init == Parameter::Init::one ? 1.0f : 0.0f);
+    return;
+  }
+  const float bound = 1.0f / std::sqrt(float(p.fan_in));
+  const std::uint64_t key = rng_key(seed, Purpose::init), stream = crc32(p.name.data(), p.name.size());
+  for (std::int64_t i = 0; i < count; i += 4) {
+    const Random4 r = philox(key, stream, std::uint64_t(i / 4));
+    for (std::int64_t k = i; k < std::min(i + 4, count); ++k) out[k] = (2 * uniform01(r.v[k - i]) - 1) * bound;
+  }
+}
+
+}  // namespace
+
+ParameterLayout::ParameterLayout(const Graph& graph) {
+  for (const auto& p : graph.parameters) {
+    const std::int64_t n = p.shape.count();
+    parameters.push_back({count, n, count + padded(n)});
+    count += padded(n);
+  }
+  for (const auto& s : graph.stats) {
+    stats.push_back({stats_count, 2 * s.channels, stats_count + padded(2 * s.channels)});
+    stats_count += padded(2 * s.channels);
+  }
+}
+
+std::vector<OptimizerSegment> ParameterLayout::segments(const Graph& graph, float weight_decay) const {
+  std::vector<OptimizerSegment> out;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const float decay = graph.parameters[p].matrix ? weight_decay : 0;
+    const auto& slot = parameters[p];
+    if (!out.empty() && out.back().weight_decay == decay)
+      out.back().count = slot.end - out.back().begin;
+    else
+      out.push_back({slot.begin, slot.end - slot.begin, decay});
+  }
+  return out;
+}
+
+void ParameterLayout::initialise(const Graph& graph, std::uint64_t seed, float* master, float* running) const {
+  std::fill(master, master + count, 0.0f);
+  for (std::size_t p = 0; p < parameters.size(); ++p) fill(graph.parameters[p], seed, master + parameters[p].begin);
+  std::fill(running, running + stats_count, 0.0f);
+  for (const auto& s : stats)
+    std::fill(running + s.begin + s.count / 2, running + s.begin + s.count, 1.0f);  // variances
+}
+
+}  // namespace millrace

@@ -1,0 +1,140 @@
+// lower(): graph -> prepared ops + memory plan. Time runs over 2n steps: node i forwards at i and goes backward at
+// 2n-1-i. Every buffer is a region alive from its first writer to its last reader; regions whose times are disjoint
+// share memory.
+#include <algorithm>
+#include <numeric>
+
+#include "millrace/base/error.hpp"
+#include "millrace/model/program.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t alignment = 64;
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+bool is_loss(const Node& node) { return node.dst < 0; }
+
+template <class Member>
+bool keeps(const Spec& spec, Member member) {
+  return std::visit(member, spec);
+}
+
+class Planner {
+ public:
+  explicit Planner(Lowered& out) : out_(out), n_(int(out.graph.nodes.size())), train_(out.graph.mode == Mode::train) {}
+
+  void plan() {
+    const Graph& graph = out_.graph;
+    const std::size_t values = graph.values.size();
+    out_.value_region.assign(values, -1);
+    out_.diff_region.assign(values, -1);
+    out_.extra_region.assign(values, -1);
+    out_.saved_region.assign(std::size_t(n_), -1);
+    for (std::size_t v = 3; v < values; ++v) plan_value(int(v));
+    std::size_t workspace = 0;
+    for (int i = 0; i < n_; ++i) {
+      const Needs needs = out_.ops[std::size_t(i)]->needs();
+      workspace = std::max(workspace, needs.workspace);
+      if (needs.saved)
+        out_.saved_region[std::size_t(i)] =
+            add(graph.nodes[std::size_t(i)].name + ".saved", needs.saved, i, backward_time(i));
+      out_.derived_offset.push_back(out_.plan.derived_bytes);
+      out_.plan.derived_bytes += aligned(needs.derived);
+    }
+    for (const auto& adder : out_.adders)
+      if (adder) workspace = std::max(workspace, adder->needs().workspace);
+    if (workspace) out_.workspace_region = add("workspace", workspace, 0, 2 * n_ - 1);
+    out_.plan.arena_bytes = place_regions(out_.plan.regions);
+  }
+
+ private:
+  int backward_time(int node) const { return train_ ? 2 * n_ - 1 - node : node; }
+
+  int add(const std::string& name, std::size_t bytes, int first, int last) {
+    out_.plan.regions.push_back({name, aligned(bytes), 0, first, last});
+    return int(out_.plan.regions.size()) - 1;
+  }
+
+  void plan_value(int v) {
+    const Graph& graph = out_.graph;
+    const Value& value = graph.values[std::size_t(v)];
+    int producer = -1, last = -1, last_user = -1, users = 0;
+    for (int i = 0; i < n_; ++i) {
+      const Node& node = graph.nodes[std::size_t(i)];
+      if (node.dst == v) {
+        producer = i;
+        last = std::max(last, i);
+        if (keeps(node.spec, [](const auto& s) { return s.keeps_dst; })) last = std::max(last, backward_time(i));
+      }
+      for (int s : node.src) {
+        if (s != v) continue;
+        ++users, last_user = i;
+        last = std::max(last, i);
+        if (keeps(node.spec, [](const auto& spec) { return spec.keeps_src; })) last = std::max(last, backward_time(i));
+      }
+    }
+    if (producer < 0) return;  // fused away
+    const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
+    out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
+    if (!train_ || !value.needs_grad || users == 0) return;
+    // A loss writes the gradient in its forward pass.
+    const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
+    out_.diff_region[std::size_t(v)] = add(value.name + ".diff", bytes, first, backward_time(producer));
+    if (users > 1)
+      out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
+  }
+
+  Lowered& out_;
+  int n_;
+  bool train_;
+};
+
+}  // namespace
+
+std::size_t place_regions(std::vector<Region>& regions) {
+  std::vector<int> order(regions.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return regions[std::size_t(a)].bytes > regions[std::size_t(b)].bytes; });
+  std::size_t total = 0;
+  std::vector<int> placed;
+  for (int r : order) {
+    Region& region = regions[std::size_t(r)];
+    std::vector<std::pair<std::size_t, std::size_t>> taken;  // [begin, end) of what lives at the same time
+    for (int p : placed) {
+      const Region& other = regions[std::size_t(p)];
+      if (other.first <= region.last && region.first <= other.last)
+        taken.emplace_back(other.offset, other.offset + other.bytes);
+    }
+    std::sort(taken.begin(), taken.end());
+    std::size_t offset = 0;
+    for (const auto& [begin, end] : taken) {
+      if (begin >= offset + region.bytes) break;
+      offset = std::max(offset, end);
+    }
+    region.offset = offset;
+    total = std::max(total, offset + region.bytes);
+    placed.push_back(r);
+  }
+  return total;
+}
+
+Lowered lower(Backend& backend, Graph graph, int fusion_level) {
+  Lowered out;
+  out.graph = fuse(std::move(graph),
+                   std::min(fusion_level < 0 ? backend.max_fusion_level() : fusion_level, backend.max_fusion_level()));
+  for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
+  out.adders.resize(out.graph.values.size());
+  if (out.graph.mode == Mode::train)
+    for (std::size_t v = 3; v < out.graph.values.size(); ++v) {
+      int users = 0;
+      for (const auto& node : out.graph.nodes) users += int(std::count(node.src.begin(), node.src.end(), int(v)));
+      const Value& value = out.graph.values[v];
+      if (users > 1 && value.needs_grad) out.adders[v] = backend.make(AddSpec{value.shape, value.dtype, Mode::train});
+    }
+  Planner(out).plan();
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,135 @@
+#include "millrace/model/program.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + offset; }
+
+}  // namespace
+
+Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMemory& memory)
+    : lowered_(std::move(lowered)), layout_(layout) {
+  const Graph& graph = lowered_.graph;
+  const auto region = [&](int number) -> void* {
+    return number < 0 ? nullptr : at(memory.arena, lowered_.plan.regions[std::size_t(number)].offset);
+  };
+  std::vector<Tensor> diffs, extras;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    values_.push_back({region(lowered_.value_region[v]), value.dtype, value.shape});
+    diffs.push_back({region(lowered_.diff_region[v]), value.dtype, value.shape});
+    extras.push_back({region(lowered_.extra_region[v]), value.dtype, value.shape});
+  }
+  // By value: has a node later in forward order (so earlier in backward) already written its gradient?
+  std::vector<bool> written(graph.values.size(), false);
+  const int n = int(graph.nodes.size());
+  args_.resize(std::size_t(n));
+  additions_.resize(std::size_t(n));
+  announces_.resize(std::size_t(n));
+  first_user_.assign(graph.parameters.size(), -1);
+  for (int i = n - 1; i >= 0; --i) {
+    const Node& node = graph.nodes[std::size_t(i)];
+    OpArgs& args = args_[std::size_t(i)];
+    args.state = memory.state;
+    args.workspace = region(lowered_.workspace_region);
+    args.saved = region(lowered_.saved_region[std::size_t(i)]);
+    args.derived = at(memory.derived, lowered_.derived_offset[std::size_t(i)]);
+    if (node.dst >= 0) args.dst = values_[std::size_t(node.dst)], args.diff_dst = diffs[std::size_t(node.dst)];
+    for (std::size_t s = 0; s < node.src.size(); ++s) {
+      const std::size_t v = std::size_t(node.src[s]);
+      args.src[s] = values_[v];
+      if (graph.mode != Mode::train || !graph.values[v].needs_grad) continue;
+      if (!written[v]) {
+        args.diff_src[s] = diffs[v];
+        written[v] = true;
+      } else {
+        args.diff_src[s] = extras[v];
+        OpArgs sum;
+        sum.src[0] = sum.dst = diffs[v];
+        sum.src[1] = extras[v];
+        sum.workspace = args.workspace;
+        sum.state = memory.state;
+        additions_[std::size_t(i)].push_back({int(v), sum});
+      }
+    }
+    for (std::size_t w = 0; w < node.weight.size(); ++w) {
+      const std::size_t p = std::size_t(node.weight[w]);
+      const Parameter& parameter = graph.parameters[p];
+      const auto begin = layout_.parameters[p].begin;
+      const bool compute = parameter.matrix && graph.dtype != DType::f32;
+      args.weight[w] =
+          compute ? Tensor{at(memory.weights, std::size_t(begin) * size_of(graph.dtype)), graph.dtype, parameter.shape}
+                  : Tensor{memory.master + begin, DType::f32, parameter.shape};
+      if (memory.gradient) args.diff_weight[w] = {memory.gradient + begin, DType::f32, parameter.shape};
+      if (first_user_[p] < 0) first_user_[p] = i;
+    }
+    if (node.stats >= 0) {
+      const auto& slot = layout_.stats[std::size_t(node.stats)];
+      const std::int64_t channels = slot.count / 2;
+      if (memory.stats) args.stats = {memory.stats + slot.begin, DType::f32, {2, channels}};
+      args.weight[2] = {memory.running + slot.begin, DType::f32, {channels}};
+      args.weight[3] = {memory.running + slot.begin + channels, DType::f32, {channels}};
+    }
+  }
+  // A parameter is final after the backward of its first user in forward order, the last to go backward.
+  std::vector<bool> seen(graph.parameters.size(), false);
+  for (int i = 0; i < n; ++i)
+    for (int p : graph.nodes[std::size_t(i)].weight)
+      if (!seen[std::size_t(p)]) seen[std::size_t(p)] = true, announces_[std::size_t(i)].push_back(p);
+}
+
+void Program::refresh_weights() {
+  for (std::size_t i = 0; i < args_.size(); ++i) lowered_.ops[i]->refresh(args_[i]);
+}
+
+void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first) {
+  const Graph& graph = lowered_.graph;
+  MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
+           graph.values[Graph::x].shape.str());
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    OpArgs& args = args_[i];
+    const auto& src = graph.nodes[i].src;
+    for (std::size_t s = 0; s < src.size(); ++s)
+      if (src[s] == Graph::x || src[s] == Graph::y || src[s] == Graph::ids)
+        args.src[s].data = src[s] == Graph::x ? x.data : src[s] == Graph::y ? y.data : ids.data;
+    args.stats_mode = first ? GradMode::write : GradMode::add;
+    lowered_.ops[i]->forward(args);
+  }
+}
+
+void Program::backward_node(int i, bool first) {
+  OpArgs& args = args_[std::size_t(i)];
+  const auto& weight = lowered_.graph.nodes[std::size_t(i)].weight;
+  for (std::size_t w = 0; w < weight.size(); ++w)
+    args.mode[w] = first && first_user_[std::size_t(weight[w])] == i ? GradMode::write : GradMode::add;
+  lowered_.ops[std::size_t(i)]->backward(args);
+  for (const Addition& addition : additions_[std::size_t(i)])
+    lowered_.adders[std::size_t(addition.value)]->forward(addition.args);
+}
+
+void Program::backward(bool first, GradSink* sink) {
+  for (int i = int(args_.size()) - 1; i >= 0; --i) {
+    const Node& node = lowered_.graph.nodes[std::size_t(i)];
+    const bool wanted = node.dst < 0 || lowered_.graph.values[std::size_t(node.dst)].needs_grad;
+    if (!wanted) continue;
+    backward_node(i, first);
+    if (sink)
+      for (int p : announces_[std::size_t(i)]) {
+        const auto& slot = layout_.parameters[std::size_t(p)];
+        sink->ready(slot.begin, slot.end);
+      }
+  }
+}
+
+void Program::run_node(int node, bool backward) {
+  if (!backward)
+    lowered_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
+  else
+    backward_node(node, true);
+}
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+// A network as lines of text. One layer a line:
+//   conv CHANNELS [KERNEL] [stride=S] [pad=P|same] [dilation=D] [groups=G] [bias=on|off]    KERNEL: 3, 3x3, 3x3x3;
+//   default 1 batchnorm | relu | gelu | tanh | dropout P | linear FEATURES|outputs [bias=on|off] maxpool KERNEL
+//   [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] | globalpool add NAME
+// Every line may end with `from=NAME` (take that layer's result instead of the line above's) and `as=NAME` (name this
+// result). `input` is the name of the normalised batch.
+#include <charconv>
+#include <map>
+#include <sstream>
+
+#include "millrace/base/error.hpp"
+#include "millrace/model/zoo.hpp"
+
+namespace millrace {
+namespace {
+
+struct Line {
+  std::string text, kind;
+  std::vector<std::string> words;            // positional
+  std::map<std::string, std::string> named;  // key=value
+
+  [[noreturn]] void refuse(const std::string& why) const { fail(Exit::config, "model.layers: `", text, "`: ", why); }
+
+  std::int64_t number(const std::string& word, const char* what) const {
+    std::int64_t value = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (problem != std::errc() || end != word.data() + word.size() || value < 0)
+      refuse(cat("'", word, "' is not a ", what));
+    return value;
+  }
+  std::int64_t option(const std::string& key, std::int64_t otherwise) {
+    const auto it = named.find(key);
+    if (it == named.end()) return otherwise;
+    const std::int64_t value = number(it->second, "whole number");
+    named.erase(it);
+    return value;
+  }
+  bool flag(const std::string& key, bool otherwise) {
+    const auto it = named.find(key);
+    if (it == named.end()) return otherwise;
+    const std::string value = it->second;
+    named.erase(it);
+    if (value != "on" && value != "off") refuse(cat(key, "=", value, ". on or off"));
+    return value == "on";
+  }
+  const std::string& word(std::size_t i, const char* what) const {
+    if (i >= words.size()) refuse(cat("needs ", what));
+    return words[i];
+  }
+};
+
+Line parse(const std::string& text) {
+  Line line;
+  line.text = text;
+  std::istringstream in(text);
+  in >> line.kind;
+  for (std::string word; in >> word;) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos)
+      line.words.push_back(word);
+    else if (!line.named.emplace(word.substr(0, equals), word.substr(equals + 1)).second)
+      line.refuse(cat("'", word.substr(0, equals), "' stands twice"));
+  }
+  return line;
+}
+
+// KERNEL and the options of a sliding window; a single number holds for all dimensions.
+Window window(Line& line, const std::string& kernel, int rank, std::int64_t default_stride) {
+  Window w;
+  w.rank = rank;
+  std::vector<std::int64_t> sizes;
+  std::istringstream in(kernel);
+  for (std::string part; std::getline(in, part, 'x');) sizes.push_back(line.number(part, "kernel size"));
+  if (sizes.size() != 1 && int(sizes.size()) != rank)
+    line.refuse(cat("kernel ", kernel, " for data of ", rank, " dimensions"));
+  for (int a = 0; a < rank; ++a) w.kernel[std::size_t(a)] = sizes[sizes.size() == 1 ? 0 : std::size_t(a)];
+  const auto pad = line.named.find("pad");
+  const bool same = pad != line.named.end() && pad->second == "same";
+  if (same) line.named.erase(pad);
+  const std::int64_t dilation = line.option("dilation", 1), padding = line.option("pad", 0);
+  const std::int64_t stride = line.option("stride", default_stride);
+  for (int a = 0; a < rank; ++a) {
+    if (w.kernel[std::size_t(a)] < 1) line.refuse("a kernel of 0");
+    w.dilation[std::size_t(a)] = dilation;
+    w.stride[std::size_t(a)] = stride > 0 ? stride : w.kernel[std::size_t(a)];
+    w.pad[std::size_t(a)] = same ? dilation * (w.kernel[std::size_t(a)] - 1) / 2 : padding;
+  }
+  return w;
+}
+
+int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, const std::map<std::string, int>& results,
+               const ModelSpec& spec) {
+  const int rank = g.shape(src).spatial_rank();
+  const bool window_kind =
+      line.kind == "conv" || line.kind == "maxpool" || line.kind == "avgpool" || line.kind == "globalpool";
+  if (window_kind && rank < 1) line.refuse(cat("needs spatial data, has ", g.shape(src).str()));
+  if (line.kind == "conv") {
+    const std::int64_t channels = line.number(line.word(0, "a number of channels"), "number of channels");
+    const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
+    const std::int64_t groups = line.option("groups", 1);
+    if (channels < 1 || groups < 1) line.refuse("channels and groups are at least 1");
+    return g.conv(name, src, channels, w, line.flag("bias", false), groups);
+  }
+  if (line.kind == "maxpool" || line.kind == "avgpool") {
+    const Window w = window(line, line.word(0, "a kernel"), rank, 0);
+    return g.pool(name, src, line.kind == "maxpool" ? PoolSpec::Kind::max : PoolSpec::Kind::average, w);
+  }
+  if (line.kind == "globalpool") return g.pool(name, src, PoolSpec::Kind::global, Window{});
+  if (line.kind == "batchnorm") return g.batch_norm(name, src);
+  if (line.kind == "relu" || line.kind == "gelu" || line.kind == "tanh")
+    return g.activation(name, src, activation_from(line.kind));
+  if (line.kind == "linear") {
+    const std::string& width = line.word(0, "a number of features");
+    return g.linear(name, src, width == "outputs" ? spec.outputs : line.number(width, "number of features"),
+                    line.flag("bias", true));
+  }
+  if (line.kind == "dropout") {
+    float p = -1;
+    std::istringstream(line.word(0, "a probability")) >> p;
+    if (!(p >= 0 && p < 1)) line.refuse("the probability is at least 0 and below 1");
+    return g.dropout(name, src, p, spec.seed);
+  }
+  if (line.kind == "add") {
+    const auto other = results.find(line.word(0, "the name of an earlier layer"));
+    if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
+    return g.add(name, src, other->second);
+  }
+  line.refuse(cat("'", line.kind,
+                  "' is not a layer. one of conv, batchnorm, relu, gelu, tanh, dropout, linear, maxpool, avgpool, "
+                  "globalpool, add"));
+}
+
+}  // namespace
+
+int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
+  if (spec.layers.empty()) fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one a layer");
+  std::map<std::string, int> results{{"input", src}};
+  int at = src, number = 0;
+  for (const std::string& text : spec.layers) {
+    Line line = parse(text);
+    std::string name = cat(++number, ".", line.kind);
+    if (const auto from = line.named.find("from"); from != line.named.end()) {
+      const auto found = results.find(from->second);
+      if (found == results.end()) line.refuse(cat("no earlier line has as=", from->second));
+      at = found->second;
+      line.named.erase(from);
+    }
+    std::string as;
+    if (const auto named = line.named.find("as"); named != line.named.end()) {
+      as = named->second;
+      line.named.erase(named);
+      if (results.count(as)) line.refuse(cat("the name '", as, "' is taken"));
+    }
+    at = make_layer(g, line, name, at, results, spec);
+    if (!line.named.empty()) line.refuse(cat("'", line.named.begin()->first, "' is not an option of ", line.kind));
+    if (!as.empty()) results[as] = at;
+  }
+  return at;
+}
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+#include "millrace/model/zoo.hpp"
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+
+Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute, Mode mode) {
+  Shape x = batch.sample, y = batch.target;
+  for (Shape* shape : {&x, &y}) {  // the rows in front
+    MR_CHECK(shape->rank < Shape::max_rank);
+    for (int axis = shape->rank; axis > 0; --axis) shape->dims[std::size_t(axis)] = shape->dims[std::size_t(axis) - 1];
+    shape->dims[0] = batch.rows;
+    ++shape->rank;
+  }
+  GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
+  const int input = builder.input(spec.input);
+  int out = -1;
+  if (spec.name == "mlp")
+    out = build_mlp(builder, input, spec);
+  else if (spec.name == "resnet")
+    out = build_resnet(builder, input, spec);
+  else if (spec.name == "layers")
+    out = build_layers(builder, input, spec);
+  else
+    fail(Exit::config, "model.name: '", spec.name, "' is not a model. one of mlp, resnet, layers");
+  const Shape made = builder.shape(out);
+  if (made.row_count() != spec.outputs || made.rank != 2)
+    fail(Exit::config, "model: the last layer makes ", made.str(), " where the data needs ", batch.rows, "x",
+         spec.outputs, " (rows x ", spec.mean_squared_error ? "features of a target" : "classes",
+         "). end with `linear ", spec.outputs, "`");
+  if (spec.mean_squared_error)
+    builder.mse(out);
+  else
+    builder.cross_entropy(out, spec.label_smoothing);
+  return builder.finish();
+}
+
+int build_mlp(GraphBuilder& g, int src, const ModelSpec& spec) {
+  int at = src, number = 0;
+  for (const std::int64_t width : spec.hidden) {
+    const std::string name = cat("fc", ++number);
+    at = g.linear(name, at, width);
+    at = g.activation(name + ".act", at, spec.activation);
+    if (spec.dropout > 0) at = g.dropout(name + ".drop", at, spec.dropout, spec.seed);
+  }
+  return g.linear(cat("fc", ++number), at, spec.outputs);
+}
+
+}  // namespace millrace
