@@ -1,0 +1,49 @@
+#include "millrace/cpu/backend.hpp"
+
+#include "half.hpp"
+#include "millrace/base/error.hpp"
+#include "onednn.hpp"
+#include "ops.hpp"
+
+namespace millrace {
+namespace {
+
+struct Make {
+  std::unique_ptr<Op> operator()(const ConvSpec& s) const { return cpu::make_conv(s); }
+  std::unique_ptr<Op> operator()(const LinearSpec& s) const { return cpu::make_linear(s); }
+  std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cpu::make_batch_norm(s); }
+  std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cpu::make_pool(s); }
+  std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cpu::make_activation(s); }
+  std::unique_ptr<Op> operator()(const AddSpec& s) const { return cpu::make_add(s); }
+  std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cpu::make_dropout(s); }
+  std::unique_ptr<Op> operator()(const InputSpec& s) const { return cpu::make_input(s); }
+  std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
+  std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
+};
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{}, spec); }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override { return cpu::make_optimizer(spec); }
+  void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
+    cpu::convert(dst, dst_type, src, src_type, count);
+  }
+  int max_fusion_level() const override { return 1; }
+  std::string precision_note(DType dtype) const override {
+    if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
+      return "bf16 is emulated by float32 and slower than it: this processor has neither AMX nor AVX-512";
+    if (dtype == DType::f16) return "fp16 is emulated by float32 on the CPU and slower than it";
+    return "";
+  }
+
+ private:
+  Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(Device& device) { return std::make_unique<CpuBackend>(device); }
+
+}  // namespace millrace

@@ -1,0 +1,109 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/cpu/backend.hpp"
+#include "onednn.hpp"
+#include "parallel.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::string processor_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name"))
+      if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "processor";
+}
+
+// Compute is immediate: what was recorded has happened, and the loader orders its workers' writes itself.
+struct ImmediateEvent : Event {
+  void record(Lane) override {}
+  void wait(Lane) override {}
+  void synchronize() override {}
+};
+
+class ClockMarks : public Marks {
+ public:
+  explicit ClockMarks(int count) : at_(std::size_t(count)) {}
+  void mark(Lane, int index) override { at_.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
+  void read(std::span<double> out) override {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at_.at(i) - at_[0]).count();
+  }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> at_;
+};
+
+class KeptStep : public Recorded {
+ public:
+  explicit KeptStep(std::function<void()> step) : step_(std::move(step)) {}
+  void run() override { step_(); }
+
+ private:
+  std::function<void()> step_;
+};
+
+class CpuDevice : public Device {
+ public:
+  std::string name() const override { return "cpu"; }
+  std::string describe() const override {
+    return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(memory_bytes()), ", oneDNN ",
+               DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " with ", cpu::onednn::isa_name());
+  }
+  // Of the host, or of the control group (versions 2, 1) where that is less. Ranks of one host share it.
+  std::size_t memory_bytes() const override {
+    std::size_t bytes = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGESIZE));
+    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+      std::size_t limit = 0;
+      if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
+    }
+    return bytes;
+  }
+  void* allocate(MemoryKind, std::size_t bytes) override {
+    const std::size_t padded = (bytes + page - 1) / page * page;
+    const std::size_t have = memory_bytes();
+    void* data = bytes <= have ? std::aligned_alloc(page, padded) : nullptr;
+    if (!data)
+      fail(Exit::config, "not enough memory (", format_bytes(bytes), " wanted at once, ", format_bytes(have),
+           " in this machine or its limit). use a smaller micro-batch or more ranks");
+    if (padded >= (4u << 20)) madvise(data, padded, MADV_HUGEPAGE);  // advice: its failure costs speed only
+    std::memset(data, 0, padded);
+    return data;
+  }
+  void release(MemoryKind, void* data, std::size_t) noexcept override { std::free(data); }
+  void copy_in(Lane, void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
+  void copy_out(Lane, void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void fill_zero(Lane, void* device, std::size_t bytes) override {
+    if (bytes) std::memset(device, 0, bytes);
+  }
+  bool shares_host_memory() const override { return true; }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
+  std::unique_ptr<Marks> make_marks(int count) override { return std::make_unique<ClockMarks>(count); }
+  std::unique_ptr<Recorded> record(const std::string&, std::function<void()> step) override {
+    return std::make_unique<KeptStep>(std::move(step));
+  }
+  void synchronize() override {}
+
+ private:
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes && to != from) std::memcpy(to, from, bytes);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+
+}  // namespace millrace
