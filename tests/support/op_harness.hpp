@@ -1,0 +1,232 @@
+// One op of the CPU's backend with memory around it, for comparison with a reference in double. Values are rounded to
+// the tensor's dtype when set, and handed back as the op sees them, so that a reference computes from the same numbers.
+// Before each call the workspace is filled with NaN patterns, results too: what an op leaves unwritten, or expects to
+// find in scratch, shows.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/rng.hpp"
+#include "millrace/cpu/backend.hpp"
+
+namespace millrace::test {
+
+using Values = std::vector<double>;
+
+inline Device& device() {
+  static const std::unique_ptr<Device> device = make_cpu_device();
+  return *device;
+}
+inline Backend& backend() {
+  static const std::unique_ptr<Backend> backend = make_cpu_backend(device());
+  return *backend;
+}
+
+// Uniform in [-1, 1), the same for the same seed.
+inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
+  Values values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = scale * (2.0 * uniform01(philox(rng_key(seed, Purpose::init), 0, i).v[0]) - 1.0);
+  return values;
+}
+
+template <class T>
+void put_as(void* to, const Values& v) {
+  for (std::size_t i = 0; i < v.size(); ++i) static_cast<T*>(to)[i] = T(v[i]);
+}
+template <class T>
+void get_as(Values& v, const void* from) {
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = double(static_cast<const T*>(from)[i]);
+}
+
+inline Values get(const Tensor& t) {
+  Values v(static_cast<std::size_t>(t.count()));
+  switch (t.dtype) {
+    case DType::f32:
+      get_as<float>(v, t.data);
+      break;
+    case DType::f64:
+      get_as<double>(v, t.data);
+      break;
+    case DType::i32:
+      get_as<std::int32_t>(v, t.data);
+      break;
+    case DType::i64:
+      get_as<std::int64_t>(v, t.data);
+      break;
+    case DType::u8:
+      get_as<std::uint8_t>(v, t.data);
+      break;
+    case DType::i8:
+      get_as<std::int8_t>(v, t.data);
+      break;
+    case DType::i16:
+      get_as<std::int16_t>(v, t.data);
+      break;
+    case DType::u16:
+      get_as<std::uint16_t>(v, t.data);
+      break;
+    case DType::bf16:
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] = float(t.as<bf16>()[i]);
+      break;
+    case DType::f16:
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] = float(t.as<f16>()[i]);
+      break;
+  }
+  return v;
+}
+
+inline void put(const Tensor& t, const Values& v) {
+  MR_CHECK(std::int64_t(v.size()) == t.count());
+  switch (t.dtype) {
+    case DType::f32:
+      put_as<float>(t.data, v);
+      break;
+    case DType::f64:
+      put_as<double>(t.data, v);
+      break;
+    case DType::i32:
+      put_as<std::int32_t>(t.data, v);
+      break;
+    case DType::i64:
+      put_as<std::int64_t>(t.data, v);
+      break;
+    case DType::u8:
+      put_as<std::uint8_t>(t.data, v);
+      break;
+    case DType::i8:
+      put_as<std::int8_t>(t.data, v);
+      break;
+    case DType::i16:
+      put_as<std::int16_t>(t.data, v);
+      break;
+    case DType::u16:
+      put_as<std::uint16_t>(t.data, v);
+      break;
+    case DType::bf16:
+      for (std::size_t i = 0; i < v.size(); ++i) t.as<bf16>()[i] = bf16(float(v[i]));
+      break;
+    case DType::f16:
+      for (std::size_t i = 0; i < v.size(); ++i) t.as<f16>()[i] = f16(float(v[i]));
+      break;
+  }
+}
+
+class OpHarness {
+ public:
+  explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
+    const Needs needs = op_->needs();
+    workspace_ = bytes(needs.workspace), saved_ = bytes(needs.saved), derived_ = bytes(needs.derived);
+    args.workspace = workspace_.data(), args.saved = saved_.data(), args.derived = derived_.data();
+    args.state = &state;
+  }
+
+  Values set_src(int i, const Shape& shape, DType dtype, const Values& v) { return set(args.src[i], shape, dtype, v); }
+  Values set_weight(int i, const Shape& shape, DType dtype, const Values& v) {
+    return set(args.weight[i], shape, dtype, v);
+  }
+  Values set_diff_dst(const Shape& shape, DType dtype, const Values& v) { return set(args.diff_dst, shape, dtype, v); }
+  void want_dst(const Shape& shape, DType dtype) { reserve(args.dst, shape, dtype); }
+  void want_diff_src(int i, const Shape& shape, DType dtype) { reserve(args.diff_src[i], shape, dtype); }
+  // GradMode::add: onto `initial` (rounded to float32 and returned); write: over NaNs.
+  Values want_diff_weight(int i, const Shape& shape, GradMode mode, const Values& initial = {}) {
+    args.mode[i] = mode;
+    if (mode == GradMode::add) return set(args.diff_weight[i], shape, DType::f32, initial);
+    reserve(args.diff_weight[i], shape, DType::f32);
+    return Values(static_cast<std::size_t>(shape.count()), 0.0);
+  }
+  Values want_stats(const Shape& shape, GradMode mode, const Values& initial = {}) {
+    args.stats_mode = mode;
+    if (mode == GradMode::add) return set(args.stats, shape, DType::f32, initial);
+    reserve(args.stats, shape, DType::f32);
+    return Values(static_cast<std::size_t>(shape.count()), 0.0);
+  }
+
+  void refresh() { dirty(), op_->refresh(args); }
+  void forward() { dirty(), op_->forward(args); }
+  void backward() { dirty(), op_->backward(args); }
+  Op& op() { return *op_; }
+
+  OpArgs args;
+  StepState state;
+
+ private:
+  static Buffer bytes(std::size_t count) {
+    Buffer buffer(device(), MemoryKind::device, count);
+    if (count) std::memset(buffer.data(), 0xff, count);
+    return buffer;
+  }
+  void dirty() {
+    if (workspace_.bytes()) std::memset(workspace_.data(), 0xff, workspace_.bytes());
+  }
+  void reserve(Tensor& t, const Shape& shape, DType dtype) {
+    t.shape = shape, t.dtype = dtype;
+    buffers_.push_back(bytes(t.bytes()));
+    t.data = buffers_.back().data();
+  }
+  Values set(Tensor& t, const Shape& shape, DType dtype, const Values& v) {
+    reserve(t, shape, dtype);
+    put(t, v);
+    return get(t);
+  }
+
+  std::unique_ptr<Op> op_;
+  Buffer workspace_, saved_, derived_;
+  std::vector<Buffer> buffers_;
+};
+
+// Allowed error by dtype, relative to the largest magnitude of the expected values.
+struct Tolerance {
+  double f32, bf16, f16;
+  double of(DType dtype) const { return dtype == DType::bf16 ? bf16 : dtype == DType::f16 ? f16 : f32; }
+};
+
+inline void expect_close(const Values& actual, const Values& expected, double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double scale = 0, worst = -1;
+  std::size_t at = 0;
+  for (const double e : expected) scale = std::max(scale, std::abs(e));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = std::abs(actual[i] - expected[i]);
+    if (!(error <= worst)) worst = error, at = i;  // a NaN wins and stays
+    if (std::isnan(worst)) break;
+  }
+  if (expected.empty()) return;
+  EXPECT_LE(worst, tolerance * std::max(scale, std::numeric_limits<double>::min()))
+      << what << ": element " << at << " of " << expected.size() << " is " << actual[at] << ", expected "
+      << expected[at] << " (largest expected magnitude " << scale << ")";
+}
+
+// The reference's own gradient against central differences of sum(f(x) * weights): up to 40 elements, evenly spread.
+inline void expect_gradient(const std::function<Values(const Values&)>& f, Values x, const Values& diff_dst,
+                            const Values& gradient, const std::string& what, double step = 1e-5,
+                            double tolerance = 1e-6) {
+  ASSERT_EQ(x.size(), gradient.size()) << what;
+  const auto dot = [&](const Values& dst) {
+    double sum = 0;
+    for (std::size_t i = 0; i < dst.size(); ++i) sum += dst[i] * diff_dst[i];
+    return sum;
+  };
+  double scale = 1e-300;
+  for (const double g : gradient) scale = std::max(scale, std::abs(g));
+  const std::size_t stride = std::max<std::size_t>(1, x.size() / 40);
+  for (std::size_t i = 0; i < x.size(); i += stride) {
+    const double kept = x[i];
+    x[i] = kept + step;
+    const double up = dot(f(x));
+    x[i] = kept - step;
+    const double down = dot(f(x));
+    x[i] = kept;
+    EXPECT_NEAR((up - down) / (2 * step), gradient[i], tolerance * scale) << what << " element " << i;
+  }
+}
+
+}  // namespace millrace::test
