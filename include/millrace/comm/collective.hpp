@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/types.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/device/device.hpp"
 

@@ -1,0 +1,32 @@
+// metrics.jsonl: one object an optimizer step, append-only, continuous across restarts. A line is written by one write().
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+
+#include "millrace/telemetry/timeline.hpp"
+
+namespace millrace {
+
+struct StepMetrics {
+  std::int64_t step = 0, epoch = 0, samples = 0;  // after this step
+  double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
+  bool skipped = false;                           // overflow: nothing was changed
+  std::array<double, phase_count> phase_seconds{};
+};
+
+class MetricsFile {
+ public:
+  // Lines of steps after `last_step` are cut off (they were past the checkpoint). Error(data).
+  MetricsFile(const std::filesystem::path&, std::int64_t last_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  void write(const StepMetrics&);
+  void sync();  // before a checkpoint is named
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+}  // namespace millrace

@@ -1,0 +1,88 @@
+// Network: a model's parameters, their gradients and moments in flat buffers, and the prepared Programs over them, one for each row count and
+// mode. Everything is sized before anything is allocated; construction is the only place that allocates.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/compute/compute.hpp"
+#include "millrace/model/program.hpp"
+#include "millrace/model/zoo.hpp"
+
+namespace millrace {
+
+struct NetworkSpec {
+  ModelSpec model;
+  ModelBatch batch;                      // rows ignored
+  DType compute = DType::f32;
+  int fusion = -1;
+  std::vector<std::int64_t> train_rows;  // empty: no training, no gradients and moments
+  std::vector<std::int64_t> eval_rows;
+  OptimizerSpec optimizer;               // counts and segments are filled in
+  float weight_decay = 0;
+  DType compress = DType::f32;
+  std::uint64_t seed = 1;
+};
+
+// Bytes by purpose, before anything is allocated.
+struct MemoryNeeds {
+  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, derived = 0;
+  std::size_t total() const { return parameters + gradients + moments + arena + derived; }
+};
+
+// Sizes only: what a Network will need.
+struct NetworkPlan {
+  std::vector<Lowered> train, eval;      // in the order of the row counts
+  ParameterLayout layout;
+  MemoryNeeds needs;
+};
+NetworkPlan plan_network(Backend&, const NetworkSpec&);
+
+class Network {
+ public:
+  // Error(config) when the device has too little memory, with both figures.
+  Network(Compute&, const NetworkSpec&);
+  Network(Compute&, const NetworkSpec&, NetworkPlan);
+
+  Program& train_program(std::int64_t rows) { return fresh(train_, rows); }
+  Program& eval_program(std::int64_t rows) { return fresh(eval_, rows); }
+  const Graph& graph() const { return graph_; }
+  const ParameterLayout& layout() const { return layout_; }
+  const MemoryNeeds& needs() const { return needs_; }
+  StepState& host_state() { return host_state_; }
+  void push_state();  // host -> device, on the compute lane
+  void pull_state();  // device -> host; waits
+
+  void optimizer_step();     // enqueues; derived copies are refreshed when a program is used next
+  void clear_statistics();   // a rank without rows: its part of the running statistics is zero
+  void weights_changed();    // after the master was written from outside: rounds the 16-bit weights anew
+
+  // Flat views, for the reducer and checkpoints.
+  SharedRegion gradient, packed, stats;
+  float* master() const { return master_.as<float>(); }
+  float* running() const { return running_.as<float>(); }
+  float* moment(int i) const { return i < int(moments_.size()) ? moments_[std::size_t(i)].as<float>() : nullptr; }
+  int moment_count() const { return int(moments_.size()); }
+
+ private:
+  struct Prepared {
+    std::unique_ptr<Program> program;
+    std::uint64_t version = 0;
+  };
+  Program& fresh(std::map<std::int64_t, Prepared>&, std::int64_t rows);
+  Compute& compute_;
+  Graph graph_;
+  ParameterLayout layout_;
+  MemoryNeeds needs_;
+  DType dtype_;
+  Buffer master_, weights_, running_, arena_, derived_, state_;
+  std::vector<Buffer> moments_;
+  std::unique_ptr<OptimizerOp> optimizer_;
+  OptimizerArgs optimizer_args_;
+  std::map<std::int64_t, Prepared> train_, eval_;
+  StepState host_state_;
+  std::uint64_t version_ = 1;
+};
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+// Reducer: cuts the flat gradient into buckets, from its end as backward fills it, and starts each bucket's sum when its last element is
+// announced. Bucket i is begun before bucket i+1 on every rank. With compression a bucket is rounded to 16 bits, summed, and widened again.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+#include "millrace/model/program.hpp"
+
+namespace millrace {
+
+struct ReducerSpec {
+  std::int64_t count = 0;          // elements of the gradient
+  std::int64_t bucket_elements = 0;
+  DType compress = DType::f32;     // bf16 or f16: what travels
+  bool overlap = true;             // false: all sums start in finish()
+  bool alone = false;              // one rank: nothing to sum
+};
+
+struct Bucket {
+  std::int64_t begin = 0, end = 0;
+};
+std::vector<Bucket> cut_buckets(std::int64_t count, std::int64_t bucket_elements);  // the last elements first
+
+class Reducer : public GradSink {
+ public:
+  // gradient (float32) and packed (`compress`, unused without compression) belong to the collective.
+  Reducer(Collective&, Backend&, const ReducerSpec&, SharedRegion gradient, SharedRegion packed);
+  void ready(std::int64_t begin, std::int64_t end) override;
+  void contribute_zeros();  // a rank without rows in this step: instead of any backward
+  // Waits for all sums and widens; throws when a range was never announced. The next step may begin afterwards.
+  void finish();
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+ private:
+  void launch_ready();
+  void launch(std::size_t bucket);
+  Collective& collective_;
+  Backend& backend_;
+  ReducerSpec spec_;
+  SharedRegion gradient_, packed_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::int64_t> missing_;  // elements not yet announced, by bucket
+  std::size_t next_ = 0;               // first bucket not yet begun
+};
+
+}  // namespace millrace

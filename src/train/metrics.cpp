@@ -1,0 +1,75 @@
+#include "millrace/train/metrics.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+// Bytes of the leading whole lines whose step is at most last_step. A line begins {"step":N,
+std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_step) {
+  std::ifstream in(path, std::ios::binary);
+  std::int64_t kept = 0;
+  for (std::string line; std::getline(in, line);) {
+    long long step = 0;
+    if (in.eof() || std::sscanf(line.c_str(), "{\"step\":%lld,", &step) != 1 || step > last_step) break;
+    kept += std::int64_t(line.size()) + 1;
+  }
+  return kept;
+}
+
+// JSON has no NaN: null stands for what is not finite. 17 digits keep the bits of a double.
+struct Number {
+  char text[32];
+  explicit Number(double v) {
+    if (std::isfinite(v))
+      std::snprintf(text, sizeof text, "%.17g", v);
+    else
+      std::strcpy(text, "null");
+  }
+};
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : path_(path) {
+  const std::int64_t keep = kept_bytes(path, last_step);
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0 || ::ftruncate(file_, keep) != 0 || ::lseek(file_, 0, SEEK_END) < 0)
+    fail(Exit::data, "cannot write ", path.string(), " (", std::strerror(errno), ")");
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void MetricsFile::write(const StepMetrics& m) {
+  const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
+  char line[1024];
+  const int length = std::snprintf(
+      line, sizeof line,
+      "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"loss_scale\":%s,\"skipped\":%s,"
+      "\"samples_per_second\":%.6g,\"step_ms\":%.4f,\"data_wait_ms\":%.4f,\"copy_ms\":%.4f,\"forward_ms\":%.4f,\"backward_ms\":%.4f,"
+      "\"communication_ms\":%.4f,\"optimizer_ms\":%.4f,\"other_ms\":%.4f}\n",
+      (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text, Number(m.lr).text, Number(m.grad_norm).text,
+      Number(m.loss_scale).text, m.skipped ? "true" : "false", m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy),
+      ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other));
+  for (int done = 0; done < length;) {
+    const ssize_t n = ::write(file_, line + done, std::size_t(length - done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(Exit::data, "cannot write ", path_.string(), " (", std::strerror(errno), ")");
+    done += int(n);
+  }
+}
+
+void MetricsFile::sync() { ::fdatasync(file_); }
+
+}  // namespace millrace

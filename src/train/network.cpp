@@ -1,0 +1,137 @@
+#include "millrace/train/network.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
+  ModelBatch batch = spec.batch;
+  batch.rows = rows;
+  return build_model(spec.model, batch, spec.compute, mode);
+}
+
+const Graph& any_graph(const std::vector<Lowered>& train, const std::vector<Lowered>& eval) {
+  MR_CHECK(!train.empty() || !eval.empty());
+  return train.empty() ? eval.front().graph : train.front().graph;
+}
+
+std::vector<Lowered> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows, Mode mode) {
+  std::vector<Lowered> out;
+  for (const std::int64_t n : rows) out.push_back(lower(backend, graph_of(spec, n, mode), spec.fusion));
+  return out;
+}
+
+}  // namespace
+
+NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
+  auto train = lower_all(backend, spec, spec.train_rows, Mode::train);
+  auto eval = lower_all(backend, spec, spec.eval_rows, Mode::infer);
+  ParameterLayout layout(any_graph(train, eval));
+  MemoryNeeds needs;
+  const std::size_t count = std::size_t(layout.count), stats = std::size_t(layout.stats_count) * sizeof(float);
+  needs.parameters = count * (4 + (spec.compute == DType::f32 ? 0 : size_of(spec.compute))) + stats;
+  if (!train.empty()) {
+    needs.gradients = count * (4 + (spec.compress == DType::f32 ? 0 : size_of(spec.compress))) + stats;
+    needs.moments = count * 4 * std::size_t(spec.optimizer.moment_count());
+  }
+  for (const auto* programs : {&train, &eval})
+    for (const Lowered& p : *programs) {
+      needs.arena = std::max(needs.arena, p.plan.arena_bytes);
+      needs.derived += p.plan.derived_bytes;
+    }
+  return {std::move(train), std::move(eval), std::move(layout), needs};
+}
+
+Network::Network(Compute& compute, const NetworkSpec& spec) : Network(compute, spec, plan_network(*compute.backend, spec)) {}
+
+Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
+    : compute_(compute),
+      graph_(any_graph(plan.train, plan.eval)),
+      layout_(std::move(plan.layout)),
+      needs_(plan.needs),
+      dtype_(spec.compute) {
+  Device& device = *compute.device;
+  if (needs_.total() > device.memory_bytes())
+    fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
+         " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()), ". lower train.micro_batch");
+  const std::size_t count = std::size_t(layout_.count), stats_bytes = std::max<std::size_t>(64, std::size_t(layout_.stats_count) * 4);
+  const auto buffer = [&](std::size_t bytes) { return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64)); };
+  master_ = buffer(count * 4);
+  if (dtype_ != DType::f32) weights_ = buffer(count * size_of(dtype_));
+  running_ = buffer(stats_bytes);
+  arena_ = buffer(needs_.arena);
+  derived_ = buffer(needs_.derived);
+  state_ = buffer(sizeof(StepState));
+
+  std::vector<float> master(count), running(std::size_t(layout_.stats_count));
+  layout_.initialise(graph_, spec.seed, master.data(), running.data());
+  device.copy_in(Lane::compute, master_.data(), master.data(), count * 4);
+  device.copy_in(Lane::compute, running_.data(), running.data(), running.size() * 4);
+  device.synchronize();
+
+  const bool training = !plan.train.empty();
+  if (training) {
+    gradient = compute.collective->allocate(count * 4);
+    stats = compute.collective->allocate(stats_bytes);
+    if (spec.compress != DType::f32) packed = compute.collective->allocate(count * size_of(spec.compress));
+    OptimizerSpec optimizer = spec.optimizer;
+    optimizer.count = layout_.count;
+    optimizer.stats_count = layout_.stats_count;
+    optimizer.segments = layout_.segments(graph_, spec.weight_decay);
+    optimizer.weight_dtype = dtype_;
+    optimizer_ = compute.backend->make_optimizer(optimizer);
+    for (int i = 0; i < optimizer.moment_count(); ++i) moments_.push_back(buffer(count * 4));
+    optimizer_args_ = {master_.as<float>(), weights_.data(), static_cast<float*>(gradient.data), moment(0), moment(1),
+                       running_.as<float>(), static_cast<float*>(stats.data), state_.as<StepState>()};
+  }
+
+  ProgramMemory memory{arena_.data(),   derived_.data(), master_.as<float>(), dtype_ == DType::f32 ? master_.data() : weights_.data(),
+                       static_cast<float*>(gradient.data), running_.as<float>(), static_cast<float*>(stats.data), state_.as<StepState>()};
+  for (auto* side : {&plan.train, &plan.eval})
+    for (Lowered& lowered : *side) {
+      const std::int64_t rows = lowered.graph.rows;
+      const std::size_t derived = lowered.plan.derived_bytes;
+      auto& programs = side == &plan.train ? train_ : eval_;
+      programs[rows].program = std::make_unique<Program>(std::move(lowered), layout_, memory);
+      memory.derived = static_cast<char*>(memory.derived) + derived;
+    }
+  weights_changed();
+  push_state();
+}
+
+Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t rows) {
+  const auto found = programs.find(rows);
+  MR_CHECK(found != programs.end(), "no program for ", rows, " rows");
+  Prepared& prepared = found->second;
+  if (prepared.version != version_) prepared.program->refresh_weights(), prepared.version = version_;
+  return *prepared.program;
+}
+
+void Network::push_state() {
+  compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, sizeof(StepState));
+}
+
+void Network::pull_state() {
+  compute_.device->copy_out(Lane::compute, &host_state_, state_.data(), sizeof(StepState));
+  compute_.device->synchronize();
+}
+
+void Network::optimizer_step() {
+  optimizer_->step(optimizer_args_);
+  ++version_;
+}
+
+void Network::clear_statistics() {
+  if (stats.data) compute_.device->fill_zero(Lane::compute, stats.data, std::size_t(layout_.stats_count) * 4);
+}
+
+void Network::weights_changed() {
+  if (dtype_ != DType::f32) compute_.backend->convert(weights_.data(), dtype_, master_.data(), DType::f32, layout_.count);
+  ++version_;
+}
+
+}  // namespace millrace
