@@ -22,7 +22,10 @@ std::int64_t Shape::row_count() const {
 
 std::string Shape::str() const {
   std::string text;
-  for (int axis = 0; axis < rank; ++axis) text += (axis ? "x" : "") + std::to_string(dims[axis]);
+  for (int axis = 0; axis < rank; ++axis) {
+    if (axis) text += 'x';
+    text += std::to_string(dims[axis]);
+  }
   return text.empty() ? "scalar" : text;
 }
 

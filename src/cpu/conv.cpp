@@ -1,0 +1,216 @@
+// Convolution by oneDNN. Activations stay channels-last; weights are canonical outside and in oneDNN's own layouts
+// inside: `derived` holds one copy for forward and one for backward-data, since plain weights fall to reference code.
+// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
+#include <algorithm>
+
+#include "half.hpp"
+#include "onednn.hpp"
+#include "ops.hpp"
+#include "parallel.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+using onednn::Call, onednn::desc, onednn::dims;
+
+// (N, spatial..., C) in memory, (N, C, spatial...) to oneDNN.
+desc channels_last(const Shape& shape, DType dtype) {
+  dims d{shape[0], shape[-1]}, strides{shape.row_count(), 1};
+  std::int64_t stride = shape.row_count();
+  for (int axis = 1; axis < shape.rank - 1; ++axis) {
+    stride /= shape[axis];
+    d.push_back(shape[axis]), strides.push_back(stride);
+  }
+  return onednn::strided(d, dtype, strides);
+}
+
+dims weight_dims(const ConvSpec& s) {
+  dims d{s.out_channels / s.groups, s.src[-1] / s.groups};
+  if (s.groups > 1) d.insert(d.begin(), s.groups);
+  d.insert(d.end(), s.window.kernel.begin(), s.window.kernel.begin() + s.window.rank);
+  return d;
+}
+
+// (K, kernel..., C/groups) in memory.
+desc canonical_weight(const ConvSpec& s, DType dtype) {
+  const std::int64_t filter = s.weight().row_count();
+  dims strides{filter, 1};
+  if (s.groups > 1) strides.insert(strides.begin(), filter * s.out_channels / s.groups);
+  std::int64_t stride = filter;
+  for (int axis = 0; axis < s.window.rank; ++axis) strides.push_back(stride /= s.window.kernel[axis]);
+  return onednn::strided(weight_dims(s), dtype, strides);
+}
+
+onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
+  onednn::ConvShape shape;
+  shape.src = channels_last(s.src, s.dtype);
+  shape.dst = channels_last(s.dst(), s.dtype);
+  shape.weight = onednn::any(weight_dims(s), weight_dtype);
+  if (s.bias) shape.bias = onednn::plain({s.out_channels}, DType::f32);
+  for (int axis = 0; axis < s.window.rank; ++axis) {
+    shape.stride.push_back(s.window.stride[axis]), shape.pad.push_back(s.window.pad[axis]);
+    shape.dilation.push_back(s.window.dilation[axis] - 1);
+  }
+  return shape;
+}
+
+class Conv : public Op {
+ public:
+  explicit Conv(const ConvSpec& s) : bias_count_(s.bias ? s.out_channels : 0) {
+    const auto shape = conv_shape(s, s.dtype);
+    const desc canonical = canonical_weight(s, s.dtype), canonical_diff = canonical_weight(s, DType::f32);
+
+    const auto forward = onednn::conv_forward(shape, s.mode);
+    forward_ = Call(forward, dnnl::convolution_forward(forward),
+                    {{DNNL_ARG_SRC, shape.src},
+                     {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+                     {DNNL_ARG_BIAS, shape.bias},
+                     {DNNL_ARG_DST, shape.dst}});
+    if (forward.weights_desc() != canonical) to_forward_ = reorder(canonical, forward.weights_desc(), forward_at_);
+
+    if (s.mode == Mode::train) {
+      if (s.need_diff_src) {
+        const auto data = onednn::conv_backward_data(shape, forward);
+        backward_data_ = Call(
+            data, dnnl::convolution_backward_data(data),
+            {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
+        if (data.weights_desc() == forward.weights_desc())
+          shares_copy_ = true;
+        else if (data.weights_desc() != canonical)
+          to_backward_ = reorder(canonical, data.weights_desc(), backward_at_);
+      }
+      const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
+      backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
+                               {{DNNL_ARG_SRC, shape.src},
+                                {DNNL_ARG_DIFF_DST, shape.dst},
+                                {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+                                {DNNL_ARG_DIFF_BIAS, shape.bias}});
+      const desc& from = weights.diff_weights_desc();
+      diff_is_canonical_ = from == canonical_diff;
+      const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);
+      home_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+      home_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+      diff_weight_bytes_ = from.get_size();
+    }
+    plan();
+  }
+
+  Needs needs() const override { return needs_; }
+  std::string implementation() const override {
+    std::string text = "onednn " + forward_.name();
+    if (backward_data_) text += ", backward data " + backward_data_.name();
+    if (backward_weights_) text += ", backward weights " + backward_weights_.name();
+    return text;
+  }
+
+  void refresh(const OpArgs& args) override {
+    copy(to_forward_, args, forward_at_);
+    copy(to_backward_, args, backward_at_);
+  }
+
+  void forward(const OpArgs& args) override {
+    forward_.bind(DNNL_ARG_SRC, args.src[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, to_forward_ ? at(args.derived, forward_at_) : args.weight[0].data);
+    forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
+    forward_.bind(DNNL_ARG_DST, args.dst.data);
+    run(forward_, args);
+  }
+
+  void backward(const OpArgs& args) override {
+    if (args.diff_weight[0] || args.diff_weight[1]) backward_weights(args);
+    if (!backward_data_ || !args.diff_src[0]) return;
+    void* weight = to_backward_                  ? at(args.derived, backward_at_)
+                   : shares_copy_ && to_forward_ ? at(args.derived, forward_at_)
+                                                 : args.weight[0].data;
+    backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
+    backward_data_.bind(DNNL_ARG_WEIGHTS, weight);
+    backward_data_.bind(DNNL_ARG_DIFF_SRC, args.diff_src[0].data);
+    run(backward_data_, args);
+  }
+
+ private:
+  static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+  static void run(Call& call, const OpArgs& args) {
+    call.bind_scratch(args.workspace);
+    call.run();
+  }
+
+  Call reorder(const desc& from, const desc& to, std::size_t& offset) {
+    offset = needs_.derived;
+    needs_.derived += align64(to.get_size());
+    const auto pd = onednn::reorder(from, to);
+    return Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+  }
+
+  static void copy(Call& call, const OpArgs& args, std::size_t offset) {
+    if (!call) return;
+    call.bind(DNNL_ARG_FROM, args.weight[0].data);
+    call.bind(DNNL_ARG_TO, at(args.derived, offset));
+    run(call, args);
+  }
+
+  // Workspace: oneDNN's scratch first, shared by the calls, then the gradients on their way home.
+  void plan() {
+    std::size_t scratch = 0;
+    for (const Call* call :
+         {&forward_, &backward_data_, &backward_weights_, &to_forward_, &to_backward_, &home_[0], &home_[1]})
+      scratch = std::max(scratch, call->scratch_bytes());
+    diff_weight_at_ = align64(scratch);
+    diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
+    needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
+  }
+
+  void backward_weights(const OpArgs& args) {
+    const Tensor &weight = args.diff_weight[0], &bias = args.diff_weight[1];
+    const bool weight_direct = weight && diff_is_canonical_ && args.mode[0] == GradMode::write;
+    const bool bias_direct = bias && args.mode[1] == GradMode::write;
+    void* diff_weight = weight_direct ? weight.data : at(args.workspace, diff_weight_at_);
+    float* diff_bias = bias_direct ? bias.as<float>() : static_cast<float*>(at(args.workspace, diff_bias_at_));
+
+    backward_weights_.bind(DNNL_ARG_SRC, args.src[0].data);
+    backward_weights_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
+    backward_weights_.bind(DNNL_ARG_DIFF_WEIGHTS, diff_weight);
+    backward_weights_.bind(DNNL_ARG_DIFF_BIAS, diff_bias);
+    run(backward_weights_, args);
+
+    if (weight && !weight_direct) {
+      Call& home = home_[args.mode[0] == GradMode::add];
+      home.bind(DNNL_ARG_FROM, diff_weight);
+      home.bind(DNNL_ARG_TO, weight.data);
+      run(home, args);
+    }
+    if (bias && !bias_direct)
+      for (std::int64_t k = 0; k < bias_count_; ++k) bias.as<float>()[k] += diff_bias[k];
+  }
+
+  std::int64_t bias_count_;
+  Needs needs_;
+  Call forward_, backward_data_, backward_weights_, to_forward_, to_backward_;
+  Call home_[2];                                  // gradient to its canonical place: write, add
+  std::size_t forward_at_ = 0, backward_at_ = 0;  // of the copies in derived
+  std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
+  bool shares_copy_ = false, diff_is_canonical_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv(const ConvSpec& spec) {
+  const Shape dst = spec.dst();  // checks the spec
+  const auto make = [](const ConvSpec& s) {
+    return onednn::checked("conv " + s.src.str() + " -> " + s.dst().str(),
+                           [&]() -> std::unique_ptr<Op> { return std::make_unique<Conv>(s); });
+  };
+  if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && onednn::has_bf16())) return make(spec);
+  onednn::type_of(spec.dtype);
+  ConvSpec float_spec = spec;
+  float_spec.dtype = DType::f32;
+  return emulate_half(spec.dtype, make(float_spec),
+                      {.src = {spec.src.count()},
+                       .dst = dst.count(),
+                       .weight = {spec.weight().count()},
+                       .keeps_src = true,
+                       .infer = spec.mode == Mode::infer});
+}
+
+}  // namespace millrace::cpu

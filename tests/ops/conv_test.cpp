@@ -1,0 +1,164 @@
+#include "reference/conv.hpp"
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct Case {
+  const char* name;
+  ConvSpec spec;
+};
+
+ConvSpec conv(Shape src, std::int64_t out_channels, Window window, std::int64_t groups = 1, bool bias = false) {
+  ConvSpec s;
+  s.src = src, s.out_channels = out_channels, s.window = window, s.groups = groups, s.bias = bias;
+  return s;
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"odd_3_to_16_stem", conv({2, 13, 11, 3}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true)},
+      {"same_32_to_32", conv({3, 9, 7, 32}, 32, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}})},
+      {"stride_2_batch_1",
+       conv({1, 15, 12, 16}, 24, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}, 1, true)},
+      {"pointwise_stride_2", conv({2, 8, 8, 16}, 32, {.stride = {2, 2, 1}})},
+      {"uneven_kernel_stride",
+       conv({2, 17, 9, 5}, 7, {.kernel = {5, 2, 1}, .stride = {3, 1, 1}, .pad = {2, 0, 0}}, 1, true)},
+      {"dilation", conv({2, 14, 15, 8}, 8, {.kernel = {3, 3, 1}, .pad = {2, 3, 0}, .dilation = {2, 3, 1}})},
+      {"groups", conv({2, 10, 9, 12}, 18, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 3, true)},
+      {"wide_groups", conv({2, 6, 7, 32}, 32, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 2)},
+      {"depthwise", conv({2, 11, 10, 24}, 24, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}}, 24, true)},
+      {"one_dimension",
+       conv({3, 41, 6}, 10, {.rank = 1, .kernel = {7, 1, 1}, .stride = {2, 1, 1}, .pad = {3, 0, 0}}, 1, true)},
+      {"one_dimension_dilated",
+       conv({2, 33, 16}, 16, {.rank = 1, .kernel = {3, 1, 1}, .pad = {4, 0, 0}, .dilation = {4, 1, 1}})},
+      {"three_dimensions", conv({2, 5, 6, 7, 4}, 9, {.rank = 3, .kernel = {3, 3, 3}, .pad = {1, 1, 1}}, 1, true)},
+      {"three_dimensions_strided",
+       conv({1, 8, 7, 6, 16}, 16, {.rank = 3, .kernel = {2, 3, 1}, .stride = {2, 1, 2}, .pad = {0, 1, 0}})},
+      {"one_channel_whole_image", conv({3, 6, 5, 1}, 11, {.kernel = {6, 5, 1}}, 1, true)},
+  };
+  return all;
+}
+
+// float32 sums of at most a few hundred products; 16-bit results are rounded once (2^-9, 2^-12 of a value), at worst
+// twice by oneDNN.
+constexpr Tolerance activations{2e-6, 8e-3, 1e-3};
+// Float32 whatever the dtype of the factors: the products of 16-bit numbers are exact.
+constexpr Tolerance parameters{5e-6, 5e-6, 5e-6};
+
+class ConvAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode>> {};
+
+TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
+  const auto [index, dtype, mode] = GetParam();
+  ConvSpec s = cases()[index].spec;
+  s.dtype = dtype;
+  OpHarness h(s);
+  const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
+  const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
+  const auto b = s.bias ? h.set_weight(1, {s.out_channels}, DType::f32, random_values(s.out_channels, 3)) : Values{};
+  const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 4));
+  const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
+  const auto b0 = s.bias ? h.want_diff_weight(1, {s.out_channels}, mode, random_values(s.out_channels, 6)) : Values{};
+  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
+  h.refresh(), h.forward(), h.backward();
+
+  auto g = reference::conv_backward(s, x, w, dy);
+  for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
+  for (std::size_t i = 0; i < g.bias.size(); ++i) g.bias[i] += b0[i];
+  const std::string with = cat(" by ", h.op().implementation());
+  expect_close(get(h.args.dst), reference::conv_forward(s, x, w, b), activations.of(dtype), "dst" + with);
+  expect_close(get(h.args.diff_src[0]), g.src, activations.of(dtype), "diff_src" + with);
+  expect_close(get(h.args.diff_weight[0]), g.weight, parameters.of(dtype), "diff_weight" + with);
+  if (s.bias) expect_close(get(h.args.diff_weight[1]), g.bias, parameters.of(dtype), "diff_bias" + with);
+}
+
+INSTANTIATE_TEST_SUITE_P(Conv, ConvAgainstReference,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                                            ::testing::Values(GradMode::write, GradMode::add)),
+                         [](const auto& info) {
+                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
+                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
+                         });
+
+TEST(ConvReference, GradientsMatchFiniteDifferences) {
+  for (const std::size_t index : {0, 5, 6, 9, 11}) {
+    const ConvSpec s = cases()[index].spec;
+    const auto x = random_values(s.src.count(), 1), w = random_values(s.weight().count(), 2);
+    const auto b = random_values(s.out_channels, 3), dy = random_values(s.dst().count(), 4);
+    const auto g = reference::conv_backward(s, x, w, dy);
+    expect_gradient([&](const Values& v) { return reference::conv_forward(s, v, w, b); }, x, dy, g.src, "src");
+    expect_gradient([&](const Values& v) { return reference::conv_forward(s, x, v, b); }, w, dy, g.weight, "weight");
+    if (s.bias)
+      expect_gradient([&](const Values& v) { return reference::conv_forward(s, x, w, v); }, b, dy, g.bias, "bias");
+  }
+}
+
+TEST(ConvOp, RunsBitwiseTheSameTwice) {
+  const ConvSpec s = conv({8, 16, 16, 16}, 32, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
+  std::vector<Values> first, second;
+  for (auto* results : {&first, &second}) {
+    OpHarness h(s);
+    h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+    h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+    h.set_weight(1, {32}, DType::f32, random_values(32, 3));
+    h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
+    h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {32}, GradMode::write);
+    h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
+    h.refresh(), h.forward(), h.backward();
+    for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
+      results->push_back(get(t));
+  }
+  EXPECT_EQ(first, second);
+}
+
+TEST(ConvOp, FollowsItsArgumentsToNewMemory) {
+  const ConvSpec s = conv({2, 7, 7, 8}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
+  OpHarness h(s);
+  const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+  h.refresh();
+  for (const int seed : {1, 2, 3}) {
+    const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), seed));
+    h.want_dst(s.dst(), DType::f32);
+    h.forward();
+    expect_close(get(h.args.dst), reference::conv_forward(s, x, w, {}), activations.f32, "dst");
+  }
+}
+
+TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
+  ConvSpec s = conv({2, 7, 7, 3}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
+  s.need_diff_src = false;
+  OpHarness h(s);
+  const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+  const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+  h.set_weight(1, {8}, DType::f32, random_values(8, 3));
+  const auto dy = h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
+  h.want_dst(s.dst(), DType::f32);
+  h.refresh(), h.forward(), h.backward();  // everything frozen
+  h.want_diff_weight(1, {8}, GradMode::write);
+  h.backward();  // the bias alone
+  expect_close(get(h.args.diff_weight[1]), reference::conv_backward(s, x, w, dy).bias, parameters.f32, "diff_bias");
+}
+
+TEST(ConvOp, InferenceNeedsNoBackwardState) {
+  ConvSpec s = conv({4, 12, 12, 16}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
+  const Needs train = backend().make(s)->needs();
+  s.mode = Mode::infer;
+  const Needs infer = backend().make(s)->needs();
+  EXPECT_LT(infer.workspace, train.workspace);
+  EXPECT_LE(infer.derived, train.derived);
+  EXPECT_EQ(infer.saved, 0u);
+}
+
+TEST(ConvSpec, RefusesWhatCannotBe) {
+  EXPECT_THROW(conv({2, 4, 4, 6}, 8, {}, 4).dst(), Error);                  // 4 groups of 6 channels
+  EXPECT_THROW(conv({2, 4, 4, 6}, 8, {.kernel = {5, 5, 1}}).dst(), Error);  // larger than the image
+  EXPECT_THROW(conv({2, 4, 6}, 8, {.kernel = {3, 3, 1}}).dst(), Error);     // one dimension, window of two
+  EXPECT_EQ(conv({2, 597, 43, 3}, 8, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}}).dst(), (Shape{2, 298, 21, 8}));
+}
+
+}  // namespace
+}  // namespace millrace
