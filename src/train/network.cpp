@@ -66,6 +66,8 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
   arena_ = buffer(needs_.arena);
   derived_ = buffer(needs_.derived);
   state_ = buffer(sizeof(StepState));
+  recorded_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
+  for (auto& event : state_ready_) event = device.make_event();
 
   std::vector<float> master(count), running(std::size_t(layout_.stats_count));
   layout_.initialise(graph_, spec.seed, master.data(), running.data());
@@ -111,13 +113,21 @@ Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t
   return *prepared.program;
 }
 
+void Network::push_step() { compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, StepState::host_bytes()); }
+
 void Network::push_state() {
   compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, sizeof(StepState));
+  compute_.device->synchronize();
 }
 
-void Network::pull_state() {
-  compute_.device->copy_out(Lane::compute, &host_state_, state_.data(), sizeof(StepState));
-  compute_.device->synchronize();
+void Network::record_state(int slot) {
+  compute_.device->copy_out(Lane::compute, recorded_.as<StepState>() + slot, state_.data(), sizeof(StepState));
+  state_ready_[std::size_t(slot)]->record(Lane::compute);
+}
+
+const StepState& Network::read_state(int slot) {
+  state_ready_[std::size_t(slot)]->synchronize();
+  return recorded_.as<StepState>()[slot];
 }
 
 void Network::optimizer_step() {

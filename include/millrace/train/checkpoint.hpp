@@ -23,9 +23,11 @@ struct RunState {
   std::string config;
 };
 
+class Snapshot;
+
 class CheckpointStore {
  public:
-  CheckpointStore(World&, std::filesystem::path folder, std::int64_t keep);
+  CheckpointStore(World&, Compute&, std::filesystem::path folder, std::int64_t keep);
   // Collective. A failure (full disk) is agreed on, leaves no file behind and comes back as a message; empty: written.
   std::string save(Network&, const RunState&);
   // Collective. The newest whole checkpoint, into the network; a damaged one is reported and the one before is tried. none: no checkpoint.
@@ -35,8 +37,11 @@ class CheckpointStore {
   static std::vector<std::filesystem::path> list(const std::filesystem::path& folder);  // oldest first
 
  private:
+  std::string write(const std::filesystem::path& aside, Snapshot&, const RunState&);
+  RunState read(Network&, const std::filesystem::path&, bool* damaged, std::string* problem);
   void prune(const RunState&);
   World& world_;
+  Compute& compute_;
   std::filesystem::path folder_;
   std::int64_t keep_;
 };

@@ -1,6 +1,7 @@
 // Network: a model's parameters, their gradients and moments in flat buffers, and the prepared Programs over them, one for each row count and
 // mode. Everything is sized before anything is allocated; construction is the only place that allocates.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,8 +52,11 @@ class Network {
   const ParameterLayout& layout() const { return layout_; }
   const MemoryNeeds& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
-  void push_state();  // host -> device, on the compute lane
-  void pull_state();  // device -> host; waits
+  void push_step();   // the host's part, on the compute lane
+  void push_state();  // all of it: at the start, after a checkpoint was read
+  // Copies the whole state to slot 0 or 1 without waiting; read_state waits for that copy.
+  void record_state(int slot);
+  const StepState& read_state(int slot);
 
   void optimizer_step();     // enqueues; derived copies are refreshed when a program is used next
   void clear_statistics();   // a rank without rows: its part of the running statistics is zero
@@ -76,7 +80,8 @@ class Network {
   ParameterLayout layout_;
   MemoryNeeds needs_;
   DType dtype_;
-  Buffer master_, weights_, running_, arena_, derived_, state_;
+  Buffer master_, weights_, running_, arena_, derived_, state_, recorded_;
+  std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
   std::unique_ptr<OptimizerOp> optimizer_;
   OptimizerArgs optimizer_args_;
