@@ -1,0 +1,207 @@
+// Linear layers by oneDNN's matmul. As in conv.cpp, `derived` holds the weights in the layouts that matmul asks for
+// (none where it takes them as they are); the weight gradient is a matmul into float32 that writes or adds by itself.
+#include <algorithm>
+
+#include "half.hpp"
+#include "onednn.hpp"
+#include "ops.hpp"
+#include "parallel.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+using onednn::Call, onednn::desc;
+
+// Adds rows [0, rows) of `diff`, columns [begin, end), onto sum: row after row, so the order never depends on the
+// threads.
+MR_SIMD void sum_rows(float* __restrict sum, const float* __restrict diff, std::int64_t rows, std::int64_t columns,
+                      std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = begin; c < end; ++c) sum[c] += diff[r * columns + c];
+}
+MR_SIMD void sum_rows(float* __restrict sum, const bf16* __restrict diff, std::int64_t rows, std::int64_t columns,
+                      std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = begin; c < end; ++c) sum[c] += load(diff + r * columns + c);
+}
+
+class Linear : public Op {
+ public:
+  explicit Linear(const LinearSpec& s)
+      : rows_(s.src[0]),
+        in_(s.src.row_count()),
+        out_(s.out_features),
+        dtype_(s.dtype),
+        keeps_pre_(s.activation == Activation::gelu && s.mode == Mode::train),
+        activation_(s.activation) {
+    const desc src = onednn::plain({rows_, in_}, dtype_), dst = onednn::plain({rows_, out_}, dtype_);
+    const desc bias = s.bias ? onednn::plain({1, out_}, DType::f32) : desc();
+    // The canonical weight (out, in) read as (in, out).
+    const desc turned = onednn::strided({in_, out_}, dtype_, {1, in_}), canonical = onednn::plain({out_, in_}, dtype_);
+
+    const auto forward =
+        onednn::matmul(src, onednn::any({in_, out_}, dtype_), bias, dst, keeps_pre_ ? Activation::none : s.activation);
+    forward_ = Call(
+        forward, dnnl::matmul(forward),
+        {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
+    if (forward.weights_desc() != turned) to_forward_ = reorder(turned, forward.weights_desc(), forward_at_);
+
+    if (s.mode == Mode::train) {
+      if (s.need_diff_src) {
+        const auto data = onednn::matmul(dst, onednn::any({out_, in_}, dtype_), desc(), src);
+        backward_data_ = Call(data, dnnl::matmul(data),
+                              {{DNNL_ARG_SRC, dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DST, src}});
+        if (data.weights_desc() != canonical) to_backward_ = reorder(canonical, data.weights_desc(), backward_at_);
+      }
+      const desc turned_diff = onednn::strided({out_, rows_}, dtype_, {1, out_}),
+                 gradient = onednn::plain({out_, in_}, DType::f32);
+      for (const bool add : {false, true}) {
+        const auto weights = onednn::matmul(turned_diff, src, desc(), gradient, Activation::none, add);
+        backward_weights_[add] = Call(weights, dnnl::matmul(weights),
+                                      {{DNNL_ARG_SRC, turned_diff}, {DNNL_ARG_WEIGHTS, src}, {DNNL_ARG_DST, gradient}});
+      }
+      if (activation_ != Activation::none) prepare_activation(onednn::plain({rows_, out_}, dtype_));
+    }
+    plan();
+  }
+
+  Needs needs() const override { return needs_; }
+  std::string implementation() const override {
+    std::string text = "onednn " + forward_.name();
+    if (backward_data_) text += ", backward data " + backward_data_.name();
+    if (backward_weights_[0]) text += ", backward weights " + backward_weights_[0].name();
+    return text;
+  }
+
+  void refresh(const OpArgs& args) override {
+    copy(to_forward_, args, forward_at_);
+    copy(to_backward_, args, backward_at_);
+  }
+
+  void forward(const OpArgs& args) override {
+    forward_.bind(DNNL_ARG_SRC, args.src[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, to_forward_ ? at(args.derived, forward_at_) : args.weight[0].data);
+    forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
+    forward_.bind(DNNL_ARG_DST, keeps_pre_ ? args.saved : args.dst.data);
+    run(forward_, args);
+    if (!keeps_pre_) return;
+    activate_.bind(DNNL_ARG_SRC, args.saved);
+    activate_.bind(DNNL_ARG_DST, args.dst.data);
+    run(activate_, args);
+  }
+
+  void backward(const OpArgs& args) override {
+    void* diff = args.diff_dst.data;
+    if (activation_backward_) {
+      diff = at(args.workspace, diff_at_);
+      activation_backward_.bind(keeps_pre_ ? DNNL_ARG_SRC : DNNL_ARG_DST, keeps_pre_ ? args.saved : args.dst.data);
+      activation_backward_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
+      activation_backward_.bind(DNNL_ARG_DIFF_SRC, diff);
+      run(activation_backward_, args);
+    }
+    if (args.diff_weight[0]) {
+      Call& weights = backward_weights_[args.mode[0] == GradMode::add];
+      weights.bind(DNNL_ARG_SRC, diff);
+      weights.bind(DNNL_ARG_WEIGHTS, args.src[0].data);
+      weights.bind(DNNL_ARG_DST, args.diff_weight[0].data);
+      run(weights, args);
+    }
+    if (args.diff_weight[1]) backward_bias(args.diff_weight[1].as<float>(), diff, args.mode[1]);
+    if (backward_data_ && args.diff_src[0]) {
+      backward_data_.bind(DNNL_ARG_SRC, diff);
+      backward_data_.bind(DNNL_ARG_WEIGHTS, to_backward_ ? at(args.derived, backward_at_) : args.weight[0].data);
+      backward_data_.bind(DNNL_ARG_DST, args.diff_src[0].data);
+      run(backward_data_, args);
+    }
+  }
+
+ private:
+  static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+  static void run(Call& call, const OpArgs& args) {
+    call.bind_scratch(args.workspace);
+    call.run();
+  }
+
+  Call reorder(const desc& from, const desc& to, std::size_t& offset) {
+    offset = needs_.derived;
+    needs_.derived += align64(to.get_size());
+    const auto pd = onednn::reorder(from, to);
+    return Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+  }
+
+  static void copy(Call& call, const OpArgs& args, std::size_t offset) {
+    if (!call) return;
+    call.bind(DNNL_ARG_FROM, args.weight[0].data);
+    call.bind(DNNL_ARG_TO, at(args.derived, offset));
+    run(call, args);
+  }
+
+  // Relu and tanh go back from the result, gelu from the saved pre-activation.
+  void prepare_activation(const desc& data) {
+    const auto algorithm = onednn::algorithm_of(activation_, true);
+    const auto hint = onednn::eltwise_forward(algorithm, data, Mode::train);
+    const auto backward = onednn::eltwise_backward(algorithm, data, hint);
+    activation_backward_ =
+        Call(backward, dnnl::eltwise_backward(backward),
+             {{keeps_pre_ ? DNNL_ARG_SRC : DNNL_ARG_DST, data}, {DNNL_ARG_DIFF_DST, data}, {DNNL_ARG_DIFF_SRC, data}});
+    if (keeps_pre_) activate_ = Call(hint, dnnl::eltwise_forward(hint), {{DNNL_ARG_SRC, data}, {DNNL_ARG_DST, data}});
+  }
+
+  // Workspace: oneDNN's scratch, then the gradient before the activation. Saved: gelu's pre-activation.
+  void plan() {
+    std::size_t scratch = 0;
+    for (const Call* call : {&forward_, &activate_, &activation_backward_, &backward_data_, &backward_weights_[0],
+                             &backward_weights_[1], &to_forward_, &to_backward_})
+      scratch = std::max(scratch, call->scratch_bytes());
+    const std::size_t activation_bytes = align64(std::size_t(rows_ * out_) * size_of(dtype_));
+    diff_at_ = align64(scratch);
+    needs_.workspace = activation_backward_ ? diff_at_ + activation_bytes : scratch;
+    needs_.saved = keeps_pre_ ? activation_bytes : 0;
+  }
+
+  void backward_bias(float* bias, const void* diff, GradMode mode) const {
+    parallel_ranges(out_, 16, [&](std::int64_t begin, std::int64_t end) {
+      if (mode == GradMode::write) std::fill(bias + begin, bias + end, 0.0f);
+      if (dtype_ == DType::f32)
+        sum_rows(bias, static_cast<const float*>(diff), rows_, out_, begin, end);
+      else
+        sum_rows(bias, static_cast<const bf16*>(diff), rows_, out_, begin, end);
+    });
+  }
+
+  std::int64_t rows_, in_, out_;
+  DType dtype_;
+  bool keeps_pre_;
+  Activation activation_;
+  Needs needs_;
+  Call forward_, activate_, activation_backward_, backward_data_, to_forward_, to_backward_;
+  Call backward_weights_[2];                      // write, add
+  std::size_t forward_at_ = 0, backward_at_ = 0;  // of the copies in derived
+  std::size_t diff_at_ = 0;                       // in the workspace
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
+  if (spec.out_features < 1 || spec.src.count() < 1)
+    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
+         " has nothing to compute. give it inputs and outputs");
+  const auto make = [](const LinearSpec& s) {
+    return onednn::checked(cat("linear ", s.src.str(), " -> ", s.out_features),
+                           [&]() -> std::unique_ptr<Op> { return std::make_unique<Linear>(s); });
+  };
+  if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && onednn::has_bf16())) return make(spec);
+  onednn::type_of(spec.dtype);
+  LinearSpec float_spec = spec;
+  float_spec.dtype = DType::f32;
+  return emulate_half(spec.dtype, make(float_spec),
+                      {.src = {spec.src.count()},
+                       .dst = spec.dst().count(),
+                       .weight = {spec.weight().count()},
+                       .keeps_src = true,
+                       .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
+                       .infer = spec.mode == Mode::infer});
+}
+
+}  // namespace millrace::cpu

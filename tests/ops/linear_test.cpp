@@ -1,0 +1,136 @@
+#include "reference/linear.hpp"
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct Case {
+  const char* name;
+  LinearSpec spec;
+};
+
+LinearSpec linear(Shape src, std::int64_t out, Activation activation = Activation::none, bool bias = true) {
+  LinearSpec s;
+  s.src = src, s.out_features = out, s.activation = activation, s.bias = bias;
+  return s;
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"plain_597_to_43", linear({5, 597}, 43)},
+      {"no_bias_batch_1", linear({1, 33}, 17, Activation::none, false)},
+      {"relu_64_to_64", linear({32, 64}, 64, Activation::relu)},
+      {"relu_odd", linear({7, 43}, 19, Activation::relu, false)},
+      {"tanh_odd", linear({6, 31}, 10, Activation::tanh)},
+      {"gelu_odd", linear({9, 45}, 27, Activation::gelu)},
+      {"gelu_64_to_128", linear({16, 64}, 128, Activation::gelu)},
+      {"flattens_images", linear({3, 4, 5, 6}, 8, Activation::relu)},
+      {"one_output", linear({4, 16}, 1)},
+      {"one_input", linear({4, 1}, 12, Activation::tanh)},
+  };
+  return all;
+}
+
+// float32: sums of up to 600 products, and oneDNN's polynomials for tanh and erf (a few 1e-6). 16 bits: the result is
+// rounded once (2^-9, 2^-12 of a value); the gradient before the activation is rounded too, tanh's and gelu's slopes
+// come from rounded values.
+constexpr Tolerance forward{5e-6, 8e-3, 1e-3}, backward{1e-5, 1.6e-2, 2e-3};
+
+class LinearAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode>> {};
+
+TEST_P(LinearAgainstReference, ForwardAndGradientsMatch) {
+  const auto [index, dtype, mode] = GetParam();
+  LinearSpec s = cases()[index].spec;
+  s.dtype = dtype;
+  const std::int64_t out = s.out_features;
+  OpHarness h(s);
+  const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
+  const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2, 0.3));
+  const auto b = s.bias ? h.set_weight(1, {out}, DType::f32, random_values(out, 3)) : Values{};
+  const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 4));
+  const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
+  const auto b0 = s.bias ? h.want_diff_weight(1, {out}, mode, random_values(out, 6)) : Values{};
+  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
+  h.refresh(), h.forward(), h.backward();
+
+  auto g = reference::linear_backward(s, x, w, b, dy);
+  for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
+  for (std::size_t i = 0; i < g.bias.size(); ++i) g.bias[i] += b0[i];
+  const std::string with = cat(" by ", h.op().implementation());
+  expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.of(dtype), "dst" + with);
+  expect_close(get(h.args.diff_src[0]), g.src, backward.of(dtype), "diff_src" + with);
+  expect_close(get(h.args.diff_weight[0]), g.weight, backward.of(dtype), "diff_weight" + with);
+  if (s.bias) expect_close(get(h.args.diff_weight[1]), g.bias, backward.of(dtype), "diff_bias" + with);
+}
+
+INSTANTIATE_TEST_SUITE_P(Linear, LinearAgainstReference,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                                            ::testing::Values(GradMode::write, GradMode::add)),
+                         [](const auto& info) {
+                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
+                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
+                         });
+
+TEST(LinearReference, GradientsMatchFiniteDifferences) {
+  for (const std::size_t index : {1, 4, 5, 7}) {
+    const LinearSpec s = cases()[index].spec;
+    const auto x = random_values(s.src.count(), 1), w = random_values(s.weight().count(), 2, 0.3);
+    const auto b = random_values(s.out_features, 3), dy = random_values(s.dst().count(), 4);
+    const auto g = reference::linear_backward(s, x, w, b, dy);
+    expect_gradient([&](const Values& v) { return reference::linear_forward(s, v, w, b); }, x, dy, g.src, "src");
+    expect_gradient([&](const Values& v) { return reference::linear_forward(s, x, v, b); }, w, dy, g.weight, "weight");
+    if (s.bias)
+      expect_gradient([&](const Values& v) { return reference::linear_forward(s, x, w, v); }, b, dy, g.bias, "bias");
+  }
+}
+
+TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
+  for (const auto activation : {Activation::none, Activation::relu, Activation::tanh, Activation::gelu}) {
+    LinearSpec s = linear({11, 52}, 21, activation);
+    s.mode = Mode::infer;
+    OpHarness h(s);
+    EXPECT_EQ(h.op().needs().saved, 0u);
+    const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+    const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+    const auto b = h.set_weight(1, {21}, DType::f32, random_values(21, 3));
+    h.want_dst(s.dst(), DType::f32);
+    h.refresh(), h.forward();
+    expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.f32, name_of(activation));
+  }
+}
+
+TEST(LinearOp, RunsBitwiseTheSameTwice) {
+  const LinearSpec s = linear({64, 300}, 200, Activation::gelu);
+  std::vector<Values> first, second;
+  for (auto* results : {&first, &second}) {
+    OpHarness h(s);
+    h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+    h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+    h.set_weight(1, {200}, DType::f32, random_values(200, 3));
+    h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
+    h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {200}, GradMode::write);
+    h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
+    h.refresh(), h.forward(), h.backward();
+    for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
+      results->push_back(get(t));
+  }
+  EXPECT_EQ(first, second);
+}
+
+TEST(LinearOp, SkipsGradientsThatAreNotWanted) {
+  const LinearSpec s = linear({4, 10}, 6, Activation::relu);
+  OpHarness h(s);
+  h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+  h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
+  h.set_weight(1, {6}, DType::f32, random_values(6, 3));
+  h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
+  h.want_dst(s.dst(), DType::f32);
+  h.refresh(), h.forward(), h.backward();
+}
+
+}  // namespace
+}  // namespace millrace
