@@ -3,10 +3,8 @@
 // The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
 #include <algorithm>
 
-#include "half.hpp"
-#include "onednn.hpp"
+#include "onednn_op.hpp"
 #include "ops.hpp"
-#include "parallel.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -66,7 +64,7 @@ class Conv : public Op {
                      {DNNL_ARG_WEIGHTS, forward.weights_desc()},
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
-    if (forward.weights_desc() != canonical) to_forward_ = reorder(canonical, forward.weights_desc(), forward_at_);
+    forward_weight_ = DerivedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) {
@@ -74,10 +72,8 @@ class Conv : public Op {
         backward_data_ = Call(
             data, dnnl::convolution_backward_data(data),
             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-        if (data.weights_desc() == forward.weights_desc())
-          shares_copy_ = true;
-        else if (data.weights_desc() != canonical)
-          to_backward_ = reorder(canonical, data.weights_desc(), backward_at_);
+        shares_copy_ = data.weights_desc() == forward.weights_desc();
+        if (!shares_copy_) backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
       }
       const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
       backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
@@ -104,13 +100,13 @@ class Conv : public Op {
   }
 
   void refresh(const OpArgs& args) override {
-    copy(to_forward_, args, forward_at_);
-    copy(to_backward_, args, backward_at_);
+    forward_weight_.refresh(args);
+    if (backward_data_ && !shares_copy_) backward_weight_.refresh(args);
   }
 
   void forward(const OpArgs& args) override {
     forward_.bind(DNNL_ARG_SRC, args.src[0].data);
-    forward_.bind(DNNL_ARG_WEIGHTS, to_forward_ ? at(args.derived, forward_at_) : args.weight[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
     forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
     forward_.bind(DNNL_ARG_DST, args.dst.data);
     run(forward_, args);
@@ -119,42 +115,17 @@ class Conv : public Op {
   void backward(const OpArgs& args) override {
     if (args.diff_weight[0] || args.diff_weight[1]) backward_weights(args);
     if (!backward_data_ || !args.diff_src[0]) return;
-    void* weight = to_backward_                  ? at(args.derived, backward_at_)
-                   : shares_copy_ && to_forward_ ? at(args.derived, forward_at_)
-                                                 : args.weight[0].data;
     backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
-    backward_data_.bind(DNNL_ARG_WEIGHTS, weight);
+    backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
     backward_data_.bind(DNNL_ARG_DIFF_SRC, args.diff_src[0].data);
     run(backward_data_, args);
   }
 
  private:
-  static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
-
-  static void run(Call& call, const OpArgs& args) {
-    call.bind_scratch(args.workspace);
-    call.run();
-  }
-
-  Call reorder(const desc& from, const desc& to, std::size_t& offset) {
-    offset = needs_.derived;
-    needs_.derived += align64(to.get_size());
-    const auto pd = onednn::reorder(from, to);
-    return Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
-  }
-
-  static void copy(Call& call, const OpArgs& args, std::size_t offset) {
-    if (!call) return;
-    call.bind(DNNL_ARG_FROM, args.weight[0].data);
-    call.bind(DNNL_ARG_TO, at(args.derived, offset));
-    run(call, args);
-  }
-
   // Workspace: oneDNN's scratch first, shared by the calls, then the gradients on their way home.
   void plan() {
-    std::size_t scratch = 0;
-    for (const Call* call :
-         {&forward_, &backward_data_, &backward_weights_, &to_forward_, &to_backward_, &home_[0], &home_[1]})
+    std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
+    for (const Call* call : {&forward_, &backward_data_, &backward_weights_, &home_[0], &home_[1]})
       scratch = std::max(scratch, call->scratch_bytes());
     diff_weight_at_ = align64(scratch);
     diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
@@ -186,9 +157,9 @@ class Conv : public Op {
 
   std::int64_t bias_count_;
   Needs needs_;
-  Call forward_, backward_data_, backward_weights_, to_forward_, to_backward_;
-  Call home_[2];                                  // gradient to its canonical place: write, add
-  std::size_t forward_at_ = 0, backward_at_ = 0;  // of the copies in derived
+  Call forward_, backward_data_, backward_weights_;
+  DerivedWeight forward_weight_, backward_weight_;
+  Call home_[2];  // gradient to its canonical place: write, add
   std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };
@@ -197,20 +168,12 @@ class Conv : public Op {
 
 std::unique_ptr<Op> make_conv(const ConvSpec& spec) {
   const Shape dst = spec.dst();  // checks the spec
-  const auto make = [](const ConvSpec& s) {
-    return onednn::checked("conv " + s.src.str() + " -> " + s.dst().str(),
-                           [&]() -> std::unique_ptr<Op> { return std::make_unique<Conv>(s); });
-  };
-  if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && onednn::has_bf16())) return make(spec);
-  onednn::type_of(spec.dtype);
-  ConvSpec float_spec = spec;
-  float_spec.dtype = DType::f32;
-  return emulate_half(spec.dtype, make(float_spec),
-                      {.src = {spec.src.count()},
-                       .dst = dst.count(),
-                       .weight = {spec.weight().count()},
-                       .keeps_src = true,
-                       .infer = spec.mode == Mode::infer});
+  return native_or_emulated<Conv>(spec, cat("conv ", spec.src.str(), " -> ", dst.str()),
+                                  {.src = {spec.src.count()},
+                                   .dst = dst.count(),
+                                   .weight = {spec.weight().count()},
+                                   .keeps_src = true,
+                                   .infer = spec.mode == Mode::infer});
 }
 
 }  // namespace millrace::cpu

@@ -2,10 +2,8 @@
 // (none where it takes them as they are); the weight gradient is a matmul into float32 that writes or adds by itself.
 #include <algorithm>
 
-#include "half.hpp"
-#include "onednn.hpp"
+#include "onednn_op.hpp"
 #include "ops.hpp"
-#include "parallel.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -44,14 +42,14 @@ class Linear : public Op {
     forward_ = Call(
         forward, dnnl::matmul(forward),
         {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
-    if (forward.weights_desc() != turned) to_forward_ = reorder(turned, forward.weights_desc(), forward_at_);
+    forward_weight_ = DerivedWeight(turned, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) {
         const auto data = onednn::matmul(dst, onednn::any({out_, in_}, dtype_), desc(), src);
         backward_data_ = Call(data, dnnl::matmul(data),
                               {{DNNL_ARG_SRC, dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DST, src}});
-        if (data.weights_desc() != canonical) to_backward_ = reorder(canonical, data.weights_desc(), backward_at_);
+        backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
       }
       const desc turned_diff = onednn::strided({out_, rows_}, dtype_, {1, out_}),
                  gradient = onednn::plain({out_, in_}, DType::f32);
@@ -74,13 +72,13 @@ class Linear : public Op {
   }
 
   void refresh(const OpArgs& args) override {
-    copy(to_forward_, args, forward_at_);
-    copy(to_backward_, args, backward_at_);
+    forward_weight_.refresh(args);
+    backward_weight_.refresh(args);
   }
 
   void forward(const OpArgs& args) override {
     forward_.bind(DNNL_ARG_SRC, args.src[0].data);
-    forward_.bind(DNNL_ARG_WEIGHTS, to_forward_ ? at(args.derived, forward_at_) : args.weight[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
     forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
     forward_.bind(DNNL_ARG_DST, keeps_pre_ ? args.saved : args.dst.data);
     run(forward_, args);
@@ -109,34 +107,13 @@ class Linear : public Op {
     if (args.diff_weight[1]) backward_bias(args.diff_weight[1].as<float>(), diff, args.mode[1]);
     if (backward_data_ && args.diff_src[0]) {
       backward_data_.bind(DNNL_ARG_SRC, diff);
-      backward_data_.bind(DNNL_ARG_WEIGHTS, to_backward_ ? at(args.derived, backward_at_) : args.weight[0].data);
+      backward_data_.bind(DNNL_ARG_WEIGHTS, backward_weight_.data(args));
       backward_data_.bind(DNNL_ARG_DST, args.diff_src[0].data);
       run(backward_data_, args);
     }
   }
 
  private:
-  static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
-
-  static void run(Call& call, const OpArgs& args) {
-    call.bind_scratch(args.workspace);
-    call.run();
-  }
-
-  Call reorder(const desc& from, const desc& to, std::size_t& offset) {
-    offset = needs_.derived;
-    needs_.derived += align64(to.get_size());
-    const auto pd = onednn::reorder(from, to);
-    return Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
-  }
-
-  static void copy(Call& call, const OpArgs& args, std::size_t offset) {
-    if (!call) return;
-    call.bind(DNNL_ARG_FROM, args.weight[0].data);
-    call.bind(DNNL_ARG_TO, at(args.derived, offset));
-    run(call, args);
-  }
-
   // Relu and tanh go back from the result, gelu from the saved pre-activation.
   void prepare_activation(const desc& data) {
     const auto algorithm = onednn::algorithm_of(activation_, true);
@@ -150,9 +127,9 @@ class Linear : public Op {
 
   // Workspace: oneDNN's scratch, then the gradient before the activation. Saved: gelu's pre-activation.
   void plan() {
-    std::size_t scratch = 0;
-    for (const Call* call : {&forward_, &activate_, &activation_backward_, &backward_data_, &backward_weights_[0],
-                             &backward_weights_[1], &to_forward_, &to_backward_})
+    std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
+    for (const Call* call :
+         {&forward_, &activate_, &activation_backward_, &backward_data_, &backward_weights_[0], &backward_weights_[1]})
       scratch = std::max(scratch, call->scratch_bytes());
     const std::size_t activation_bytes = align64(std::size_t(rows_ * out_) * size_of(dtype_));
     diff_at_ = align64(scratch);
@@ -175,10 +152,10 @@ class Linear : public Op {
   bool keeps_pre_;
   Activation activation_;
   Needs needs_;
-  Call forward_, activate_, activation_backward_, backward_data_, to_forward_, to_backward_;
-  Call backward_weights_[2];                      // write, add
-  std::size_t forward_at_ = 0, backward_at_ = 0;  // of the copies in derived
-  std::size_t diff_at_ = 0;                       // in the workspace
+  Call forward_, activate_, activation_backward_, backward_data_;
+  DerivedWeight forward_weight_, backward_weight_;
+  Call backward_weights_[2];  // write, add
+  std::size_t diff_at_ = 0;   // in the workspace
 };
 
 }  // namespace
@@ -187,21 +164,14 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.out_features < 1 || spec.src.count() < 1)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
          " has nothing to compute. give it inputs and outputs");
-  const auto make = [](const LinearSpec& s) {
-    return onednn::checked(cat("linear ", s.src.str(), " -> ", s.out_features),
-                           [&]() -> std::unique_ptr<Op> { return std::make_unique<Linear>(s); });
-  };
-  if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && onednn::has_bf16())) return make(spec);
-  onednn::type_of(spec.dtype);
-  LinearSpec float_spec = spec;
-  float_spec.dtype = DType::f32;
-  return emulate_half(spec.dtype, make(float_spec),
-                      {.src = {spec.src.count()},
-                       .dst = spec.dst().count(),
-                       .weight = {spec.weight().count()},
-                       .keeps_src = true,
-                       .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
-                       .infer = spec.mode == Mode::infer});
+  return native_or_emulated<Linear>(
+      spec, cat("linear ", spec.src.str(), " -> ", spec.out_features),
+      {.src = {spec.src.count()},
+       .dst = spec.dst().count(),
+       .weight = {spec.weight().count()},
+       .keeps_src = true,
+       .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
+       .infer = spec.mode == Mode::infer});
 }
 
 }  // namespace millrace::cpu
