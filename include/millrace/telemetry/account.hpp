@@ -23,6 +23,9 @@ struct RankAccount {
   LoaderFigures loader;
   double comm_busy_seconds = 0;  // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
+
+  // From Account{{one}}.json(): how ranks send theirs.
+  static RankAccount from_json(const std::string&);
 };
 
 struct Account {

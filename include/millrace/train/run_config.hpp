@@ -89,6 +89,7 @@ struct CommOptions {
   bool overlap = true;              // start sums during backward
   std::string progress = "auto";    // auto, thread, inline
   double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
+  double test_delay = 0;            // tests: seconds that every summed MB takes longer
 };
 
 struct CheckpointOptions {

@@ -1,0 +1,23 @@
+// Trainer: one run of a Session. The step is as plain as it reads in step(); the host looks at a step's results when the device is done with
+// it, one step late where the device does not share the host's memory.
+#pragma once
+#include <memory>
+
+#include "millrace/comm/world.hpp"
+#include "millrace/train/run_config.hpp"
+
+namespace millrace {
+
+class Trainer {
+ public:
+  Trainer(World&, const RunConfig&);
+  ~Trainer();
+  Exit run();
+  void one_step();  // benches and tests: a step without metrics, evaluation or checkpoints
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+#include "evaluate.hpp"
+
+#include <cstdio>
+
+#include "millrace/base/error.hpp"
+#include "millrace/train/checkpoint.hpp"
+
+namespace millrace {
+
+std::string Evaluation::str() const {
+  char text[160];
+  if (labels)
+    std::snprintf(text, sizeof text, "loss %.4f, top-1 %.2f %%, top-5 %.2f %% of %lld", loss, top1 * 100, top5 * 100, (long long)rows);
+  else
+    std::snprintf(text, sizeof text, "loss %.6g on %lld rows", loss, (long long)rows);
+  return text;
+}
+
+Evaluation evaluate(Session& s, Network& network) {
+  const Sampler& order = *s.valid_order;
+  std::int64_t step = 0;
+  std::size_t index = 0;
+  std::vector<MicroBatch> share;
+  const auto items = [&]() -> std::optional<MicroBatch> {
+    while (index == share.size()) {
+      if (step == order.steps_per_epoch()) return std::nullopt;
+      share = order.share(0, step++, s.world.rank(), s.world.size());
+      index = 0;
+    }
+    return share[index++];
+  };
+  const StepState before = network.host_state();
+  StepState& state = network.host_state();
+  state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
+  state.row_weight = 0;
+  network.push_step();
+  {
+    Loader loader(*s.compute.device, *s.valid_source, s.valid_data, order, s.loader_options(), items);
+    while (const Batch* batch = loader.next()) network.eval_program(batch->item.rows).forward(batch->x, batch->y, batch->ids, true);
+  }
+  network.record_state(0);
+  const StepState sums = network.read_state(0);
+  state = before;
+  double totals[4] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted)};
+  s.compute.collective->small_sum(totals);
+  Evaluation out;
+  out.labels = s.valid_data.labels;
+  out.rows = std::int64_t(totals[3]);
+  out.loss = totals[0] / totals[3], out.top1 = totals[1] / totals[3], out.top5 = totals[2] / totals[3];
+  return out;
+}
+
+Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoint) {
+  Session s(world, config, Session::Use::evaluate);
+  Network network(s.compute, s.spec);
+  CheckpointStore store(world, s.compute, std::filesystem::path(config.run.dir) / "checkpoints", 1);
+  RunState run;
+  if (!checkpoint.empty())
+    run = store.load(network, checkpoint);
+  else if (auto found = store.load_newest(network))
+    run = *found;
+  else
+    fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or give --checkpoint FILE");
+  const Evaluation result = evaluate(s, network);
+  if (world.rank() == 0) std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str()), std::fflush(stdout);
+  return Exit::ok;
+}
+
+}  // namespace millrace

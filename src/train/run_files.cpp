@@ -1,0 +1,93 @@
+#include "run_files.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/io/hdf5.hpp"
+
+extern char** environ;
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+json environment() {
+  json out = json::object();
+  for (char** e = environ; *e; ++e) {
+    const std::string entry = *e;
+    for (const char* prefix : {"SLURM_", "OMPI_MCA_", "OMP_", "NCCL_", "CUDA_", "GOMP_"})
+      if (entry.rfind(prefix, 0) == 0) out[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+  }
+  return out;
+}
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&t));
+  return text;
+}
+
+json data_json(const ShardIndex& data) {
+  return {{"files", data.shards.size()}, {"rows", data.rows},          {"sample", data.sample.str()},
+          {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
+}
+
+}  // namespace
+
+void prepare_run_folder(World& world, const std::filesystem::path& dir) {
+  std::string problem;
+  std::error_code error;
+  if (world.rank() == 0) {
+    std::filesystem::create_directories(dir / "checkpoints", error);
+    if (error) problem = cat("run.dir: cannot make ", (dir / "checkpoints").string(), " (", error.message(), ")");
+    for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", error))
+      if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), error);  // left by a killed writer
+  }
+  world.agree(Exit::data, problem);
+}
+
+void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
+  const auto hosts = s.world.gather(s.world.host());
+  const auto places = s.world.gather(s.placement.str());
+  if (s.world.rank() != 0) return;
+  json ranks = json::array();
+  for (std::size_t r = 0; r < hosts.size(); ++r) ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}});
+  const json run{{"started", utc_now()},
+                 {"resumed_at_step", resumed_at},
+                 {"pid", ::getpid()},
+                 {"ranks", ranks},
+                 {"device", s.compute.device->describe()},
+                 {"collective", s.compute.collective->describe()},
+                 {"libraries", {{"hdf5", io::library_version()}}},
+                 {"compiler", __VERSION__},
+                 {"provenance", s.provenance()},
+                 {"train", data_json(s.train_data)},
+                 {"valid", s.has_valid ? data_json(s.valid_data) : json()},
+                 {"environment", environment()}};
+  write_file_atomically(dir / "run.json", run.dump(2) + "\n");
+  write_file_atomically(dir / "config.cfg", s.config.text);
+}
+
+void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account) {
+  json out{{"status", s.status},
+           {"steps", s.steps},
+           {"epoch", s.epoch},
+           {"samples", s.samples},
+           {"samples_per_second", s.samples_per_second},
+           {"seconds", s.seconds},
+           {"loss", s.final_loss},
+           {"account", json::parse(account.json())}};
+  out["valid_loss"] = s.evaluated ? json(s.validation.loss) : json();
+  out["valid_accuracy"] = s.evaluated && s.validation.labels ? json(s.validation.top1) : json();
+  out["valid_top5"] = s.evaluated && s.validation.labels ? json(s.validation.top5) : json();
+  write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
+}
+
+}  // namespace millrace

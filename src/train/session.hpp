@@ -1,0 +1,39 @@
+// Session: a RunConfig resolved against the data and the ranks: indexes, samplers, the network's spec, the memory. Made by train, eval and
+// plan alike, so that all three speak of the same run.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "millrace/train/commands.hpp"
+#include "millrace/train/network.hpp"
+#include "millrace/train/reducer.hpp"
+#include "millrace/train/schedule.hpp"
+#include "millrace/data/loader.hpp"
+
+namespace millrace {
+
+DType dtype_of(Precision);
+
+struct Session {
+  enum class Use { train, evaluate };
+  Session(World&, const RunConfig&, Use);
+
+  World& world;
+  const RunConfig& config;
+  Use use;
+  Placement placement;
+  Compute compute;
+  ShardIndex train_data, valid_data;
+  bool has_valid = false;
+  std::int64_t global_batch = 0, micro_batch = 0, steps_per_epoch = 0, total_steps = 0;
+  std::unique_ptr<Sampler> train_order, valid_order;
+  NetworkSpec spec;
+  std::unique_ptr<Source> train_source, valid_source;
+
+  LoaderOptions loader_options() const;
+  int accumulation() const;  // micro-batches of rank 0 in a full step
+  ReducerSpec reducer_spec(std::int64_t count) const;
+  std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same
+};
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// StepRunner: one optimizer step. Enqueues everything, reads nothing; results are collected later by step number.
+#pragma once
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "millrace/data/loader.hpp"
+#include "millrace/train/metrics.hpp"
+#include "millrace/train/network.hpp"
+#include "millrace/train/reducer.hpp"
+#include "session.hpp"
+
+namespace millrace {
+
+// What the ranks add up after a step, and agree on.
+struct StepResult {
+  std::int64_t step = 0;  // number of the step, from 1
+  StepMetrics metrics;
+  bool found_inf = false, stop = false, checkpoint = false;
+  bool at_floor = false;  // the loss scale can't fall further
+};
+
+class StepRunner {
+ public:
+  StepRunner(Session&, Network&, Loader&);
+  // The step with this number within the run (from 0). Marks and the state's copy land in slot step % 2.
+  void enqueue(std::int64_t step, double learning_rate);
+  // Results of an enqueued step; collective. flags: this rank's wish to stop, and to write a checkpoint.
+  StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
+  const Reducer& reducer() const { return reducer_; }
+
+ private:
+  void micro_batch(const Batch&, bool first, bool last);
+  struct Issued {
+    std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
+    double learning_rate = 0, began = 0, ended = 0;
+    int micro_batches = 0;
+    double data_wait = 0;
+  };
+  Session& s_;
+  Network& network_;
+  Loader& loader_;
+  Reducer reducer_;
+  std::array<std::unique_ptr<Marks>, 2> marks_;
+  std::vector<double> times_;
+  std::array<Issued, 2> issued_;
+  // A micro-batch made once for each program, place in the step and slot of the loader.
+  std::map<std::tuple<std::int64_t, bool, bool, const void*>, std::unique_ptr<Recorded>> recorded_;
+  int mark_ = 0;
+  Marks* marking_ = nullptr;
+};
+
+}  // namespace millrace

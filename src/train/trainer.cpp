@@ -1,0 +1,242 @@
+#include "millrace/train/trainer.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "evaluate.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/train/checkpoint.hpp"
+#include "progress.hpp"
+#include "run_files.hpp"
+#include "session.hpp"
+#include "step.hpp"
+#include "stop.hpp"
+
+namespace millrace {
+
+struct Trainer::Impl {
+  Timeline timeline;
+  Session s;
+  std::filesystem::path dir;
+  Network network;
+  Schedule schedule;
+  CheckpointInterval interval;
+  CheckpointStore store;
+  StopWatch stop;
+  Progress progress;
+  RunState run;                  // as of the last collected step
+  std::int64_t issued = 0;       // steps enqueued; run.step of them are collected
+  const int lag;                 // steps that may be in flight when the host looks
+  std::unique_ptr<Loader> loader;
+  std::unique_ptr<StepRunner> runner;
+  std::unique_ptr<MetricsFile> metrics;
+  StepMetrics last;
+  Evaluation validation;
+  bool evaluated = false;
+  double train_seconds = 0, checkpoint_seconds = 0;
+  std::int64_t trained_samples = 0, trained_steps = 0;
+  double comm_busy = 0;
+  std::uint64_t comm_bytes = 0;
+  std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
+
+  Impl(World& world, const RunConfig& config)
+      : s(world, config, Session::Use::train),
+        dir(config.run.dir),
+        network(s.compute, s.spec),
+        schedule(config.optim, s.steps_per_epoch, s.total_steps, s.global_batch),
+        interval(CheckpointInterval::parse(config.checkpoint.every)),
+        store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
+        stop(config.run, dir, world.rank() == 0),
+        progress(world.rank() == 0, on_terminal(), config.log.every, s.steps_per_epoch, s.total_steps),
+        lag(s.compute.device->shares_host_memory() ? 0 : 1) {
+    StepState& state = network.host_state();
+    if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
+    state.scale_interval = std::uint32_t(config.optim.scale_interval);
+    network.push_state();
+  }
+
+  void start_feeding() {
+    // Called by the loader, one micro-batch of this rank after the other, from the next step to the last.
+    auto items = [this, step = issued, index = std::size_t(0), share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
+      while (index == share.size()) {
+        if (step >= s.total_steps) return std::nullopt;
+        share = s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size());
+        index = 0, ++step;
+      }
+      return share[index++];
+    };
+    loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
+    runner = std::make_unique<StepRunner>(s, network, *loader);
+  }
+
+  void resume() {
+    if (s.config.run.resume == Resume::never) {
+      if (s.world.rank() == 0) {  // or a later resume would find the old run's
+        std::error_code ignored;
+        for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
+        for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
+      }
+      s.world.barrier();
+      return;
+    }
+    const auto found = store.load_newest(network);
+    if (!found && s.config.run.resume == Resume::must)
+      fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
+    if (!found) return;
+    run = *found;
+    for (const auto& [key, value] : s.provenance())
+      if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
+        log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value, " now): the run goes on, but not bit for bit"));
+    StepState& state = network.host_state();
+    state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
+    state.clean_steps = run.state.clean_steps;
+    state.applied = run.state.applied;
+    network.push_state();
+    issued = run.step;
+    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps, " (epoch ", run.epoch, ", ", run.samples, " samples)"));
+  }
+
+  void collect_one(bool* stopping, bool* checkpoint) {
+    const std::int64_t step = run.step;
+    const bool due = interval.seconds > 0 && s.world.rank() == 0 &&
+                     std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
+    const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
+    last = result.metrics;
+    for (int p = 0; p < phase_count; ++p)
+      if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
+    train_seconds += last.seconds;
+    trained_samples += last.samples - run.samples, ++trained_steps;
+    run.step = result.step, run.samples = last.samples;
+    run.epoch = run.step / s.steps_per_epoch, run.step_in_epoch = run.step % s.steps_per_epoch;
+    for (const CommSpan& span : s.compute.collective->take_spans()) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
+    if (metrics) metrics->write(last);
+    progress.step(last);
+    if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
+    *stopping = *stopping || result.stop;
+    *checkpoint = *checkpoint || result.checkpoint;
+  }
+
+  [[noreturn]] void diverged() {
+    const auto kept = CheckpointStore::list(dir / "checkpoints");
+    finish("diverged");
+    fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, ", gradient norm ", last.grad_norm,
+         "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+         kept.empty() ? std::string("no checkpoint was written yet") : "the last good checkpoint is " + kept.back().string());
+  }
+
+  void checkpoint() {
+    const Timeline::Scope scope(timeline, Phase::checkpoint);
+    const auto began = std::chrono::steady_clock::now();
+    if (metrics) metrics->sync();
+    run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
+    run.provenance = s.provenance();
+    run.config = s.config.text;
+    const std::string problem = store.save(network, run);
+    if (run.valid_accuracy > run.best_accuracy) run.best_accuracy = run.valid_accuracy;
+    last_checkpoint = std::chrono::steady_clock::now();
+    checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
+    if (!problem.empty()) log::warn(cat("checkpoint of step ", run.step, " was not written (", problem, "). training goes on; free the disk"));
+  }
+
+  void evaluate_now() {
+    const Timeline::Scope scope(timeline, Phase::evaluation);
+    validation = evaluate(s, network);
+    evaluated = true;
+    run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
+    progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
+  }
+
+  bool checkpoint_due() const {
+    if (interval.steps > 0) return run.step % interval.steps == 0;
+    if (interval.epochs <= 0) return false;
+    const double per = double(s.steps_per_epoch) * interval.epochs;  // steps between two
+    return std::floor(double(run.step) / per) > std::floor(double(run.step - 1) / per);
+  }
+
+  Account account() {
+    RankAccount mine;
+    mine.host = s.world.host();
+    mine.wall_seconds = timeline.wall_seconds();
+    mine.seconds = timeline.seconds();
+    if (loader) mine.loader = loader->figures();
+    mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
+    mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
+    mine.memory_bytes = network.needs().total();
+    Account out;
+    for (const std::string& text : s.world.gather(Account{{mine}}.json())) out.ranks.push_back(RankAccount::from_json(text));
+    return out;
+  }
+
+  void finish(const std::string& status) {
+    const Account all = account();
+    if (s.world.rank() != 0) return;
+    Summary summary{status, run.step, run.epoch, run.samples, train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
+                    timeline.wall_seconds(), last.loss, evaluated, validation};
+    write_summary(dir, summary, all);
+    progress.line(all.table());
+    if (trained_steps > 0)
+      progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second), " samples/s while training"));
+    if (evaluated) progress.line(cat("validation ", validation.str()));
+  }
+
+  Exit loop() {
+    bool stopping = false;
+    while (run.step < s.total_steps && !stopping) {
+      bool wanted = false;
+      timeline.enter(Phase::other);
+      // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
+      runner->enqueue(issued, schedule.learning_rate(issued));
+      ++issued;
+      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || (interval.steps > 0 && issued % interval.steps == 0) ||
+                            interval.epochs > 0 || interval.seconds > 0;
+      while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
+      if (stopping)
+        while (run.step < issued) collect_one(&stopping, &wanted);
+      const bool last_step = run.step == s.total_steps, epoch_end = run.step % s.steps_per_epoch == 0;
+      if (s.has_valid && run.step == issued && (epoch_end || last_step)) evaluate_now();
+      if (run.step == issued && (checkpoint_due() || wanted || stopping || last_step)) checkpoint();
+    }
+    return run.step < s.total_steps ? Exit::stopped : Exit::ok;
+  }
+
+  Exit run_all() {
+    prepare_run_folder(s.world, dir);
+    resume();
+    write_run_json(s, dir, run.step);
+    if (s.world.rank() == 0) metrics = std::make_unique<MetricsFile>(dir / "metrics.jsonl", run.step);
+    start_feeding();
+    progress.line(cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())), " parameters) on ",
+                      s.train_data.rows, " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
+                      s.placement.compute_threads, " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(), ", ",
+                      s.compute.collective->describe()));
+    const Exit result = loop();
+    timeline.enter(Phase::other);
+    if (result == Exit::ok && !evaluated && s.has_valid) evaluate_now();
+    finish(result == Exit::ok ? "finished" : "stopped");
+    if (result == Exit::stopped)
+      progress.line(cat("stopped early (", stop.reason().empty() ? std::string("asked by another rank") : stop.reason(),
+                        ") with a checkpoint at step ", run.step, "; start again to go on"));
+    return result;
+  }
+};
+
+Trainer::Trainer(World& world, const RunConfig& config) : impl_(std::make_unique<Impl>(world, config)) {}
+Trainer::~Trainer() = default;
+Exit Trainer::run() { return impl_->run_all(); }
+
+void Trainer::one_step() {
+  Impl& t = *impl_;
+  if (!t.runner) t.start_feeding();
+  t.runner->enqueue(t.issued, t.schedule.learning_rate(t.issued));
+  ++t.issued;
+  bool stopping = false, checkpoint = false;
+  t.collect_one(&stopping, &checkpoint);
+}
+
+Exit train(World& world, const RunConfig& config) { return Trainer(world, config).run(); }
+
+}  // namespace millrace
