@@ -38,6 +38,7 @@ const std::vector<Case>& cases() {
       {"three_dimensions", conv({2, 5, 6, 7, 4}, 9, {.rank = 3, .kernel = {3, 3, 3}, .pad = {1, 1, 1}}, 1, true)},
       {"three_dimensions_strided",
        conv({1, 8, 7, 6, 16}, 16, {.rank = 3, .kernel = {2, 3, 1}, .stride = {2, 1, 2}, .pad = {0, 1, 0}})},
+      {"long_and_narrow", conv({1, 597, 43, 3}, 5, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}})},
       {"one_channel_whole_image", conv({3, 6, 5, 1}, 11, {.kernel = {6, 5, 1}}, 1, true)},
   };
   return all;

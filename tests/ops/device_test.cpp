@@ -1,0 +1,110 @@
+#include <thread>
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using test::device;
+
+TEST(DeviceShape, CountsAndPrints) {
+  const Shape s{2, 597, 43, 3};
+  EXPECT_EQ(s.count(), 2 * 597 * 43 * 3);
+  EXPECT_EQ(s.row_count(), 597 * 43 * 3);
+  EXPECT_EQ(s.spatial_rank(), 2);
+  EXPECT_EQ(s[-1], 3);
+  EXPECT_EQ(s.str(), "2x597x43x3");
+  EXPECT_EQ(Shape{}.count(), 1);
+  EXPECT_EQ((Tensor{nullptr, DType::bf16, s}.bytes()), std::size_t(s.count()) * 2);
+}
+
+TEST(DeviceMemory, IsZeroAndPageAligned) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4097}, std::size_t{9} << 20}) {
+    for (const auto kind : {MemoryKind::device, MemoryKind::pinned}) {
+      const Buffer buffer(device(), kind, bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 4096, 0u);
+      EXPECT_EQ(buffer.bytes(), bytes);
+      for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.as<char>()[i], 0) << i;
+    }
+  }
+}
+
+TEST(DeviceMemory, BuffersMoveAndRelease) {
+  Buffer a(device(), MemoryKind::device, 100);
+  void* const data = a.data();
+  Buffer b(std::move(a));
+  EXPECT_EQ(b.data(), data);
+  EXPECT_EQ(a.data(), nullptr);
+  a = std::move(b);
+  EXPECT_EQ(a.data(), data);
+  a.reset();
+  EXPECT_EQ(a.data(), nullptr);
+  EXPECT_EQ(a.bytes(), 0u);
+  EXPECT_EQ(Buffer(device(), MemoryKind::device, 0).data(), nullptr);
+}
+
+TEST(DeviceMemory, TooMuchIsAConfigurationError) {
+  try {
+    Buffer buffer(device(), MemoryKind::device, device().memory_bytes() + 4096);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("memory"), std::string::npos);
+  }
+}
+
+TEST(DeviceMemory, IsCopiedAndCleared) {
+  Buffer on_device(device(), MemoryKind::device, 12), host(device(), MemoryKind::pinned, 12);
+  const std::vector<int> values{1, 2, 3};
+  device().copy_in(Lane::copy, on_device.data(), values.data(), 12);
+  device().copy_out(Lane::compute, host.data(), on_device.data(), 12);
+  device().synchronize();
+  EXPECT_EQ(std::vector<int>(host.as<int>(), host.as<int>() + 3), values);
+  device().fill_zero(Lane::compute, on_device.data(), 12);
+  EXPECT_EQ(on_device.as<int>()[1], 0);
+}
+
+TEST(DeviceMarks, CountSecondsFromTheFirst) {
+  const auto marks = device().make_marks(2);
+  marks->mark(Lane::compute, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  marks->mark(Lane::compute, 1);
+  std::vector<double> seconds(2, -1);
+  marks->read(seconds);
+  EXPECT_EQ(seconds[0], 0);
+  EXPECT_GE(seconds[1], 0.003);
+}
+
+TEST(DeviceRecorded, RunsWhatWasRecordedEachTime) {
+  int runs = 0;
+  const auto recorded = device().record("step", [&] { ++runs; });
+  EXPECT_EQ(runs, 0);
+  recorded->run(), recorded->run();
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(DeviceDescription, NamesProcessorThreadsAndInstructions) {
+  EXPECT_EQ(device().name(), "cpu");
+  EXPECT_NE(device().describe().find("threads"), std::string::npos);
+  EXPECT_NE(device().describe().find("oneDNN"), std::string::npos);
+  EXPECT_GT(device().memory_bytes(), std::size_t{1} << 20);
+}
+
+TEST(DeviceSpecs, AreNamedAndCounted) {
+  ConvSpec conv;
+  conv.src = {2, 8, 8, 3}, conv.out_channels = 4, conv.window.kernel = {3, 3, 1}, conv.window.pad = {1, 1, 0};
+  EXPECT_STREQ(name_of(Spec{conv}), "conv");
+  EXPECT_EQ(flops_of(Spec{conv}), 2.0 * 2 * 8 * 8 * 4 * 27);
+  EXPECT_EQ(conv.weight(), (Shape{4, 3, 3, 3}));
+  PoolSpec pool;
+  pool.src = {2, 9, 8, 3}, pool.window.kernel = {3, 3, 1}, pool.window.stride = {2, 2, 1};
+  EXPECT_EQ(pool.dst(), (Shape{2, 4, 3, 3}));
+  pool.kind = PoolSpec::Kind::global;
+  EXPECT_EQ(pool.dst(), (Shape{2, 3}));
+  EXPECT_EQ(flops_of(Spec{pool}), 0);
+  EXPECT_EQ(activation_from("gelu"), Activation::gelu);
+  EXPECT_THROW(activation_from("swish"), Error);
+}
+
+}  // namespace
+}  // namespace millrace
