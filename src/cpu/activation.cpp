@@ -1,0 +1,78 @@
+#include "ops.hpp"
+#include "tile.hpp"
+#include "vector_math.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+MR_SIMD void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+}
+MR_SIMD void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                           std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = dy[i];
+    dx[i] = y[i] <= 0 ? 0 : g;
+  }
+}
+MR_SIMD void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i]);
+}
+MR_SIMD void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                           std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
+}
+MR_SIMD void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i]).cumulative;
+}
+MR_SIMD void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                           std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Normal normal = fast_normal(x[i]);
+    dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
+  }
+}
+
+class ActivationOp : public Op {
+ public:
+  explicit ActivationOp(const ActivationSpec& spec) : spec_(spec) {
+    with_type(spec_.dtype, [](auto) {});
+  }
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    if (spec_.kind == Activation::none) return parallel_copy(args.dst, args.src[0]);
+    const auto kernel = spec_.kind == Activation::relu ? &relu : spec_.kind == Activation::tanh ? &tanh : &gelu;
+    parallel_tiles(spec_.src.count(), [&](std::int64_t begin, std::int64_t n) {
+      Tile x, y;
+      float* to = float_target(args.dst, begin, y);
+      kernel(to, read_floats(args.src[0], begin, n, x), n);
+      write_floats(args.dst, begin, n, to);
+    });
+  }
+
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    if (spec_.kind == Activation::none) return parallel_copy(args.diff_src[0], args.diff_dst);
+    const auto kernel = spec_.kind == Activation::relu   ? &relu_gradient
+                        : spec_.kind == Activation::tanh ? &tanh_gradient
+                                                         : &gelu_gradient;
+    const Tensor& kept = spec_.kind == Activation::gelu ? args.src[0] : args.dst;
+    parallel_tiles(spec_.src.count(), [&](std::int64_t begin, std::int64_t n) {
+      Tile dx, dy, value;
+      float* to = float_target(args.diff_src[0], begin, dx);
+      kernel(to, read_floats(args.diff_dst, begin, n, dy), read_floats(kept, begin, n, value), n);
+      write_floats(args.diff_src[0], begin, n, to);
+    });
+  }
+
+ private:
+  ActivationSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec) { return std::make_unique<ActivationOp>(spec); }
+
+}  // namespace millrace::cpu

@@ -1,0 +1,263 @@
+// Batch norm: statistics by chunk of blocks around a shift (float within a block, double beyond), combined in order;
+// then one pass that normalises, adds the residual, and keeps one bit per element of what the ReLU lets pass.
+#include <cmath>
+
+#include "batch_norm_kernels.hpp"
+#include "bits.hpp"
+#include "ops.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+using batch_norm::Lines;
+
+class BatchNorm : public Op {
+ public:
+  explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), grid_(spec.src.count() / spec.src[-1], spec.src[-1]) {
+    if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
+      fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused behind it. none or relu");
+    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
+    with_type(spec_.dtype, [](auto) {});
+  }
+
+  Needs needs() const override {
+    Needs needs;
+    if (spec_.mode == Mode::infer) return needs;
+    needs.saved = bits_at() + (relu() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
+    needs.workspace = sums_at() + std::size_t(2 * grid_.chunks * grid_.channels) * sizeof(double);
+    return needs;
+  }
+
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    float *mean = static_cast<float*>(args.saved), *inverse = mean + grid_.channels;
+    const bool train = spec_.mode == Mode::train;
+    if (train) statistics(args, mean, inverse);
+    parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
+      alignas(64) float x_tile[ChannelGrid::max_block], r_tile[ChannelGrid::max_block], y_tile[ChannelGrid::max_block];
+      Lanes m, factor, beta;
+      std::int64_t slab = -1;
+      for (std::int64_t index = begin; index < end; ++index) {
+        const Block b = grid_.block(index);
+        if (b.slab != slab) {
+          slab = b.slab;
+          grid_.spread(m, train ? mean : args.weight[2].as<float>(), slab);
+          grid_.spread(beta, args.weight[1].as<float>(), slab);
+          grid_.spread(factor, args.weight[0].as<float>(), slab);
+          Lanes scale;
+          grid_.spread(scale, train ? inverse : args.weight[3].as<float>(), slab);
+          for (std::int64_t i = 0; i < b.width; ++i)
+            factor[i] *= train ? scale[i] : float(1 / std::sqrt(double(scale[i]) + spec_.epsilon));
+        }
+        const Lines residual = spec_.residual ? read(args.src[1], b, r_tile) : Lines{};
+        const bool in_place = args.dst.dtype == DType::f32;
+        float* y = in_place ? args.dst.as<float>() + b.begin : y_tile;
+        const std::int64_t y_stride = in_place ? b.stride : b.width;
+        batch_norm::normalise(b, y, y_stride, read(args.src[0], b, x_tile), residual, m, factor, beta, relu());
+        if (train && relu()) pack(bits(args, b), b, {y, y_stride});
+        write(args.dst, b, y);
+      }
+    });
+  }
+
+  void backward(const OpArgs& args) override {
+    const float *mean = static_cast<float*>(args.saved), *inverse = mean + grid_.channels;
+    float *mean_g = static_cast<float*>(args.workspace), *slope = mean_g + grid_.channels;
+    gradient_statistics(args, mean, inverse, mean_g, slope);
+    if (!args.diff_src[0] && !args.diff_src[1]) return;
+    parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
+      alignas(64) float x_tile[ChannelGrid::max_block], g_tile[ChannelGrid::max_block], dx_tile[ChannelGrid::max_block];
+      Lanes m, factor, mg, s;
+      std::int64_t slab = -1;
+      for (std::int64_t index = begin; index < end; ++index) {
+        const Block b = grid_.block(index);
+        if (b.slab != slab) {
+          slab = b.slab;
+          grid_.spread(m, mean, slab), grid_.spread(mg, mean_g, slab), grid_.spread(s, slope, slab);
+          grid_.spread(factor, args.weight[0].as<float>(), slab);
+          Lanes scale;
+          grid_.spread(scale, inverse, slab);
+          for (std::int64_t i = 0; i < b.width; ++i) factor[i] *= scale[i];
+        }
+        const Lines g = read_gradient(args, b, g_tile);
+        if (args.diff_src[1]) write_lines(args.diff_src[1], b, g);
+        if (!args.diff_src[0]) continue;
+        const bool in_place = args.diff_src[0].dtype == DType::f32;
+        float* dx = in_place ? args.diff_src[0].as<float>() + b.begin : dx_tile;
+        batch_norm::gradient(b, dx, in_place ? b.stride : b.width, g, read(args.src[0], b, x_tile), m, factor, mg, s);
+        write(args.diff_src[0], b, dx);
+      }
+    });
+  }
+
+ private:
+  using Lanes = float[ChannelGrid::max_width];
+
+  bool relu() const { return spec_.activation == Activation::relu; }
+  std::int64_t block_grain() const { return std::max<std::int64_t>(1, 16384 / (grid_.block_rows * grid_.width)); }
+
+  // saved: mean, 1/std, bits by block. workspace: two floats a channel, then sums by chunk.
+  std::size_t bits_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
+  std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
+  std::size_t bits_stride() const {
+    return grid_.slabs == 1 ? bits_bytes(grid_.block_rows * grid_.width)
+                            : bits_bytes(grid_.width) * std::size_t(grid_.block_rows);
+  }
+  std::uint32_t* bits(const OpArgs& args, const Block& b) const {
+    return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(args.saved) + bits_at() +
+                                            bits_stride() * std::size_t(b.index));
+  }
+  double* chunk_sums(const OpArgs& args, std::int64_t chunk) const {
+    return reinterpret_cast<double*>(static_cast<std::byte*>(args.workspace) + sums_at()) + chunk * 2 * grid_.channels;
+  }
+
+  static Lines read(const Tensor& t, const Block& b, float* tile) {
+    if (t.dtype == DType::f32) return {t.as<float>() + b.begin, b.stride};
+    if (b.contiguous())
+      to_float(tile, element(t, b.begin), t.dtype, b.count());
+    else
+      for (std::int64_t r = 0; r < b.rows; ++r)
+        to_float(tile + r * b.width, element(t, b.begin + r * b.stride), t.dtype, b.width);
+    return {tile, b.width};
+  }
+  static void write(const Tensor& t, const Block& b, const float* tile) {
+    if (t.dtype != DType::f32) write_lines(t, b, {tile, b.width});
+  }
+  static void write_lines(const Tensor& t, const Block& b, Lines from) {
+    if (b.contiguous() && from.stride == b.width)
+      from_float(element(t, b.begin), t.dtype, from.data, b.count());
+    else
+      for (std::int64_t r = 0; r < b.rows; ++r)
+        from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * from.stride, b.width);
+  }
+
+  static void pack(std::uint32_t* bits, const Block& b, Lines y) {
+    if (b.contiguous()) return pack_positive(bits, y.data, b.count());
+    for (std::int64_t r = 0; r < b.rows; ++r)
+      pack_positive(bits + std::size_t(r) * bits_bytes(b.width) / 4, y.data + r * y.stride, b.width);
+  }
+  // The gradient behind the ReLU.
+  Lines read_gradient(const OpArgs& args, const Block& b, float* tile) const {
+    const Lines dy = read(args.diff_dst, b, tile);
+    if (!relu()) return dy;
+    const std::uint32_t* mask = bits(args, b);
+    if (b.contiguous()) {
+      apply_bits(tile, dy.data, mask, 1.0f, b.count());
+    } else {
+      for (std::int64_t r = 0; r < b.rows; ++r)
+        apply_bits(tile + r * b.width, dy.data + r * dy.stride, mask + std::size_t(r) * bits_bytes(b.width) / 4, 1.0f,
+                   b.width);
+    }
+    return {tile, b.width};
+  }
+
+  // sum_block(block, lanes, lanes) for the blocks of each chunk; the chunk's two sums a channel go to the workspace.
+  template <class Prepare, class SumBlock>
+  void sum_chunks(const OpArgs& args, const Prepare& prepare, const SumBlock& sum_block) const {
+    parallel_ranges(grid_.slabs * grid_.chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t slab = task / grid_.chunks, chunk = task % grid_.chunks;
+        const std::int64_t first = chunk * grid_.chunk_blocks;
+        const std::int64_t last = std::min(first + grid_.chunk_blocks, grid_.slab_blocks);
+        double total[2][ChannelGrid::max_width] = {};
+        Lanes shift, a, b;
+        prepare(shift, slab);
+        for (std::int64_t i = first; i < last; ++i) {
+          const Block block = grid_.block(slab * grid_.slab_blocks + i);
+          sum_block(block, shift, a, b);
+          for (std::int64_t l = 0; l < block.width; ++l) total[0][l] += double(a[l]), total[1][l] += double(b[l]);
+        }
+        const std::int64_t n = grid_.channels_in(slab);
+        double* out = chunk_sums(args, chunk) + grid_.channel_of(slab);
+        for (int k = 0; k < 2; ++k)
+          for (std::int64_t c = 0; c < n; ++c) {
+            double sum = 0;
+            for (std::int64_t r = 0; r < grid_.repeat; ++r) sum += total[k][r * n + c];
+            out[k * grid_.channels + c] = sum;
+          }
+      }
+    });
+  }
+  std::pair<double, double> total(const OpArgs& args, std::int64_t channel) const {
+    double a = 0, b = 0;
+    for (std::int64_t chunk = 0; chunk < grid_.chunks; ++chunk)
+      a += chunk_sums(args, chunk)[channel], b += chunk_sums(args, chunk)[grid_.channels + channel];
+    return {a, b};
+  }
+
+  // Variance from sums of (x - shift) and its square: exact enough when the shift is near the mean. It is the mean of a
+  // few rows spread over the tensor.
+  void statistics(const OpArgs& args, float* mean, float* inverse) const {
+    float* shift = static_cast<float*>(args.workspace);
+    const std::int64_t picks = std::min<std::int64_t>(16, grid_.rows);
+    for (std::int64_t c0 = 0; c0 < grid_.channels; c0 += ChannelGrid::max_width) {
+      const std::int64_t n = std::min(ChannelGrid::max_width, grid_.channels - c0);
+      double sum[ChannelGrid::max_width] = {};
+      for (std::int64_t p = 0; p < picks; ++p) {
+        Lanes tile;
+        const float* row = read_floats(args.src[0], grid_.rows * p / picks * grid_.channels + c0, n, tile);
+        for (std::int64_t c = 0; c < n; ++c) sum[c] += double(row[c]);
+      }
+      for (std::int64_t c = 0; c < n; ++c) shift[c0 + c] = float(sum[c] / double(picks));
+    }
+    sum_chunks(
+        args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, shift, slab); },
+        [&](const Block& b, const float* lanes, float* sum, float* square) {
+          alignas(64) float tile[ChannelGrid::max_block];
+          batch_norm::sums(b, read(args.src[0], b, tile), lanes, sum, square);
+        });
+    const double n = double(grid_.rows), weight = double(spec_.src[0]) * double(args.state->row_weight);
+    float* stats = args.stats.as<float>();
+    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto [sum, square] = total(args, c);
+        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // a NaN stays
+        const double center = double(shift[c]) + sum / n;
+        mean[c] = float(center);
+        inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));
+        if (!stats) continue;
+        const float values[2] = {float(weight * center), float(weight * squares / (n > 1 ? n - 1 : 1))};
+        for (int k = 0; k < 2; ++k) {
+          float& to = stats[k * grid_.channels + c];
+          to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
+        }
+      }
+    });
+  }
+
+  void gradient_statistics(const OpArgs& args, const float* mean, const float* inverse, float* mean_g,
+                           float* slope) const {
+    sum_chunks(
+        args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
+        [&](const Block& b, const float* lanes, float* sum, float* product) {
+          alignas(64) float x_tile[ChannelGrid::max_block], g_tile[ChannelGrid::max_block];
+          const Lines g = read_gradient(args, b, g_tile);
+          batch_norm::gradient_sums(b, g, read(args.src[0], b, x_tile), lanes, sum, product);
+        });
+    const double n = double(grid_.rows);
+    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto [sum, product] = total(args, c);
+        const double gamma = product * double(inverse[c]);
+        mean_g[c] = float(sum / n);
+        slope[c] = float(gamma * double(inverse[c]) / n);
+        for (int w = 0; w < 2; ++w) {
+          if (!args.diff_weight[w]) continue;
+          float& to = args.diff_weight[w].as<float>()[c];
+          const float value = float(w == 0 ? gamma : sum);
+          to = args.mode[w] == GradMode::add ? to + value : value;
+        }
+      }
+    });
+  }
+
+  BatchNormSpec spec_;
+  ChannelGrid grid_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec) { return std::make_unique<BatchNorm>(spec); }
+
+}  // namespace millrace::cpu

@@ -1,0 +1,137 @@
+// Cross-entropy: rows in parallel, each by one thread; then the rows' results are summed in order on the caller.
+#include <cmath>
+#include <limits>
+
+#include "ops.hpp"
+#include "row_sums.hpp"
+#include "tile.hpp"
+#include "vector_math.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+MR_SIMD float largest(const float* x, std::int64_t n) {
+  float lanes[8];
+  std::fill_n(lanes, 8, -infinity);
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+  for (int l = 0; i + l < n; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+  return *std::max_element(lanes, lanes + 8);
+}
+MR_SIMD void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) e[i] = fast_exp(x[i] - shift);
+}
+MR_SIMD double total(const float* x, std::int64_t n) {
+  double lanes[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int l = 0; l < 4; ++l) lanes[l] += double(x[i + l]);
+  for (int l = 0; i + l < n; ++l) lanes[l] += double(x[i + l]);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+MR_SIMD std::int32_t count_greater(const float* x, float than, std::int64_t n) {
+  std::int32_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) count += x[i] > than;
+  return count;
+}
+MR_SIMD std::int32_t count_equal(const float* x, float to, std::int64_t n) {
+  std::int32_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) count += x[i] == to;
+  return count;
+}
+// diff = e * factor - uniform
+MR_SIMD void scale_shift(float* __restrict diff, const float* __restrict e, float factor, float uniform,
+                         std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) diff[i] = e[i] * factor - uniform;
+}
+
+class CrossEntropy : public Op {
+ public:
+  explicit CrossEntropy(const CrossEntropySpec& spec) : spec_(spec), classes_(spec.src.row_count()) {
+    with_type(spec_.dtype, [](auto) {});
+    if (classes_ < 1) fail(Exit::config, "cross-entropy: input ", spec_.src.str(), " has no classes");
+  }
+
+  Needs needs() const override {
+    Needs needs;
+    needs.workspace = RowSum::bytes(spec_.src[0]);
+    return needs;
+  }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    auto* sums = static_cast<RowSum*>(args.workspace);
+    parallel_ranges(spec_.src[0], std::max<std::int64_t>(1, 4096 / classes_),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
+                    });
+    add_in_order(*args.state, sums, spec_.src[0]);
+  }
+  void backward(const OpArgs&) override {}
+
+ private:
+  template <class Body>
+  void tiles(const Body& body) const {
+    for (std::int64_t at = 0; at < classes_; at += tile_count) body(at, std::min(tile_count, classes_ - at));
+  }
+
+  RowSum forward_row(const OpArgs& args, std::int64_t row) const {
+    Tile tile, other;
+    const Tensor &logits = args.src[0], &diff = args.diff_src[0];
+    const std::int64_t base = row * classes_, label = args.src[1].as<std::int32_t>()[row];
+    const bool want_diff = spec_.mode == Mode::train && diff;
+    RowSum result;
+    // A label beyond the classes is a defect of the data: the loss says so by a NaN, without reading out of bounds.
+    if (label < 0 || label >= classes_) {
+      if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});
+      if (label >= 0) result.loss = std::numeric_limits<double>::quiet_NaN(), result.counted = 1;
+      return result;
+    }
+    const float own = *read_floats(logits, base + label, 1, other);
+    float most = -infinity;
+    std::int64_t rank = 0;
+    tiles([&](std::int64_t at, std::int64_t n) {
+      const float* x = read_floats(logits, base + at, n, tile);
+      most = std::max(most, largest(x, n));
+      rank += count_greater(x, own, n) + count_equal(x, own, std::clamp<std::int64_t>(label - at, 0, n));
+    });
+    double sum = 0, shifted = 0;
+    tiles([&](std::int64_t at, std::int64_t n) {
+      const float* x = read_floats(logits, base + at, n, tile);
+      exponentials(other, x, most, n);
+      sum += total(other, n);
+      if (spec_.label_smoothing > 0) shifted += total(x, n) - double(most) * double(n);
+    });
+    const double smoothing = spec_.label_smoothing, uniform = smoothing / double(classes_);
+    result.loss = std::log(sum) - (1 - smoothing) * (double(own) - double(most)) - uniform * shifted;
+    result.counted = 1;
+    result.top1 = rank < 1 && !std::isnan(own), result.top5 = rank < 5 && !std::isnan(own);
+    if (!want_diff) return result;
+
+    const double scale = double(args.state->loss_scale) * double(args.state->row_weight);
+    tiles([&](std::int64_t at, std::int64_t n) {
+      const float* x = read_floats(logits, base + at, n, tile);
+      if (classes_ > tile_count) exponentials(other, x, most, n);  // else they are still there
+      float* to = float_target(diff, base + at, tile);
+      scale_shift(to, other, float(scale / sum), float(scale * uniform), n);
+      if (label >= at && label < at + n) {
+        const double probability = double(other.v[label - at]) / sum;
+        to[label - at] = float(scale * (probability - uniform - (1 - smoothing)));
+      }
+      write_floats(diff, base + at, n, to);
+    });
+    return result;
+  }
+
+  CrossEntropySpec spec_;
+  std::int64_t classes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec& spec) { return std::make_unique<CrossEntropy>(spec); }
+
+}  // namespace millrace::cpu

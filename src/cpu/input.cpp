@@ -1,0 +1,193 @@
+// The input pass: one line of the last spatial axis at a time. Where a line is cropped, flipped or stored by channel it
+// is first put straight in its raw type; then one loop casts and normalises.
+#include <cstring>
+
+#include "millrace/base/rng.hpp"
+#include "ops.hpp"
+#include "tile.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+template <class Raw>
+__attribute__((always_inline)) inline void normalise_all(float* __restrict to, const Raw* __restrict raw,
+                                                         const float* __restrict factor, const float* __restrict offset,
+                                                         std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = float(raw[i]) * factor[i] + offset[i];
+}
+#define MR_NORMALISE(Raw)                                                                                       \
+  MR_SIMD void normalise(float* to, const Raw* raw, const float* factor, const float* offset, std::int64_t n) { \
+    normalise_all(to, raw, factor, offset, n);                                                                  \
+  }
+MR_NORMALISE(std::uint8_t)
+MR_NORMALISE(std::int8_t)
+MR_NORMALISE(std::uint16_t)
+MR_NORMALISE(std::int16_t)
+MR_NORMALISE(std::int32_t)
+MR_NORMALISE(float)
+MR_NORMALISE(double)
+#undef MR_NORMALISE
+
+void normalise(float* to, const void* raw, DType type, const float* factor, const float* offset, std::int64_t n) {
+  switch (type) {
+    case DType::u8:
+      return normalise(to, static_cast<const std::uint8_t*>(raw), factor, offset, n);
+    case DType::i8:
+      return normalise(to, static_cast<const std::int8_t*>(raw), factor, offset, n);
+    case DType::u16:
+      return normalise(to, static_cast<const std::uint16_t*>(raw), factor, offset, n);
+    case DType::i16:
+      return normalise(to, static_cast<const std::int16_t*>(raw), factor, offset, n);
+    case DType::i32:
+      return normalise(to, static_cast<const std::int32_t*>(raw), factor, offset, n);
+    case DType::f32:
+      return normalise(to, static_cast<const float*>(raw), factor, offset, n);
+    case DType::f64:
+      return normalise(to, static_cast<const double*>(raw), factor, offset, n);
+    default: {
+      Tile values;
+      to_float(values, raw, type, n);
+      normalise(to, values.v, factor, offset, n);
+    }
+  }
+}
+
+// Where a line's elements come from: element (pixel x, channel c) at first + x * pixel_step + c * channel_step; pixels
+// outside of [begin, end) are padding.
+struct Line {
+  std::int64_t first = 0, pixel_step = 0, channel_step = 0, begin = 0, end = 0;
+};
+
+// Elements [at, at + n) of the line, channels last.
+template <class Raw>
+void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t at, std::int64_t n) {
+  std::int64_t x = at / channels, c = at % channels;
+  for (std::int64_t i = 0; i < n; ++x, c = 0) {
+    const std::int64_t run = std::min(channels - c, n - i);
+    if (x < line.begin || x >= line.end) {
+      for (std::int64_t k = 0; k < run; ++k) to[i + k] = Raw(0);
+    } else {
+      const Raw* pixel = from + line.first + x * line.pixel_step + c * line.channel_step;
+      for (std::int64_t k = 0; k < run; ++k) to[i + k] = pixel[k * line.channel_step];
+    }
+    i += run;
+  }
+}
+
+class Input : public Op {
+ public:
+  explicit Input(const InputSpec& spec) : spec_(spec), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()) {
+    with_type(spec_.dtype, [](auto) {});
+    if (spec_.raw == DType::i64)
+      fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
+    if (spatial_ > 3 || spatial_ < 0)
+      fail(Exit::config, "input: samples ", spec_.src.str(), " have ", spatial_, " spatial dimensions. at most 3");
+    for (const auto* values : {&spec_.mean, &spec_.std})
+      if (!values->empty() && std::int64_t(values->size()) != channels_)
+        fail(Exit::config, "input: mean and std have ", values->size(), " values, the samples ", channels_,
+             " channels. give one a channel");
+    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = spec_.src[1 + a];
+    // Repeated by channel, one tile further than the channels: a tile may begin at any of them.
+    for (std::int64_t i = 0; i < channels_ + tile_count; ++i) {
+      const std::size_t c = std::size_t(i % channels_);
+      const double mean = spec_.mean.empty() ? 0 : spec_.mean[c], std = spec_.std.empty() ? 1 : spec_.std[c];
+      factor_.push_back(float(double(spec_.scale) / std)), offset_.push_back(float(-mean / std));
+    }
+  }
+
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    const std::int64_t lines = extent_[0] * extent_[1], line_count = extent_[2] * channels_;
+    parallel_ranges(spec_.src[0] * lines, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, line_count)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      Move move;
+                      std::int64_t row = -1;
+                      for (std::int64_t i = begin; i < end; ++i) {
+                        if (i / lines != row) row = i / lines, move = move_of(args, row);
+                        forward_line(args, row, i % lines, move);
+                      }
+                    });
+  }
+  void backward(const OpArgs&) override {}
+
+ private:
+  struct Move {
+    std::int64_t by[3] = {0, 0, 0};
+    bool flip = false;
+  };
+
+  // First the crop, then the flip of what was cropped.
+  Move move_of(const OpArgs& args, std::int64_t row) const {
+    Move move;
+    if (spec_.mode != Mode::train || spatial_ == 0 || (spec_.crop_pad == 0 && !spec_.flip)) return move;
+    const std::int64_t id = args.src[1].as<std::int64_t>()[row];
+    const Random4 r = philox(rng_key(spec_.seed, Purpose::augment), args.state->epoch, std::uint64_t(id));
+    if (spec_.crop_pad > 0)
+      for (int a = 0; a < spatial_; ++a)
+        move.by[3 - spatial_ + a] = std::int64_t(below(r.v[a], std::uint32_t(2 * spec_.crop_pad + 1))) - spec_.crop_pad;
+    move.flip = spec_.flip && r.v[3] >> 31;
+    return move;
+  }
+
+  void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Move& move) const {
+    const std::int64_t d = number / extent_[1] + move.by[0], h = number % extent_[1] + move.by[1], w = extent_[2];
+    const std::int64_t positions = extent_[0] * extent_[1] * w, line_count = w * channels_;
+    const bool inside = d >= 0 && d < extent_[0] && h >= 0 && h < extent_[1];
+    Line line;
+    line.channel_step = spec_.channels_first ? positions : 1;
+    const std::int64_t step = spec_.channels_first ? 1 : channels_;
+    line.pixel_step = move.flip ? -step : step;
+    line.first = row * positions * channels_ + ((d * extent_[1] + h) * w + move.by[2] + (move.flip ? w - 1 : 0)) * step;
+    if (inside) {  // pixel x comes from (flipped ? w - 1 - x : x) + by
+      const std::int64_t by = move.flip ? -move.by[2] : move.by[2];
+      line.begin = std::clamp<std::int64_t>(-by, 0, w), line.end = std::clamp<std::int64_t>(w - by, 0, w);
+    }
+    const bool straight = inside && !move.flip && move.by[2] == 0 && (!spec_.channels_first || channels_ == 1);
+    const std::size_t size = size_of(spec_.raw);
+    const auto* raw = args.src[0].as<std::byte>();
+    for (std::int64_t at = 0; at < line_count; at += tile_count) {
+      const std::int64_t n = std::min(tile_count, line_count - at);
+      alignas(64) std::byte put_straight[tile_count * 8];
+      const void* from = put_straight;
+      if (straight)
+        from = raw + std::size_t(line.first + at) * size;
+      else
+        straighten_bytes(put_straight, raw, line, at, n, size);
+      Tile tile;
+      const std::int64_t to_at = (row * extent_[0] * extent_[1] + number) * line_count + at;
+      float* to = float_target(args.dst, to_at, tile);
+      normalise(to, from, spec_.raw, factor_.data() + at % channels_, offset_.data() + at % channels_, n);
+      write_floats(args.dst, to_at, n, to);
+    }
+  }
+
+  void straighten_bytes(void* to, const void* raw, const Line& line, std::int64_t at, std::int64_t n,
+                        std::size_t size) const {
+    const auto as = [&](auto zero) {
+      using Raw = decltype(zero);
+      straighten(static_cast<Raw*>(to), static_cast<const Raw*>(raw), line, channels_, at, n);
+    };
+    if (size == 1)
+      as(std::uint8_t{});
+    else if (size == 2)
+      as(std::uint16_t{});
+    else if (size == 4)
+      as(std::uint32_t{});
+    else
+      as(std::uint64_t{});
+  }
+
+  InputSpec spec_;
+  std::int64_t channels_;
+  int spatial_;
+  std::int64_t extent_[3] = {1, 1, 1};
+  std::vector<float> factor_, offset_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_input(const InputSpec& spec) { return std::make_unique<Input>(spec); }
+
+}  // namespace millrace::cpu

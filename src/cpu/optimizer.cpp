@@ -1,0 +1,182 @@
+// The optimizer on the CPU: the gradient's norm by fixed blocks in double, the decision on the caller, one fused pass.
+#include <cmath>
+#include <limits>
+
+#include "ops.hpp"
+#include "tile.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr std::int64_t norm_block = 16384;
+
+// Eight sums side by side, whatever the instruction set.
+MR_SIMD double sum_of_squares(const float* g, std::int64_t n) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; ++l) lanes[l] += double(g[i + l]) * double(g[i + l]);
+  for (int l = 0; i + l < n; ++l) lanes[l] += double(g[i + l]) * double(g[i + l]);
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+// One step's numbers, the same for all elements of a segment. `unscale` holds 1 / loss scale and the clip.
+struct Rates {
+  float unscale, learning_rate, decay;
+  float momentum;                                // sgd
+  float beta1, beta2, step_size, root, epsilon;  // adamw: root = 1 / sqrt(1 - beta2^t)
+};
+
+MR_SIMD void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
+  const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay;
+  for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * (g[i] * unscale + decay * w[i]);
+}
+MR_SIMD void sgd_momentum(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                          const Rates& r) {
+  const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
+  for (std::int64_t i = 0; i < n; ++i) {
+    v[i] = momentum * v[i] + (g[i] * unscale + decay * w[i]);
+    w[i] -= rate * v[i];
+  }
+}
+MR_SIMD void sgd_nesterov(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                          const Rates& r) {
+  const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float d = g[i] * unscale + decay * w[i];
+    v[i] = momentum * v[i] + d;
+    w[i] -= rate * (d + momentum * v[i]);
+  }
+}
+// Without errno this is a vector instruction; MR_SIMD's clones would not see the attribute.
+__attribute__((optimize("no-math-errno"))) void square_roots(float* __restrict to, const float* __restrict from,
+                                                             std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = __builtin_sqrtf(from[i]);
+}
+MR_SIMD void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
+                           const Rates& r) {
+  const float unscale = r.unscale, b1 = r.beta1, b2 = r.beta2;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float d = g[i] * unscale;
+    m[i] = b1 * m[i] + (1 - b1) * d;
+    v[i] = b2 * v[i] + (1 - b2) * d * d;
+  }
+}
+MR_SIMD void adamw_weights(float* __restrict w, const float* __restrict m, const float* __restrict root_v,
+                           std::int64_t n, const Rates& r) {
+  const float kept = 1 - r.learning_rate * r.decay, step_size = r.step_size, root = r.root, epsilon = r.epsilon;
+  for (std::int64_t i = 0; i < n; ++i) w[i] = w[i] * kept - step_size * m[i] / (root_v[i] * root + epsilon);
+}
+void adamw(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
+           const Rates& r) {
+  Tile root_v;
+  adamw_moments(m, v, g, n, r);
+  square_roots(root_v, v, n);
+  adamw_weights(w, m, root_v, n, r);
+}
+MR_SIMD void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
+  for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
+}
+
+class Optimizer : public OptimizerOp {
+ public:
+  explicit Optimizer(const OptimizerSpec& spec)
+      : spec_(spec), sums_(std::size_t((spec.count + norm_block - 1) / norm_block)) {
+    with_type(spec_.weight_dtype, [](auto) {});
+    std::int64_t end = 0;
+    for (const auto& segment : spec_.segments) {
+      if (segment.begin < end || segment.count < 0 || segment.begin + segment.count > spec_.count)
+        fail(Exit::internal, "optimizer: segment [", segment.begin, ", +", segment.count, ") overlaps another or ends ",
+             "beyond ", spec_.count);
+      end = segment.begin + segment.count;
+      for (std::int64_t at = segment.begin; at < end; at += tile_count)
+        pieces_.push_back({at, std::min(tile_count, end - at), segment.weight_decay});
+    }
+  }
+
+  void step(const OptimizerArgs& args) override {
+    StepState& state = *args.state;
+    const double norm = gradient_norm(args.gradient) / double(state.loss_scale);
+    ++state.attempted;
+    state.grad_norm = float(norm);
+    state.found_inf = state.force_inf != 0 || !std::isfinite(norm);
+    state.force_inf = 0;
+    if (state.found_inf) {
+      if (state.scale_on)
+        state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor), state.clean_steps = 0;
+      return;
+    }
+    update(args, norm);
+    ++state.applied, ++state.clean_steps;
+    if (state.scale_on && state.clean_steps >= state.scale_interval) {
+      state.clean_steps = 0;
+      if (state.loss_scale * state.scale_growth <= std::numeric_limits<float>::max())
+        state.loss_scale *= state.scale_growth;
+    }
+  }
+
+ private:
+  double gradient_norm(const float* gradient) {
+    parallel_ranges(std::int64_t(sums_.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        sums_[std::size_t(i)] =
+            sum_of_squares(gradient + i * norm_block, std::min(norm_block, spec_.count - i * norm_block));
+    });
+    double sum = 0;
+    for (const double s : sums_) sum += s;
+    return std::sqrt(sum);
+  }
+
+  Rates rates(const StepState& state, double norm) const {
+    const double clip = spec_.clip > 0 ? std::min(1.0, double(spec_.clip) / (norm + 1e-6)) : 1.0;
+    const double t = double(state.applied + 1);
+    Rates r{};
+    r.unscale = float(clip / double(state.loss_scale));
+    r.learning_rate = state.learning_rate;
+    r.momentum = spec_.momentum;
+    r.beta1 = spec_.beta1, r.beta2 = spec_.beta2, r.epsilon = spec_.epsilon;
+    r.step_size = float(double(state.learning_rate) / (1 - std::pow(double(spec_.beta1), t)));
+    r.root = float(1 / std::sqrt(1 - std::pow(double(spec_.beta2), t)));
+    return r;
+  }
+
+  void update(const OptimizerArgs& args, double norm) const {
+    const Rates common = rates(*args.state, norm);
+    parallel_ranges(std::int64_t(pieces_.size()), 8, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Piece& piece = pieces_[std::size_t(i)];
+        Rates r = common;
+        r.decay = piece.decay;
+        float* w = args.master + piece.begin;
+        const float* g = args.gradient + piece.begin;
+        float* m = args.moment1 + piece.begin;
+        if (spec_.kind == OptimizerSpec::Kind::adamw)
+          adamw(w, m, args.moment2 + piece.begin, g, piece.count, r);
+        else if (spec_.momentum == 0)
+          sgd_plain(w, g, piece.count, r);
+        else if (spec_.nesterov)
+          sgd_nesterov(w, m, g, piece.count, r);
+        else
+          sgd_momentum(w, m, g, piece.count, r);
+        if (spec_.weight_dtype != DType::f32)
+          from_float(static_cast<std::byte*>(args.weights) + std::size_t(piece.begin) * size_of(spec_.weight_dtype),
+                     spec_.weight_dtype, w, piece.count);
+      }
+    });
+    if (spec_.stats_count) move_towards(args.running, args.stats, spec_.stats_count, spec_.stats_momentum);
+  }
+
+  struct Piece {
+    std::int64_t begin, count;
+    float decay;
+  };
+  OptimizerSpec spec_;
+  std::vector<double> sums_;  // of squares, by block
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) { return std::make_unique<Optimizer>(spec); }
+
+}  // namespace millrace::cpu

@@ -1,0 +1,174 @@
+// Pooling, both ways as a gather: a pixel of the result collects the pixels it depends on, so nothing is zeroed first
+// and no two threads write the same place. Global pooling is the average over a window of the whole image.
+#include "ops.hpp"
+#include "pool_kernels.hpp"
+#include "tile.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+// For each coordinate on one side of an axis: the coordinates on the other side that it meets, with the tap's number.
+struct Meetings {
+  struct Meeting {
+    std::int64_t other, tap;
+  };
+  std::vector<std::size_t> begin{0};
+  std::vector<Meeting> list;
+  void close() { begin.push_back(list.size()); }
+};
+
+struct Axis {
+  std::int64_t in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
+  Meetings of_out() const {  // which inputs a result sees, in the window's order
+    Meetings m;
+    for (std::int64_t o = 0; o < out; ++o, m.close())
+      for (std::int64_t k = 0; k < kernel; ++k) {
+        const std::int64_t i = o * stride - pad + k * dilation;
+        if (i >= 0 && i < in) m.list.push_back({i, k});
+      }
+    return m;
+  }
+  Meetings of_in() const {  // which results see an input
+    Meetings m;
+    for (std::int64_t i = 0; i < in; ++i, m.close())
+      for (std::int64_t k = 0; k < kernel; ++k) {
+        const std::int64_t o = i + pad - k * dilation;
+        if (o >= 0 && o % stride == 0 && o / stride < out) m.list.push_back({o / stride, k});
+      }
+    return m;
+  }
+};
+
+class Pool : public Op {
+ public:
+  explicit Pool(const PoolSpec& spec) : spec_(spec), channels_(spec.src[-1]) {
+    with_type(spec_.dtype, [](auto) {});
+    const int rank = spec_.src.spatial_rank();
+    if (rank < 0 || rank > 3) fail(Exit::config, "pool: input ", spec_.src.str(), " has not 0 to 3 spatial dimensions");
+    const Shape dst = spec_.dst();
+    for (int a = 0; a < rank; ++a) {
+      Axis& axis = axes_[3 - rank + a];
+      axis.in = spec_.src[1 + a];
+      if (spec_.kind == PoolSpec::Kind::global) {
+        axis.kernel = axis.in;
+      } else {
+        const Window& w = spec_.window;
+        axis = {axis.in, dst[1 + a], w.kernel[a], w.stride[a], w.pad[a], w.dilation[a]};
+      }
+    }
+    for (int a = 0; a < 3; ++a) {
+      of_out_[a] = axes_[a].of_out(), of_in_[a] = axes_[a].of_in();
+      taps_ *= axes_[a].kernel;
+      in_[a] = axes_[a].in, out_[a] = axes_[a].out;
+    }
+    if (is_max() && taps_ > 65535)
+      fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
+  }
+
+  Needs needs() const override {
+    Needs needs;
+    if (is_max() && spec_.mode == Mode::train) needs.saved = std::size_t(spec_.dst().count()) * position_size();
+    return needs;
+  }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    const bool keep = is_max() && spec_.mode == Mode::train;
+    gather(
+        args.dst, out_, of_out_, args.src[0], in_,
+        [&](float* to, std::int32_t* position, const pool::Taps& taps, std::int64_t n, bool first) {
+          is_max() ? pool::maximum(to, position, taps, n, first) : pool::sum(to, taps, n, first);
+        },
+        [&](float* to, const std::int32_t* position, std::int64_t at, std::int64_t n) {
+          if (!is_max()) pool::scale(to, 1 / float(taps_), n);
+          if (keep) pool::narrow(positions(args, at), position, n, wide());
+        },
+        nullptr);
+  }
+
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    gather(
+        args.diff_src[0], in_, of_in_, args.diff_dst, out_,
+        [&](float* to, std::int32_t*, const pool::Taps& taps, std::int64_t n, bool first) {
+          is_max() ? pool::routed_sum(to, taps, n, first, wide()) : pool::sum(to, taps, n, first);
+        },
+        [&](float* to, const std::int32_t*, std::int64_t, std::int64_t n) {
+          if (!is_max()) pool::scale(to, 1 / float(taps_), n);
+        },
+        is_max() ? args.saved : nullptr);
+  }
+
+ private:
+  bool is_max() const { return spec_.kind == PoolSpec::Kind::max; }
+  bool wide() const { return taps_ > 256; }
+  std::size_t position_size() const { return wide() ? 2 : 1; }
+  std::byte* positions(const OpArgs& args, std::int64_t at) const {
+    return static_cast<std::byte*>(args.saved) + std::size_t(at) * position_size();
+  }
+
+  // For every pixel of `to`, by groups of channels: collect(values, position, taps, channels, first) until all the
+  // pixels of `from` that it meets are in, then finish(values, position, element, channels).
+  template <class Collect, class Finish>
+  void gather(const Tensor& to, const std::int64_t (&extent)[3], const Meetings (&meetings)[3], const Tensor& from,
+              const std::int64_t (&from_extent)[3], const Collect& collect, const Finish& finish,
+              const void* saved) const {
+    const std::int64_t groups = (channels_ + pool::channels_max - 1) / pool::channels_max;
+    const std::int64_t pixels = spec_.src[0] * extent[0] * extent[1] * extent[2];
+    const std::int64_t from_pixels = from_extent[0] * from_extent[1] * from_extent[2];
+    const auto body = [&](std::int64_t begin, std::int64_t end) {
+      alignas(64) float tiles[pool::taps_max][pool::channels_max], to_tile[pool::channels_max];
+      alignas(64) std::int32_t position[pool::channels_max];
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t pixel = task / groups, c = task % groups * pool::channels_max;
+        const std::int64_t n = std::min(pool::channels_max, channels_ - c), at = pixel * channels_ + c;
+        const std::int64_t x = pixel % extent[2], y = pixel / extent[2] % extent[1];
+        const std::int64_t z = pixel / extent[2] / extent[1] % extent[0];
+        const std::int64_t image = pixel / (extent[0] * extent[1] * extent[2]) * from_pixels;
+        float* values = float_target(to, at, to_tile);
+        pool::Taps taps;
+        bool first = true;
+        const auto flush = [&] {
+          if (taps.count) collect(values, position, taps, n, first), first = false, taps.count = 0;
+        };
+        each(meetings[0], z, [&](auto mz) {
+          each(meetings[1], y, [&](auto my) {
+            each(meetings[2], x, [&](auto mx) {
+              const std::int64_t other = image + (mz.other * from_extent[1] + my.other) * from_extent[2] + mx.other;
+              const std::int64_t element = other * channels_ + c;
+              taps.values[taps.count] = read_floats(from, element, n, tiles[taps.count]);
+              if (saved)
+                taps.positions[taps.count] =
+                    static_cast<const std::byte*>(saved) + element * std::int64_t(position_size());
+              taps.numbers[taps.count] = std::int32_t((mz.tap * axes_[1].kernel + my.tap) * axes_[2].kernel + mx.tap);
+              if (++taps.count == pool::taps_max) flush();
+            });
+          });
+        });
+        flush();
+        if (first) std::fill_n(values, n, 0.0f), std::fill_n(position, n, 0);  // meets padding only
+        finish(values, position, at, n);
+        write_floats(to, at, n, values);
+      }
+    };
+    parallel_ranges(pixels * groups, std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, channels_)), body);
+  }
+
+  template <class Body>
+  static void each(const Meetings& m, std::int64_t coordinate, const Body& body) {
+    for (std::size_t i = m.begin[std::size_t(coordinate)]; i < m.begin[std::size_t(coordinate) + 1]; ++i)
+      body(m.list[i]);
+  }
+
+  PoolSpec spec_;
+  std::int64_t channels_, taps_ = 1;
+  Axis axes_[3];
+  std::int64_t in_[3], out_[3];
+  Meetings of_out_[3], of_in_[3];
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_pool(const PoolSpec& spec) { return std::make_unique<Pool>(spec); }
+
+}  // namespace millrace::cpu

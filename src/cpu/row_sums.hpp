@@ -1,0 +1,24 @@
+// What a loss knows of one row, and their sum in row order: the same for every number of threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/device/step_state.hpp"
+
+namespace millrace::cpu {
+
+struct RowSum {
+  double loss = 0;
+  std::uint32_t counted = 0;
+  std::uint16_t top1 = 0, top5 = 0;
+  static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowSum); }
+};
+
+inline void add_in_order(StepState& state, const RowSum* rows, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    state.loss_sum += rows[i].loss;
+    state.counted += rows[i].counted, state.top1 += rows[i].top1, state.top5 += rows[i].top5;
+  }
+}
+
+}  // namespace millrace::cpu
