@@ -28,6 +28,7 @@ const std::vector<Case>& cases() {
       {"gelu_odd", linear({9, 45}, 27, Activation::gelu)},
       {"gelu_64_to_128", linear({16, 64}, 128, Activation::gelu)},
       {"flattens_images", linear({3, 4, 5, 6}, 8, Activation::relu)},
+      {"rows_of_a_power_of_two", linear({17, 256}, 24, Activation::relu)},
       {"one_output", linear({4, 16}, 1)},
       {"one_input", linear({4, 1}, 12, Activation::tanh)},
   };
