@@ -35,7 +35,8 @@ RankAccount RankAccount::from_json(const std::string& text) {
   const auto& loader = j.at("loader");
   r.loader.batches = loader.at("batches"), r.loader.bytes_read = loader.at("bytes_read");
   r.loader.wait_seconds = loader.at("wait_seconds"), r.loader.read_seconds = loader.at("read_seconds");
-  r.loader.queue_depth_sum = std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
+  r.loader.queue_depth_sum =
+      std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
   return r;
 }
@@ -43,13 +44,13 @@ RankAccount RankAccount::from_json(const std::string& text) {
 std::string Account::table() const {
   const Spread wall = spread(ranks, [](const RankAccount& r) { return r.wall_seconds; });
   char line[160];
-  std::snprintf(line, sizeof line, "where the time went: %.2f s on %zu rank%s\n  %-14s %9s %9s %9s %8s\n", wall.median, ranks.size(),
-                ranks.size() == 1 ? "" : "s", "phase", "min s", "median s", "max s", "share");
+  std::snprintf(line, sizeof line, "where the time went: %.2f s on %zu rank%s\n  %-14s %9s %9s %9s %8s\n", wall.median,
+                ranks.size(), ranks.size() == 1 ? "" : "s", "phase", "min s", "median s", "max s", "share");
   std::string out = line;
   for (int p = 0; p < phase_count; ++p) {
     const Spread s = spread(ranks, [p](const RankAccount& r) { return r.seconds[std::size_t(p)]; });
-    std::snprintf(line, sizeof line, "  %-14s %9.3f %9.3f %9.3f %7.2f%%\n", name_of(Phase(p)), s.least, s.median, s.most,
-                  wall.median > 0 ? 100 * s.median / wall.median : 0.0);
+    std::snprintf(line, sizeof line, "  %-14s %9.3f %9.3f %9.3f %7.2f%%\n", name_of(Phase(p)), s.least, s.median,
+                  s.most, wall.median > 0 ? 100 * s.median / wall.median : 0.0);
     out += line;
   }
   const Spread busy = spread(ranks, [](const RankAccount& r) { return r.comm_busy_seconds; });
@@ -57,9 +58,12 @@ std::string Account::table() const {
   const Spread depth = spread(ranks, [](const RankAccount& r) {
     return r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0;
   });
-  std::snprintf(line, sizeof line, "  sums between ranks were busy %.3f s (median), of which the step waited for what stands above\n", busy.median);
+  std::snprintf(line, sizeof line,
+                "  sums between ranks were busy %.3f s (median), of which the step waited for what stands above\n",
+                busy.median);
   out += line;
-  std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n", depth.median, wait.median);
+  std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n",
+                depth.median, wait.median);
   return out + line;
 }
 
@@ -68,19 +72,20 @@ std::string Account::json() const {
   for (int p = 0; p < phase_count; ++p)
     phases[name_of(Phase(p))] = to_json(spread(ranks, [p](const RankAccount& r) { return r.seconds[std::size_t(p)]; }));
   for (const RankAccount& r : ranks) {
-    nlohmann::json one{{"host", r.host},
-                       {"wall_seconds", r.wall_seconds},
-                       {"communication_busy_seconds", r.comm_busy_seconds},
-                       {"communication_bytes", r.comm_bytes},
-                       {"steps", r.steps},
-                       {"samples", r.samples},
-                       {"memory_bytes", r.memory_bytes},
-                       {"loader",
-                        {{"batches", r.loader.batches},
-                         {"bytes_read", r.loader.bytes_read},
-                         {"wait_seconds", r.loader.wait_seconds},
-                         {"read_seconds", r.loader.read_seconds},
-                         {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
+    nlohmann::json one{
+        {"host", r.host},
+        {"wall_seconds", r.wall_seconds},
+        {"communication_busy_seconds", r.comm_busy_seconds},
+        {"communication_bytes", r.comm_bytes},
+        {"steps", r.steps},
+        {"samples", r.samples},
+        {"memory_bytes", r.memory_bytes},
+        {"loader",
+         {{"batches", r.loader.batches},
+          {"bytes_read", r.loader.bytes_read},
+          {"wait_seconds", r.loader.wait_seconds},
+          {"read_seconds", r.loader.read_seconds},
+          {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
     per_rank.push_back(one);
   }

@@ -52,7 +52,8 @@ std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
     long long step = 0;
     char rest = 0;
     const std::string name = entry.path().filename().string();
-    if (std::sscanf(name.c_str(), "step-%lld.h%c", &step, &rest) == 2 && name == file_name(step)) found.push_back(entry.path());
+    if (std::sscanf(name.c_str(), "step-%lld.h%c", &step, &rest) == 2 && name == file_name(step))
+      found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -81,7 +82,8 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
         const bool split = bytes_of(tensor) >= split_bytes;
         if (!split && int(t % std::size_t(ranks)) != rank) continue;
         const std::int64_t begin = split ? rows * rank / ranks : 0, end = split ? rows * (rank + 1) / ranks : rows;
-        file.write_rows("/" + tensor.name, begin, end - begin, DType::f32, tensor.data + begin * tensor.shape.row_count());
+        file.write_rows("/" + tensor.name, begin, end - begin, DType::f32,
+                        tensor.data + begin * tensor.shape.row_count());
       }
       file.flush();
       file.close();
@@ -140,7 +142,8 @@ RunState CheckpointStore::read(Network& network, const fs::path& path, bool* dam
   if (world_.rank() == 0) try {
       verdict = 1;
       const io::File file = io::File::open(path);
-      if (file.get_string("/", "format") != format_name) fail(Exit::data, path.string(), " is not a checkpoint of this program");
+      if (file.get_string("/", "format") != format_name)
+        fail(Exit::data, path.string(), " is not a checkpoint of this program");
       state = file.get_string("/", "run_state").value_or("");
       if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
         fail(Exit::data, path.string(), ": checksum of the run's state differs");
@@ -150,7 +153,8 @@ RunState CheckpointStore::read(Network& network, const fs::path& path, bool* dam
         const auto shape = there ? file.info(name).shape : std::vector<std::int64_t>{};
         if (!there || shape != extents(t.shape)) {
           verdict = 2;
-          fail(Exit::config, path.string(), " is of another model or optimizer (", t.name, there ? " has another shape" : " is missing",
+          fail(Exit::config, path.string(), " is of another model or optimizer (", t.name,
+               there ? " has another shape" : " is missing",
                "). set run.dir to a new folder, or the model back to the checkpoint's");
         }
         file.read_rows(name, 0, t.shape[0], DType::f32, t.data);
@@ -202,7 +206,8 @@ RunState CheckpointStore::load(Network& network, const fs::path& path) {
 std::string describe_checkpoint(const std::string& path) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
-  if (file.get_string("/", "format") != format_name || state.empty()) fail(Exit::data, path, " is not a checkpoint of this program");
+  if (file.get_string("/", "format") != format_name || state.empty())
+    fail(Exit::data, path, " is not a checkpoint of this program");
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
   out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
@@ -219,7 +224,8 @@ std::string describe_checkpoint(const std::string& path) {
     out << "  " << name << "  " << shape.str() << (whole ? "" : "  CHECKSUM DIFFERS") << "\n";
     values += shape.count(), damaged += !whole;
   }
-  out << (damaged ? cat(damaged, " tensors are damaged") : cat("whole: ", values, " values, all checksums agree")) << "\n";
+  out << (damaged ? cat(damaged, " tensors are damaged") : cat("whole: ", values, " values, all checksums agree"))
+      << "\n";
   for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
   return out.str();
 }

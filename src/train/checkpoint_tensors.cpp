@@ -12,7 +12,8 @@ Snapshot::Snapshot(Compute& compute, Network& network) : device_(*compute.device
   };
   const auto add_parameters = [&](const std::string& group, float* base) {
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-      tensors_.push_back({group + "/" + graph.parameters[p].name, graph.parameters[p].shape, base + layout.parameters[p].begin});
+      tensors_.push_back(
+          {group + "/" + graph.parameters[p].name, graph.parameters[p].shape, base + layout.parameters[p].begin});
   };
   add_parameters("parameters", add_flat(network.master(), layout.count));
   for (int i = 0; i < network.moment_count(); ++i)

@@ -1,4 +1,5 @@
-// The tensors of a network by name, over host copies of its flat buffers: what a checkpoint holds. Private to checkpoint*.cpp.
+// The tensors of a network by name, over host copies of its flat buffers: what a checkpoint holds. Private to
+// checkpoint*.cpp.
 #pragma once
 #include <string>
 #include <vector>

@@ -10,7 +10,8 @@ namespace millrace {
 std::string Evaluation::str() const {
   char text[160];
   if (labels)
-    std::snprintf(text, sizeof text, "loss %.4f, top-1 %.2f %%, top-5 %.2f %% of %lld", loss, top1 * 100, top5 * 100, (long long)rows);
+    std::snprintf(text, sizeof text, "loss %.4f, top-1 %.2f %%, top-5 %.2f %% of %lld", loss, top1 * 100, top5 * 100,
+                  (long long)rows);
   else
     std::snprintf(text, sizeof text, "loss %.6g on %lld rows", loss, (long long)rows);
   return text;
@@ -36,7 +37,8 @@ Evaluation evaluate(Session& s, Network& network) {
   network.push_step();
   {
     Loader loader(*s.compute.device, *s.valid_source, s.valid_data, order, s.loader_options(), items);
-    while (const Batch* batch = loader.next()) network.eval_program(batch->item.rows).forward(batch->x, batch->y, batch->ids, true);
+    while (const Batch* batch = loader.next())
+      network.eval_program(batch->item.rows).forward(batch->x, batch->y, batch->ids, true);
   }
   network.record_state(0);
   const StepState sums = network.read_state(0);
@@ -62,7 +64,8 @@ Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoi
   else
     fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or give --checkpoint FILE");
   const Evaluation result = evaluate(s, network);
-  if (world.rank() == 0) std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str()), std::fflush(stdout);
+  if (world.rank() == 0)
+    std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str()), std::fflush(stdout);
   return Exit::ok;
 }
 

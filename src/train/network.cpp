@@ -19,7 +19,8 @@ const Graph& any_graph(const std::vector<Lowered>& train, const std::vector<Lowe
   return train.empty() ? eval.front().graph : train.front().graph;
 }
 
-std::vector<Lowered> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows, Mode mode) {
+std::vector<Lowered> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
+                               Mode mode) {
   std::vector<Lowered> out;
   for (const std::int64_t n : rows) out.push_back(lower(backend, graph_of(spec, n, mode), spec.fusion));
   return out;
@@ -46,7 +47,8 @@ NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   return {std::move(train), std::move(eval), std::move(layout), needs};
 }
 
-Network::Network(Compute& compute, const NetworkSpec& spec) : Network(compute, spec, plan_network(*compute.backend, spec)) {}
+Network::Network(Compute& compute, const NetworkSpec& spec)
+    : Network(compute, spec, plan_network(*compute.backend, spec)) {}
 
 Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
     : compute_(compute),
@@ -57,9 +59,13 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
   Device& device = *compute.device;
   if (needs_.total() > device.memory_bytes())
     fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
-         " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()), ". lower train.micro_batch");
-  const std::size_t count = std::size_t(layout_.count), stats_bytes = std::max<std::size_t>(64, std::size_t(layout_.stats_count) * 4);
-  const auto buffer = [&](std::size_t bytes) { return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64)); };
+         " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()),
+         ". lower train.micro_batch");
+  const std::size_t count = std::size_t(layout_.count),
+                    stats_bytes = std::max<std::size_t>(64, std::size_t(layout_.stats_count) * 4);
+  const auto buffer = [&](std::size_t bytes) {
+    return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
+  };
   master_ = buffer(count * 4);
   if (dtype_ != DType::f32) weights_ = buffer(count * size_of(dtype_));
   running_ = buffer(stats_bytes);
@@ -87,12 +93,19 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
     optimizer.weight_dtype = dtype_;
     optimizer_ = compute.backend->make_optimizer(optimizer);
     for (int i = 0; i < optimizer.moment_count(); ++i) moments_.push_back(buffer(count * 4));
-    optimizer_args_ = {master_.as<float>(), weights_.data(), static_cast<float*>(gradient.data), moment(0), moment(1),
-                       running_.as<float>(), static_cast<float*>(stats.data), state_.as<StepState>()};
+    optimizer_args_ = {
+        master_.as<float>(), weights_.data(),      static_cast<float*>(gradient.data), moment(0),
+        moment(1),           running_.as<float>(), static_cast<float*>(stats.data),    state_.as<StepState>()};
   }
 
-  ProgramMemory memory{arena_.data(),   derived_.data(), master_.as<float>(), dtype_ == DType::f32 ? master_.data() : weights_.data(),
-                       static_cast<float*>(gradient.data), running_.as<float>(), static_cast<float*>(stats.data), state_.as<StepState>()};
+  ProgramMemory memory{arena_.data(),
+                       derived_.data(),
+                       master_.as<float>(),
+                       dtype_ == DType::f32 ? master_.data() : weights_.data(),
+                       static_cast<float*>(gradient.data),
+                       running_.as<float>(),
+                       static_cast<float*>(stats.data),
+                       state_.as<StepState>()};
   for (auto* side : {&plan.train, &plan.eval})
     for (Lowered& lowered : *side) {
       const std::int64_t rows = lowered.graph.rows;
@@ -113,7 +126,9 @@ Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t
   return *prepared.program;
 }
 
-void Network::push_step() { compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, StepState::host_bytes()); }
+void Network::push_step() {
+  compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, StepState::host_bytes());
+}
 
 void Network::push_state() {
   compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, sizeof(StepState));
@@ -140,7 +155,8 @@ void Network::clear_statistics() {
 }
 
 void Network::weights_changed() {
-  if (dtype_ != DType::f32) compute_.backend->convert(weights_.data(), dtype_, master_.data(), DType::f32, layout_.count);
+  if (dtype_ != DType::f32)
+    compute_.backend->convert(weights_.data(), dtype_, master_.data(), DType::f32, layout_.count);
   ++version_;
 }
 

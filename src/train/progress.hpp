@@ -1,5 +1,5 @@
-// Progress: lines on standard output, from rank 0. On a terminal one line that updates; in a file or pipe no carriage returns, a line for each
-// of the first three steps and then at most one every log.every seconds.
+// Progress: lines on standard output, from rank 0. On a terminal one line that updates; in a file or pipe no carriage
+// returns, a line for each of the first three steps and then at most one every log.every seconds.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-// mpirun gives ranks a pseudo-terminal whatever its own output is: under a launcher only MILLRACE_TERMINAL=1 makes the updating line.
+// mpirun gives ranks a pseudo-terminal whatever its own output is: under a launcher only MILLRACE_TERMINAL=1 makes the
+// updating line.
 bool on_terminal();
 
 class Progress {

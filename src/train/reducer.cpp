@@ -14,7 +14,8 @@ std::vector<Bucket> cut_buckets(std::int64_t count, std::int64_t bucket_elements
   return buckets;
 }
 
-Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& spec, SharedRegion gradient, SharedRegion packed)
+Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& spec, SharedRegion gradient,
+                 SharedRegion packed)
     : collective_(collective),
       backend_(backend),
       spec_(spec),
@@ -50,7 +51,8 @@ void Reducer::launch(std::size_t b) {
     return;
   }
   char* packed = static_cast<char*>(packed_.data) + begin * size_of(spec_.compress);
-  backend_.convert(packed, spec_.compress, static_cast<float*>(gradient_.data) + begin, DType::f32, bucket.end - bucket.begin);
+  backend_.convert(packed, spec_.compress, static_cast<float*>(gradient_.data) + begin, DType::f32,
+                   bucket.end - bucket.begin);
   collective_.begin_sum(packed_, begin, count, spec_.compress, int(b));
 }
 

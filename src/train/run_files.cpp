@@ -35,7 +35,7 @@ std::string utc_now() {
 }
 
 json data_json(const ShardIndex& data) {
-  return {{"files", data.shards.size()}, {"rows", data.rows},          {"sample", data.sample.str()},
+  return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
           {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
 }
 

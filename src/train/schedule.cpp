@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-Schedule::Schedule(const OptimOptions& options, std::int64_t steps_per_epoch, std::int64_t total_steps, std::int64_t global_batch)
+Schedule::Schedule(const OptimOptions& options, std::int64_t steps_per_epoch, std::int64_t total_steps,
+                   std::int64_t global_batch)
     : options_(options),
       base_(options.lr_batch > 0 ? options.lr * double(global_batch) / options.lr_batch : options.lr),
       warmup_steps_(options.warmup * double(steps_per_epoch)),
@@ -31,7 +32,8 @@ double Schedule::learning_rate(std::int64_t step) const {
       if (s >= epoch * steps_per_epoch_) rate *= options_.gamma;
     return rate;
   }
-  fail(Exit::config, "optim.schedule: '", options_.schedule, "' is not a schedule. one of constant, step, cosine, linear");
+  fail(Exit::config, "optim.schedule: '", options_.schedule,
+       "' is not a schedule. one of constant, step, cosine, linear");
 }
 
 CheckpointInterval CheckpointInterval::parse(const std::string& text) {

@@ -19,9 +19,11 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
-  if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels && train.target == valid.target) return;
-  fail(Exit::data, "data.valid holds ", valid.sample.str(), " ", name_of(valid.x_dtype), " samples, data.train ", train.sample.str(), " ",
-       name_of(train.x_dtype), ". both need the same shape, type and kind of targets");
+  if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
+      train.target == valid.target)
+    return;
+  fail(Exit::data, "data.valid holds ", valid.sample.str(), " ", name_of(valid.x_dtype), " samples, data.train ",
+       train.sample.str(), " ", name_of(train.x_dtype), ". both need the same shape, type and kind of targets");
 }
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
@@ -33,8 +35,10 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.dropout = float(c.model.dropout), m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
   m.seed = c.run.seed;
-  if (c.model.loss == "cross_entropy" && !data.labels) fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
-  if (c.model.loss == "mse" && data.labels) fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
+  if (c.model.loss == "cross_entropy" && !data.labels)
+    fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
+  if (c.model.loss == "mse" && data.labels)
+    fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
   m.mean_squared_error = !data.labels;
   m.outputs = data.labels ? data.classes : data.target.count();
   m.input.channels_first = data.channels_first;
@@ -44,7 +48,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
     m.input.std.assign(data.std.begin(), data.std.end());
   }
   const bool image = data.sample.rank >= 2;
-  if (c.data.augment && !image) fail(Exit::config, "data.augment: crop and flip need images, the samples are ", data.sample.str());
+  if (c.data.augment && !image)
+    fail(Exit::config, "data.augment: crop and flip need images, the samples are ", data.sample.str());
   m.input.crop_pad = c.data.augment ? c.data.crop_pad : 0;
   m.input.flip = c.data.augment && c.data.flip;
   m.input.seed = c.run.seed;
@@ -53,7 +58,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
 
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
   OptimizerSpec s;
-  if (o.name != "sgd" && o.name != "adamw") fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw");
+  if (o.name != "sgd" && o.name != "adamw")
+    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw");
   s.kind = o.name == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
   s.momentum = float(o.momentum), s.nesterov = o.nesterov;
   s.beta1 = float(o.beta1), s.beta2 = float(o.beta2), s.epsilon = float(o.epsilon);
@@ -63,7 +69,9 @@ OptimizerSpec optimizer_spec(const OptimOptions& o) {
 
 }  // namespace
 
-DType dtype_of(Precision p) { return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16; }
+DType dtype_of(Precision p) {
+  return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16;
+}
 
 Compute make_compute(World& world, const RunConfig& config, Placement* placement) {
   ComputeOptions options;
@@ -83,8 +91,10 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
 }
 
 Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use(u) {
-  if (c.data.train.empty() && u == Use::train) fail(Exit::config, "data.train is not set. give the HDF5 files to train on");
-  if (c.data.valid.empty() && u == Use::evaluate) fail(Exit::config, "data.valid is not set. give the HDF5 files to evaluate on");
+  if (c.data.train.empty() && u == Use::train)
+    fail(Exit::config, "data.train is not set. give the HDF5 files to train on");
+  if (c.data.valid.empty() && u == Use::evaluate)
+    fail(Exit::config, "data.valid is not set. give the HDF5 files to evaluate on");
   compute = make_compute(w, c, &placement);
   const DType dtype = dtype_of(c.run.precision);
   const std::string note = compute.backend->precision_note(dtype);
@@ -97,15 +107,16 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   ShardIndex& reference = c.data.train.empty() ? valid_data : train_data;  // classes, mean and std come from here
   if (c.data.normalize && reference.mean.empty()) measure_statistics(w, reference);
   if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
-    fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes, " classes");
+    fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
+         " classes");
 
   if (c.train.global_batch < 1) fail(Exit::config, "train.global_batch: ", c.train.global_batch, " is below 1");
   global_batch = c.data.train.empty() ? c.train.global_batch : std::min(c.train.global_batch, train_data.rows);
   const std::int64_t even = (global_batch + w.size() - 1) / w.size();
   micro_batch = c.train.micro_batch > 0 ? std::min(c.train.micro_batch, global_batch) : even;
   if ((global_batch + micro_batch - 1) / micro_batch < w.size())
-    log::warn(cat("train.global_batch ", global_batch, " makes fewer micro-batches of ", micro_batch, " than there are ranks (", w.size(),
-                  "): some ranks have nothing to do. lower train.micro_batch"));
+    log::warn(cat("train.global_batch ", global_batch, " makes fewer micro-batches of ", micro_batch,
+                  " than there are ranks (", w.size(), "): some ranks have nothing to do. lower train.micro_batch"));
 
   spec.model = model_spec(c, reference);
   spec.batch = {0, reference.sample, reference.x_dtype, reference.target, reference.labels};
@@ -118,7 +129,8 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
     steps_per_epoch = train_order->steps_per_epoch();
-    total_steps = c.train.steps > 0 ? c.train.steps : std::int64_t(std::llround(c.train.epochs * double(steps_per_epoch)));
+    total_steps =
+        c.train.steps > 0 ? c.train.steps : std::int64_t(std::llround(c.train.epochs * double(steps_per_epoch)));
     spec.train_rows = train_order->row_counts();
     train_source = make_source(w, train_data, c.data.reader);
   }
@@ -140,7 +152,8 @@ LoaderOptions Session::loader_options() const {
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
-  return {count, std::int64_t(config.comm.bucket / sizeof(float)), spec.compress, config.comm.overlap, world.size() == 1};
+  return {count, std::int64_t(config.comm.bucket / sizeof(float)), spec.compress, config.comm.overlap,
+          world.size() == 1};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

@@ -1,14 +1,14 @@
-// Session: a RunConfig resolved against the data and the ranks: indexes, samplers, the network's spec, the memory. Made by train, eval and
-// plan alike, so that all three speak of the same run.
+// Session: a RunConfig resolved against the data and the ranks: indexes, samplers, the network's spec, the memory. Made
+// by train, eval and plan alike, so that all three speak of the same run.
 #pragma once
 #include <memory>
 #include <string>
 
+#include "millrace/data/loader.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/network.hpp"
 #include "millrace/train/reducer.hpp"
 #include "millrace/train/schedule.hpp"
-#include "millrace/data/loader.hpp"
 
 namespace millrace {
 

@@ -12,13 +12,15 @@ constexpr int stats_tag = -1;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Marks of a step: 0 begin; then batch ready, forward done, backward done for each micro-batch; then sums done, optimizer done.
+// Marks of a step: 0 begin; then batch ready, forward done, backward done for each micro-batch; then sums done,
+// optimizer done.
 int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
 
 int most_micro_batches(const Session& s) {
   int most = 0;
   for (std::int64_t step : {std::int64_t(0), s.steps_per_epoch - 1})
-    for (int rank = 0; rank < s.world.size(); ++rank) most = std::max(most, int(s.train_order->share(0, step, rank, s.world.size()).size()));
+    for (int rank = 0; rank < s.world.size(); ++rank)
+      most = std::max(most, int(s.train_order->share(0, step, rank, s.world.size()).size()));
   return most;
 }
 
@@ -28,7 +30,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
     : s_(s),
       network_(network),
       loader_(loader),
-      reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient, network.packed) {
+      reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
+               network.packed) {
   const int marks = mark_count(most_micro_batches(s));
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
@@ -41,15 +44,17 @@ void StepRunner::micro_batch(const Batch& batch, bool first, bool last) {
   if (!recorded) {
     // Everything a recorded micro-batch needs is captured by value or lives as long as the runner.
     const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-    recorded = s_.compute.device->record(cat("micro ", rows, first ? " first" : "", last ? " last" : ""), [this, &program, x, y, ids, first, last] {
-      Collective& collective = *s_.compute.collective;
-      program.forward(x, y, ids, first);
-      marking_->mark(Lane::compute, mark_++);
-      const std::size_t stats = std::size_t(network_.layout().stats_count);
-      if (last && stats && s_.world.size() > 1) collective.begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-      program.backward(first, last ? &reducer_ : nullptr);
-      marking_->mark(Lane::compute, mark_++);
-    });
+    recorded = s_.compute.device->record(cat("micro ", rows, first ? " first" : "", last ? " last" : ""),
+                                         [this, &program, x, y, ids, first, last] {
+                                           Collective& collective = *s_.compute.collective;
+                                           program.forward(x, y, ids, first);
+                                           marking_->mark(Lane::compute, mark_++);
+                                           const std::size_t stats = std::size_t(network_.layout().stats_count);
+                                           if (last && stats && s_.world.size() > 1)
+                                             collective.begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+                                           program.backward(first, last ? &reducer_ : nullptr);
+                                           marking_->mark(Lane::compute, mark_++);
+                                         });
   }
   recorded->run();
 }
@@ -59,8 +64,15 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto share = s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size());
   Issued& issued = issued_[std::size_t(step % 2)];
-  issued = {step + 1, epoch, rows, epoch * s_.train_data.rows + std::min((in_epoch + 1) * s_.global_batch, s_.train_data.rows),
-            learning_rate, now(), 0, int(share.size()), 0};
+  issued = {step + 1,
+            epoch,
+            rows,
+            epoch * s_.train_data.rows + std::min((in_epoch + 1) * s_.global_batch, s_.train_data.rows),
+            learning_rate,
+            now(),
+            0,
+            int(share.size()),
+            0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);
@@ -76,7 +88,8 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   mark_ = 1;
   for (std::size_t m = 0; m < share.size(); ++m) {
     const Batch* batch = loader_.next();
-    MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows, "the loader is out of step");
+    MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
+             "the loader is out of step");
     marking_->mark(Lane::compute, mark_++);
     micro_batch(*batch, m == 0, m + 1 == share.size());
   }
@@ -117,7 +130,9 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
 
   const std::size_t marks = std::size_t(mark_count(issued.micro_batches));
   marks_[std::size_t(slot)]->read({times_.data(), marks});
-  const auto add = [&](Phase phase, std::size_t mark) { m.phase_seconds[std::size_t(phase)] += times_[mark] - times_[mark - 1]; };
+  const auto add = [&](Phase phase, std::size_t mark) {
+    m.phase_seconds[std::size_t(phase)] += times_[mark] - times_[mark - 1];
+  };
   for (std::size_t k = 0; k < std::size_t(issued.micro_batches); ++k) {
     add(Phase::data_wait, 1 + 3 * k);
     add(Phase::forward, 2 + 3 * k);

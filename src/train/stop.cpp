@@ -13,7 +13,8 @@ StopWatch::StopWatch(const RunOptions& options, std::filesystem::path run_dir, b
     : file_(run_dir / "STOP"), polls_file_(polls_file), margin_(options.stop_margin) {
   using std::chrono::system_clock;
   if (options.walltime > 0)
-    end_ = system_clock::now() + std::chrono::duration_cast<system_clock::duration>(std::chrono::duration<double>(options.walltime));
+    end_ = system_clock::now() +
+           std::chrono::duration_cast<system_clock::duration>(std::chrono::duration<double>(options.walltime));
   else if (const char* slurm = std::getenv("SLURM_JOB_END_TIME"))  // exported by Slurm 23.02 and later
     end_ = system_clock::from_time_t(std::time_t(std::atoll(slurm)));
 }

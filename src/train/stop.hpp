@@ -1,5 +1,5 @@
-// Why a run ends before its last step: a signal, a file STOP in the run directory, the end of the job's time. Asked by every rank each step;
-// the ranks agree in the step's small sum.
+// Why a run ends before its last step: a signal, a file STOP in the run directory, the end of the job's time. Asked by
+// every rank each step; the ranks agree in the step's small sum.
 #pragma once
 #include <chrono>
 #include <filesystem>

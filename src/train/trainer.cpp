@@ -28,9 +28,9 @@ struct Trainer::Impl {
   CheckpointStore store;
   StopWatch stop;
   Progress progress;
-  RunState run;                  // as of the last collected step
-  std::int64_t issued = 0;       // steps enqueued; run.step of them are collected
-  const int lag;                 // steps that may be in flight when the host looks
+  RunState run;             // as of the last collected step
+  std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
+  const int lag;            // steps that may be in flight when the host looks
   std::unique_ptr<Loader> loader;
   std::unique_ptr<StepRunner> runner;
   std::unique_ptr<MetricsFile> metrics;
@@ -39,6 +39,7 @@ struct Trainer::Impl {
   bool evaluated = false;
   double train_seconds = 0, checkpoint_seconds = 0;
   std::int64_t trained_samples = 0, trained_steps = 0;
+  std::vector<CommSpan> spans;
   double comm_busy = 0;
   std::uint64_t comm_bytes = 0;
   std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
@@ -61,15 +62,18 @@ struct Trainer::Impl {
 
   void start_feeding() {
     // Called by the loader, one micro-batch of this rank after the other, from the next step to the last.
-    auto items = [this, step = issued, index = std::size_t(0), share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
+    auto items = [this, step = issued, index = std::size_t(0),
+                  share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
       while (index == share.size()) {
         if (step >= s.total_steps) return std::nullopt;
-        share = s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size());
+        share =
+            s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size());
         index = 0, ++step;
       }
       return share[index++];
     };
-    loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
+    loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
+                                      s.loader_options(), items);
     runner = std::make_unique<StepRunner>(s, network, *loader);
   }
 
@@ -90,20 +94,23 @@ struct Trainer::Impl {
     run = *found;
     for (const auto& [key, value] : s.provenance())
       if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
-        log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value, " now): the run goes on, but not bit for bit"));
+        log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
+                      " now): the run goes on, but not bit for bit"));
     StepState& state = network.host_state();
     state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
     state.clean_steps = run.state.clean_steps;
     state.applied = run.state.applied;
     network.push_state();
     issued = run.step;
-    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps, " (epoch ", run.epoch, ", ", run.samples, " samples)"));
+    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps, " (epoch ", run.epoch, ", ", run.samples,
+                      " samples)"));
   }
 
   void collect_one(bool* stopping, bool* checkpoint) {
     const std::int64_t step = run.step;
-    const bool due = interval.seconds > 0 && s.world.rank() == 0 &&
-                     std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
+    const bool due =
+        interval.seconds > 0 && s.world.rank() == 0 &&
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
     const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
     last = result.metrics;
     for (int p = 0; p < phase_count; ++p)
@@ -112,7 +119,8 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = run.step / s.steps_per_epoch, run.step_in_epoch = run.step % s.steps_per_epoch;
-    for (const CommSpan& span : s.compute.collective->take_spans()) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
+    s.compute.collective->take_spans(spans);
+    for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
     if (metrics) metrics->write(last);
     progress.step(last);
     if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
@@ -123,9 +131,10 @@ struct Trainer::Impl {
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
     finish("diverged");
-    fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, ", gradient norm ", last.grad_norm,
-         "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
-         kept.empty() ? std::string("no checkpoint was written yet") : "the last good checkpoint is " + kept.back().string());
+    fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
+         ", gradient norm ", last.grad_norm, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+         kept.empty() ? std::string("no checkpoint was written yet")
+                      : "the last good checkpoint is " + kept.back().string());
   }
 
   void checkpoint() {
@@ -139,7 +148,9 @@ struct Trainer::Impl {
     if (run.valid_accuracy > run.best_accuracy) run.best_accuracy = run.valid_accuracy;
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
-    if (!problem.empty()) log::warn(cat("checkpoint of step ", run.step, " was not written (", problem, "). training goes on; free the disk"));
+    if (!problem.empty())
+      log::warn(
+          cat("checkpoint of step ", run.step, " was not written (", problem, "). training goes on; free the disk"));
   }
 
   void evaluate_now() {
@@ -167,19 +178,28 @@ struct Trainer::Impl {
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
     Account out;
-    for (const std::string& text : s.world.gather(Account{{mine}}.json())) out.ranks.push_back(RankAccount::from_json(text));
+    for (const std::string& text : s.world.gather(Account{{mine}}.json()))
+      out.ranks.push_back(RankAccount::from_json(text));
     return out;
   }
 
   void finish(const std::string& status) {
     const Account all = account();
     if (s.world.rank() != 0) return;
-    Summary summary{status, run.step, run.epoch, run.samples, train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
-                    timeline.wall_seconds(), last.loss, evaluated, validation};
+    Summary summary{status,
+                    run.step,
+                    run.epoch,
+                    run.samples,
+                    train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
+                    timeline.wall_seconds(),
+                    last.loss,
+                    evaluated,
+                    validation};
     write_summary(dir, summary, all);
     progress.line(all.table());
     if (trained_steps > 0)
-      progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second), " samples/s while training"));
+      progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
+                        " samples/s while training"));
     if (evaluated) progress.line(cat("validation ", validation.str()));
   }
 
@@ -191,8 +211,9 @@ struct Trainer::Impl {
       // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
       runner->enqueue(issued, schedule.learning_rate(issued));
       ++issued;
-      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || (interval.steps > 0 && issued % interval.steps == 0) ||
-                            interval.epochs > 0 || interval.seconds > 0;
+      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps ||
+                            (interval.steps > 0 && issued % interval.steps == 0) || interval.epochs > 0 ||
+                            interval.seconds > 0;
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
       if (stopping)
         while (run.step < issued) collect_one(&stopping, &wanted);
@@ -209,10 +230,10 @@ struct Trainer::Impl {
     write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) metrics = std::make_unique<MetricsFile>(dir / "metrics.jsonl", run.step);
     start_feeding();
-    progress.line(cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())), " parameters) on ",
-                      s.train_data.rows, " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
-                      s.placement.compute_threads, " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(), ", ",
-                      s.compute.collective->describe()));
+    progress.line(cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
+                      " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
+                      s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
+                      name_of(s.spec.compute), ", ", s.compute.device->name(), ", ", s.compute.collective->describe()));
     const Exit result = loop();
     timeline.enter(Phase::other);
     if (result == Exit::ok && !evaluated && s.has_valid) evaluate_now();

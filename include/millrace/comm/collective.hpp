@@ -45,7 +45,8 @@ class Collective {
   virtual void finish() = 0;
   virtual void small_sum(std::span<double> values) = 0;  // immediate, in rank order
   virtual void broadcast(const SharedRegion&, std::size_t begin_bytes, std::size_t bytes, int root) = 0;  // immediate
-  virtual std::vector<CommSpan> take_spans() = 0;  // of operations finished since the last call, in order
+  virtual void take_spans(
+      std::vector<CommSpan>& out) = 0;  // out becomes the operations finished since the last call, in order
 };
 
 struct CollectiveOptions {

@@ -1,5 +1,6 @@
-// Checkpoints: HDF5 files that h5py opens, one data set a tensor in canonical layout, with a CRC-32 each. Written aside by all ranks, flushed,
-// fsynced, renamed; checkpoint.cpp alone knows the files. Groups: parameters/, moment1/, moment2/, running/.
+// Checkpoints: HDF5 files that h5py opens, one data set a tensor in canonical layout, with a CRC-32 each. Written aside
+// by all ranks, flushed, fsynced, renamed; checkpoint.cpp alone knows the files. Groups: parameters/, moment1/,
+// moment2/, running/.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +16,7 @@ namespace millrace {
 
 // Where a run stands, besides tensors.
 struct RunState {
-  std::int64_t step = 0;           // attempted steps = lines of metrics.jsonl
+  std::int64_t step = 0;  // attempted steps = lines of metrics.jsonl
   std::int64_t epoch = 0, step_in_epoch = 0, samples = 0;
   StepState state;
   double valid_accuracy = -1, valid_loss = -1, best_accuracy = -1;
@@ -30,7 +31,8 @@ class CheckpointStore {
   CheckpointStore(World&, Compute&, std::filesystem::path folder, std::int64_t keep);
   // Collective. A failure (full disk) is agreed on, leaves no file behind and comes back as a message; empty: written.
   std::string save(Network&, const RunState&);
-  // Collective. The newest whole checkpoint, into the network; a damaged one is reported and the one before is tried. none: no checkpoint.
+  // Collective. The newest whole checkpoint, into the network; a damaged one is reported and the one before is tried.
+  // none: no checkpoint.
   std::optional<RunState> load_newest(Network&);
   // Collective. Error(data) when the file is damaged or of another model.
   RunState load(Network&, const std::filesystem::path&);

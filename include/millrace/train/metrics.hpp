@@ -1,4 +1,5 @@
-// metrics.jsonl: one object an optimizer step, append-only, continuous across restarts. A line is written by one write().
+// metrics.jsonl: one object an optimizer step, append-only, continuous across restarts. A line is written by one
+// write().
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace millrace {
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0, samples = 0;  // after this step
   double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
-  bool skipped = false;                           // overflow: nothing was changed
+  bool skipped = false;  // overflow: nothing was changed
   std::array<double, phase_count> phase_seconds{};
 };
 

@@ -1,5 +1,6 @@
-// Network: a model's parameters, their gradients and moments in flat buffers, and the prepared Programs over them, one for each row count and
-// mode. Everything is sized before anything is allocated; construction is the only place that allocates.
+// Network: a model's parameters, their gradients and moments in flat buffers, and the prepared Programs over them, one
+// for each row count and mode. Everything is sized before anything is allocated; construction is the only place that
+// allocates.
 #pragma once
 #include <array>
 #include <map>
@@ -15,12 +16,12 @@ namespace millrace {
 
 struct NetworkSpec {
   ModelSpec model;
-  ModelBatch batch;                      // rows ignored
+  ModelBatch batch;  // rows ignored
   DType compute = DType::f32;
   int fusion = -1;
   std::vector<std::int64_t> train_rows;  // empty: no training, no gradients and moments
   std::vector<std::int64_t> eval_rows;
-  OptimizerSpec optimizer;               // counts and segments are filled in
+  OptimizerSpec optimizer;  // counts and segments are filled in
   float weight_decay = 0;
   DType compress = DType::f32;
   std::uint64_t seed = 1;
@@ -34,7 +35,7 @@ struct MemoryNeeds {
 
 // Sizes only: what a Network will need.
 struct NetworkPlan {
-  std::vector<Lowered> train, eval;      // in the order of the row counts
+  std::vector<Lowered> train, eval;  // in the order of the row counts
   ParameterLayout layout;
   MemoryNeeds needs;
 };
@@ -58,9 +59,9 @@ class Network {
   void record_state(int slot);
   const StepState& read_state(int slot);
 
-  void optimizer_step();     // enqueues; derived copies are refreshed when a program is used next
-  void clear_statistics();   // a rank without rows: its part of the running statistics is zero
-  void weights_changed();    // after the master was written from outside: rounds the 16-bit weights anew
+  void optimizer_step();    // enqueues; derived copies are refreshed when a program is used next
+  void clear_statistics();  // a rank without rows: its part of the running statistics is zero
+  void weights_changed();   // after the master was written from outside: rounds the 16-bit weights anew
 
   // Flat views, for the reducer and checkpoints.
   SharedRegion gradient, packed, stats;

@@ -1,5 +1,6 @@
-// Reducer: cuts the flat gradient into buckets, from its end as backward fills it, and starts each bucket's sum when its last element is
-// announced. Bucket i is begun before bucket i+1 on every rank. With compression a bucket is rounded to 16 bits, summed, and widened again.
+// Reducer: cuts the flat gradient into buckets, from its end as backward fills it, and starts each bucket's sum when
+// its last element is announced. Bucket i is begun before bucket i+1 on every rank. With compression a bucket is
+// rounded to 16 bits, summed, and widened again.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,11 +11,11 @@
 namespace millrace {
 
 struct ReducerSpec {
-  std::int64_t count = 0;          // elements of the gradient
+  std::int64_t count = 0;  // elements of the gradient
   std::int64_t bucket_elements = 0;
-  DType compress = DType::f32;     // bf16 or f16: what travels
-  bool overlap = true;             // false: all sums start in finish()
-  bool alone = false;              // one rank: nothing to sum
+  DType compress = DType::f32;  // bf16 or f16: what travels
+  bool overlap = true;          // false: all sums start in finish()
+  bool alone = false;           // one rank: nothing to sum
 };
 
 struct Bucket {

@@ -1,5 +1,5 @@
-// Trainer: one run of a Session. The step is as plain as it reads in step(); the host looks at a step's results when the device is done with
-// it, one step late where the device does not share the host's memory.
+// Trainer: one run of a Session. The step is as plain as it reads in step(); the host looks at a step's results when
+// the device is done with it, one step late where the device does not share the host's memory.
 #pragma once
 #include <memory>
 

@@ -1,0 +1,104 @@
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+#include "mpi_check.hpp"
+#include "shared_memory.hpp"
+
+namespace millrace {
+namespace {
+
+struct Comm {
+  MPI_Comm handle = MPI_COMM_NULL;
+  ~Comm() {
+    if (handle != MPI_COMM_NULL) MPI_Comm_free(&handle);
+  }
+};
+
+class MpiMemory : public SharedMemory {
+ public:
+  MpiMemory(World& world, bool private_memory) : size_(world.size()), private_(private_memory) {
+    const MPI_Comm all = *static_cast<const MPI_Comm*>(world.mpi_comm());
+    MR_MPI(MPI_Comm_dup(all, &all_.handle));
+    std::int64_t fewest = world.local_size();
+    world.all_reduce(std::span<std::int64_t>(&fewest, 1), World::Reduce::min);
+    slicers = private_ ? 1 : int(fewest);
+    one_host = world.node_count() == 1 && !private_;
+    MR_MPI(MPI_Comm_split(all_.handle, world.node(), world.rank(), &local_.handle));
+    const int local = private_ ? 0 : world.local_rank();
+    MR_MPI(MPI_Comm_split(all_.handle, local < slicers ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
+    for (const Comm* c : {&all_, &local_, &across_})
+      if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
+  }
+
+  ~MpiMemory() override {
+    for (MPI_Win& window : windows_) MPI_Win_free(&window);
+  }
+
+  bool shared() const override { return !private_; }
+
+  MappedRegion allocate(std::size_t bytes) override {
+    bytes = (bytes + 4095) / 4096 * 4096;
+    MappedRegion region;
+    region.bytes = bytes;
+    if (private_) {
+      owned_.push_back(std::unique_ptr<char[]>(new char[bytes + 4096]()));
+      region.mine =
+          reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(owned_.back().get()) + 4095) / 4096 * 4096);
+      region.peers = {region.mine};
+      return region;
+    }
+    MPI_Win window;
+    MPI_Info info;
+    MR_MPI(MPI_Info_create(&info));
+    MR_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each rank's part begins at a page
+    MR_MPI(MPI_Win_allocate_shared(MPI_Aint(bytes), 1, info, local_.handle, &region.mine, &window));
+    MR_MPI(MPI_Info_free(&info));
+    windows_.push_back(window);
+    int locals = 0;
+    MR_MPI(MPI_Comm_size(local_.handle, &locals));
+    for (int r = 0; r < locals; ++r) {
+      MPI_Aint size = 0;
+      int unit = 0;
+      void* base = nullptr;
+      MR_MPI(MPI_Win_shared_query(window, r, &size, &unit, &base));
+      region.peers.push_back(base);
+    }
+    std::memset(region.mine, 0, bytes);
+    MR_MPI(MPI_Barrier(local_.handle));
+    return region;
+  }
+
+  void sum_between_hosts(float* data, std::size_t count) override { sum(data, count, MPI_FLOAT); }
+  void sum_between_hosts(double* data, std::size_t count) override { sum(data, count, MPI_DOUBLE); }
+  void gather_everywhere(void* data, std::size_t bytes) override {
+    MR_MPI(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, int(bytes), MPI_BYTE, all_.handle));
+  }
+  std::vector<double> gather_values(const double* mine, std::size_t count) override {
+    std::vector<double> all(count * std::size_t(size_));
+    MR_MPI(MPI_Allgather(mine, int(count), MPI_DOUBLE, all.data(), int(count), MPI_DOUBLE, all_.handle));
+    return all;
+  }
+
+ private:
+  void sum(void* data, std::size_t count, MPI_Datatype type) {
+    if (across_.handle != MPI_COMM_NULL)
+      MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), type, MPI_SUM, across_.handle));
+  }
+  int size_;
+  bool private_;
+  Comm all_, local_, across_;
+  std::vector<MPI_Win> windows_;
+  std::vector<std::unique_ptr<char[]>> owned_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> make_mpi_memory(World& world, bool private_memory) {
+  return std::make_unique<MpiMemory>(world, private_memory);
+}
+
+}  // namespace millrace

@@ -1,0 +1,155 @@
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "millrace/base/log.hpp"
+#include "millrace/comm/world.hpp"
+#include "mpi_check.hpp"
+
+namespace millrace {
+namespace {
+
+bool on_path(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::string folders = path ? path : "";
+  while (!folders.empty()) {
+    const std::string folder = folders.substr(0, folders.find(':'));
+    folders.erase(0, folder.size() + 1);
+    if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+// Open MPI aborts, even as a singleton, where it finds no way to start remote daemons.
+void allow_start_without_ssh() {
+  const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_RANK") || std::getenv("SLURM_JOB_ID");
+  if (!launched && !on_path("ssh") && !on_path("rsh")) ::setenv("OMPI_MCA_plm", "isolated", 0);
+}
+
+// `srun` without PMIx starts N programs that each believe to be alone.
+void refuse_lonely_tasks(int size) {
+  const char* step = std::getenv("SLURM_STEP_ID");
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (!tasks) tasks = std::getenv("SLURM_NTASKS");
+  const char* procid = std::getenv("SLURM_PROCID");
+  if (size != 1 || !step || !tasks || !procid || std::getenv("OMPI_COMM_WORLD_SIZE")) return;
+  if (std::atoi(tasks) > 1)
+    fail(Exit::config, "Slurm started ", tasks,
+         " tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix");
+}
+
+class MpiWorld : public World {
+ public:
+  MpiWorld(MPI_Comm comm, bool owns_mpi) : comm_(comm), owns_mpi_(owns_mpi) {
+    MR_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    MR_MPI(MPI_Comm_rank(comm_, &rank_));
+    MR_MPI(MPI_Comm_size(comm_, &size_));
+    char name[MPI_MAX_PROCESSOR_NAME] = "";
+    int length = 0;
+    MR_MPI(MPI_Get_processor_name(name, &length));
+    host_ = name;
+    MPI_Comm local;
+    MR_MPI(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
+    MR_MPI(MPI_Comm_rank(local, &local_rank_));
+    MR_MPI(MPI_Comm_size(local, &local_size_));
+    // Test hook: several pretended hosts on one machine.
+    const char* fake = std::getenv("MILLRACE_TEST_RANKS_PER_HOST");
+    const int per_host = fake ? std::atoi(fake) : 0;
+    if (per_host > 0) {
+      const int begin = rank_ / per_host * per_host;
+      local_rank_ = rank_ - begin, local_size_ = std::min(per_host, size_ - begin);
+    }
+    find_nodes(local, per_host);
+    MPI_Comm_free(&local);
+  }
+
+  ~MpiWorld() override {
+    if (owns_mpi_)
+      MPI_Finalize();
+    else
+      MPI_Comm_free(&comm_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int local_rank() const override { return local_rank_; }
+  int local_size() const override { return local_size_; }
+  int node() const override { return node_; }
+  int node_count() const override { return node_count_; }
+  const std::string& host() const override { return host_; }
+  void barrier() override { MR_MPI(MPI_Barrier(comm_)); }
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    constexpr std::size_t most = std::size_t(1) << 30;  // MPI counts are ints
+    for (std::size_t at = 0; at < bytes; at += most)
+      MR_MPI(MPI_Bcast(static_cast<char*>(data) + at, int(std::min(most, bytes - at)), MPI_BYTE, root, comm_));
+  }
+  void all_reduce(std::span<double> v, Reduce op) override { reduce(v.data(), v.size(), MPI_DOUBLE, op); }
+  void all_reduce(std::span<std::int64_t> v, Reduce op) override { reduce(v.data(), v.size(), MPI_INT64_T, op); }
+  std::vector<std::string> gather(const std::string& mine) override {
+    std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets(lengths);
+    int length = int(mine.size()), total = 0;
+    MR_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_));
+    for (std::size_t r = 0; r < lengths.size(); ++r) offsets[r] = total, total += lengths[r];
+    std::string all(std::size_t(total), '\0');
+    MR_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, comm_));
+    std::vector<std::string> out;
+    for (std::size_t r = 0; r < lengths.size(); ++r)
+      out.push_back(all.substr(std::size_t(offsets[r]), std::size_t(lengths[r])));
+    return out;
+  }
+  [[noreturn]] void abort(int exit_code) override {
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+  const void* mpi_comm() const override { return &comm_; }
+  std::unique_ptr<World> duplicate() override {
+    MPI_Comm copy;
+    MR_MPI(MPI_Comm_dup(comm_, &copy));
+    return std::make_unique<MpiWorld>(copy, false);
+  }
+
+ private:
+  // A host's number is the count of local leaders among the ranks before its own leader.
+  void find_nodes(MPI_Comm local, int ranks_per_fake_host) {
+    std::vector<int> all(static_cast<std::size_t>(size_));
+    MR_MPI(MPI_Allgather(&local_rank_, 1, MPI_INT, all.data(), 1, MPI_INT, comm_));
+    node_count_ = int(std::count(all.begin(), all.end(), 0));
+    node_ = int(std::count(all.begin(), all.begin() + rank_, 0));
+    if (ranks_per_fake_host > 0)
+      node_ = rank_ / ranks_per_fake_host;
+    else
+      MR_MPI(MPI_Bcast(&node_, 1, MPI_INT, 0, local));
+  }
+
+  void reduce(void* data, std::size_t count, MPI_Datatype type, Reduce op) {
+    if (size_ == 1 || count == 0) return;
+    const MPI_Op which = op == Reduce::sum ? MPI_SUM : op == Reduce::min ? MPI_MIN : MPI_MAX;
+    MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), type, which, comm_));
+  }
+
+  MPI_Comm comm_;
+  bool owns_mpi_;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, node_ = 0, node_count_ = 1;
+  std::string host_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
+  allow_start_without_ssh();
+  int provided = 0;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) fail(Exit::comm, "MPI did not start");
+  auto world = std::make_unique<MpiWorld>(MPI_COMM_WORLD, true);
+  log::set_rank(world->rank(), world->size(), world->host());
+  if (provided < MPI_THREAD_MULTIPLE)
+    fail(Exit::comm, "this MPI gives no MPI_THREAD_MULTIPLE. use an Open MPI or MPICH built with thread support");
+  refuse_lonely_tasks(world->size());
+  return world;
+}
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "millrace/base/error.hpp"
+#include "shared_memory.hpp"
+
+namespace millrace {
+namespace {
+
+class ThreadMemory : public SharedMemory {
+ public:
+  explicit ThreadMemory(World& world) : world_(world) { slicers = world.size(); }
+
+  bool shared() const override { return true; }
+
+  MappedRegion allocate(std::size_t bytes) override {
+    bytes = (bytes + 4095) / 4096 * 4096;
+    std::shared_ptr<void> mine(std::aligned_alloc(4096, bytes), &std::free);
+    MR_CHECK(mine);
+    std::memset(mine.get(), 0, bytes);
+    // Every rank keeps every part alive: a rank that fails early must not pull memory from under the others.
+    std::vector<std::int64_t> holders(std::size_t(world_.size()), 0);
+    holders[std::size_t(world_.rank())] = reinterpret_cast<std::intptr_t>(&mine);
+    world_.all_reduce(std::span<std::int64_t>(holders), World::Reduce::sum);
+    MappedRegion region;
+    region.mine = mine.get(), region.bytes = bytes;
+    for (const std::int64_t holder : holders) {
+      kept_.push_back(*reinterpret_cast<std::shared_ptr<void>*>(holder));
+      region.peers.push_back(kept_.back().get());
+    }
+    world_.barrier();
+    return region;
+  }
+
+  void sum_between_hosts(float*, std::size_t) override {}
+  void sum_between_hosts(double*, std::size_t) override {}
+  void gather_everywhere(void*, std::size_t) override {}
+  std::vector<double> gather_values(const double* mine, std::size_t count) override { return {mine, mine + count}; }
+
+ private:
+  World& world_;
+  std::vector<std::shared_ptr<void>> kept_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> make_thread_memory(World& world) { return std::make_unique<ThreadMemory>(world); }
+
+}  // namespace millrace

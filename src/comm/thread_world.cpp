@@ -1,0 +1,126 @@
+// Ranks as threads of one process: what tests and sanitizers use in place of MPI. Every call is a meeting of all ranks
+// around one shared table.
+#include "thread_world.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "millrace/comm/world.hpp"
+
+namespace millrace {
+
+ThreadMeeting::ThreadMeeting(int size) : size(size), slots(std::size_t(size)) {}
+
+void ThreadMeeting::wait() {
+  std::unique_lock lock(mutex);
+  if (broken) fail(Exit::comm, "another rank ended");
+  const std::uint64_t mine = generation;
+  if (++arrived == size) {
+    arrived = 0, ++generation;
+    all_here.notify_all();
+    return;
+  }
+  all_here.wait(lock, [&] { return generation != mine || broken; });
+  if (generation == mine) fail(Exit::comm, "another rank ended");
+}
+
+void ThreadMeeting::break_up() {
+  const std::lock_guard lock(mutex);
+  broken = true;
+  all_here.notify_all();
+}
+
+namespace {
+
+class ThreadWorld : public World {
+ public:
+  ThreadWorld(std::shared_ptr<ThreadMeeting> meeting, int rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_->size; }
+  int local_rank() const override { return rank_; }
+  int local_size() const override { return meeting_->size; }
+  int node() const override { return 0; }
+  int node_count() const override { return 1; }
+  const std::string& host() const override { return meeting_->host; }
+  void barrier() override { meeting_->wait(); }
+
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    meeting_->slots[std::size_t(rank_)] = data;
+    meeting_->wait();
+    if (rank_ != root) std::memcpy(data, meeting_->slots[std::size_t(root)], bytes);
+    meeting_->wait();
+  }
+  void all_reduce(std::span<double> values, Reduce op) override { reduce(values, op); }
+  void all_reduce(std::span<std::int64_t> values, Reduce op) override { reduce(values, op); }
+  std::vector<std::string> gather(const std::string& mine) override {
+    meeting_->slots[std::size_t(rank_)] = const_cast<std::string*>(&mine);
+    meeting_->wait();
+    std::vector<std::string> all;
+    for (const void* s : meeting_->slots) all.push_back(*static_cast<const std::string*>(s));
+    meeting_->wait();
+    return all;
+  }
+  [[noreturn]] void abort(int exit_code) override {
+    meeting_->break_up();
+    throw Error(Exit(exit_code), "aborted");
+  }
+  const void* mpi_comm() const override { return nullptr; }
+  std::unique_ptr<World> duplicate() override {
+    std::shared_ptr<ThreadMeeting> fresh;
+    if (rank_ == 0) fresh = std::make_shared<ThreadMeeting>(meeting_->size);
+    meeting_->slots[std::size_t(rank_)] = &fresh;
+    meeting_->wait();
+    if (rank_ != 0) fresh = *static_cast<std::shared_ptr<ThreadMeeting>*>(meeting_->slots[0]);
+    meeting_->wait();
+    return std::make_unique<ThreadWorld>(fresh, rank_);
+  }
+
+ private:
+  template <class T>
+  void reduce(std::span<T> values, Reduce op) {
+    std::vector<T> mine(values.begin(), values.end());
+    meeting_->slots[std::size_t(rank_)] = mine.data();
+    meeting_->wait();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T sum = static_cast<T*>(meeting_->slots[0])[i];
+      for (int r = 1; r < meeting_->size; ++r) {
+        const T other = static_cast<T*>(meeting_->slots[std::size_t(r)])[i];
+        sum = op == Reduce::sum ? sum + other : op == Reduce::min ? std::min(sum, other) : std::max(sum, other);
+      }
+      values[i] = sum;
+    }
+    meeting_->wait();
+  }
+  std::shared_ptr<ThreadMeeting> meeting_;
+  int rank_;
+};
+
+}  // namespace
+
+void run_thread_world(int size, const std::function<void(World&)>& body) {
+  const auto meeting = std::make_shared<ThreadMeeting>(size);
+  std::mutex first_mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        ThreadWorld world(meeting, r);
+        body(world);
+      } catch (...) {
+        {
+          const std::lock_guard lock(first_mutex);
+          if (!first) first = std::current_exception();
+        }
+        meeting->break_up();
+      }
+    });
+  for (auto& t : threads) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// Where the ranks of a thread world meet: wait() returns when all have come; break_up() makes all waits fail.
+struct ThreadMeeting {
+  explicit ThreadMeeting(int size);
+  void wait();
+  void break_up();
+  const int size;
+  const std::string host = "threads";
+  std::mutex mutex;
+  std::condition_variable all_here;
+  std::vector<void*> slots;
+  int arrived = 0;
+  std::uint64_t generation = 0;
+  bool broken = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+#include "millrace/model/zoo.hpp"
+
+#include <gtest/gtest.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/model/layout.hpp"
+
+namespace millrace {
+namespace {
+
+Graph resnet(std::int64_t depth, const Shape& image, std::int64_t classes) {
+  ModelSpec spec;
+  spec.name = "resnet";
+  spec.depth = depth;
+  spec.outputs = classes;
+  return build_model(spec, {2, image, DType::u8, {}, true}, DType::f32, Mode::train);
+}
+
+Graph layers(std::vector<std::string> lines, const Shape& sample = {8, 8, 3}, std::int64_t outputs = 10) {
+  ModelSpec spec;
+  spec.name = "layers";
+  spec.layers = std::move(lines);
+  spec.outputs = outputs;
+  return build_model(spec, {2, sample, DType::f32, {}, true}, DType::f32, Mode::train);
+}
+
+std::string refusal(std::vector<std::string> lines) {
+  try {
+    layers(std::move(lines));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Zoo, ResNetsHaveThePublishedParameterCounts) {
+  EXPECT_EQ(resnet(50, {224, 224, 3}, 1000).parameter_count(), 25557032);  // torchvision
+  EXPECT_EQ(resnet(18, {224, 224, 3}, 1000).parameter_count(), 11689512);
+  EXPECT_EQ(resnet(34, {224, 224, 3}, 1000).parameter_count(), 21797672);
+  EXPECT_EQ(resnet(18, {32, 32, 3}, 10).parameter_count(), 11173962);  // 3x3 stem
+  // He et al. count 0.27 M for depth 20 with parameter-free shortcuts; the two projections add 2560 + 192.
+  EXPECT_EQ(resnet(20, {32, 32, 3}, 10).parameter_count(), 272474);
+}
+
+TEST(Zoo, ResNet50TakesFourGigaMultiplyAdds) {
+  EXPECT_NEAR(resnet(50, {224, 224, 3}, 1000).forward_flops() / 2 / 2, 4.09e9,
+              0.03e9);  // two rows; torchvision says 4.09 GMAC
+}
+
+TEST(Zoo, FirstConvolutionNeedsNoInputGradient) {
+  const Graph g = resnet(8, {28, 28, 1}, 10);
+  int without = 0;
+  for (const auto& n : g.nodes)
+    if (const auto* conv = std::get_if<ConvSpec>(&n.spec)) without += !conv->need_diff_src;
+  EXPECT_EQ(without, 1);
+}
+
+TEST(Zoo, TextNetworkWithSkipEqualsItsShape) {
+  const Graph g = layers({"conv 16 3 pad=same as=a", "batchnorm", "relu", "conv 16 3x3 pad=1", "add a", "maxpool 2",
+                          "globalpool", "linear outputs"});
+  EXPECT_EQ(g.nodes[g.nodes.size() - 2].dst, int(g.values.size()) - 1);
+  EXPECT_EQ(g.values.back().shape, (Shape{2, 10}));
+  EXPECT_EQ(g.parameter_count(), 3 * 9 * 16 + 32 + 16 * 9 * 16 + 160 + 10);
+}
+
+TEST(Zoo, TextNetworkRefusesWithTheLineAndTheReason) {
+  EXPECT_NE(refusal({"convv 3"}).find("'convv' is not a layer"), std::string::npos);
+  EXPECT_NE(refusal({"conv 16 3 pads=1"}).find("'pads' is not an option"), std::string::npos);
+  EXPECT_NE(refusal({"add nowhere"}).find("no earlier line has as=nowhere"), std::string::npos);
+  EXPECT_NE(refusal({"conv 16 9", "linear 10"}).find("empty"), std::string::npos);
+  EXPECT_NE(refusal({"linear 7"}).find("linear 10"), std::string::npos);
+  EXPECT_NE(refusal({"conv 16 3 groups=2", "linear 10"}).find("groups"), std::string::npos);
+  EXPECT_NE(refusal({"dropout 1.5", "linear 10"}).find("probability"), std::string::npos);
+  EXPECT_NE(refusal({}).find("model.layers"), std::string::npos);
+}
+
+TEST(Layout, InitialValuesDependOnNameAndSeedAlone) {
+  const Graph g = resnet(8, {28, 28, 1}, 10);
+  const ParameterLayout layout(g);
+  std::vector<float> a(std::size_t(layout.count)), b(a), c(a), running(std::size_t(layout.stats_count));
+  layout.initialise(g, 1, a.data(), running.data());
+  layout.initialise(g, 1, b.data(), running.data());
+  layout.initialise(g, 2, c.data(), running.data());
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+  // Bounds of PyTorch's default: 1/sqrt(fan_in), reached but not passed.
+  for (std::size_t p = 0; p < g.parameters.size(); ++p) {
+    if (g.parameters[p].init != Parameter::Init::scaled_uniform) continue;
+    const float bound = 1 / std::sqrt(float(g.parameters[p].fan_in));
+    float most = 0;
+    for (std::int64_t i = 0; i < layout.parameters[p].count; ++i)
+      most = std::max(most, std::abs(a[std::size_t(layout.parameters[p].begin + i)]));
+    EXPECT_LE(most, bound);
+    if (layout.parameters[p].count > 100) EXPECT_GT(most, 0.95f * bound) << g.parameters[p].name;
+  }
+}
+
+TEST(Layout, OnlyMatricesDecay) {
+  const Graph g = resnet(8, {28, 28, 1}, 10);
+  const ParameterLayout layout(g);
+  std::int64_t covered = 0;
+  for (const auto& s : layout.segments(g, 0.5f)) {
+    EXPECT_EQ(s.begin, covered);
+    covered += s.count;
+    for (std::size_t p = 0; p < g.parameters.size(); ++p)
+      if (layout.parameters[p].begin >= s.begin && layout.parameters[p].begin < s.begin + s.count)
+        EXPECT_EQ(s.weight_decay, g.parameters[p].matrix ? 0.5f : 0.0f) << g.parameters[p].name;
+  }
+  EXPECT_EQ(covered, layout.count);
+}
+
+}  // namespace
+}  // namespace millrace
