@@ -1,0 +1,53 @@
+// Pointwise operations by their definition, in double.
+#pragma once
+#include <cmath>
+#include <vector>
+
+#include "millrace/base/rng.hpp"
+#include "millrace/device/step_state.hpp"
+#include "millrace/ops/elementwise.hpp"
+
+namespace millrace::reference {
+
+inline double activation(Activation kind, double x) {
+  switch (kind) {
+    case Activation::relu:
+      return x < 0 ? 0 : x;
+    case Activation::gelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::tanh:
+      return std::tanh(x);
+    case Activation::none:
+      break;
+  }
+  return x;
+}
+
+inline double activation_slope(Activation kind, double x) {
+  switch (kind) {
+    case Activation::relu:
+      return x > 0 ? 1 : 0;
+    case Activation::gelu:
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
+    case Activation::tanh:
+      return 1 - std::tanh(x) * std::tanh(x);
+    case Activation::none:
+      break;
+  }
+  return 1;
+}
+
+// The factor of every element: 0 or 1 / (1 - probability).
+inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vector<double>& ids,
+                                           const StepState& state) {
+  std::vector<double> factors;
+  for (const double id : ids)
+    for (std::int64_t e = 0; e < s.src.row_count(); ++e) {
+      const Random4 r = philox(rng_key(s.seed, Purpose::dropout) + s.layer, state.rng_step << 32 | std::uint64_t(e / 4),
+                               std::uint64_t(std::int64_t(id)));
+      factors.push_back(uniform01(r.v[e % 4]) >= s.probability ? 1 / (1 - double(s.probability)) : 0);
+    }
+  return factors;
+}
+
+}  // namespace millrace::reference
