@@ -1,0 +1,201 @@
+#include "keys.hpp"
+
+#include "key_forms.hpp"
+#include "millrace/train/schedule.hpp"
+
+// A key is named as its field is.
+#define FIELD(path) \
+#path, [](auto& c) -> auto& { return c.path; }
+
+namespace millrace::app {
+namespace {
+
+using Layout = DataOptions::Layout;
+constexpr double from_zero = 0;
+
+void add_run(std::vector<Key>& k) {
+  k.push_back(
+      text_key(FIELD(run.dir), "path",
+               "folder of the run: configuration, metrics, checkpoints; when empty: runs/<name of the first file>"));
+  k.push_back(choice_key(FIELD(run.resume),
+                         Choices<Resume>{{"auto", Resume::automatic}, {"must", Resume::must}, {"never", Resume::never}},
+                         "continue from the newest whole checkpoint: if there is one, or fail without, or start anew "
+                         "(removes the old ones)"));
+  k.push_back(number_key(FIELD(run.seed), at_least(0),
+                         "seed of every random choice: initial weights, order, augmentation, dropout"));
+  k.push_back(
+      choice_key(FIELD(run.device),
+                 Choices<DeviceChoice>{
+                     {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
+                 "where to compute; auto takes CUDA when this build and this machine have it"));
+  k.push_back(
+      choice_key(FIELD(run.precision),
+                 Choices<Precision>{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}},
+                 "of activations and matrix products; master weights are fp32; fp16 scales the loss; slow on a CPU "
+                 "without that type"));
+  k.push_back(switch_key(FIELD(run.deterministic),
+                         "same ranks, threads and libraries give the same bits; may cost some speed on CUDA"));
+  k.push_back(number_key(FIELD(run.threads), at_least(1),
+                         "compute threads of a rank; auto: its share of the host's cores", from_zero));
+  k.push_back(duration_key(
+      FIELD(run.walltime), above(0),
+      "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", from_zero));
+  k.push_back(duration_key(FIELD(run.stop_margin), at_least(0), "how long before the end of the time to stop"));
+}
+
+void add_data(std::vector<Key>& k) {
+  const char* paths = "paths or globs";
+  k.push_back(strings_key(FIELD(data.train), Key::Many::words, paths,
+                          "HDF5 files to train on, or synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"));
+  k.push_back(strings_key(FIELD(data.valid), Key::Many::words, paths, "HDF5 files to evaluate on"));
+  k.push_back(text_key(FIELD(data.x), "name", "data set of the samples inside the files"));
+  k.push_back(text_key(FIELD(data.y), "name", "data set of the labels or targets"));
+  k.push_back(choice_key(FIELD(data.layout),
+                         Choices<Layout>{{"auto", Layout::automatic},
+                                         {"channels_last", Layout::channels_last},
+                                         {"channels_first", Layout::channels_first}},
+                         "order of an image's extents; auto: the file's attribute, else told by the shape"));
+  k.push_back(number_key(FIELD(data.scale), above(0),
+                         "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
+                         from_zero));
+  k.push_back(
+      choice_key(FIELD(data.reader),
+                 Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
+                 "direct: own reads of contiguous data; mpio: HDF5 through MPI-IO, any file, one worker; both give the "
+                 "same bytes"));
+  k.push_back(number_key(FIELD(data.workers), at_least(0),
+                         "loader threads of a rank; 0: the step reads by itself; auto: by the free cores", -1));
+  k.push_back(
+      number_key(FIELD(data.prefetch), at_least(2), "micro-batches read ahead; each costs its bytes in host memory"));
+  k.push_back(switch_key(FIELD(data.shuffle), "a new random order of all samples each epoch"));
+  k.push_back(
+      switch_key(FIELD(data.normalize), "subtract the mean and divide by the standard deviation of each channel"));
+  k.push_back(switch_key(FIELD(data.augment), "in training: random crop after padding, and flip; images only"));
+  k.push_back(
+      number_key(FIELD(data.crop_pad), at_least(0), "augment: pixels of zero padding on each side before the crop"));
+  k.push_back(switch_key(FIELD(data.flip), "augment: mirror left and right with probability one half"));
+}
+
+void add_model(std::vector<Key>& k) {
+  k.push_back(word_key(FIELD(model.name), {"mlp", "resnet", "layers"},
+                       "kind of network; layers: written out under model.layers"));
+  k.push_back(number_key(FIELD(model.depth), at_least(1),
+                         "resnet: 6n+2 (8, 20, 32, 44, 56, 110: CIFAR style) or 18, 34, 50, 101 (ImageNet style)"));
+  k.push_back(word_key(FIELD(model.stem), {"auto", "cifar", "imagenet"},
+                       "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
+  k.push_back(number_key(FIELD(model.width), at_least(1),
+                         "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", from_zero));
+  k.push_back(numbers_key(FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
+  k.push_back(word_key(FIELD(model.activation), {"relu", "gelu", "tanh"}, "mlp: function after each hidden layer"));
+  k.push_back(number_key(FIELD(model.dropout), share(), "mlp: share of activations set to zero in training"));
+  k.push_back(strings_key(FIELD(model.layers), Key::Many::lines, "a layer",
+                          "layers: the network, one layer each time the key is given"));
+  k.push_back(word_key(FIELD(model.loss), {"auto", "cross_entropy", "mse"},
+                       "auto: cross_entropy for class labels, mse for float targets"));
+  k.push_back(number_key(FIELD(model.label_smoothing), share(),
+                         "cross_entropy: share of the probability spread over all classes"));
+  k.push_back(number_key(FIELD(model.fusion), at_least(0),
+                         "how far operations are merged, 0: not; auto: as far as the backend can", -1));
+}
+
+void add_train(std::vector<Key>& k) {
+  k.push_back(number_key(FIELD(train.epochs), at_least(0), "passes over the training data"));
+  k.push_back(number_key(FIELD(train.steps), at_least(0),
+                         "above 0: stop after this many optimizer steps, whatever train.epochs says"));
+  k.push_back(number_key(FIELD(train.global_batch), at_least(1), "samples of one optimizer step, over all ranks"));
+  k.push_back(number_key(FIELD(train.micro_batch), at_least(1),
+                         "samples computed at once by a rank: less memory when small; auto: global_batch / ranks",
+                         from_zero));
+  k.push_back(switch_key(FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
+  k.push_back(hidden(
+      number_key(FIELD(train.test_force_overflow_at), at_least(-1), "tests: the step that pretends to overflow")));
+}
+
+void add_optim(std::vector<Key>& k) {
+  k.push_back(word_key(FIELD(optim.name), {"sgd", "adamw"},
+                       "optimizer; adamw keeps two moments: 4 bytes a parameter more than sgd"));
+  k.push_back(number_key(FIELD(optim.lr), at_least(0), "learning rate after warm-up"));
+  k.push_back(number_key(FIELD(optim.lr_batch), at_least(0),
+                         "above 0: optim.lr is for this global batch and is scaled by global_batch / lr_batch"));
+  k.push_back(
+      word_key(FIELD(optim.schedule), {"constant", "step", "cosine", "linear"}, "how the learning rate goes down"));
+  k.push_back(number_key(FIELD(optim.warmup), at_least(0), "epochs over which the learning rate rises from zero"));
+  k.push_back(number_key(FIELD(optim.min_lr), at_least(0), "cosine and linear end at this learning rate"));
+  k.push_back(numbers_key(FIELD(optim.milestones), at_least(0),
+                          "step: epochs at which the learning rate is multiplied by optim.gamma"));
+  k.push_back(number_key(FIELD(optim.gamma), above(0), "step: the factor at each milestone"));
+  k.push_back(number_key(FIELD(optim.momentum), share(), "sgd: share of the last update that is kept"));
+  k.push_back(switch_key(FIELD(optim.nesterov), "sgd: look-ahead momentum"));
+  k.push_back(number_key(FIELD(optim.weight_decay), at_least(0), "pull of weights to zero; not on biases and norms"));
+  k.push_back(number_key(FIELD(optim.beta1), share(), "adamw: memory of the first moment"));
+  k.push_back(number_key(FIELD(optim.beta2), share(), "adamw: memory of the second moment"));
+  k.push_back(number_key(FIELD(optim.epsilon), above(0), "adamw: added to the root of the second moment"));
+  k.push_back(number_key(FIELD(optim.clip), at_least(0), "above 0: scale gradients down to this global norm"));
+  k.push_back(number_key(FIELD(optim.loss_scale), above(0), "fp16: where the dynamic loss scale starts"));
+  k.push_back(number_key(FIELD(optim.scale_interval), at_least(1),
+                         "fp16: steps without overflow until the loss scale doubles"));
+}
+
+void add_rest(std::vector<Key>& k) {
+  k.push_back(size_key(
+      FIELD(comm.bucket), Range{.low = 1024, .high = double(1ull << 40)},
+      "gradients are summed over ranks in buckets of this size; small ones start earlier, large ones cost less each"));
+  k.push_back(word_key(FIELD(comm.compress), {"none", "bf16", "fp16"},
+                       "type of gradients while summed: half the bytes, less precision"));
+  k.push_back(switch_key(FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
+  k.push_back(word_key(FIELD(comm.progress), {"auto", "thread", "inline"},
+                       "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
+  k.push_back(duration_key(FIELD(comm.timeout), above(0), "a sum that takes longer ends the run with exit 5"));
+  k.push_back(
+      hidden(duration_key(FIELD(comm.test_delay), at_least(0), "tests: time that every summed MB takes longer")));
+  k.push_back(text_key(FIELD(checkpoint.every), "500, 2e, 10m or none",
+                       "steps, epochs or time between checkpoints; one is written at the end in any case"));
+  k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
+                         "newest checkpoints kept; the best by validation accuracy is kept besides"));
+  k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
+}
+
+void check_checkpoint_interval(Key& key) {
+  key.set = [plain = key.set](RunConfig& c, const std::vector<std::string>& words) {
+    plain(c, words);
+    const std::string prefix = "checkpoint.every: ";
+    try {
+      CheckpointInterval::parse(c.checkpoint.every);
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      throw Error(error.code(), why.starts_with(prefix) ? why.substr(prefix.size()) : why);
+    }
+  };
+}
+
+}  // namespace
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> table = [] {
+    std::vector<Key> k;
+    add_run(k), add_data(k), add_model(k), add_train(k), add_optim(k), add_rest(k);
+    for (Key& key : k)
+      if (key.name == "checkpoint.every") check_checkpoint_interval(key);
+    return k;
+  }();
+  return table;
+}
+
+const Key* find_key(const std::string& name) {
+  for (const Key& key : keys())
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+const char* group_title(const std::string& group) {
+  if (group == "run") return "the run as a whole";
+  if (group == "data") return "what is read, and how";
+  if (group == "model") return "the network";
+  if (group == "train") return "how long, and how much at once";
+  if (group == "optim") return "the optimizer and its learning rate";
+  if (group == "comm") return "sums over ranks";
+  if (group == "checkpoint") return "saved states";
+  return "lines for people";
+}
+
+}  // namespace millrace::app

@@ -1,0 +1,23 @@
+// Stands in for src/cuda in a build without CUDA.
+#include "millrace/compute/compute.hpp"
+
+namespace millrace {
+namespace {
+
+const char* const absent =
+    "this millrace was built without CUDA. set run.device = cpu (or auto), or rebuild where the CUDA toolkit, cuDNN "
+    "and "
+    "NCCL are installed";
+
+}  // namespace
+
+Compute make_cuda_compute(World&, const ComputeOptions&) {
+  throw Error(Exit::config, std::string("run.device: ") + absent);
+}
+
+bool cuda_usable(std::string* why_not) {
+  if (why_not) *why_not = absent;
+  return false;
+}
+
+}  // namespace millrace
