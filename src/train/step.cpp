@@ -62,7 +62,8 @@ void StepRunner::micro_batch(const Batch& batch, bool first, bool last) {
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const std::int64_t per_epoch = s_.steps_per_epoch, epoch = step / per_epoch, in_epoch = step % per_epoch;
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
-  const auto share = s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size());
+  const auto& share = share_;
+  s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
   Issued& issued = issued_[std::size_t(step % 2)];
   issued = {step + 1,
             epoch,

@@ -46,6 +46,7 @@ class StepRunner {
   Reducer reducer_;
   std::array<std::unique_ptr<Marks>, 2> marks_;
   std::vector<double> times_;
+  std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
   // A micro-batch made once for each program, place in the step and slot of the loader.
   std::map<std::tuple<std::int64_t, bool, bool, const void*>, std::unique_ptr<Recorded>> recorded_;

@@ -14,7 +14,7 @@ class Permutation {
   std::uint64_t operator()(std::uint64_t position) const;
 
  private:
-  std::uint64_t key_, epoch_, n_;
+  std::uint64_t key_, n_;
   int half_bits_;
 };
 
@@ -34,6 +34,8 @@ class Sampler {
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
   std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;
+  void share(std::int64_t epoch, std::int64_t step, int rank, int size,
+             std::vector<MicroBatch>& out) const;  // no allocation once grown
   // Sample ids of a micro-batch.
   void ids(const MicroBatch&, std::int64_t* out) const;
   // All row counts that micro-batches can have (full and tails), largest first: a Program is prepared for each.

@@ -1,0 +1,250 @@
+// A ring of slots. Worker threads claim work units (up to unit_rows rows of one slot) in order, so that all workers
+// serve the oldest slot first; a slot is filled when its last unit is done. Slots cycle: free -> filling -> filled ->
+// in use (by the step) -> free.
+#include "millrace/data/loader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+std::size_t aligned(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// A copy engine works on one slot while the step reads another.
+constexpr std::size_t device_slots = 2;
+
+}  // namespace
+
+struct Loader::Impl {
+  struct Slot {
+    char* host = nullptr;
+    MicroBatch item;
+    std::int64_t claimed = 0, finished = 0;  // rows
+    bool planned = false, filled = false, last = false;
+    std::exception_ptr failure;
+  };
+
+  Device& device;
+  Source& source;
+  const ShardIndex& index;
+  const Sampler& sampler;
+  std::function<std::optional<MicroBatch>()> items;
+  const int workers;
+  const std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
+  std::int64_t unit_rows = 1;
+  Buffer host_memory, device_memory;
+  std::vector<Slot> slots;
+  std::array<std::unique_ptr<Event>, device_slots> copied, consumed;
+  std::uint64_t head = 0, tail = 0,
+                planned = 0;  // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
+  std::uint64_t handed = 0;
+  bool exhausted = false, ending = false;
+  mutable std::mutex mutex;
+  std::condition_variable room, filled;
+  std::vector<std::thread> threads;
+  LoaderFigures figures;
+  Batch batch;
+
+  Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& order, const LoaderOptions& o,
+       std::function<std::optional<MicroBatch>()> next)
+      : device(d),
+        source(s),
+        index(i),
+        sampler(order),
+        items(std::move(next)),
+        workers(std::min(o.workers, s.max_workers())),
+        x_bytes(i.sample_bytes()),
+        y_bytes(i.labels ? sizeof(std::int32_t) : std::size_t(i.target.count()) * sizeof(float)),
+        ids_offset(aligned(x_bytes * std::size_t(o.max_rows))),
+        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(o.max_rows))),
+        bytes(y_offset + aligned(y_bytes * std::size_t(o.max_rows))) {
+    MR_CHECK(o.max_rows >= 1);
+    const std::size_t count = std::size_t(std::max(2, o.prefetch));
+    host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
+    slots.resize(count);
+    for (std::size_t k = 0; k < count; ++k) slots[k].host = host_memory.as<char>() + k * bytes;
+    if (!device.shares_host_memory()) {
+      device_memory = Buffer(device, MemoryKind::device, bytes * device_slots);
+      for (std::size_t k = 0; k < device_slots; ++k) copied[k] = device.make_event(), consumed[k] = device.make_event();
+    }
+    // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
+    const std::int64_t by_size =
+        std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
+    unit_rows =
+        workers > 1 ? std::max<std::int64_t>(1, std::min(by_size, (o.max_rows + workers - 1) / workers)) : o.max_rows;
+    for (int w = 0; w < workers; ++w) threads.emplace_back([this] { work(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      ending = true;
+    }
+    room.notify_all();
+    for (auto& t : threads) t.join();
+    device.synchronize();
+  }
+
+  Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
+
+  // Under the lock: the oldest slot with rows left to claim; plans the next item when all are claimed. Null: nothing to
+  // do now.
+  Slot* claim(std::int64_t* begin, std::int64_t* end) {
+    for (std::uint64_t n = head; n < planned; ++n) {
+      Slot& s = slot(n);
+      if (s.claimed < s.item.rows) return take(s, begin, end);
+    }
+    if (exhausted || planned - tail == slots.size()) return nullptr;
+    Slot& s = slot(planned);
+    s = Slot{s.host, {}, 0, 0, true, false, false, nullptr};
+    try {
+      const auto item = items();
+      if (item) s.item = *item;
+      s.last = !item;
+    } catch (...) {
+      s.failure = std::current_exception(), s.last = true;
+    }
+    exhausted = s.last;
+    ++planned;
+    if (!s.last) return take(s, begin, end);
+    s.filled = true;
+    filled.notify_all();
+    return nullptr;
+  }
+
+  Slot* take(Slot& s, std::int64_t* begin, std::int64_t* end) {
+    *begin = s.claimed;
+    s.claimed = std::min(s.item.rows, s.claimed + unit_rows);
+    *end = s.claimed;
+    return &s;
+  }
+
+  void fill(Slot& s, std::int64_t begin, std::int64_t end) {
+    auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset);
+    sampler.ids({s.item.epoch, s.item.step, s.item.first + begin, end - begin}, ids + begin);
+    source.read({ids + begin, std::size_t(end - begin)}, s.host + std::size_t(begin) * x_bytes,
+                s.host + y_offset + std::size_t(begin) * y_bytes);
+  }
+
+  // Fills one unit outside the lock and books it.
+  void fill_unit(Slot& s, std::int64_t begin, std::int64_t end, std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    const auto began = Clock::now();
+    std::exception_ptr failure;
+    try {
+      fill(s, begin, end);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const double took = seconds_since(began);
+    lock.lock();
+    figures.read_seconds += took;
+    figures.bytes_read += std::uint64_t(end - begin) * (x_bytes + y_bytes);
+    if (failure && !s.failure) s.failure = failure;
+    s.finished += end - begin;
+    if (s.finished == s.item.rows) {
+      s.filled = true;
+      filled.notify_all();
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      std::int64_t begin = 0, end = 0;
+      Slot* s = nullptr;
+      room.wait(lock, [&] { return ending || (s = claim(&begin, &end)) != nullptr; });
+      if (ending) return;
+      fill_unit(*s, begin, end, lock);
+    }
+  }
+
+  const Batch* next() {
+    std::unique_lock lock(mutex);
+    if (head > tail) {  // the batch handed out before is done with
+      if (!device.shares_host_memory()) {
+        consumed[(handed - 1) % device_slots]->record(Lane::compute);
+        copied[(handed - 1) % device_slots]
+            ->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
+      }
+      release_oldest();
+    }
+    std::uint64_t depth = 0;
+    for (std::uint64_t n = head; n < planned; ++n) depth += slot(n).filled;
+    const auto began = Clock::now();
+    if (workers == 0) fill_here(lock);
+    filled.wait(lock, [&] { return head < planned && slot(head).filled; });
+    Slot& s = slot(head);
+    figures.wait_seconds += seconds_since(began);
+    if (s.failure) std::rethrow_exception(s.failure);
+    if (s.last) return nullptr;
+    figures.queue_depth_sum += depth, ++figures.batches;
+    ++head;
+    lock.unlock();
+    hand_over(s);
+    ++handed;
+    return &batch;
+  }
+
+  void fill_here(std::unique_lock<std::mutex>& lock) {
+    std::int64_t begin = 0, end = 0;
+    while (!(head < planned && slot(head).filled))
+      if (Slot* s = claim(&begin, &end)) fill_unit(*s, begin, end, lock);
+  }
+
+  void release_oldest() {
+    slot(tail).planned = false;
+    ++tail;
+    room.notify_all();
+  }
+
+  void hand_over(Slot& s) {
+    char* at = s.host;
+    if (!device.shares_host_memory()) {
+      const std::size_t k = handed % device_slots;
+      at = device_memory.as<char>() + k * bytes;
+      if (handed >= device_slots) consumed[k]->wait(Lane::copy);
+      device.copy_in(Lane::copy, at, s.host, bytes);
+      copied[k]->record(Lane::copy);
+      copied[k]->wait(Lane::compute);
+    }
+    const std::int64_t rows = s.item.rows;
+    const auto with_rows = [rows](const Shape& one) {
+      Shape out;
+      out.rank = one.rank + 1;
+      out.dims[0] = rows;
+      for (int a = 0; a < one.rank; ++a) out.dims[std::size_t(a) + 1] = one.dims[std::size_t(a)];
+      return out;
+    };
+    batch.item = s.item;
+    batch.x = {at, index.x_dtype, with_rows(index.sample)};
+    batch.ids = {at + ids_offset, DType::i64, {rows}};
+    batch.y = {at + y_offset, index.labels ? DType::i32 : DType::f32,
+               index.labels ? Shape{rows} : with_rows(index.target)};
+  }
+};
+
+Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
+               const LoaderOptions& options, std::function<std::optional<MicroBatch>()> items)
+    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items))) {}
+Loader::~Loader() = default;
+const Batch* Loader::next() { return impl_->next(); }
+std::size_t Loader::slot_bytes() const { return impl_->bytes; }
+LoaderFigures Loader::figures() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->figures;
+}
+
+}  // namespace millrace

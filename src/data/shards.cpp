@@ -1,0 +1,239 @@
+#include "millrace/data/shards.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/data/source.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "raw_rows.hpp"
+#include "synthetic.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
+  Shape s;
+  for (std::size_t a = from; a < extents.size(); ++a) s.dims[std::size_t(s.rank++)] = extents[a];
+  return s;
+}
+
+bool is_integer(DType t) {
+  return t == DType::u8 || t == DType::i8 || t == DType::u16 || t == DType::i16 || t == DType::i32 || t == DType::i64;
+}
+
+io::DatasetInfo readable(const io::File& file, const std::string& name, const char* key) {
+  if (!file.has(name)) {
+    std::string all;
+    for (const auto& n : file.datasets()) all += (all.empty() ? "" : ", ") + n;
+    fail(Exit::data, file.path(), " has no data set '", name, "' (", key, "). it holds: ", all.empty() ? "none" : all);
+  }
+  io::DatasetInfo info = file.info(name);
+  if (!info.refusal.empty()) fail(Exit::data, file.path(), ": '", name, "' cannot be read (", info.refusal, ")");
+  if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
+    fail(Exit::data, file.path(), ": '", name, "' has ", info.shape.size(), " dimensions. rows and up to ",
+         Shape::max_rank - 2, " more are read");
+  return info;
+}
+
+bool has_channels_first(const DataOptions& options, const io::File& file, const Shape& stored) {
+  if (options.layout != DataOptions::Layout::automatic) return options.layout == DataOptions::Layout::channels_first;
+  if (const auto layout = file.get_string("/", "layout")) return *layout == "channels_first";
+  const auto few = [](std::int64_t c) { return c == 1 || c == 3 || c == 4; };
+  return stored.rank == 3 && few(stored[0]) && !few(stored[2]);
+}
+
+// A sample as the network sees it, channels last.
+Shape logical(Shape stored, bool channels_first) {
+  if (stored.rank == 2) stored.dims[std::size_t(stored.rank++)] = 1;  // (H, W): one channel
+  if (!channels_first || stored.rank < 2) return stored;
+  Shape out = stored;
+  for (int a = 0; a + 1 < stored.rank; ++a) out[a] = stored[a + 1];
+  out[-1] = stored[0];
+  return out;
+}
+
+void require_bytes(const Shard& shard, const char* what, const std::optional<std::uint64_t>& offset,
+                   std::uint64_t bytes) {
+  if (offset && *offset + bytes > shard.file_bytes)
+    fail(Exit::data, shard.path, " is truncated (", what, " ends at byte ", *offset + bytes, ", the file at ",
+         shard.file_bytes, "). copy or pack it again");
+}
+
+// Largest label by reading all of them: files that others wrote carry no attribute.
+std::int64_t largest_label(const io::File& file, const std::string& name, const io::DatasetInfo& info) {
+  std::int64_t largest = -1;
+  std::vector<std::int64_t> block(1 << 16);
+  for (std::int64_t row = 0; row < info.shape[0]; row += std::int64_t(block.size())) {
+    const std::int64_t n = std::min<std::int64_t>(std::int64_t(block.size()), info.shape[0] - row);
+    file.read_rows(name, row, n, DType::i64, block.data());
+    largest = std::max(largest, *std::max_element(block.begin(), block.begin() + n));
+  }
+  return largest;
+}
+
+void add_file(ShardIndex& out, const std::string& path, const DataOptions& options) {
+  const io::File file = io::File::open(path);
+  const io::DatasetInfo x = readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
+  if (x.shape[0] != y.shape[0])
+    fail(Exit::data, path, ": '", options.x, "' has ", x.shape[0], " rows, '", options.y, "' ", y.shape[0],
+         ". they must be equal");
+  if (x.shape[0] == 0) return;
+  const Shape stored = shape_of(x.shape, 1);
+  if (stored.rank == 0)
+    fail(Exit::data, path, ": '", options.x, "' holds single values. a sample needs at least one dimension");
+  const bool channels_first = stored.rank > 2 && has_channels_first(options, file, stored);
+  const Shape sample = logical(stored, channels_first);
+  Shape target = shape_of(y.shape, 1);
+  const bool labels = is_integer(y.dtype) && target.count() == 1;
+  if (labels) target = Shape{};
+  if (!labels && target.rank == 0) target = Shape{1};
+
+  Shard shard;
+  shard.path = path;
+  shard.first = out.rows, shard.rows = x.shape[0];
+  shard.file_bytes = std::filesystem::file_size(path);
+  shard.contiguous = x.offset && y.offset;
+  shard.x_offset = x.offset.value_or(0), shard.y_offset = y.offset.value_or(0);
+  require_bytes(shard, "x", x.offset, std::uint64_t(shard.rows) * std::uint64_t(stored.count()) * size_of(x.dtype));
+  require_bytes(shard, "y", y.offset, std::uint64_t(shard.rows) * std::uint64_t(target.count()) * size_of(y.dtype));
+
+  if (out.shards.empty()) {
+    out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
+    out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
+    out.labels = labels, out.y_dtype = y.dtype, out.target = target;
+    out.scale = options.scale > 0 ? options.scale : x.dtype == DType::u8 && stored.rank >= 2 ? 1 / 255.0 : 1;
+    out.mean = file.get_numbers(options.x, "mean").value_or(std::vector<double>{});
+    out.std = file.get_numbers(options.x, "std").value_or(std::vector<double>{});
+    if (out.mean.size() != std::size_t(sample[-1]) || out.std.size() != out.mean.size())
+      out.mean.clear(), out.std.clear();
+  } else if (sample != out.sample || x.dtype != out.x_dtype || channels_first != out.channels_first ||
+             labels != out.labels || y.dtype != out.y_dtype || target != out.target ||
+             x.big_endian != out.x_big_endian || y.big_endian != out.y_big_endian) {
+    fail(Exit::data, path, " holds ", sample.str(), " ", name_of(x.dtype), " samples with ", target.str(), " ",
+         name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(), " ", name_of(out.x_dtype),
+         " with ", out.target.str(), " ", name_of(out.y_dtype), ". all files of a data set must agree");
+  }
+  if (labels)
+    out.classes = std::max(out.classes, file.get_int("/", "classes").value_or(largest_label(file, options.y, y) + 1));
+  out.rows += shard.rows;
+  out.shards.push_back(shard);
+}
+
+ShardIndex read_index(const DataOptions& options) {
+  ShardIndex out;
+  out.x_name = options.x, out.y_name = options.y;
+  for (const std::string& pattern : options.paths) {
+    const auto files = expand_glob(pattern);
+    if (files.empty()) fail(Exit::data, "'", pattern, "' matches no file. see the path, or pack the data first");
+    for (const std::string& path : files) add_file(out, path, options);
+  }
+  if (out.rows == 0) fail(Exit::data, "the data set has no rows");
+  std::string manifest = out.sample.str() + name_of(out.x_dtype);
+  for (const Shard& s : out.shards)
+    manifest += cat("\n", std::filesystem::path(s.path).filename().string(), " ", s.rows, " ", s.file_bytes);
+  out.manifest_crc = crc32(manifest.data(), manifest.size());
+  return out;
+}
+
+std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
+
+std::string to_text(const ShardIndex& d) {
+  json shards = json::array();
+  for (const Shard& s : d.shards)
+    shards.push_back({s.path, s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes, s.contiguous});
+  return json{{"shards", shards},
+              {"rows", d.rows},
+              {"sample", extents(d.sample)},
+              {"target", extents(d.target)},
+              {"x_dtype", int(d.x_dtype)},
+              {"y_dtype", int(d.y_dtype)},
+              {"x_big_endian", d.x_big_endian},
+              {"y_big_endian", d.y_big_endian},
+              {"channels_first", d.channels_first},
+              {"labels", d.labels},
+              {"classes", d.classes},
+              {"mean", d.mean},
+              {"std", d.std},
+              {"scale", d.scale},
+              {"crc", d.manifest_crc},
+              {"x_name", d.x_name},
+              {"y_name", d.y_name}}
+      .dump();
+}
+
+ShardIndex from_text(const std::string& text) {
+  const json j = json::parse(text);
+  ShardIndex d;
+  for (const json& s : j.at("shards"))
+    d.shards.push_back({s[0].get<std::string>(), s[1], s[2], s[3], s[4], s[5], s[6]});
+  d.rows = j.at("rows");
+  d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
+  d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
+  d.x_dtype = DType(j.at("x_dtype").get<int>()), d.y_dtype = DType(j.at("y_dtype").get<int>());
+  d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
+  d.channels_first = j.at("channels_first"), d.labels = j.at("labels"), d.classes = j.at("classes");
+  d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
+  d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
+  d.x_name = j.at("x_name"), d.y_name = j.at("y_name");
+  return d;
+}
+
+}  // namespace
+
+ShardIndex index_shards(World& world, const DataOptions& options) {
+  if (options.paths.size() == 1 && options.paths[0].rfind("synthetic:", 0) == 0)
+    return synthetic_index(options.paths[0]);
+  std::string text, problem;
+  Exit code = Exit::data;
+  if (world.rank() == 0) try {
+      text = to_text(read_index(options));
+    } catch (const Error& e) {
+      problem = e.what(), code = e.code();
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  world.agree(code, problem);
+  return from_text(world.broadcast_string(text));
+}
+
+void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) {
+  const std::size_t channels = std::size_t(index.sample[-1]);
+  const std::int64_t rows = std::min(index.rows, max_rows), values = index.sample.count();
+  std::vector<double> sums(2 * channels, 0.0);
+  std::string problem;
+  if (world.rank() == 0) try {
+      // Evenly spread rows; the same on any number of ranks because one rank reads them.
+      const auto source = make_source(world, index, Reader::automatic);
+      std::vector<char> x(index.sample_bytes());
+      std::vector<float> y(std::size_t(std::max<std::int64_t>(1, index.target.count())));
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t id = r * index.rows / rows;
+        source->read({&id, 1}, x.data(), y.data());
+        for (std::int64_t v = 0; v < values; ++v) {
+          const std::size_t c =
+              index.channels_first ? std::size_t(v / (values / std::int64_t(channels))) : std::size_t(v) % channels;
+          const double value = value_at(x.data(), index.x_dtype, v) * index.scale;
+          sums[c] += value, sums[channels + c] += value * value;
+        }
+      }
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+  world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
+  const double count = double(rows) * double(values) / double(channels);
+  index.mean.resize(channels), index.std.resize(channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    index.mean[c] = sums[c] / count;
+    index.std[c] = std::sqrt(std::max(1e-12, sums[channels + c] / count - index.mean[c] * index.mean[c]));
+  }
+}
+
+}  // namespace millrace
