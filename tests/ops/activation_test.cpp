@@ -6,8 +6,8 @@ namespace {
 
 using namespace test;
 
-// float32: erf and exp to 1e-7; 16 bits: the results' own rounding, and tanh's slope comes from a rounded tanh.
-constexpr Tolerance tolerance{1e-6, 5e-3, 6e-4}, slope_tolerance{1e-6, 1e-2, 1.5e-3};
+// float32: erf and exp to 1e-7; 16 bits: the results' own rounding.
+constexpr Tolerance tolerance{1e-6, 5e-3, 6e-4};
 
 class ActivationAgainstReference : public ::testing::TestWithParam<std::tuple<Activation, DType>> {};
 
@@ -23,8 +23,11 @@ TEST_P(ActivationAgainstReference, ForwardAndGradientMatch) {
     Values y = x, dx = dy;
     for (std::size_t i = 0; i < x.size(); ++i)
       y[i] = reference::activation(kind, x[i]), dx[i] *= reference::activation_slope(kind, x[i]);
-    expect_close(get(h.args.dst), y, tolerance.of(dtype), "dst " + shape.str());
-    expect_close(get(h.args.diff_src[0]), dx, slope_tolerance.of(dtype), "diff_src " + shape.str());
+    const Values kept = get(h.args.dst);
+    if (kind == Activation::tanh)  // its slope comes from the result, as rounded
+      for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i] * (1 - kept[i] * kept[i]);
+    expect_close(kept, y, tolerance.of(dtype), "dst " + shape.str());
+    expect_close(get(h.args.diff_src[0]), dx, tolerance.of(dtype), "diff_src " + shape.str());
   }
 }
 

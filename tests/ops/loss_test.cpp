@@ -1,0 +1,170 @@
+#include "reference/loss.hpp"
+
+#include <omp.h>
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+// float32: exponentials to one unit in the last place; 16 bits: the gradient's own rounding.
+constexpr Tolerance tolerance{1e-6, 4e-3, 5e-4};
+
+CrossEntropySpec cross_entropy(Shape src, float smoothing = 0, DType dtype = DType::f32) {
+  CrossEntropySpec s;
+  s.src = src, s.label_smoothing = smoothing, s.dtype = dtype;
+  return s;
+}
+
+Values labels_for(const Shape& src) {
+  Values labels;
+  for (std::int64_t i = 0; i < src[0]; ++i) labels.push_back(i % 7 == 3 ? -1 : double(i * 31 % src[1]));
+  return labels;
+}
+
+void expect_state(const StepState& state, const reference::Loss& loss) {
+  EXPECT_NEAR(state.loss_sum, loss.sum, 1e-6 * std::abs(loss.sum) + 1e-6);
+  EXPECT_EQ(state.top1, loss.top1);
+  EXPECT_EQ(state.top5, loss.top5);
+  EXPECT_EQ(state.counted, loss.counted);
+}
+
+TEST(CrossEntropyOp, MatchesReference) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const float smoothing : {0.0f, 0.1f})
+      for (const Shape& shape : {Shape{32, 10}, Shape{1, 2}, Shape{5, 1}, Shape{17, 1000}, Shape{4, 5001}}) {
+        const auto s = cross_entropy(shape, smoothing, dtype);
+        OpHarness h(s);
+        h.state.loss_scale = 1024, h.state.row_weight = 1.0f / 32;
+        const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1, 8));
+        const auto labels = h.set_src(1, {shape[0]}, DType::i32, labels_for(shape));
+        h.want_diff_src(0, shape, dtype);
+        h.forward(), h.backward();
+        const auto loss = reference::cross_entropy(s, x, labels, 1024.0 / 32);
+        expect_state(h.state, loss);
+        expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(dtype), shape.str());
+      }
+}
+
+TEST(CrossEntropyReference, GradientMatchesFiniteDifferences) {
+  for (const float smoothing : {0.0f, 0.2f}) {
+    const auto s = cross_entropy({6, 7}, smoothing);
+    const auto x = random_values(42, 1, 3), labels = labels_for(s.src);
+    const auto f = [&](const Values& v) { return Values{3.0 * reference::cross_entropy(s, v, labels, 1).sum}; };
+    expect_gradient(f, x, {1.0}, reference::cross_entropy(s, x, labels, 3.0).diff, "logits");
+  }
+}
+
+TEST(CrossEntropyOp, SecondMicroBatchAddsToTheSums) {
+  const auto s = cross_entropy({9, 12});
+  OpHarness h(s);
+  const auto x = h.set_src(0, s.src, DType::f32, random_values(108, 1));
+  const auto labels = h.set_src(1, {9}, DType::i32, labels_for(s.src));
+  h.forward(), h.forward();
+  const auto loss = reference::cross_entropy(s, x, labels, 1);
+  EXPECT_NEAR(h.state.loss_sum, 2 * loss.sum, 1e-5);
+  EXPECT_EQ(h.state.counted, 2 * loss.counted);
+  EXPECT_EQ(h.state.top5, 2 * loss.top5);
+}
+
+TEST(CrossEntropyOp, TiesAreWonByTheLowerClass) {
+  const auto s = cross_entropy({2, 10});
+  OpHarness h(s);
+  h.set_src(0, s.src, DType::f32, Values(20, 1.0));
+  h.set_src(1, {2}, DType::i32, {0, 5});
+  h.forward();
+  EXPECT_EQ(h.state.top1, 1u);
+  EXPECT_EQ(h.state.top5, 1u);
+}
+
+TEST(CrossEntropyOp, HugeLogitsStayFinite) {
+  const auto s = cross_entropy({1, 3});
+  OpHarness h(s);
+  h.state.row_weight = 1;
+  h.set_src(0, s.src, DType::f32, {3e38, -3e38, 0}), h.set_src(1, {1}, DType::i32, {0});
+  h.want_diff_src(0, s.src, DType::f32);
+  h.forward();
+  EXPECT_EQ(h.state.loss_sum, 0);
+  EXPECT_EQ(get(h.args.diff_src[0]), (Values{0, 0, 0}));
+}
+
+TEST(CrossEntropyOp, ANanLogitGivesANanLossAndNoHit) {
+  for (const std::size_t at : {0, 1, 9}) {
+    const auto s = cross_entropy({1, 10});
+    OpHarness h(s);
+    Values x = random_values(10, 1);
+    x[at] = std::nan("");
+    h.set_src(0, s.src, DType::f32, x), h.set_src(1, {1}, DType::i32, {double(at)});
+    h.want_diff_src(0, s.src, DType::f32);
+    h.forward();
+    EXPECT_TRUE(std::isnan(h.state.loss_sum));
+    EXPECT_TRUE(std::isnan(get(h.args.diff_src[0])[at]));
+    EXPECT_EQ(h.state.top1, 0u);
+  }
+}
+
+TEST(CrossEntropyOp, ALabelBeyondTheClassesGivesANanLoss) {
+  const auto s = cross_entropy({2, 10});
+  OpHarness h(s);
+  h.set_src(0, s.src, DType::f32, random_values(20, 1)), h.set_src(1, {2}, DType::i32, {3, 10});
+  h.want_diff_src(0, s.src, DType::f32);
+  h.forward();
+  EXPECT_TRUE(std::isnan(h.state.loss_sum));
+}
+
+TEST(CrossEntropyOp, SumsDoNotDependOnTheThreadCount) {
+  const auto s = cross_entropy({611, 97});
+  const int threads = omp_get_max_threads();
+  double sums[3];
+  for (int i = 0; i < 3; ++i) {
+    omp_set_num_threads(i + 1);
+    OpHarness h(s);
+    h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
+    h.set_src(1, {611}, DType::i32, labels_for(s.src));
+    h.forward();
+    sums[i] = h.state.loss_sum;
+  }
+  omp_set_num_threads(threads);
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(sums[0], sums[2]);
+}
+
+TEST(CrossEntropyOp, InferenceLeavesTheGradientAlone) {
+  auto s = cross_entropy({3, 5});
+  s.mode = Mode::infer;
+  OpHarness h(s);
+  h.set_src(0, s.src, DType::f32, random_values(15, 1)), h.set_src(1, {3}, DType::i32, {0, 1, 2});
+  h.args.diff_src[0] = h.args.src[0];
+  const Values before = get(h.args.src[0]);
+  h.forward();
+  EXPECT_EQ(get(h.args.src[0]), before);
+  EXPECT_EQ(h.state.counted, 3u);
+}
+
+TEST(MseOp, MatchesReference) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{3, 5001}}) {
+      MseSpec s{shape, dtype, Mode::train};
+      OpHarness h(s);
+      h.state.loss_scale = 64, h.state.row_weight = 0.25f;
+      const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
+      const auto target = h.set_src(1, shape, DType::f32, random_values(shape.count(), 2));
+      h.want_diff_src(0, shape, dtype);
+      h.forward(), h.backward();
+      const auto loss = reference::mse(s, x, target, 16);
+      expect_state(h.state, loss);
+      expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(dtype), shape.str());
+    }
+}
+
+TEST(MseReference, GradientMatchesFiniteDifferences) {
+  const MseSpec s{{5, 9}, DType::f32, Mode::train};
+  const auto x = random_values(45, 1), target = random_values(45, 2);
+  const auto f = [&](const Values& v) { return Values{2.0 * reference::mse(s, v, target, 1).sum}; };
+  expect_gradient(f, x, {1.0}, reference::mse(s, x, target, 2).diff, "prediction");
+}
+
+}  // namespace
+}  // namespace millrace

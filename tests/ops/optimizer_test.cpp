@@ -1,0 +1,206 @@
+#include "reference/optimizer.hpp"
+
+#include <omp.h>
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+constexpr std::int64_t count = 40000;  // several blocks of the norm, pieces that end anywhere
+
+OptimizerSpec spec(OptimizerSpec::Kind kind = OptimizerSpec::Kind::sgd, DType weights = DType::f32) {
+  OptimizerSpec s;
+  s.kind = kind, s.count = count, s.stats_count = 37, s.weight_dtype = weights;
+  s.segments = {{0, 20011, 0.01f}, {20032, 43, 0}, {20096, 19000, 0.1f}};  // the gaps and the end are padding
+  return s;
+}
+
+struct Memory {
+  explicit Memory(const OptimizerSpec& s) : op(backend().make_optimizer(s)) {
+    master = in_segments(s, 1), gradient = in_segments(s, 2);
+    moment1.assign(count, 0.0f), moment2.assign(count, 0.0f), weights.assign(count, 0);
+    running = floats(random_values(s.stats_count, 3)), stats = floats(random_values(s.stats_count, 4));
+    state.learning_rate = 0.1f;
+  }
+  static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
+  static Values doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+  static std::vector<float> in_segments(const OptimizerSpec& s, std::uint64_t seed) {
+    std::vector<float> v(count, 0.0f);
+    const Values random = random_values(count, seed);
+    for (const auto& segment : s.segments)
+      for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
+        v[std::size_t(i)] = float(random[std::size_t(i)]);
+    return v;
+  }
+  reference::OptimizerState reference() const {
+    reference::OptimizerState o;
+    o.master = doubles(master), o.moment1 = doubles(moment1), o.moment2 = doubles(moment2),
+    o.running = doubles(running);
+    o.loss_scale = state.loss_scale;
+    return o;
+  }
+  void step() {
+    op->step({master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(), running.data(),
+              stats.data(), &state});
+  }
+  auto everything() const { return std::make_tuple(master, weights, moment1, moment2, running); }
+
+  std::unique_ptr<OptimizerOp> op;
+  std::vector<float> master, gradient, moment1, moment2, running, stats;
+  std::vector<std::uint16_t> weights;
+  StepState state;
+};
+
+struct Case {
+  const char* name;
+  OptimizerSpec spec;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = [] {
+    using enum OptimizerSpec::Kind;
+    std::vector<Case> c{{"sgd_momentum", spec()}, {"sgd_plain", spec()},  {"sgd_nesterov", spec()},
+                        {"sgd_clipped", spec()},  {"adamw", spec(adamw)}, {"adamw_clipped", spec(adamw)}};
+    c[1].spec.momentum = 0, c[2].spec.nesterov = true, c[3].spec.clip = 0.5f, c[5].spec.clip = 0.01f;
+    c[3].spec.stats_count = 0;
+    return c;
+  }();
+  return all;
+}
+
+class OptimizerAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType>> {};
+
+TEST_P(OptimizerAgainstReference, FiveStepsMatch) {
+  const auto [index, dtype] = GetParam();
+  OptimizerSpec s = cases()[index].spec;
+  s.weight_dtype = dtype;
+  Memory m(s);
+  if (s.kind == OptimizerSpec::Kind::adamw) m.state.learning_rate = 0.01f;
+  m.state.loss_scale = 8, m.state.scale_on = 1, m.state.scale_interval = 3;
+  auto o = m.reference();
+  for (int step = 0; step < 5; ++step) {
+    for (std::size_t i = 0; i < m.gradient.size(); ++i) m.gradient[i] *= step % 2 ? -1.1f : 1.3f;
+    reference::optimizer_step(s, m.state, o, Memory::doubles(m.gradient), Memory::doubles(m.stats));
+    m.step();
+  }
+  // float32 arithmetic, five steps.
+  expect_close(Memory::doubles(m.master), o.master, 1e-6, "master");
+  expect_close(Memory::doubles(m.moment1), o.moment1, 1e-6, "moment1");
+  expect_close(Memory::doubles(m.moment2), o.moment2, 1e-6, "moment2");
+  if (s.stats_count) expect_close(Memory::doubles(m.running), o.running, 1e-6, "running");
+  EXPECT_EQ(double(m.state.loss_scale), o.loss_scale);
+  EXPECT_EQ(m.state.loss_scale, 16);  // grew once, after three steps
+  EXPECT_EQ(m.state.clean_steps, o.clean_steps);
+  EXPECT_EQ(m.state.applied, 5u);
+  EXPECT_EQ(m.state.attempted, 5u);
+  EXPECT_EQ(m.state.found_inf, 0u);
+  EXPECT_NEAR(m.state.grad_norm, o.grad_norm, 1e-6 * o.grad_norm);
+  for (std::size_t i = 0; i < m.weights.size(); ++i) {
+    const float w = m.master[i];
+    const std::uint16_t expected = dtype == DType::bf16 ? bf16(w).bits : dtype == DType::f16 ? f16(w).bits : 0;
+    ASSERT_EQ(m.weights[i], expected) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizer, OptimizerAgainstReference,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)),
+                         [](const auto& info) {
+                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)));
+                         });
+
+TEST(OptimizerOp, PaddingStaysZero) {
+  Memory m(spec(OptimizerSpec::Kind::adamw, DType::bf16));
+  m.step();
+  for (std::size_t i : {20011, 20031, 20075, 20095, 39096, 39999}) {
+    EXPECT_EQ(m.master[i], 0) << i;
+    EXPECT_EQ(m.weights[i], 0) << i;
+  }
+}
+
+TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
+  for (const auto kind : {OptimizerSpec::Kind::sgd, OptimizerSpec::Kind::adamw})
+    for (const float poison : {INFINITY, -INFINITY, NAN}) {
+      Memory m(spec(kind, DType::bf16));
+      m.state.loss_scale = 1024, m.state.scale_on = 1;
+      m.step();
+      const auto before = m.everything();
+      m.gradient[39000] = poison;
+      m.step();
+      EXPECT_TRUE(m.everything() == before);
+      EXPECT_EQ(m.state.loss_scale, 512);
+      EXPECT_EQ(m.state.clean_steps, 0u);
+      EXPECT_EQ(m.state.found_inf, 1u);
+      EXPECT_EQ(m.state.applied, 1u);
+      EXPECT_EQ(m.state.attempted, 2u);
+      EXPECT_FALSE(std::isfinite(m.state.grad_norm));
+    }
+}
+
+TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
+  Memory m(spec());
+  m.state.scale_on = 1, m.state.loss_scale = 4, m.state.force_inf = 1;
+  const auto before = m.master;
+  m.step();
+  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.state.force_inf, 0u);
+  EXPECT_EQ(m.state.found_inf, 1u);
+  EXPECT_EQ(m.state.loss_scale, 2);
+  m.step();
+  EXPECT_NE(m.master, before);
+  EXPECT_EQ(m.state.found_inf, 0u);
+}
+
+TEST(OptimizerOp, TheScaleStopsAtItsFloor) {
+  Memory m(spec());
+  m.state.scale_on = 1, m.state.loss_scale = 0.75f, m.state.scale_floor = 0.5f;
+  for (int i = 0; i < 3; ++i) m.state.force_inf = 1, m.step();
+  EXPECT_EQ(m.state.loss_scale, 0.5f);
+}
+
+TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
+  Memory m(spec());
+  m.state.scale_on = 1, m.state.loss_scale = 0x1p127f, m.state.scale_interval = 1;
+  m.step();
+  EXPECT_EQ(m.state.loss_scale, 0x1p127f);
+}
+
+TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
+  Memory m(spec());
+  m.gradient[7] = INFINITY;
+  const auto before = m.master;
+  m.step();
+  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.state.found_inf, 1u);
+  EXPECT_EQ(m.state.loss_scale, 1);
+  EXPECT_EQ(m.state.applied, 0u);
+}
+
+TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
+  const int threads = omp_get_max_threads();
+  std::vector<float> results[3];
+  for (int i = 0; i < 3; ++i) {
+    omp_set_num_threads(i + 1);
+    OptimizerSpec s = spec(OptimizerSpec::Kind::adamw);
+    s.clip = 0.1f;
+    Memory m(s);
+    m.step(), m.step();
+    results[i] = m.master;
+    results[i].push_back(m.state.grad_norm);
+  }
+  omp_set_num_threads(threads);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(OptimizerOp, RefusesOverlappingSegments) {
+  OptimizerSpec s = spec();
+  s.segments[1].begin = 20000;
+  EXPECT_THROW(backend().make_optimizer(s), Error);
+}
+
+}  // namespace
+}  // namespace millrace
