@@ -1,5 +1,6 @@
 #include <thread>
 
+#include "millrace/compute/compute.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -88,6 +89,14 @@ TEST(DeviceDescription, NamesProcessorThreadsAndInstructions) {
   EXPECT_NE(device().describe().find("threads"), std::string::npos);
   EXPECT_NE(device().describe().find("oneDNN"), std::string::npos);
   EXPECT_GT(device().memory_bytes(), std::size_t{1} << 20);
+}
+
+TEST(DeviceCompute, IsMadeTogetherOverOneWorld) {
+  const auto world = solo_world();
+  ComputeOptions options;
+  const Compute compute = make_cpu_compute(*world, options);
+  EXPECT_EQ(&compute.backend->device(), compute.device.get());
+  EXPECT_NE(compute.collective, nullptr);
 }
 
 TEST(DeviceSpecs, AreNamedAndCounted) {
