@@ -61,6 +61,8 @@ class File {
   // Of the last collective transfer: "contiguous collective", "chunk collective", "independent (why)": what MPI-IO
   // really did.
   std::string last_io_mode() const;
+  std::uint64_t bytes_read() const;  // by this rank's transfers, in the file's dtype
+  std::uint64_t bytes_written() const;
 
   // Attributes of a data set or of the root group ("/"). Writing is collective on a parallel file.
   void set(const std::string& object, const std::string& key, const std::string& value);

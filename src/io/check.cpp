@@ -1,0 +1,71 @@
+#include "check.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "handle.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::size_t message_limit = 3;
+
+std::recursive_mutex& room_lock() {
+  static std::recursive_mutex lock;
+  return lock;
+}
+
+// "file write failed: time = ..., errno = 28, error message = 'No space left on device', buf = ..." -> the reason
+// alone.
+std::string shorten(std::string_view text) {
+  constexpr std::string_view mark = "error message = '";
+  const auto at = text.find(mark);
+  if (at == text.npos) return std::string(text);
+  const std::string_view reason = text.substr(at + mark.size());
+  return cat(text.substr(0, text.find(':')), ": ", reason.substr(0, reason.find('\'')));
+}
+
+herr_t collect(unsigned, const H5E_error2_t* entry, void* client) {
+  auto& messages = *static_cast<std::vector<std::string>*>(client);
+  std::string text = shorten(entry->desc ? entry->desc : "");
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (!text.empty() && messages.size() < message_limit &&
+      std::find(messages.begin(), messages.end(), text) == messages.end())
+    messages.push_back(std::move(text));
+  return 0;
+}
+
+std::string advice(const std::string& reason) {
+  const auto says = [&](const char* words) { return reason.find(words) != std::string::npos; };
+  if (says("open for write") || says("open for SWMR"))
+    return ". the file is marked open for writing: if no program writes to it, run h5clear -s on it";
+  if (says("truncated file")) return ". the file is cut off: copy or write it again";
+  if (says("No space left") || says("Disk quota")) return ". free some space, or write elsewhere";
+  return "";
+}
+
+}  // namespace
+
+Entry::Entry() : lock_(room_lock()) {
+  thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+  (void)quiet;
+}
+
+std::string error_stack() {
+  std::vector<std::string> messages;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &messages);
+  H5Eclear2(H5E_DEFAULT);
+  std::string line;
+  for (const auto& text : messages) line += (line.empty() ? "" : "; ") + text;
+  return line.empty() ? "HDF5 gives no reason" : line;
+}
+
+void fail_call(const std::string& where, const char* call) {
+  const std::string reason = error_stack();
+  const std::string_view text(call);
+  fail(Exit::data, where, ": ", text.substr(0, text.find('(')), " failed (", reason, ")", advice(reason));
+}
+
+}  // namespace millrace::io

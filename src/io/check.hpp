@@ -1,0 +1,22 @@
+// Every HDF5 call passes MR_H5: a negative result becomes an Error(data) with the call's name and the innermost
+// messages of HDF5's error stack, in one line.
+#pragma once
+#include <hdf5.h>
+
+#include <string>
+
+namespace millrace::io {
+
+// The innermost messages, "file write failed; No space left on device"; clears the stack.
+std::string error_stack();
+[[noreturn]] void fail_call(const std::string& where, const char* call);
+
+}  // namespace millrace::io
+
+// where: a string expression (file, or data set in file), evaluated only on failure.
+#define MR_H5(where, call)                                        \
+  ([&] {                                                          \
+    const auto mr_result = (call);                                \
+    if (mr_result < 0) ::millrace::io::fail_call((where), #call); \
+    return mr_result;                                             \
+  }())

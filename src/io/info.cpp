@@ -1,0 +1,192 @@
+// What a file holds: names, shapes, types, layouts.
+#include "check.hpp"
+#include "file.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+#if H5_VERSION_GE(1, 12, 0)
+using ObjectInfo = H5O_info1_t;
+#else
+using ObjectInfo = H5O_info_t;
+#endif
+
+herr_t collect_dataset(hid_t, const char* name, const ObjectInfo* info, void* client) {
+  if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(client)->push_back(absolute(name));
+  return 0;
+}
+
+std::string filter_name(H5Z_filter_t id, const char* stored) {
+  switch (id) {
+    case H5Z_FILTER_DEFLATE:
+      return "gzip";
+    case H5Z_FILTER_SHUFFLE:
+      return "shuffle";
+    case H5Z_FILTER_FLETCHER32:
+      return "fletcher32";
+    case H5Z_FILTER_SZIP:
+      return "szip";
+    case H5Z_FILTER_NBIT:
+      return "nbit";
+    case H5Z_FILTER_SCALEOFFSET:
+      return "scaleoffset";
+    case 307:
+      return "bzip2";
+    case 32000:
+      return "lzf";
+    case 32001:
+      return "blosc";
+    case 32004:
+      return "lz4";
+    case 32008:
+      return "bitshuffle";
+    case 32013:
+      return "zfp";
+    case 32015:
+      return "zstd";
+    default:
+      return stored[0] ? cat(stored, " (", id, ")") : cat("filter ", id);
+  }
+}
+
+bool can_decode(H5Z_filter_t id) {
+  unsigned config = 0;
+  const bool can =
+      H5Zfilter_avail(id) > 0 && H5Zget_filter_info(id, &config) >= 0 && (config & H5Z_FILTER_CONFIG_DECODE_ENABLED);
+  H5Eclear2(H5E_DEFAULT);
+  return can;
+}
+
+struct Filter {
+  H5Z_filter_t id;
+  std::string name;
+};
+
+std::vector<Filter> filters_of(hid_t dcpl, const std::string& where) {
+  std::vector<Filter> filters;
+  const int count = MR_H5(where, H5Pget_nfilters(dcpl));
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    char stored[64] = "";
+    const H5Z_filter_t id =
+        MR_H5(where, H5Pget_filter2(dcpl, unsigned(i), &flags, &values, nullptr, sizeof stored, stored, &config));
+    stored[sizeof stored - 1] = 0;
+    filters.push_back({id, filter_name(id, stored)});
+  }
+  return filters;
+}
+
+std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where) {
+  if (!dataset.element.refusal.empty()) return dataset.element.refusal;
+  if (dataset.shape.empty()) return "it is a single value without extents: there are no rows";
+  const H5D_layout_t layout = H5Pget_layout(dcpl);
+  if (layout == H5D_VIRTUAL)
+    return "it is a virtual data set (slow, and past the limit of open files its values silently become the fill "
+           "value). name its source files instead, or pack it";
+  if (layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
+    return "its values lie in external files. pack it into one file";
+  if (layout == H5D_CHUNKED)
+    for (const Filter& filter : filters_of(dcpl, where))
+      if (!can_decode(filter.id))
+        return cat("it is compressed with ", filter.name, " (HDF5 filter ", filter.id,
+                   "), which this HDF5 library cannot decode. install the plugin and set HDF5_PLUGIN_PATH, or repack "
+                   "with gzip or without");
+  return "";
+}
+
+// Rows of a chunked data set come out of whole chunks: the cache holds one band of chunks, so that rows read in order
+// inflate every chunk once.
+std::size_t cache_bytes(hid_t dcpl, const OpenDataset& dataset) {
+  constexpr std::size_t least = 1u << 20, most = 256u << 20;
+  std::vector<hsize_t> chunk(dataset.shape.size());
+  if (H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()) < 0) return least;
+  double bytes = double(H5Tget_size(dataset.type)) * double(chunk[0]);
+  for (std::size_t d = 1; d < chunk.size(); ++d)
+    bytes *= double((dataset.shape[d] + chunk[d] - 1) / chunk[d] * chunk[d]);
+  return bytes < double(least) ? least : bytes > double(most) ? most : std::size_t(bytes);
+}
+
+}  // namespace
+
+std::string absolute(const std::string& name) { return name.starts_with('/') ? name : "/" + name; }
+
+std::size_t OpenDataset::row_elements() const {
+  std::size_t count = 1;
+  for (std::size_t d = 1; d < shape.size(); ++d) count *= std::size_t(shape[d]);
+  return count;
+}
+
+OpenDataset& File::Impl::remember(const std::string& name, Handle id) {
+  const std::string at = where(name);
+  OpenDataset d;
+  d.id = std::move(id);
+  d.type = Handle(MR_H5(at, H5Dget_type(d.id)), H5Tclose);
+  d.space = Handle(MR_H5(at, H5Dget_space(d.id)), H5Sclose);
+  d.shape.resize(std::size_t(MR_H5(at, H5Sget_simple_extent_ndims(d.space))));
+  if (!d.shape.empty()) MR_H5(at, H5Sget_simple_extent_dims(d.space, d.shape.data(), nullptr));
+  d.element = describe_type(d.type);
+  const Handle dcpl(MR_H5(at, H5Dget_create_plist(d.id)), H5Pclose);
+  d.refusal = refusal_of(d, dcpl, at);
+  if (d.refusal.empty() && H5Pget_layout(dcpl) == H5D_CHUNKED && !writable) {
+    const Handle dapl(MR_H5(at, H5Pcreate(H5P_DATASET_ACCESS)), H5Pclose);
+    MR_H5(at, H5Pset_chunk_cache(dapl, 10007, cache_bytes(dcpl, d), H5D_CHUNK_CACHE_W0_DEFAULT));
+    d.id.reset();  // a cache is sized when the data set is opened first
+    d.id = Handle(MR_H5(at, H5Dopen2(file, name.c_str(), dapl)), H5Dclose);
+  }
+  return open.insert_or_assign(name, std::move(d)).first->second;
+}
+
+OpenDataset& File::Impl::dataset(const std::string& given) {
+  const std::string name = absolute(given);
+  if (const auto found = open.find(name); found != open.end()) return found->second;
+  const hid_t opened = H5Dopen2(id(), name.c_str(), H5P_DEFAULT);
+  if (opened < 0) {
+    const std::string reason = error_stack();
+    fail(Exit::data, path, " has no data set ", name, " (", reason, ")");
+  }
+  return remember(name, Handle(opened, H5Dclose));
+}
+
+std::vector<std::string> File::datasets() const {
+  const Entry entry;
+  std::vector<std::string> names;
+  MR_H5(impl_->path, H5Ovisit2(impl_->id(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC));
+  return names;
+}
+
+bool File::has(const std::string& name) const {
+  const Entry entry;
+  const hid_t object = H5Oopen(impl_->id(), absolute(name).c_str(), H5P_DEFAULT);
+  H5Eclear2(H5E_DEFAULT);
+  if (object < 0) return false;
+  const Handle owner(object, H5Oclose);
+  return H5Iget_type(object) == H5I_DATASET;
+}
+
+DatasetInfo File::info(const std::string& given) const {
+  const Entry entry;
+  const OpenDataset& dataset = impl_->dataset(given);
+  DatasetInfo info;
+  info.name = absolute(given);
+  const std::string at = impl_->where(info.name);
+  info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
+  info.shape.assign(dataset.shape.begin(), dataset.shape.end());
+  info.refusal = dataset.refusal;
+  const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
+  info.chunked = H5Pget_layout(dcpl) == H5D_CHUNKED;
+  if (info.chunked) {
+    std::vector<hsize_t> chunk(dataset.shape.size());
+    MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
+    info.chunk.assign(chunk.begin(), chunk.end());
+    for (Filter& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
+  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && info.refusal.empty()) {
+    const haddr_t offset = H5Dget_offset(dataset.id);  // counts from the file's first byte, user block included
+    if (offset != HADDR_UNDEF) info.offset = offset;
+    H5Eclear2(H5E_DEFAULT);
+  }
+  return info;
+}
+
+}  // namespace millrace::io

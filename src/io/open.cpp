@@ -1,0 +1,204 @@
+// Files opened, created, flushed and closed.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "check.hpp"
+#include "file.hpp"
+#include "millrace/base/error.hpp"
+
+#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
+#define MR_H5_LOCKING_PROPERTY 1
+#else
+#define MR_H5_LOCKING_PROPERTY 0
+#endif
+
+namespace millrace::io {
+namespace {
+
+constexpr hsize_t alignment_bytes = 4096;
+constexpr std::size_t sieve_bytes = 4096;  // the default, 64 KiB, is read anew for every row of a random order
+
+Handle access_properties(const std::string& path, MPI_Comm comm) {
+  Handle fapl(MR_H5(path, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
+  MR_H5(path, H5Pset_sieve_buf_size(fapl, sieve_bytes));
+  // File locks fail on many parallel file systems, and protect nothing here: shards are written aside and renamed.
+  // HDF5_USE_FILE_LOCKING, where the user has set it, wins.
+#if MR_H5_LOCKING_PROPERTY
+  MR_H5(path, H5Pset_file_locking(fapl, false, true));
+#else
+  setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+#endif
+  if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_fapl_mpio(fapl, comm, MPI_INFO_NULL));
+  return fapl;
+}
+
+Handle writing_properties(const std::string& path, MPI_Comm comm) {
+  Handle fapl = access_properties(path, comm);
+  // What is smaller than the threshold (metadata, tiny data sets) stays packed together.
+  MR_H5(path, H5Pset_alignment(fapl, alignment_bytes, alignment_bytes));
+  // Attributes above 64 KiB need the object headers of HDF5 1.8; every reader of today knows them.
+  MR_H5(path, H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_LATEST));
+  // Metadata is written by all ranks together. Reading it stays independent: a data set may be opened by one rank
+  // alone.
+  if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_coll_metadata_write(fapl, true));
+  return fapl;
+}
+
+MPI_Comm communicator(const World& world) {
+  const void* comm = world.mpi_comm();
+  return comm ? *static_cast<const MPI_Comm*>(comm) : MPI_COMM_NULL;
+}
+
+// What HDF5 would say less clearly. Returns the message, or "" when the file may be opened.
+std::string problem_with(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
+  if (S_ISDIR(status.st_mode))
+    return cat("cannot open ", path, " (it is a folder). name a file, or a pattern like *.h5");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
+  ::close(fd);
+  if (status.st_size == 0) return cat(path, " is empty (0 bytes)");
+  const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
+  if (is_hdf5 <= 0) H5Eclear2(H5E_DEFAULT);
+  if (is_hdf5 <= 0) return cat(path, " is not an HDF5 file (no signature at its beginning)");
+  return "";
+}
+
+std::string problem_creating(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return cat("cannot create ", path, " (", std::strerror(errno), ")");
+  ::close(fd);
+  return "";
+}
+
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    return function(), "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+File::File(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+File::File(File&&) noexcept = default;
+File& File::operator=(File&&) noexcept = default;
+File::~File() = default;
+
+File::Impl::~Impl() {
+  const Entry entry;
+  open.clear();
+  file.reset();
+  H5Eclear2(H5E_DEFAULT);
+}
+
+hid_t File::Impl::id() const {
+  MR_CHECK(bool(file), path, " is closed");
+  return file;
+}
+
+const std::string& File::path() const { return impl_->path; }
+
+File File::open(const std::string& path) {
+  const Entry entry;
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
+  const Handle fapl = access_properties(path, MPI_COMM_NULL);
+  impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
+  return File(std::move(impl));
+}
+
+File File::create(const std::string& path) {
+  const Entry entry;
+  auto impl = std::make_unique<Impl>();
+  impl->path = path, impl->writable = true;
+  if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
+  const Handle fapl = writing_properties(path, MPI_COMM_NULL);
+  impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl)), H5Fclose);
+  return File(std::move(impl));
+}
+
+// A failure on any rank is agreed upon, so that none waits for the others in a later collective call.
+File File::open_parallel(const std::string& path, World& world) {
+  const MPI_Comm comm = communicator(world);
+  if (comm == MPI_COMM_NULL) return open(path);  // a World without MPI: reading needs no other rank
+  auto impl = std::make_unique<Impl>();
+  impl->path = path, impl->comm = comm;
+  std::string problem;
+  {
+    const Entry entry;
+    if (world.rank() == 0) problem = problem_with(path);
+  }
+  world.agree(Exit::data, problem);
+  {
+    const Entry entry;
+    problem = message_of([&] {
+      const Handle fapl = access_properties(path, comm);
+      impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
+    });
+  }
+  world.agree(Exit::data, problem);
+  return File(std::move(impl));
+}
+
+File File::create_parallel(const std::string& path, World& world) {
+  const MPI_Comm comm = communicator(world);
+  if (comm == MPI_COMM_NULL && world.size() == 1) return create(path);
+  if (comm == MPI_COMM_NULL)
+    fail(Exit::config, path, " cannot be written by ", world.size(), " ranks (they have no MPI)");
+  auto impl = std::make_unique<Impl>();
+  impl->path = path, impl->comm = comm, impl->writable = true;
+  std::string problem;
+  if (world.rank() == 0) problem = problem_creating(path);
+  world.agree(Exit::data, problem);
+  {
+    const Entry entry;
+    problem = message_of([&] {
+      const Handle fapl = writing_properties(path, comm);
+      impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl)), H5Fclose);
+    });
+  }
+  world.agree(Exit::data, problem);
+  return File(std::move(impl));
+}
+
+void File::flush() {
+  const Entry entry;
+  MR_H5(impl_->path, H5Fflush(impl_->id(), H5F_SCOPE_GLOBAL));
+}
+
+void File::close() {
+  const Entry entry;
+  if (!impl_->file) return;
+  std::string problem = message_of([&] {
+    if (impl_->writable) MR_H5(impl_->path, H5Fflush(impl_->id(), H5F_SCOPE_GLOBAL));
+  });
+  const auto first = [&](std::string message) {
+    if (problem.empty()) problem = std::move(message);
+  };
+  for (auto& [name, dataset] : impl_->open)
+    first(message_of([&] { MR_H5(impl_->where(name), H5Dclose(dataset.id.release())); }));
+  impl_->open.clear();
+  first(message_of([&] { MR_H5(impl_->path, H5Fclose(impl_->file.release())); }));
+  if (!problem.empty()) fail(Exit::data, problem);
+}
+
+std::string library_version() {
+  const Entry entry;
+  unsigned major = 0, minor = 0, release = 0;
+  hbool_t thread_safe = false;
+  H5get_libversion(&major, &minor, &release);
+  H5is_library_threadsafe(&thread_safe);
+  return cat("HDF5 ", major, ".", minor, ".", release, ", parallel, ", thread_safe ? "" : "not ", "thread-safe");
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,186 @@
+// Data sets created; rows read and written.
+#include <algorithm>
+#include <array>
+
+#include "check.hpp"
+#include "file.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+// One call moves at most this much: MPI-IO counts bytes in an int.
+constexpr std::size_t piece_bytes = std::size_t(1) << 30;
+
+std::string words_of(H5D_mpio_actual_io_mode_t mode) {
+  switch (mode) {
+    case H5D_MPIO_CHUNK_INDEPENDENT:
+      return "chunk independent";
+    case H5D_MPIO_CHUNK_COLLECTIVE:
+      return "chunk collective";
+    case H5D_MPIO_CHUNK_MIXED:
+      return "chunk mixed";
+    case H5D_MPIO_CONTIGUOUS_COLLECTIVE:
+      return "contiguous collective";
+    default:
+      return "independent";
+  }
+}
+
+std::string words_of(std::uint32_t cause) {
+  struct Row {
+    std::uint32_t bit;
+    const char* words;
+  };
+  static constexpr std::array<Row, 7> rows{
+      {{H5D_MPIO_SET_INDEPENDENT, "asked for"},
+       {H5D_MPIO_DATATYPE_CONVERSION, "elements are converted"},
+       {H5D_MPIO_DATA_TRANSFORMS, "a data transform is set"},
+       {H5D_MPIO_MPI_OPT_TYPES_ENV_VAR_DISABLED, "HDF5_MPI_OPT_TYPES is off"},
+       {H5D_MPIO_NOT_SIMPLE_OR_SCALAR_DATASPACES, "the data space is not simple"},
+       {H5D_MPIO_NOT_CONTIGUOUS_OR_CHUNKED_DATASET, "the layout is neither contiguous nor chunked"},
+       {H5D_MPIO_PARALLEL_FILTERED_WRITES_DISABLED, "filtered data cannot be written in parallel"}}};
+  std::string text;
+  for (const Row& row : rows)
+    if (cause & row.bit) text += (text.empty() ? "" : ", ") + std::string(row.words);
+  return text;
+}
+
+std::string mode_of(hid_t dxpl, const std::string& where) {
+  H5D_mpio_actual_io_mode_t mode{};
+  std::uint32_t local = 0, global = 0;
+  MR_H5(where, H5Pget_mpio_actual_io_mode(dxpl, &mode));
+  MR_H5(where, H5Pget_mpio_no_collective_cause(dxpl, &local, &global));
+  const std::string why = words_of(local | global);
+  return words_of(mode) + (why.empty() ? "" : " (" + why + ")");
+}
+
+std::string problem_with(const Request& r, const OpenDataset& dataset, const std::string& where) {
+  if (!dataset.refusal.empty()) return cat("cannot read ", where, " (", dataset.refusal, ")");
+  const auto rows = std::int64_t(dataset.shape[0]);
+  if (r.begin < 0 || r.count < 0 || r.begin > rows || r.count > rows - r.begin)
+    return cat("rows ", r.begin, " to ", r.begin + r.count, " of ", where, " do not exist (it has ", rows, ")");
+  return "";
+}
+
+// One call to HDF5: rows [begin, begin + count), possibly none.
+void move(const Request& r, OpenDataset& dataset, hid_t dxpl, const std::string& where) {
+  std::vector<hsize_t> start(dataset.shape.size(), 0), extent = dataset.shape;
+  start[0] = hsize_t(r.begin), extent[0] = hsize_t(r.count);
+  const hsize_t elements = hsize_t(r.count) * dataset.row_elements(), size = std::max<hsize_t>(elements, 1);
+  const Handle memory(MR_H5(where, H5Screate_simple(1, &size, nullptr)), H5Sclose);
+  if (elements == 0) {
+    MR_H5(where, H5Sselect_none(memory));
+    MR_H5(where, H5Sselect_none(dataset.space));
+  } else {
+    MR_H5(where, H5Sselect_hyperslab(dataset.space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr));
+  }
+  const hid_t type = native_type(r.memory);
+  char nothing = 0;
+  void* data = elements == 0 ? &nothing : r.data;
+  if (r.write)
+    MR_H5(where, H5Dwrite(dataset.id, type, memory, dataset.space, dxpl, data));
+  else
+    MR_H5(where, H5Dread(dataset.id, type, memory, dataset.space, dxpl, data));
+}
+
+// The largest of the ranks' values. Ranks whose requests are wrong pass a negative number in `wrong`.
+std::array<std::int64_t, 2> most_of_ranks(MPI_Comm comm, std::int64_t rounds, bool wrong) {
+  std::array<std::int64_t, 2> values{rounds, wrong};
+  if (MPI_Allreduce(MPI_IN_PLACE, values.data(), 2, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
+    fail(Exit::comm, "the ranks could not agree before a collective transfer (MPI_Allreduce failed)");
+  return values;
+}
+
+}  // namespace
+
+// A rank whose transfer fails still takes part in the remaining rounds, and throws afterwards: the others do not hang.
+void File::Impl::transfer(const std::string& name, Request r, bool collective) {
+  const std::string at = where(absolute(name));
+  collective = collective && parallel();
+  OpenDataset* dataset = nullptr;
+  std::string problem;
+  try {
+    id();
+    dataset = &this->dataset(name);
+    problem = problem_with(r, *dataset, at);
+  } catch (const Error& e) {
+    problem = e.what();
+  }
+  if (!collective && !problem.empty()) fail(Exit::data, problem);
+
+  std::int64_t piece = 1, rounds = 0;
+  if (problem.empty()) {
+    const std::size_t element = std::max(size_of(r.memory), H5Tget_size(dataset->type));
+    const std::size_t row = std::max<std::size_t>(1, dataset->row_elements() * element);
+    piece = std::max<std::int64_t>(1, std::int64_t(piece_bytes / row));
+    rounds = (r.count + piece - 1) / piece;
+  }
+  if (collective) {
+    const auto [most, wrong] = most_of_ranks(comm, rounds, !problem.empty());
+    if (!problem.empty()) fail(Exit::data, problem);
+    if (wrong) fail(Exit::data, "another rank's part of a collective transfer is wrong (", at, ")");
+    rounds = most;
+  } else if (r.count == 0) {
+    return;
+  }
+
+  Handle dxpl;
+  if (parallel()) {
+    dxpl = Handle(MR_H5(at, H5Pcreate(H5P_DATASET_XFER)), H5Pclose);
+    MR_H5(at, H5Pset_dxpl_mpio(dxpl, collective ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT));
+  }
+  const hid_t properties = dxpl ? hid_t(dxpl) : H5P_DEFAULT;
+  const std::int64_t end = r.begin + r.count;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    r.count = std::min(piece, end - r.begin);
+    try {
+      move(r, *dataset, properties, at);
+    } catch (const Error& e) {
+      if (problem.empty()) problem = e.what();
+      if (!collective) break;
+    }
+    const std::size_t elements = std::size_t(r.count) * dataset->row_elements();
+    (r.write ? bytes_written : bytes_read) += elements * H5Tget_size(dataset->type);
+    r.begin += r.count, r.data += elements * size_of(r.memory);
+  }
+  if (collective && rounds > 0) io_mode = mode_of(properties, at);
+  if (!problem.empty()) fail(Exit::data, problem);
+}
+
+void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
+                     Transfer kind) const {
+  const Entry entry;
+  impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind == Transfer::collective);
+}
+
+void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory,
+                      const void* data, Transfer kind) {
+  const Entry entry;
+  char* source = const_cast<char*>(static_cast<const char*>(data));  // only read from
+  impl_->transfer(dataset, {true, begin, count, memory, source}, kind == Transfer::collective);
+}
+
+void File::create_dataset(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape) {
+  const Entry entry;
+  const std::string name = absolute(given), at = impl_->where(name);
+  MR_CHECK(!shape.empty(), at);
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Handle space(MR_H5(at, H5Screate_simple(int(extents.size()), extents.data(), nullptr)), H5Sclose);
+  const Handle lcpl(MR_H5(at, H5Pcreate(H5P_LINK_CREATE)), H5Pclose);
+  const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
+  MR_H5(at, H5Pset_create_intermediate_group(lcpl, 1));
+  MR_H5(at, H5Pset_layout(dcpl, H5D_CONTIGUOUS));
+  MR_H5(at, H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY));
+  MR_H5(at, H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER));
+  MR_H5(at, H5Pset_obj_track_times(dcpl, false));  // the ranks' clocks differ
+  Handle id(MR_H5(at, H5Dcreate2(impl_->id(), name.c_str(), native_type(dtype), space, lcpl, dcpl, H5P_DEFAULT)),
+            H5Dclose);
+  impl_->remember(name, std::move(id));
+}
+
+std::string File::last_io_mode() const { return impl_->io_mode; }
+std::uint64_t File::bytes_read() const { return impl_->bytes_read; }
+std::uint64_t File::bytes_written() const { return impl_->bytes_written; }
+
+}  // namespace millrace::io

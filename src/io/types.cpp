@@ -1,0 +1,140 @@
+#include "types.hpp"
+
+#include "check.hpp"
+#include "handle.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+struct FloatFields {
+  DType dtype;
+  std::size_t bytes, sign, exponent_at, exponent_bits, mantissa_bits, bias;
+  bool operator==(const FloatFields&) const = default;
+};
+constexpr FloatFields half{DType::f16, 2, 15, 10, 5, 10, 15};
+constexpr FloatFields brain{DType::bf16, 2, 15, 7, 8, 7, 127};
+constexpr FloatFields single{DType::f32, 4, 31, 23, 8, 23, 127};
+constexpr FloatFields wide{DType::f64, 8, 63, 52, 11, 52, 1023};
+
+hid_t make_float16(const FloatFields& f) {
+  const std::string where = name_of(f.dtype);
+  Handle type(MR_H5(where, H5Tcopy(H5T_NATIVE_FLOAT)), H5Tclose);
+  MR_H5(where, H5Tset_fields(type, f.sign, f.exponent_at, f.exponent_bits, 0, f.mantissa_bits));
+  MR_H5(where, H5Tset_size(type, f.bytes));
+  MR_H5(where, H5Tset_ebias(type, f.bias));
+  return type.release();
+}
+
+TypeInfo describe_integer(hid_t type) {
+  TypeInfo info;
+  const std::size_t bytes = H5Tget_size(type);
+  const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
+  if (H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) {
+    info.refusal = cat("integers of ", H5Tget_precision(type), " bits within ", bytes, " bytes are not supported");
+  } else if (bytes <= 2) {
+    info.dtype = bytes == 1 ? (is_signed ? DType::i8 : DType::u8) : (is_signed ? DType::i16 : DType::u16);
+  } else if (is_signed && (bytes == 4 || bytes == 8)) {
+    info.dtype = bytes == 4 ? DType::i32 : DType::i64;
+  } else {
+    info.refusal = cat(is_signed ? "signed" : "unsigned", " integers of ", 8 * bytes,
+                       " bits are not supported. store them as int64, or as floating point");
+  }
+  return info;
+}
+
+TypeInfo describe_float(hid_t type) {
+  TypeInfo info;
+  FloatFields f{DType::f32, H5Tget_size(type), 0, 0, 0, 0, H5Tget_ebias(type)};
+  std::size_t mantissa_at = 0;
+  H5Tget_fields(type, &f.sign, &f.exponent_at, &f.exponent_bits, &mantissa_at, &f.mantissa_bits);
+  for (const FloatFields& known : {half, brain, single, wide}) {
+    f.dtype = known.dtype;
+    if (f == known && mantissa_at == 0 && H5Tget_offset(type) == 0) {
+      info.dtype = known.dtype;
+      return info;
+    }
+  }
+  info.refusal = cat("floating point numbers of ", 8 * f.bytes, " bits (", f.exponent_bits, " exponent, ",
+                     f.mantissa_bits, " mantissa) are not supported. store them as float32");
+  return info;
+}
+
+const char* class_name(H5T_class_t type_class) {
+  switch (type_class) {
+    case H5T_TIME:
+      return "time";
+    case H5T_STRING:
+      return "string";
+    case H5T_BITFIELD:
+      return "bit field";
+    case H5T_OPAQUE:
+      return "opaque";
+    case H5T_COMPOUND:
+      return "compound";
+    case H5T_REFERENCE:
+      return "reference";
+    case H5T_ENUM:
+      return "enumeration";
+    case H5T_VLEN:
+      return "variable-length";
+    case H5T_ARRAY:
+      return "array";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace
+
+hid_t native_type(DType dtype) {
+  switch (dtype) {
+    case DType::u8:
+      return H5T_NATIVE_UINT8;
+    case DType::i8:
+      return H5T_NATIVE_INT8;
+    case DType::u16:
+      return H5T_NATIVE_UINT16;
+    case DType::i16:
+      return H5T_NATIVE_INT16;
+    case DType::i32:
+      return H5T_NATIVE_INT32;
+    case DType::i64:
+      return H5T_NATIVE_INT64;
+    case DType::f32:
+      return H5T_NATIVE_FLOAT;
+    case DType::f64:
+      return H5T_NATIVE_DOUBLE;
+    case DType::f16: {
+      static const hid_t type = make_float16(half);
+      return type;
+    }
+    case DType::bf16: {
+      static const hid_t type = make_float16(brain);
+      return type;
+    }
+  }
+  return H5I_INVALID_HID;
+}
+
+TypeInfo describe_type(hid_t type) {
+  const H5T_class_t type_class = H5Tget_class(type);
+  TypeInfo info;
+  if (type_class == H5T_INTEGER) {
+    info = describe_integer(type);
+  } else if (type_class == H5T_FLOAT) {
+    info = describe_float(type);
+  } else if (type_class == H5T_ENUM) {
+    info.refusal = "elements are of an enumeration type (h5py stores booleans so). store them as uint8";
+  } else {
+    info.refusal = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
+  }
+  if (info.refusal.empty()) {
+    const H5T_order_t order = H5Tget_order(type);
+    info.big_endian = size_of(info.dtype) > 1 && order == H5T_ORDER_BE;
+    if (order == H5T_ORDER_VAX || order == H5T_ORDER_MIXED) info.refusal = "elements are in VAX or mixed byte order";
+  }
+  return info;
+}
+
+}  // namespace millrace::io
