@@ -1,0 +1,27 @@
+#include "commands.hpp"
+
+#include <cstdio>
+
+namespace millrace::app {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table = {
+      {"train", "train a network as a configuration says, or go on where a run stopped", train_help, train_command},
+      {"eval", "evaluate a checkpoint on data.valid", eval_help, eval_command},
+      {"pack", "turn other formats into HDF5 shards that read fast", pack_help, pack_command},
+      {"inspect", "look at a data set, a checkpoint, or this machine", inspect_help, inspect_command},
+      {"plan", "say what a configuration would do, without training", plan_help, plan_command},
+      {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
+  };
+  return table;
+}
+
+std::string version_text() { return "millrace 0.1.0"; }
+
+void print(World& world, const std::string& text) {
+  if (world.rank() != 0) return;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace millrace::app

@@ -1,0 +1,37 @@
+// The subcommands. Each has one file; main() finds it in commands() and runs it on every rank.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/comm/world.hpp"
+
+namespace millrace::app {
+
+using Arguments = std::vector<std::string>;  // of the command line, after the subcommand's name
+
+struct Command {
+  const char* name;
+  const char* summary;  // one line
+  std::string (*help)();
+  Exit (*run)(World&, const Arguments&);
+};
+const std::vector<Command>& commands();
+
+Exit train_command(World&, const Arguments&);
+Exit eval_command(World&, const Arguments&);
+Exit pack_command(World&, const Arguments&);
+Exit inspect_command(World&, const Arguments&);
+Exit plan_command(World&, const Arguments&);
+Exit bench_command(World&, const Arguments&);
+std::string train_help();
+std::string eval_help();
+std::string pack_help();
+std::string inspect_help();
+std::string plan_help();
+std::string bench_help();
+
+std::string version_text();  // "millrace 0.1.0"
+// On standard output, whole, by rank 0.
+void print(World&, const std::string& text);
+
+}  // namespace millrace::app

@@ -1,0 +1,36 @@
+#include "machine.hpp"
+
+#include <boost/version.hpp>
+
+#include "commands.hpp"
+#include "millrace/comm/placement.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "millrace/train/commands.hpp"
+
+namespace millrace::app {
+
+std::string describe_machine(World& world) {
+  RunConfig config;
+  config.run.device = DeviceChoice::cpu;
+  Placement placement;
+  Compute compute = make_compute(world, config, &placement);
+  const auto places =
+      world.gather(cat("  rank ", world.rank(), " @ ", world.host(), " (host ", world.node(), ", ",
+                       world.local_rank() + 1, " of ", world.local_size(), "): ", placement.str(), "\n"));
+  const auto devices = world.gather(cat("  rank ", world.rank(), ": ", compute.device->describe(), "\n"));
+  std::string out = cat(version_text(), ", ", world.size(), world.size() == 1 ? " rank" : " ranks", " on ",
+                        world.node_count(), world.node_count() == 1 ? " host\n\n" : " hosts\n\n");
+  out += "ranks and cores\n";
+  for (const auto& place : places) out += place;
+  out += "devices\n";
+  for (const auto& device : devices) out += device;
+  std::string why_not;
+  out += cuda_usable(&why_not) ? "  CUDA is usable (run.device = cuda)\n" : "  no CUDA: " + why_not + "\n";
+  out += "sums over ranks\n  " + compute.collective->describe() + "\n";
+  out += "libraries\n  " + io::library_version() + "\n";
+  out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");
+  out += cat("  compiler ", __VERSION__, "\n");
+  return out;
+}
+
+}  // namespace millrace::app

@@ -1,0 +1,115 @@
+#include "arguments.hpp"
+#include "key_forms.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/data/importer.hpp"
+#include "millrace/data/pack.hpp"
+
+namespace millrace::app {
+namespace {
+
+using Takes = Flag::Takes;
+
+const std::vector<Flag>& flags() {
+  static const std::vector<Flag> table = {
+      {.name = "x",
+       .value = "files",
+       .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or HDF5; globs are expanded",
+       .takes = Takes::many},
+      {.name = "y",
+       .value = "files",
+       .help = "labels or targets, as many files as --x; none for CIFAR-10",
+       .takes = Takes::many},
+      {.name = "out", .value = "folder", .help = "where the shards go; made when absent"},
+      {.name = "prefix", .value = "name", .help = "shards are called <name>-00000.h5 and so on", .preset = "train"},
+      {.name = "shard-size", .value = "size", .help = "size of a shard at most", .preset = "1GiB"},
+      {.name = "seed", .value = "number", .help = "seed of the shuffle and the split", .preset = "1"},
+      {.name = "no-shuffle", .value = "", .help = "keep the order of the input", .takes = Takes::nothing},
+      {.name = "valid-fraction",
+       .value = "number",
+       .help = "this share of the rows goes to shards called valid-00000.h5 and so on",
+       .preset = "0"},
+      {.name = "overwrite", .value = "", .help = "replace shards of this name that are there", .takes = Takes::nothing},
+      {.name = "x-name", .value = "name", .help = "HDF5 input: data set of the samples", .preset = "x"},
+      {.name = "y-name", .value = "name", .help = "HDF5 input: data set of the labels", .preset = "y"},
+      {.name = "channels-first",
+       .value = "",
+       .help = "images lie as (channels, height, width) where the input does not say",
+       .takes = Takes::nothing},
+  };
+  return table;
+}
+
+std::vector<std::string> expanded(const std::vector<std::string>& patterns) {
+  std::vector<std::string> paths;
+  for (const auto& pattern : patterns) {
+    const auto found = expand_glob(pattern);
+    if (found.empty()) fail(Exit::data, "nothing is called ", pattern, ". check the path");
+    paths.insert(paths.end(), found.begin(), found.end());
+  }
+  return paths;
+}
+
+// Runs `read`, naming the option in its complaint.
+template <class F>
+auto option(const char* name, F read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    fail(Exit::config, "command line: --", name, ": ", error.what());
+  }
+}
+
+PackOptions pack_options(const Parsed& parsed) {
+  PackOptions out;
+  out.out = parsed.get("out", "");
+  out.prefix = parsed.get("prefix", "train");
+  out.shard_bytes = option("shard-size", [&] { return parse_bytes(parsed.get("shard-size", "1GiB")); });
+  out.seed = option("seed", [&] { return parse_number<std::uint64_t>(parsed.get("seed", "1")); });
+  out.shuffle = !parsed.has("no-shuffle");
+  out.valid_fraction = option("valid-fraction", [&] {
+    const std::string& text = parsed.get("valid-fraction", "0");
+    const double value = parse_number<double>(text);
+    share().check(value, text);
+    return value;
+  });
+  out.overwrite = parsed.has("overwrite");
+  if (out.out.empty()) fail(Exit::config, "command line: --out is missing. name the folder for the shards");
+  if (out.shard_bytes == 0) fail(Exit::config, "command line: --shard-size: a shard needs room for a row");
+  return out;
+}
+
+}  // namespace
+
+std::string pack_help() {
+  return "usage: millrace pack --x FILES --y FILES --out FOLDER [options]\n\n" + flags_help(flags()) +
+         "\nAll ranks write, each its share of every shard. Under mpirun: mpirun -n 4 millrace pack ...\n";
+}
+
+Exit pack_command(World& world, const Arguments& arguments) {
+  const Parsed parsed = parse_arguments(arguments, flags(), false);
+  refuse_rest(parsed);
+  const PackOptions options = pack_options(parsed);
+  if (!parsed.has("x")) fail(Exit::config, "command line: --x is missing. name the files of the samples");
+  ImportOptions in;
+  in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
+  in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
+  in.channels_first = parsed.has("channels-first");
+  const auto importer = make_importer(in);
+  log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));
+  const PackReport report = pack(world, *importer, options);
+
+  const auto own = world.gather(cat("  rank ", world.rank(), " @ ", world.host(), ": wrote ",
+                                    format_bytes(report.own_bytes), " (", report.own_bytes, " bytes)\n"));
+  std::string out =
+      cat(report.rows, " rows", report.valid_rows > 0 ? cat(" and ", report.valid_rows, " for validation") : "", ", ",
+          report.files.size(), " shards, ", format_bytes(report.bytes), " in ", format_seconds(report.seconds), " (",
+          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\nMPI-IO: ", report.io_mode,
+          "\n");
+  for (const auto& line : own) out += line;
+  for (const auto& file : report.files) out += "  " + file + "\n";
+  print(world, out);
+  return Exit::ok;
+}
+
+}  // namespace millrace::app

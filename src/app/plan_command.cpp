@@ -1,0 +1,21 @@
+#include "arguments.hpp"
+#include "millrace/train/commands.hpp"
+
+namespace millrace::app {
+
+std::string plan_help() {
+  return "usage: millrace plan -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help({config_flag()}) +
+         "\nPrints the resolved configuration, the network layer by layer, the memory plan, the buckets of gradients "
+         "and\n"
+         "the steps per epoch. Trains nothing. Keys: millrace train --help\n";
+}
+
+Exit plan_command(World& world, const Arguments& arguments) {
+  const Parsed parsed = parse_arguments(arguments, {config_flag()}, true);
+  refuse_rest(parsed);
+  const RunConfig config = load_config(world, parsed);
+  print(world, config.text + "\n" + describe_plan(world, config));
+  return Exit::ok;
+}
+
+}  // namespace millrace::app
