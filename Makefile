@@ -1,0 +1,66 @@
+# The front: make, make run, make test. Each target prints the plain commands that it runs.
+SHELL := /bin/bash
+BUILD ?= build
+RANKS ?= 2
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+MILLRACE := $(BUILD)/millrace
+DATA := data/fashion-mnist
+SOURCE := /usr/share/datasets/fashion-mnist
+
+# mpirun as root and with more ranks than cores; ranks choose their cores themselves. The time-out lets a checkpoint be written after SIGTERM
+# (Open MPI's default kills the ranks 0.9 s later).
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export OMPI_MCA_rmaps_base_oversubscribe := 1
+export OMPI_MCA_odls_base_sigkill_timeout := 60
+export PRTE_MCA_odls_base_sigkill_timeout := 60
+MPIRUN := mpirun --bind-to none -n
+
+.PHONY: all build deps data run test test-long bench format sanitize install clean
+
+all: build
+	@echo "built $(MILLRACE). next: make run, make test, or $(MILLRACE) --help"
+
+deps:
+	@scripts/deps.sh
+
+build: $(BUILD)/CMakeCache.txt
+	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory | grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
+
+$(BUILD)/CMakeCache.txt:
+	cmake -S . -B $(BUILD)
+
+data: deps build
+	@if [ -e $(DATA)/train-00000.h5 ] && [ -e $(DATA)/valid-00000.h5 ]; then echo "data: $(DATA) is packed already"; else set -ex; \
+	$(MPIRUN) $(RANKS) $(MILLRACE) pack --x $(SOURCE)/train-images-idx3-ubyte.gz --y $(SOURCE)/train-labels-idx1-ubyte.gz --out $(DATA) --prefix train --overwrite; \
+	$(MPIRUN) $(RANKS) $(MILLRACE) pack --x $(SOURCE)/t10k-images-idx3-ubyte.gz --y $(SOURCE)/t10k-labels-idx1-ubyte.gz --out $(DATA) --prefix valid --no-shuffle --overwrite; fi
+
+run: data
+	MILLRACE_TERMINAL=$$([ -t 1 ] && echo 1 || echo 0) $(MPIRUN) $(RANKS) $(MILLRACE) train -c inputs/fashion-mnist.cfg
+
+test: deps build
+	ctest --test-dir $(BUILD) -LE long --output-on-failure
+
+test-long: deps build
+	ctest --test-dir $(BUILD) -L long --output-on-failure
+
+bench: deps build data
+	$(MPIRUN) 1 $(MILLRACE) bench loader
+	$(MPIRUN) 2 $(MILLRACE) bench comm
+	$(MPIRUN) 1 $(MILLRACE) bench step
+
+format:
+	clang-format -i $$(git ls-files '*.cpp' '*.hpp')
+
+sanitize: deps
+	cmake -S . -B build-asan -DMILLRACE_SANITIZE=address && cmake --build build-asan -j $(JOBS)
+	ctest --test-dir build-asan -L "unit|ops" --output-on-failure
+	cmake -S . -B build-tsan -DMILLRACE_SANITIZE=thread && cmake --build build-tsan -j $(JOBS) --target test_comm test_data test_train
+	ctest --test-dir build-tsan -R "^(comm|data|train)" --output-on-failure
+
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf $(BUILD) build-asan build-tsan
