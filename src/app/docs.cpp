@@ -1,0 +1,126 @@
+// docs/configuration.md, generated from the table of keys.
+#include "keys.hpp"
+#include "options.hpp"
+
+namespace millrace::app {
+namespace {
+
+const char* const opening = R"(# Configuration
+
+This page is printed by `millrace docs-configuration`; a test compares the two.
+
+    millrace train -c FILE [-c FILE...] [--section.key VALUE...]
+
+A configuration is one or more INI files. Later files win over earlier ones, the command line wins over all.
+`millrace train -c FILE --print-config` prints the result, resolved and ready to be run again; every run keeps it as
+`config.cfg`.
+
+    # a comment begins with # and ends with the line
+    [train]
+    epochs = 20
+    global_batch = 256      # also written train.global_batch outside of a section
+
+- A key may stand once in a file; lists and `model.layers` may be repeated. An unknown key, a value that does not
+  fit or a key given twice ends the program with exit 2 and one line that names file, line and key. Keys are never
+  guessed from a beginning.
+- Lists are separated by blanks (numbers also by commas). A blank inside a path is written `\ `; on the command line
+  each word is one path: `--data.train shards/train-*.h5`.
+- Sizes: bytes, or with a unit `64MiB`, `512k` (k, M, G, T are powers of 1000; Ki, Mi, Gi, Ti of 1024).
+- Durations: seconds, or with units `250ms`, `90s`, `10m`, `1h30m`, `2d`, or `01:30:00`.
+- Switches: `on` or `off`. Quotes are not special.
+- Relative paths are relative to the folder in which the program is started.
+)";
+
+const char* const closing = R"(
+## Networks as text: model.layers
+
+With `model.name = layers` the network is written one layer a line, in order. Each line takes the result of the line
+above.
+
+    [model]
+    name = layers
+    layers = conv 16 3 pad=same as=a
+    layers = batchnorm
+    layers = relu
+    layers = conv 16 3 pad=same
+    layers = batchnorm
+    layers = add a
+    layers = relu
+    layers = globalpool
+    layers = linear outputs
+
+| line | options (default) | what |
+|---|---|---|
+| `conv CHANNELS [KERNEL]` | `stride=S` (1) `pad=P` or `pad=same` (0) `dilation=D` (1) `groups=G` (1) `bias=on` or `off` (off) | convolution in as many dimensions as the data has; KERNEL is `3`, `3x3`, `3x3x3` (1) |
+| `batchnorm` | | batch normalisation with learned scale and shift |
+| `relu`, `gelu`, `tanh` | | the function, element by element |
+| `linear FEATURES` or `linear outputs` | `bias=on` or `off` (on) | matrix product; `outputs` is the number of classes or of targets |
+| `dropout P` | | in training, zero with probability P |
+| `maxpool KERNEL`, `avgpool KERNEL` | `stride=S` (the kernel) `pad=P` (0) | pooling |
+| `globalpool` | | average over all positions |
+| `add NAME` | | sum with the result of that name |
+
+Every line may end with `as=NAME`, which names its result, and `from=NAME`, which takes that result instead of the
+line above's. `input` is the name of the normalised batch.
+
+## Exit codes
+
+| code | meaning | what a job script does |
+|---|---|---|
+| 0 | done | nothing |
+| 75 | stopped on request, with a checkpoint | start the same command again: it goes on exactly |
+| 2 | the configuration is wrong | mend it; the message names file, line and key |
+| 3 | data or files cannot be read or written | mend them; the message names the file |
+| 4 | diverged: the loss is not a number | lower the learning rate; the last good checkpoint is kept |
+| 5 | communication failed or timed out | look at the host that the message names; start again |
+| 1 | a defect of this program | report the message |
+
+All ranks end with the same code. A failure on one rank ends the others within seconds.
+
+## Stopping
+
+`SIGUSR2`, `SIGTERM`, one `SIGINT`, a file `STOP` in `run.dir`, or the end of the job's time less `run.stop_margin`:
+the step is finished, a checkpoint written, and the program ends with 75. Remove `STOP` before starting again. A second
+`SIGINT` ends the process at once. mpirun passes `SIGUSR2` on to all ranks; after `SIGTERM` it kills them within a
+second, too soon for a large checkpoint, so prefer USR2:
+
+    #SBATCH --signal=B:USR2@180
+
+## The run directory
+
+| file | what |
+|---|---|
+| `config.cfg` | the resolved configuration |
+| `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment |
+| `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms |
+| `summary.json` | at the end: status, steps, samples, samples_per_second, valid_accuracy, valid_loss, the account of time |
+| `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |
+| `STOP` | made by you: asks the run to stop |
+)";
+
+std::string code(const std::string& text) { return text.empty() ? "empty" : "`" + text + "`"; }
+
+std::string cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+}  // namespace
+
+std::string configuration_page() {
+  static const RunConfig defaults;
+  std::string out = opening, group;
+  for (const Key& key : keys()) {
+    if (key.hidden) continue;
+    if (key.group() != group) {
+      group = key.group();
+      out += "\n## [" + group + "] " + group_title(group) +
+             "\n\n| key | value | default | what it does |\n|---|---|---|---|\n";
+    }
+    out += "| `" + key.name + "` | " + cell(key.form) + " | " + code(join_words(key, key.get(defaults))) + " | " +
+           key.help + " |\n";
+  }
+  return out + closing;
+}
+
+}  // namespace millrace::app

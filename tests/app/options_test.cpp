@@ -1,0 +1,160 @@
+#include "../../src/app/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../../src/app/arguments.hpp"
+#include "../../src/app/keys.hpp"
+#include "millrace/base/files.hpp"
+
+namespace millrace::app {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::config);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+RunConfig from(const std::string& text, const std::vector<Override>& overrides = {}) {
+  return resolve_config({{"a.cfg", text}}, overrides);
+}
+std::string refusal(const std::string& text, const std::vector<Override>& overrides = {}) {
+  return message_of([&] { from(text, overrides); });
+}
+Parsed command_line(const Arguments& arguments) { return parse_arguments(arguments, {config_flag()}, true); }
+
+TEST(Options, EveryFieldHasItsDefaultWithoutAnyKey) {
+  const RunConfig config = from(""), fresh;
+  for (const Key& key : keys())
+    if (key.name != "run.dir") EXPECT_EQ(key.get(config), key.get(fresh)) << key.name;
+  EXPECT_EQ(config.run.dir, "runs/a");
+}
+
+TEST(Options, UnknownKeyNamesFileLineKeyAndTheNearestKey) {
+  EXPECT_EQ(refusal("# head\n[train]\nstep = 5\n"), "a.cfg:3: unknown key train.step. did you mean train.steps?");
+  EXPECT_EQ(refusal("lr = 5\n"), "a.cfg:1: unknown key lr. did you mean optim.lr?");
+  EXPECT_EQ(refusal("[model]\nmodel.depth = 8\n"), "a.cfg:2: unknown key model.model.depth. did you mean model.depth?");
+}
+
+TEST(Options, KeyGivenTwiceInOneFileIsRefusedWithBothLines) {
+  EXPECT_EQ(refusal("[train]\nsteps = 5\n\n[train]\nsteps = 6\n"),
+            "a.cfg:5: train.steps is given twice (first in line 2). keep one of them");
+}
+
+TEST(Options, ListsMayBeRepeated) {
+  const RunConfig config = from(
+      "[data]\ntrain = a.h5 b.h5\ntrain = my\\ c.h5\n[model]\nlayers = relu\nlayers = linear 3\nhidden = 3, 4 5\n");
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{"a.h5", "b.h5", "my c.h5"}));
+  EXPECT_EQ(config.model.layers, (std::vector<std::string>{"relu", "linear 3"}));
+  EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{3, 4, 5}));
+}
+
+TEST(Options, BadValuesNameFileLineAndKey) {
+  EXPECT_EQ(refusal("[train]\nsteps = 1e3\n"), "a.cfg:2: train.steps: '1e3' is not a whole number");
+  EXPECT_EQ(refusal("[train]\nglobal_batch = 0\n"),
+            "a.cfg:2: train.global_batch: '0' is out of range (must be at least 1)");
+  EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is none of auto|cpu|cuda");
+  EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
+            "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");
+  EXPECT_EQ(refusal("[run]\nseed = -1\n"), "a.cfg:2: run.seed: '-1' is not a whole number");
+  EXPECT_EQ(refusal("[optim]\nlr = nan\n"), "a.cfg:2: optim.lr: 'nan' is not a number");
+  EXPECT_EQ(refusal("[optim]\nlr =\n"), "a.cfg:2: optim.lr: a value is missing");
+  EXPECT_EQ(refusal("; remark\n"),
+            "a.cfg:1: '; remark' is not understood. lines read key = value, [section], or # comment");
+  for (const char* text :
+       {"comm.bucket = 5 parsecs", "comm.timeout = soon", "checkpoint.every = often", "run.deterministic = maybe",
+        "data.prefetch = 1", "model.hidden = 3 x", "train.steps = 9999999999999999999999"})
+    EXPECT_EQ(refusal(text).find("a.cfg:1: "), 0u) << refusal(text);
+}
+
+TEST(Options, UnitsAndWordsAreUnderstood) {
+  const RunConfig config = from(
+      "comm.bucket = 4MiB\nrun.walltime = 1h30m\ndata.workers = auto\ncheckpoint.every = 10m\nrun.deterministic = no\n"
+      "run.threads = 3 # a remark\r\noptim.lr = 1e-3\ndata.scale = auto\n");
+  EXPECT_EQ(config.comm.bucket, 4u << 20);
+  EXPECT_EQ(config.run.walltime, 5400);
+  EXPECT_EQ(config.data.workers, -1);
+  EXPECT_EQ(config.checkpoint.every, "10m");
+  EXPECT_FALSE(config.run.deterministic);
+  EXPECT_EQ(config.run.threads, 3);
+  EXPECT_EQ(config.optim.lr, 1e-3);
+  EXPECT_EQ(config.data.scale, 0);
+}
+
+TEST(Options, LaterFilesWinAndTheCommandLineWinsOverAll) {
+  const RunConfig config =
+      resolve_config({{"x/first.cfg", "[train]\nsteps = 1\nepochs = 1\nglobal_batch = 7\n[data]\ntrain = a\n"},
+                      {"second.cfg", "[train]\nsteps = 2\nepochs = 2\n[data]\ntrain = b\n"}},
+                     {{"train.steps", {"3"}}});
+  EXPECT_EQ(config.train.steps, 3);
+  EXPECT_EQ(config.train.epochs, 2);
+  EXPECT_EQ(config.train.global_batch, 7);
+  EXPECT_EQ(config.data.train, std::vector<std::string>{"b"});
+  EXPECT_EQ(config.run.dir, "runs/first");
+}
+
+TEST(Options, CommandLineGuessesNothing) {
+  EXPECT_EQ(message_of([] {
+              command_line({"--train.st", "5"});
+            }),
+            "command line: unknown key train.st. did you mean --train.steps?");
+  EXPECT_EQ(message_of([] { command_line({"--train.step=5"}); }),
+            "command line: unknown key train.step. did you mean --train.steps?");
+  EXPECT_NE(message_of([] { refuse_rest(command_line({"train.steps=5"})); }).find("belongs to no option"),
+            std::string::npos);
+}
+
+TEST(Options, CommandLineTakesListsNegativeNumbersAndEmptyValues) {
+  const Parsed parsed =
+      command_line({"-c", "a", "-c", "b", "--data.train", "my c.h5", "d.h5", "--data.workers", "-1", "--model.layers",
+                    "conv 3 3", "--model.layers", "relu", "--train.steps=5", "--data.valid", ""});
+  EXPECT_EQ(parsed.list("config"), (std::vector<std::string>{"a", "b"}));
+  const RunConfig config = from("data.valid = v.h5\ndata.workers = 4\n", parsed.keys);
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{"my c.h5", "d.h5"}));
+  EXPECT_TRUE(config.data.valid.empty());
+  EXPECT_EQ(config.data.workers, -1);
+  EXPECT_EQ(config.model.layers, (std::vector<std::string>{"conv 3 3", "relu"}));
+  EXPECT_EQ(config.train.steps, 5);
+}
+
+TEST(Options, CommandLineKeyGivenTwiceIsRefused) {
+  const Parsed parsed = command_line({"--train.steps", "5", "--train.steps", "6"});
+  EXPECT_EQ(refusal("", parsed.keys), "command line: --train.steps is given twice. keep one of them");
+  EXPECT_EQ(refusal("", {{"optim.lr", {"fast"}}}), "command line: optim.lr: 'fast' is not a number");
+}
+
+TEST(Options, PrintedConfigurationResolvesToItself) {
+  const RunConfig config = from(
+      "run.dir = out dir\ndata.train = a\\ b.h5 c.h5\nmodel.layers = conv 3 3 as=x\nmodel.layers = add x\noptim.lr = "
+      "0.1234567890123\n"
+      "optim.milestones = 30 0.1\ncomm.timeout = 250ms\ncomm.bucket = 1000001\ntrain.test_force_overflow_at = "
+      "7\nmodel.hidden =\n"
+      "optim.epsilon = 1e-300\nrun.seed = 18446744073709551615\nrun.walltime = 1d\ndata.layout = channels_first\n");
+  const RunConfig again = resolve_config({{"other.cfg", config.text}}, {});
+  for (const Key& key : keys()) EXPECT_EQ(key.get(config), key.get(again)) << key.name;
+  EXPECT_EQ(config.text, again.text);
+  EXPECT_EQ(again.optim.lr, 0.1234567890123);
+  EXPECT_EQ(again.run.seed, ~0ull);
+}
+
+TEST(Options, HiddenKeysArePrintedOnlyWhenSet) {
+  EXPECT_EQ(from("").text.find("test_"), std::string::npos);
+  EXPECT_NE(from("comm.test_delay = 1s").text.find("test_delay = 1s"), std::string::npos);
+  EXPECT_EQ(keys_help().find("test_"), std::string::npos);
+}
+
+TEST(Options, CommandLineValuesThatAFileCannotHoldAreRefused) {
+  EXPECT_NE(refusal("", {{"run.dir", {"a#b"}}}).find("cannot hold #"), std::string::npos);
+}
+
+TEST(Options, DocumentedPageIsTheGeneratedOne) {
+  EXPECT_EQ(read_file(MILLRACE_SOURCE_DIR "/docs/configuration.md"), configuration_page())
+      << "renew it: millrace docs-configuration > docs/configuration.md";
+}
+
+}  // namespace
+}  // namespace millrace::app
