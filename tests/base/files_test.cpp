@@ -1,0 +1,58 @@
+#include "millrace/base/files.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public ::testing::Test {
+ protected:
+  fs::path folder = fs::temp_directory_path() / ("millrace_files_" + std::to_string(::getpid()));
+  void SetUp() override { fs::create_directories(folder); }
+  void TearDown() override { fs::remove_all(folder); }
+};
+
+TEST_F(Files, WrittenContentReadsBackAndLeavesNothingAside) {
+  const std::string content("with\0zero\n", 10);
+  write_file_atomically(folder / "a", "old");
+  write_file_atomically(folder / "a", content);
+  EXPECT_EQ(read_file(folder / "a"), content);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
+TEST_F(Files, FailuresNamePathAndReason) {
+  const auto message = [](const std::function<void()>& body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::data);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([&] { read_file(folder / "none"); }),
+            "cannot open " + (folder / "none").string() + " (No such file or directory)");
+  EXPECT_NE(message([&] { write_file_atomically(folder / "no/such", "x"); }).find("No such file"), std::string::npos);
+  EXPECT_NE(message([] { write_file_atomically("/proc/version/x", "x"); }).find("/proc/version/x"), std::string::npos);
+}
+
+TEST_F(Files, GlobsExpandSorted) {
+  for (const char* name : {"b-1.h5", "b-0.h5", "c.txt"}) write_file_atomically(folder / name, "");
+  const auto found = expand_glob((folder / "b-*.h5").string());
+  EXPECT_EQ(found, (std::vector<std::string>{(folder / "b-0.h5").string(), (folder / "b-1.h5").string()}));
+  EXPECT_EQ(expand_glob((folder / "c.txt").string()).size(), 1u);
+  EXPECT_TRUE(expand_glob((folder / "d*").string()).empty());
+}
+
+TEST_F(Files, Crc32IsZlibs) {
+  EXPECT_EQ(crc32("123456789", 9), 0xcbf43926u);
+  EXPECT_EQ(crc32("6789", 4, crc32("12345", 5)), 0xcbf43926u);
+}
+
+}  // namespace
+}  // namespace millrace
