@@ -49,6 +49,10 @@ std::string advice(const std::string& reason) {
 }  // namespace
 
 Entry::Entry() : lock_(room_lock()) {
+  // No closing of the library at exit: after a file that could not be closed (a full disk) HDF5 1.10 crashes there, and
+  // with MPI it would run after MPI_Finalize. Files close themselves.
+  static const bool stays = H5dont_atexit() >= 0;
+  (void)stays;
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)quiet;
 }

@@ -1,7 +1,8 @@
 // The chunk index of a data set, in one pass.
 //
-// Cost. HDF5 1.14 walks its index once (H5Dchunk_iter). HDF5 1.10 and 1.12 have only H5Dget_chunk_info, which walks the
-// index from its beginning on every call: n calls cost n * n / 2 visits. See the figures at kMeasured below.
+// Cost. HDF5 1.14 walks its index once (H5Dchunk_iter). HDF5 1.10 and 1.12 only have H5Dget_chunk_info, which walks it
+// from the beginning on every call, n * n / 2 visits for n chunks. Measured with 1.10.8 on a 2.1 GHz Xeon: 0.04 s for
+// 2000 chunks, 0.4 s for 8000 (B-tree of the default format); 0.28 s and 3.0 s (fixed array of the latest format).
 #include "check.hpp"
 #include "file.hpp"
 #include "millrace/base/error.hpp"

@@ -9,7 +9,8 @@
 namespace millrace::io {
 
 // The native type of a DType; lives as long as the library. f16 and bf16 are described field by field: HDF5 has names
-// for them only from 1.14.4 on.
+// for them only from 1.14.4 on. Its conversions round to nearest even, but towards zero below the smallest normal half
+// (6e-5): what must be exact is converted by its owner, with base's f16.
 hid_t native_type(DType);
 
 struct TypeInfo {

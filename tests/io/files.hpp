@@ -1,0 +1,61 @@
+// Files that the tests of this room write with the HDF5 library itself, as other programs would.
+#pragma once
+#include <hdf5.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace millrace::io::test {
+
+// A folder that goes with its owner.
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "millrace_io_XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+};
+
+struct Recipe {
+  hid_t type = H5T_NATIVE_INT32;
+  std::vector<hsize_t> shape{7, 5, 3};
+  std::vector<hsize_t> chunk;  // empty: contiguous
+  bool gzip = false, early = true;
+  hsize_t user_block = 0;
+  std::vector<H5Z_filter_t> filters;
+};
+
+// One data set "x" holding `values` (of the native type given), in a file of the library's default format.
+inline void write_foreign(const std::string& path, const Recipe& r, hid_t native, const void* values) {
+  const hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+  if (r.user_block) H5Pset_userblock(fcpl, r.user_block);
+  if (!r.chunk.empty()) H5Pset_chunk(dcpl, int(r.chunk.size()), r.chunk.data());
+  if (r.gzip) H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 1);
+  for (const auto filter : r.filters) H5Pset_filter(dcpl, filter, H5Z_FLAG_OPTIONAL, 0, nullptr);
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, fcpl, H5P_DEFAULT);
+  const hid_t space =
+      r.shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(int(r.shape.size()), r.shape.data(), nullptr);
+  const hid_t dataset = H5Dcreate2(file, "x", r.type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+  if (values) H5Dwrite(dataset, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+  H5Dclose(dataset), H5Sclose(space), H5Fclose(file), H5Pclose(dcpl), H5Pclose(fcpl);
+}
+
+inline std::vector<char> bytes_at(const std::string& path, std::uint64_t offset, std::size_t count) {
+  std::vector<char> bytes(count);
+  std::ifstream in(path, std::ios::binary);
+  in.seekg(std::streamoff(offset));
+  in.read(bytes.data(), std::streamsize(count));
+  bytes.resize(std::size_t(in.gcount()));
+  return bytes;
+}
+
+}  // namespace millrace::io::test
