@@ -70,6 +70,7 @@ Failure current_failure() {
   if (all.wait_for(patience) == std::future_status::ready) end_together(all.get());
   log::error(failure.message);
   world->abort(int(failure.code));
+  std::_Exit(int(failure.code));
 }
 
 }  // namespace
