@@ -39,6 +39,24 @@ struct Axis {
   }
 };
 
+// A pixel of the result, walked in memory order without divisions.
+struct Place {
+  std::int64_t pixel, image, at[3];
+  Place(std::int64_t pixel_, const std::int64_t (&extent)[3]) : pixel(pixel_) {
+    at[2] = pixel % extent[2], at[1] = pixel / extent[2] % extent[1];
+    at[0] = pixel / extent[2] / extent[1] % extent[0], image = pixel / extent[2] / extent[1] / extent[0];
+  }
+  void next(const std::int64_t (&extent)[3]) {
+    ++pixel;
+    if (++at[2] < extent[2]) return;
+    at[2] = 0;
+    if (++at[1] < extent[1]) return;
+    at[1] = 0;
+    if (++at[0] < extent[0]) return;
+    at[0] = 0, ++image;
+  }
+};
+
 class Pool : public Op {
  public:
   explicit Pool(const PoolSpec& spec) : spec_(spec), channels_(spec.src[-1]) {
@@ -119,21 +137,19 @@ class Pool : public Op {
     const auto body = [&](std::int64_t begin, std::int64_t end) {
       alignas(64) float tiles[pool::taps_max][pool::channels_max], to_tile[pool::channels_max];
       alignas(64) std::int32_t position[pool::channels_max];
-      for (std::int64_t task = begin; task < end; ++task) {
-        const std::int64_t pixel = task / groups, c = task % groups * pool::channels_max;
-        const std::int64_t n = std::min(pool::channels_max, channels_ - c), at = pixel * channels_ + c;
-        const std::int64_t x = pixel % extent[2], y = pixel / extent[2] % extent[1];
-        const std::int64_t z = pixel / extent[2] / extent[1] % extent[0];
-        const std::int64_t image = pixel / (extent[0] * extent[1] * extent[2]) * from_pixels;
+      Place place(begin / groups, extent);
+      for (std::int64_t task = begin, group = begin % groups; task < end; ++task) {
+        const std::int64_t c = group * pool::channels_max, n = std::min(pool::channels_max, channels_ - c);
+        const std::int64_t at = place.pixel * channels_ + c, image = place.image * from_pixels;
         float* values = float_target(to, at, to_tile);
         pool::Taps taps;
         bool first = true;
         const auto flush = [&] {
           if (taps.count) collect(values, position, taps, n, first), first = false, taps.count = 0;
         };
-        each(meetings[0], z, [&](auto mz) {
-          each(meetings[1], y, [&](auto my) {
-            each(meetings[2], x, [&](auto mx) {
+        each(meetings[0], place.at[0], [&](auto mz) {
+          each(meetings[1], place.at[1], [&](auto my) {
+            each(meetings[2], place.at[2], [&](auto mx) {
               const std::int64_t other = image + (mz.other * from_extent[1] + my.other) * from_extent[2] + mx.other;
               const std::int64_t element = other * channels_ + c;
               taps.values[taps.count] = read_floats(from, element, n, tiles[taps.count]);
@@ -149,6 +165,7 @@ class Pool : public Op {
         if (first) std::fill_n(values, n, 0.0f), std::fill_n(position, n, 0);  // meets padding only
         finish(values, position, at, n);
         write_floats(to, at, n, values);
+        if (++group == groups) group = 0, place.next(extent);
       }
     };
     parallel_ranges(pixels * groups, std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, channels_)), body);
