@@ -45,7 +45,7 @@ struct File::Impl {
   hid_t id() const;  // Error(internal) once closed
   OpenDataset& dataset(const std::string& name);
   OpenDataset& remember(const std::string& name, Handle id);
-  void transfer(const std::string& name, Request, bool collective);
+  void transfer(const std::string& name, Request, Transfer);
   ~Impl();
 };
 

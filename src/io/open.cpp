@@ -33,7 +33,17 @@ Handle access_properties(const std::string& path, MPI_Comm comm) {
 #else
   setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
 #endif
-  if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_fapl_mpio(fapl, comm, MPI_INFO_NULL));
+  if (comm != MPI_COMM_NULL) {
+    int ranks = 1;
+    MPI_Comm_size(comm, &ranks);
+    // For aggregated transfers: Open MPI's own choice, from three ranks of a host on, is rank 0 alone.
+    MPI_Info hints = MPI_INFO_NULL;
+    MPI_Info_create(&hints);
+    MPI_Info_set(hints, "cb_nodes", std::to_string(ranks).c_str());
+    const herr_t set = H5Pset_fapl_mpio(fapl, comm, hints);
+    MPI_Info_free(&hints);
+    MR_H5(path, set);
+  }
   return fapl;
 }
 

@@ -46,13 +46,14 @@ std::string words_of(std::uint32_t cause) {
   return text;
 }
 
-std::string mode_of(hid_t dxpl, const std::string& where) {
+std::string mode_of(hid_t dxpl, const std::string& where, bool aggregated) {
   H5D_mpio_actual_io_mode_t mode{};
   std::uint32_t local = 0, global = 0;
   MR_H5(where, H5Pget_mpio_actual_io_mode(dxpl, &mode));
   MR_H5(where, H5Pget_mpio_no_collective_cause(dxpl, &local, &global));
   const std::string why = words_of(local | global);
-  return words_of(mode) + (why.empty() ? "" : " (" + why + ")");
+  if (!why.empty()) return words_of(mode) + " (" + why + ")";
+  return words_of(mode) + (aggregated ? ", aggregated" : ", every rank its own bytes");
 }
 
 std::string problem_with(const Request& r, const OpenDataset& dataset, const std::string& where) {
@@ -95,9 +96,9 @@ std::array<std::int64_t, 2> most_of_ranks(MPI_Comm comm, std::int64_t rounds, bo
 }  // namespace
 
 // A rank whose transfer fails still takes part in the remaining rounds, and throws afterwards: the others do not hang.
-void File::Impl::transfer(const std::string& name, Request r, bool collective) {
+void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
   const std::string at = where(absolute(name));
-  collective = collective && parallel();
+  const bool collective = parallel() && kind != Transfer::independent;
   OpenDataset* dataset = nullptr;
   std::string problem;
   try {
@@ -129,6 +130,7 @@ void File::Impl::transfer(const std::string& name, Request r, bool collective) {
   if (parallel()) {
     dxpl = Handle(MR_H5(at, H5Pcreate(H5P_DATASET_XFER)), H5Pclose);
     MR_H5(at, H5Pset_dxpl_mpio(dxpl, collective ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT));
+    if (kind == Transfer::collective) MR_H5(at, H5Pset_dxpl_mpio_collective_opt(dxpl, H5FD_MPIO_INDIVIDUAL_IO));
   }
   const hid_t properties = dxpl ? hid_t(dxpl) : H5P_DEFAULT;
   const std::int64_t end = r.begin + r.count;
@@ -144,21 +146,21 @@ void File::Impl::transfer(const std::string& name, Request r, bool collective) {
     (r.write ? bytes_written : bytes_read) += elements * H5Tget_size(dataset->type);
     r.begin += r.count, r.data += elements * size_of(r.memory);
   }
-  if (collective && rounds > 0) io_mode = mode_of(properties, at);
+  if (collective && rounds > 0) io_mode = mode_of(properties, at, kind == Transfer::aggregated);
   if (!problem.empty()) fail(Exit::data, problem);
 }
 
 void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                      Transfer kind) const {
   const Entry entry;
-  impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind == Transfer::collective);
+  impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind);
 }
 
 void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory,
                       const void* data, Transfer kind) {
   const Entry entry;
   char* source = const_cast<char*>(static_cast<const char*>(data));  // only read from
-  impl_->transfer(dataset, {true, begin, count, memory, source}, kind == Transfer::collective);
+  impl_->transfer(dataset, {true, begin, count, memory, source}, kind);
 }
 
 void File::create_dataset(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape) {

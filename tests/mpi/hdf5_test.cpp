@@ -1,0 +1,185 @@
+// Parallel HDF5. Every rank writes its own part of one file through MPI-IO; what each moved is counted by the kernel
+// too, so that one rank writing for all would be seen.
+#include "millrace/io/hdf5.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "millrace/base/error.hpp"
+#include "mpi/world.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One path that all ranks use; the file goes with its owner.
+struct SharedPath {
+  World& world;
+  std::string path;
+  explicit SharedPath(World& w) : world(w) {
+    path = world.broadcast_string((fs::temp_directory_path() / cat("millrace_mpi_", getpid(), ".h5")).string());
+  }
+  ~SharedPath() {
+    world.barrier();
+    std::error_code ignored;
+    if (world.rank() == 0) fs::remove(path, ignored);
+  }
+};
+
+// Bytes that this process handed to write calls so far.
+std::int64_t kernel_written() {
+  std::ifstream in("/proc/self/io");
+  std::string key;
+  for (std::int64_t value = 0; in >> key >> value;)
+    if (key == "wchar:") return value;
+  return -1;
+}
+
+std::int64_t part(std::int64_t rows, int rank, int size) { return rows * rank / size; }
+
+// All ranks' ranges are checked on all ranks, so that they fail together.
+void everywhere(World& world, bool mine, const std::string& what) {
+  std::vector<std::int64_t> failed{mine ? 0 : 1};
+  world.all_reduce(std::span<std::int64_t>(failed), World::Reduce::sum);
+  EXPECT_EQ(failed[0], 0) << what << (mine ? "" : " (on this rank)");
+}
+
+void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t columns, File::Transfer kind,
+                    const std::string& mode) {
+  const SharedPath shared(world);
+  const std::int64_t begin = part(rows, world.rank(), world.size()), end = part(rows, world.rank() + 1, world.size());
+  std::vector<std::int32_t> mine(std::size_t((end - begin) * columns));
+  std::iota(mine.begin(), mine.end(), std::int32_t(begin * columns));
+  const std::int64_t own_bytes = (end - begin) * columns * std::int64_t(size_of(dtype));
+  {
+    File file = File::create_parallel(shared.path, world);
+    file.set("/", "format", std::string("test"));
+    file.create_dataset("x", dtype, {rows, columns});
+    const std::int64_t before = kernel_written();
+    file.write_rows("x", begin, end - begin, DType::i32, mine.data(), kind);
+    const std::int64_t written = kernel_written() - before;
+    file.set("x", "rows", rows);
+    file.flush();
+    everywhere(world, std::int64_t(file.bytes_written()) == own_bytes, "the file's own count of bytes");
+    // Aggregated bytes are written by whom MPI-IO chooses: by every rank some, but not the same.
+    const std::int64_t least = kind == File::Transfer::aggregated ? 1 : own_bytes;
+    if (before >= 0) everywhere(world, written >= least, cat("the kernel's count ", written, " of ", own_bytes));
+    if (kind != File::Transfer::independent)
+      everywhere(world, file.last_io_mode() == mode, file.last_io_mode() + ", not " + mode);
+    file.close();
+  }
+  world.barrier();
+  {
+    const File file = File::open(shared.path);  // serial, by every rank
+    std::vector<std::int32_t> all(std::size_t(rows * columns));
+    file.read_rows("x", 0, rows, DType::i32, all.data());
+    bool right = true;
+    for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == std::int32_t(i);
+    everywhere(world, right && file.get_int("x", "rows") == rows, "read back serially");
+    everywhere(world, file.info("x").offset.value_or(1) % 4096 == 0, "aligned to 4 KiB");
+  }
+  const File file = File::open_parallel(shared.path, world);
+  std::vector<std::int32_t> back(mine.size(), -1);
+  file.read_rows("x", begin, end - begin, DType::i32, back.data(), kind);
+  everywhere(world, back == mine, "read back in parallel");
+}
+
+TEST(Hdf5, EveryRankWritesItsOwnRowsCollectively) {
+  World& world = test_world();
+  write_and_read(world, DType::i32, 597, 4300, File::Transfer::collective,
+                 "contiguous collective, every rank its own bytes");
+}
+
+TEST(Hdf5, AggregatedRowsArriveAndEveryRankWritesSome) {
+  World& world = test_world();
+  write_and_read(world, DType::i32, 597, 4300, File::Transfer::aggregated, "contiguous collective, aggregated");
+}
+
+TEST(Hdf5, EveryRankWritesItsOwnRowsIndependently) {
+  World& world = test_world();
+  write_and_read(world, DType::i32, 597, 4300, File::Transfer::independent, "");
+}
+
+TEST(Hdf5, ConvertedRowsArriveAndTheModeSaysWhyNotCollective) {
+  World& world = test_world();
+  write_and_read(world, DType::i64, 97, 43, File::Transfer::collective, "independent (elements are converted)");
+}
+
+TEST(Hdf5, RanksWithoutRowsTakePart) {
+  World& world = test_world();
+  const SharedPath shared(world);
+  const std::vector<std::int32_t> values(12, 7);
+  const bool last = world.rank() == world.size() - 1;
+  File file = File::create_parallel(shared.path, world);
+  file.create_dataset("x", DType::i32, {4, 3});
+  file.write_rows("x", 0, last ? 4 : 0, DType::i32, last ? values.data() : nullptr, File::Transfer::collective);
+  std::vector<std::int32_t> back(12);
+  file.flush();
+  file.read_rows("x", 0, last ? 0 : 4, DType::i32, last ? nullptr : back.data(), File::Transfer::collective);
+  everywhere(world, last || back == values, "values");
+  file.close();
+}
+
+// As checkpoints do: created by all, written by whoever has them.
+TEST(Hdf5, OneRankAloneWritesADatasetThatAllCreated) {
+  World& world = test_world();
+  const SharedPath shared(world);
+  const int count = 7;
+  File file = File::create_parallel(shared.path, world);
+  for (int t = 0; t < count; ++t) {
+    file.create_dataset(cat("group/t", t), DType::f32, {t + 1});
+    file.set(cat("group/t", t), "crc32", std::int64_t(t));
+  }
+  for (int t = 0; t < count; ++t)
+    if (t % world.size() == world.rank())
+      file.write_rows(cat("group/t", t), 0, t + 1, DType::f32, std::vector<float>(std::size_t(t) + 1, float(t)).data());
+  file.close();
+  const File reader = File::open(shared.path);
+  bool right = true;
+  for (int t = 0; t < count; ++t) {
+    std::vector<float> back(std::size_t(t) + 1);
+    reader.read_rows(cat("group/t", t), 0, t + 1, DType::f32, back.data());
+    right =
+        right && back == std::vector<float>(back.size(), float(t)) && reader.get_int(cat("group/t", t), "crc32") == t;
+  }
+  everywhere(world, right, "values");
+}
+
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    function();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Hdf5, AWrongPartOnOneRankFailsOnAll) {
+  World& world = test_world();
+  const SharedPath shared(world);
+  File file = File::create_parallel(shared.path, world);
+  file.create_dataset("x", DType::i32, {4});
+  const std::int32_t values[8] = {};
+  const bool wrong = world.rank() == world.size() - 1;
+  const std::string message = message_of(
+      [&] { file.write_rows("x", wrong ? 3 : 0, wrong ? 5 : 1, DType::i32, values, File::Transfer::collective); });
+  everywhere(world, message.find(wrong ? "do not exist" : "another rank") != std::string::npos, message);
+  file.close();
+}
+
+TEST(Hdf5, OpeningAndCreatingFailOnAllRanksAlike) {
+  World& world = test_world();
+  const std::string missing = message_of([&] { File::open_parallel("/nowhere/a.h5", world); });
+  everywhere(world, missing.find("No such file") != std::string::npos, missing);
+  const std::string uncreated = message_of([&] { File::create_parallel("/nowhere/a.h5", world); });
+  everywhere(world, uncreated.find("No such file") != std::string::npos, uncreated);
+}
+
+}  // namespace
+}  // namespace millrace::io
