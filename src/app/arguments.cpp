@@ -63,7 +63,7 @@ void take(Parsed& out, const po::option& option, const std::vector<Flag>& flags)
 
 }  // namespace
 
-const std::string& Parsed::get(const std::string& flag, const std::string& otherwise) const {
+std::string Parsed::get(const std::string& flag, const std::string& otherwise) const {
   const auto it = flags.find(flag);
   return it == flags.end() || it->second.empty() ? otherwise : it->second.front();
 }

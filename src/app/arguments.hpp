@@ -25,7 +25,7 @@ struct Parsed {
   std::vector<Override> keys;
   std::vector<std::string> rest;  // words that belong to no option
   bool has(const std::string& flag) const { return flags.count(flag) > 0; }
-  const std::string& get(const std::string& flag, const std::string& otherwise) const;
+  std::string get(const std::string& flag, const std::string& otherwise) const;
   const std::vector<std::string>& list(const std::string& flag) const;
 };
 

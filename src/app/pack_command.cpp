@@ -68,7 +68,7 @@ PackOptions pack_options(const Parsed& parsed) {
   out.seed = option("seed", [&] { return parse_number<std::uint64_t>(parsed.get("seed", "1")); });
   out.shuffle = !parsed.has("no-shuffle");
   out.valid_fraction = option("valid-fraction", [&] {
-    const std::string& text = parsed.get("valid-fraction", "0");
+    const std::string text = parsed.get("valid-fraction", "0");
     const double value = parse_number<double>(text);
     share().check(value, text);
     return value;
