@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "sources.hpp"
 
 namespace millrace {
 namespace {
@@ -42,6 +43,7 @@ struct Loader::Impl {
   const Sampler& sampler;
   std::function<std::optional<MicroBatch>()> items;
   const int workers;
+  const std::int64_t max_rows;
   const std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
   std::int64_t unit_rows = 1;
   Buffer host_memory, device_memory;
@@ -65,8 +67,9 @@ struct Loader::Impl {
         sampler(order),
         items(std::move(next)),
         workers(std::min(o.workers, s.max_workers())),
+        max_rows(o.max_rows),
         x_bytes(i.sample_bytes()),
-        y_bytes(i.labels ? sizeof(std::int32_t) : std::size_t(i.target.count()) * sizeof(float)),
+        y_bytes(y_step_bytes(i)),
         ids_offset(aligned(x_bytes * std::size_t(o.max_rows))),
         y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(o.max_rows))),
         bytes(y_offset + aligned(y_bytes * std::size_t(o.max_rows))) {
@@ -84,6 +87,10 @@ struct Loader::Impl {
         std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
     unit_rows =
         workers > 1 ? std::max<std::int64_t>(1, std::min(by_size, (o.max_rows + workers - 1) / workers)) : o.max_rows;
+  }
+
+  // Apart from the constructor: where a thread cannot start, the destructor ends the others.
+  void start() {
     for (int w = 0; w < workers; ++w) threads.emplace_back([this] { work(); });
   }
 
@@ -112,6 +119,7 @@ struct Loader::Impl {
     try {
       const auto item = items();
       if (item) s.item = *item;
+      MR_CHECK(!item || (item->rows >= 1 && item->rows <= max_rows), "a micro-batch of ", item->rows, " rows");
       s.last = !item;
     } catch (...) {
       s.failure = std::current_exception(), s.last = true;
@@ -238,7 +246,9 @@ struct Loader::Impl {
 
 Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
                const LoaderOptions& options, std::function<std::optional<MicroBatch>()> items)
-    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items))) {}
+    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items))) {
+  impl_->start();
+}
 Loader::~Loader() = default;
 const Batch* Loader::next() { return impl_->next(); }
 std::size_t Loader::slot_bytes() const { return impl_->bytes; }

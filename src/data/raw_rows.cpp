@@ -1,7 +1,8 @@
 #include "raw_rows.hpp"
 
-#include <algorithm>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "millrace/base/error.hpp"
 
@@ -47,7 +48,16 @@ double as_double(T v) {
 
 void swap_bytes(void* data, std::size_t count, std::size_t element_bytes) {
   char* at = static_cast<char*>(data);
-  for (std::size_t i = 0; i < count; ++i, at += element_bytes) std::reverse(at, at + element_bytes);
+  const auto all = [&](auto sized, auto swapped) {
+    for (std::size_t i = 0; i < count; ++i, at += sizeof sized) {
+      std::memcpy(&sized, at, sizeof sized);
+      sized = swapped(sized);
+      std::memcpy(at, &sized, sizeof sized);
+    }
+  };
+  if (element_bytes == 2) all(std::uint16_t(0), [](std::uint16_t v) { return __builtin_bswap16(v); });
+  if (element_bytes == 4) all(std::uint32_t(0), [](std::uint32_t v) { return __builtin_bswap32(v); });
+  if (element_bytes == 8) all(std::uint64_t(0), [](std::uint64_t v) { return __builtin_bswap64(v); });
 }
 
 void labels_to_int32(const void* from, DType type, std::int64_t count, std::int32_t* to) {
@@ -69,6 +79,22 @@ void targets_to_float(const void* from, DType type, std::int64_t count, float* t
 
 double value_at(const void* from, DType type, std::int64_t i) {
   return visit(type, from, [i](const auto* values) { return as_double(values[i]); });
+}
+
+void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
+                 double scale, double* sums) {
+  const std::int64_t pixels = values / channels, pixel_step = channels_first ? 1 : channels,
+                     channel_step = channels_first ? pixels : 1;
+  visit(type, sample, [&](const auto* data) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      double sum = 0, squares = 0;
+      for (std::int64_t p = 0; p < pixels; ++p) {
+        const double value = as_double(data[c * channel_step + p * pixel_step]) * scale;
+        sum += value, squares += value * value;
+      }
+      sums[c] += sum, sums[channels + c] += squares;
+    }
+  });
 }
 
 }  // namespace millrace

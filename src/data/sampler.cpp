@@ -1,41 +1,43 @@
 #include "millrace/data/sampler.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/rng.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr int feistel_rounds = 6;
-
-// A round's function: 64-bit mixing (splitmix64's finaliser) of one half under the round's key.
+// A round's function: the upper half of a 64-bit multiplication folded back.
 std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  z *= 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 32)) * 0x94D049BB133111EBull;
+  return z >> 32;
 }
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n) : n_(n) {
+Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose) : n_(n) {
   MR_CHECK(n >= 1 && n <= (std::uint64_t(1) << 40));
-  key_ = mix(rng_key(seed, Purpose::shuffle) + 0x9E3779B97F4A7C15ull * (epoch + 1));
-  half_bits_ = 1;
-  while (half_bits_ < 20 && (std::uint64_t(1) << (2 * half_bits_)) < n) ++half_bits_;
+  for (std::size_t i = 0; i < keys_.size(); i += 2) {
+    const Random4 r = philox(rng_key(seed, purpose), epoch, i);
+    keys_[i] = std::uint64_t(r.v[0]) << 32 | r.v[1], keys_[i + 1] = std::uint64_t(r.v[2]) << 32 | r.v[3];
+  }
+  low_bits_ = std::max(2, int(std::bit_width(n - 1))) / 2;
+  high_count_ = (n + (std::uint64_t(1) << low_bits_) - 1) >> low_bits_;
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t position) const {
-  const std::uint64_t mask = (std::uint64_t(1) << half_bits_) - 1;
+  const std::uint64_t low_mask = (std::uint64_t(1) << low_bits_) - 1;
   std::uint64_t x = position;
-  do {  // a walk along the cycle of a bijection of 2^(2 half_bits), until it is inside again
-    std::uint64_t left = x >> half_bits_, right = x & mask;
-    for (int round = 0; round < feistel_rounds; ++round) {
-      const std::uint64_t next = left ^ (mix(right + key_ + std::uint64_t(round) * 0x9E3779B97F4A7C15ull) & mask);
-      left = right, right = next;
+  do {  // a walk along the cycle of a bijection of the rectangle, until it is inside again
+    std::uint64_t high = x >> low_bits_, low = x & low_mask;
+    for (std::size_t round = 0; round < rounds; round += 2) {
+      high += (mix(low ^ keys_[round]) * high_count_) >> 32;
+      high -= high >= high_count_ ? high_count_ : 0;
+      low ^= mix(high ^ keys_[round + 1]) & low_mask;
     }
-    x = left << half_bits_ | right;
+    x = high << low_bits_ | low;
   } while (x >= n_);
   return x;
 }

@@ -78,6 +78,20 @@ std::int64_t largest_label(const io::File& file, const std::string& name, const 
   return largest;
 }
 
+// The files' mean and deviation are of value * scale under the files' own scale; the user may ask for another one.
+void read_statistics(ShardIndex& out, const io::File& file, const DataOptions& options) {
+  const double usual = out.x_dtype == DType::u8 && out.sample.rank >= 2 ? 1 / 255.0 : 1;
+  const auto stored = file.get_numbers("/", "scale");
+  const double own = stored && stored->size() == 1 && (*stored)[0] > 0 ? (*stored)[0] : usual;
+  out.scale = options.scale > 0 ? options.scale : own;
+  out.mean = file.get_numbers(options.x, "mean").value_or(std::vector<double>{});
+  out.std = file.get_numbers(options.x, "std").value_or(std::vector<double>{});
+  if (out.mean.size() != std::size_t(out.sample[-1]) || out.std.size() != out.mean.size())
+    out.mean.clear(), out.std.clear();
+  if (out.scale != own)
+    for (std::size_t c = 0; c < out.mean.size(); ++c) out.mean[c] *= out.scale / own, out.std[c] *= out.scale / own;
+}
+
 void add_file(ShardIndex& out, const std::string& path, const DataOptions& options) {
   const io::File file = io::File::open(path);
   const io::DatasetInfo x = readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
@@ -108,11 +122,7 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
     out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
     out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
     out.labels = labels, out.y_dtype = y.dtype, out.target = target;
-    out.scale = options.scale > 0 ? options.scale : x.dtype == DType::u8 && stored.rank >= 2 ? 1 / 255.0 : 1;
-    out.mean = file.get_numbers(options.x, "mean").value_or(std::vector<double>{});
-    out.std = file.get_numbers(options.x, "std").value_or(std::vector<double>{});
-    if (out.mean.size() != std::size_t(sample[-1]) || out.std.size() != out.mean.size())
-      out.mean.clear(), out.std.clear();
+    read_statistics(out, file, options);
   } else if (sample != out.sample || x.dtype != out.x_dtype || channels_first != out.channels_first ||
              labels != out.labels || y.dtype != out.y_dtype || target != out.target ||
              x.big_endian != out.x_big_endian || y.big_endian != out.y_big_endian) {
@@ -120,8 +130,9 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
          name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(), " ", name_of(out.x_dtype),
          " with ", out.target.str(), " ", name_of(out.y_dtype), ". all files of a data set must agree");
   }
+  const auto known_classes = file.get_int("/", "classes");
   if (labels)
-    out.classes = std::max(out.classes, file.get_int("/", "classes").value_or(largest_label(file, options.y, y) + 1));
+    out.classes = std::max(out.classes, known_classes ? *known_classes : largest_label(file, options.y, y) + 1);
   out.rows += shard.rows;
   out.shards.push_back(shard);
 }
@@ -212,18 +223,14 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) 
       // Evenly spread rows; the same on any number of ranks because one rank reads them.
       const auto source = make_source(world, index, Reader::automatic);
       std::vector<char> x(index.sample_bytes());
-      std::vector<float> y(std::size_t(std::max<std::int64_t>(1, index.target.count())));
+      std::vector<float> y(std::size_t(index.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t id = r * index.rows / rows;
         source->read({&id, 1}, x.data(), y.data());
-        for (std::int64_t v = 0; v < values; ++v) {
-          const std::size_t c =
-              index.channels_first ? std::size_t(v / (values / std::int64_t(channels))) : std::size_t(v) % channels;
-          const double value = value_at(x.data(), index.x_dtype, v) * index.scale;
-          sums[c] += value, sums[channels + c] += value * value;
-        }
+        add_to_sums(x.data(), index.x_dtype, values, std::int64_t(channels), index.channels_first, index.scale,
+                    sums.data());
       }
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       problem = e.what();
     }
   world.agree(Exit::data, problem);

@@ -1,12 +1,14 @@
-// Own threads, own pread, at the extents that HDF5 gave: the hot path never calls HDF5.
+// Own threads, own pread, at the extents that HDF5 gave: the hot path never calls HDF5. Samples cost one system call
+// each; y, which is small, is kept in memory shard by shard (a second call for every label would halve the rate of
+// small samples).
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "millrace/base/error.hpp"
@@ -16,100 +18,137 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t y_memory_bytes = 64u << 20;  // a rank; larger y are read with their samples
+
+// A file for one read: kept open by the source, or (past the limit of open files) closed again.
+class Descriptor {
+ public:
+  Descriptor(int fd, bool kept) : fd_(fd), kept_(kept) {}
+  Descriptor(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (!kept_) ::close(fd_);
+  }
+  operator int() const { return fd_; }
+
+ private:
+  int fd_;
+  bool kept_;
+};
+
 class DirectSource : public Source {
  public:
   explicit DirectSource(const ShardIndex& index)
       : index_(index),
         x_bytes_(index.sample_bytes()),
-        y_stored_(size_of(index.y_dtype) * std::size_t(std::max<std::int64_t>(1, index.target.count()))),
+        y_stored_(y_stored_bytes(index)),
+        y_step_(y_step_bytes(index)),
+        may_open_(std::int64_t(allow_open_files(index.shards.size()))),
         files_(index.shards.size()) {
-    for (auto& f : files_) f.store(-1);
-    allow_open_files(files_.size() + 64);
+    if (std::size_t(index.rows) * y_step_ <= y_memory_bytes) y_memory_.resize(std::size_t(index.rows) * y_step_);
   }
   ~DirectSource() override {
     for (auto& f : files_)
-      if (f.load() >= 0) ::close(f.load());
+      if (f.fd.load() >= 0) ::close(f.fd.load());
   }
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    char* out = static_cast<char*>(x);
-    thread_local std::vector<char> labels;
-    labels.resize(std::max(labels.size(), ids.size() * y_stored_));
+    char *to_x = static_cast<char*>(x), *to_y = static_cast<char*>(y);
     for (std::size_t i = 0; i < ids.size();) {
-      const std::size_t s = shard_of(ids[i]);
+      const std::size_t s = shard_of(index_, ids[i]);
       const Shard& shard = index_.shards[s];
-      const std::int64_t row = ids[i] - shard.first;
+      const std::int64_t last = shard.first + shard.rows;
       std::size_t run = 1;  // neighbours in the file are one read
-      while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) && row + std::int64_t(run) < shard.rows)
-        ++run;
-      const int fd = file(s);
-      read_at(fd, shard, shard.x_offset + std::uint64_t(row) * x_bytes_, out + i * x_bytes_, run * x_bytes_, ids[i]);
-      read_at(fd, shard, shard.y_offset + std::uint64_t(row) * y_stored_, labels.data() + i * y_stored_,
-              run * y_stored_, ids[i]);
+      while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) && ids[i + run] < last) ++run;
+      const Descriptor fd = file(s);
+      const std::uint64_t row = std::uint64_t(ids[i] - shard.first);
+      read_at(fd, shard, shard.x_offset + row * x_bytes_, to_x + i * x_bytes_, run * x_bytes_, ids[i], x_bytes_);
+      read_y(fd, s, ids[i], run, to_y + i * y_step_);
       i += run;
     }
-    finish_rows(index_, ids.size(), x, labels.data(), y);
+    if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
   }
 
   std::string describe() const override {
-    return cat("direct: pread of ", index_.shards.size(), index_.shards.size() == 1 ? " shard" : " shards");
+    return cat("direct: pread of ", index_.shards.size(), index_.shards.size() == 1 ? " shard" : " shards",
+               y_memory_.empty() ? "" : ", y in memory");
   }
 
  private:
-  static void allow_open_files(std::size_t wanted) {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  struct File {
+    std::atomic<int> fd{-1};
+    std::atomic<bool> y_there{false};
+  };
 
-  std::size_t shard_of(std::int64_t id) const {
-    const auto after = std::upper_bound(index_.shards.begin(), index_.shards.end(), id,
-                                        [](std::int64_t i, const Shard& s) { return i < s.first; });
-    return std::size_t(after - index_.shards.begin()) - 1;
-  }
-
-  int file(std::size_t s) {
-    int fd = files_[s].load(std::memory_order_acquire);
-    if (fd >= 0) return fd;
+  Descriptor file(std::size_t s) {
+    const int there = files_[s].fd.load(std::memory_order_acquire);
+    if (there >= 0) return {there, true};
     const std::string& path = index_.shards[s].path;
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
       fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), errno == EMFILE ? "). raise ulimit -n" : ")");
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    if (opened_.fetch_add(1) >= may_open_) {
+      opened_.fetch_sub(1);
+      return {fd, false};
+    }
     int none = -1;
-    if (files_[s].compare_exchange_strong(none, fd, std::memory_order_acq_rel)) return fd;
+    if (files_[s].fd.compare_exchange_strong(none, fd, std::memory_order_acq_rel)) return {fd, true};
+    opened_.fetch_sub(1);
     ::close(fd);  // another worker was first
-    return none;
+    return {none, true};
   }
 
-  static void read_at(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id) {
-    while (bytes > 0) {
-      const ssize_t n = ::pread(fd, to, bytes, off_t(offset));
+  void read_y(int fd, std::size_t s, std::int64_t id, std::size_t rows, char* out) {
+    if (y_memory_.empty()) return load_y(fd, index_.shards[s], id, rows, out);
+    if (!files_[s].y_there.load(std::memory_order_acquire)) {
+      const Shard& shard = index_.shards[s];
+      const std::lock_guard lock(loading_);
+      if (!files_[s].y_there.load(std::memory_order_relaxed))
+        load_y(fd, shard, shard.first, std::size_t(shard.rows), y_memory_.data() + std::size_t(shard.first) * y_step_);
+      files_[s].y_there.store(true, std::memory_order_release);
+    }
+    std::memcpy(out, y_memory_.data() + std::size_t(id) * y_step_, rows * y_step_);
+  }
+
+  void load_y(int fd, const Shard& shard, std::int64_t id, std::size_t rows, char* out) {
+    thread_local std::vector<char> stored;
+    const std::size_t block = std::max<std::size_t>(1, (1u << 20) / y_stored_);
+    for (std::size_t done = 0; done < rows; done += block) {
+      const std::size_t n = std::min(block, rows - done);
+      stored.resize(std::max(stored.size(), n * y_stored_));
+      const std::uint64_t row = std::uint64_t(id - shard.first) + done;
+      read_at(fd, shard, shard.y_offset + row * y_stored_, stored.data(), n * y_stored_, id + std::int64_t(done),
+              y_stored_);
+      convert_targets(index_, shard, n, stored.data(), out + done * y_step_);
+    }
+  }
+
+  // Rows of row_bytes each, the first of which is sample id.
+  static void read_at(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
+                      std::size_t row_bytes) {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
+      if (n > 0) {
+        done += std::size_t(n);
+        continue;
+      }
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail(Exit::data, "cannot read sample ", id, " of ", shard.path, " (", std::strerror(errno), ")");
-      if (n == 0)
-        fail(Exit::data, shard.path, " ends before sample ", id, " (truncated while in use). copy or pack it again");
-      to += n, offset += std::uint64_t(n), bytes -= std::size_t(n);
+      const std::int64_t sample = id + std::int64_t(done / row_bytes);
+      if (n < 0) fail(Exit::data, "cannot read sample ", sample, " of ", shard.path, " (", std::strerror(errno), ")");
+      fail(Exit::data, shard.path, " ends before sample ", sample, " (truncated while in use). copy or pack it again");
     }
   }
 
   const ShardIndex index_;
-  const std::size_t x_bytes_, y_stored_;
-  std::vector<std::atomic<int>> files_;
+  const std::size_t x_bytes_, y_stored_, y_step_;
+  const std::int64_t may_open_;
+  std::atomic<std::int64_t> opened_{0};
+  std::vector<File> files_;
+  std::mutex loading_;
+  std::vector<char> y_memory_;  // of all rows, as the step takes them; empty: too many
 };
 
 }  // namespace
-
-void finish_rows(const ShardIndex& index, std::size_t rows, void* x, void* y_stored, void* y) {
-  const std::int64_t per_row = std::max<std::int64_t>(1, index.target.count()), count = std::int64_t(rows) * per_row;
-  if (index.x_big_endian) swap_bytes(x, rows * std::size_t(index.sample.count()), size_of(index.x_dtype));
-  if (index.y_big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y_dtype));
-  if (index.labels)
-    labels_to_int32(y_stored, index.y_dtype, count, static_cast<std::int32_t*>(y));
-  else
-    targets_to_float(y_stored, index.y_dtype, count, static_cast<float*>(y));
-}
 
 std::unique_ptr<Source> make_direct_source(const ShardIndex& index) { return std::make_unique<DirectSource>(index); }
 

@@ -1,16 +1,22 @@
 // Reading through the HDF5 library: MPI-IO (independent transfers) on request, the serial driver for chunked files. One
-// worker: the library has one global lock.
+// worker: the library has one global lock. Rows are read in the order of the files, so that rows of one chunk follow
+// each other and inflate it once.
 #include <algorithm>
-#include <map>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "sources.hpp"
-#include "synthetic.hpp"
 
 namespace millrace {
 namespace {
+
+constexpr std::size_t open_at_once = 32;  // serial files: each may keep a band of chunks in memory
 
 class Hdf5Source : public Source {
  public:
@@ -18,29 +24,32 @@ class Hdf5Source : public Source {
       : index_(index),
         through_mpi_(through_mpi && world.mpi_comm()),
         x_bytes_(index.sample_bytes()),
-        y_values_(std::max<std::int64_t>(1, index.target.count())) {
+        y_stored_bytes_(y_stored_bytes(index)),
+        y_step_(y_step_bytes(index)),
+        files_(index.shards.size()) {
     index_.x_big_endian = index_.y_big_endian = false;  // the library converts
-    for (const Shard& s : index.shards)
-      files_.push_back(through_mpi_ ? io::File::open_parallel(s.path, world) : io::File::open(s.path));
+    if (!through_mpi_) return;
+    allow_open_files(files_.size());
+    for (std::size_t s = 0; s < files_.size(); ++s)
+      files_[s] = io::File::open_parallel(index.shards[s].path, world);  // collective: all now, in one order
   }
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    y_stored_.resize(std::max(y_stored_.size(), ids.size() * std::size_t(y_values_) * size_of(index_.y_dtype)));
+    const std::lock_guard lock(mutex_);
+    order_.resize(ids.size());
+    std::iota(order_.begin(), order_.end(), std::size_t(0));
+    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
     for (std::size_t i = 0; i < ids.size();) {
-      const auto after = std::upper_bound(index_.shards.begin(), index_.shards.end(), ids[i],
-                                          [](std::int64_t id, const Shard& s) { return id < s.first; });
-      const std::size_t s = std::size_t(after - index_.shards.begin()) - 1;
-      const std::int64_t row = ids[i] - index_.shards[s].first;
+      const std::int64_t id = ids[order_[i]];
+      const std::size_t s = shard_of(index_, id);
+      const Shard& shard = index_.shards[s];
       std::size_t run = 1;
-      while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) &&
-             row + std::int64_t(run) < index_.shards[s].rows)
+      while (i + run < ids.size() && ids[order_[i + run]] == id + std::int64_t(run) &&
+             id + std::int64_t(run) < shard.first + shard.rows)
         ++run;
-      files_[s].read_rows(index_.x_name, row, std::int64_t(run), index_.x_dtype, static_cast<char*>(x) + i * x_bytes_);
-      files_[s].read_rows(index_.y_name, row, std::int64_t(run), index_.y_dtype,
-                          y_stored_.data() + i * std::size_t(y_values_) * size_of(index_.y_dtype));
+      read_run(s, id, {order_.data() + i, run}, static_cast<char*>(x), static_cast<char*>(y));
       i += run;
     }
-    finish_rows(index_, ids.size(), x, y_stored_.data(), y);
   }
 
   std::string describe() const override {
@@ -50,30 +59,53 @@ class Hdf5Source : public Source {
   int max_workers() const override { return 1; }
 
  private:
+  // Rows id, id + 1, ... of shard s to the places given.
+  void read_run(std::size_t s, std::int64_t id, std::span<const std::size_t> places, char* x, char* y) {
+    const Shard& shard = index_.shards[s];
+    const std::size_t rows = places.size();
+    x_rows_.resize(std::max(x_rows_.size(), rows > 1 ? rows * x_bytes_ : 0));
+    y_rows_.resize(std::max(y_rows_.size(), rows * (y_stored_bytes_ + y_step_)));
+    char *const to = rows > 1 ? x_rows_.data() : x + places[0] * x_bytes_, *const converted =
+                                                                               y_rows_.data() + rows * y_stored_bytes_;
+    try {
+      io::File& file = open(s);
+      file.read_rows(index_.x_name, id - shard.first, std::int64_t(rows), index_.x_dtype, to);
+      file.read_rows(index_.y_name, id - shard.first, std::int64_t(rows), index_.y_dtype, y_rows_.data());
+    } catch (const Error& e) {
+      fail(e.code(), "cannot read sample ", id, " of ", shard.path, " (", e.what(), ")");
+    }
+    convert_targets(index_, shard, rows, y_rows_.data(), converted);
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (rows > 1) std::memcpy(x + places[r] * x_bytes_, to + r * x_bytes_, x_bytes_);
+      std::memcpy(y + places[r] * y_step_, converted + r * y_step_, y_step_);
+    }
+  }
+
+  io::File& open(std::size_t s) {
+    if (files_[s]) return *files_[s];
+    if (opened_.size() == open_at_once) {
+      files_[opened_.front()].reset();
+      opened_.pop_front();
+    }
+    files_[s] = io::File::open(index_.shards[s].path);
+    opened_.push_back(s);
+    return *files_[s];
+  }
+
   ShardIndex index_;
-  bool through_mpi_;
-  std::size_t x_bytes_;
-  std::int64_t y_values_;
-  std::vector<io::File> files_;
-  std::vector<char> y_stored_;
+  const bool through_mpi_;
+  const std::size_t x_bytes_, y_stored_bytes_, y_step_;
+  std::mutex mutex_;
+  std::vector<std::optional<io::File>> files_;
+  std::deque<std::size_t> opened_;  // serial files, oldest first
+  std::vector<std::size_t> order_;
+  std::vector<char> x_rows_, y_rows_;
 };
 
 }  // namespace
 
 std::unique_ptr<Source> make_hdf5_source(World& world, const ShardIndex& index, bool through_mpi) {
   return std::make_unique<Hdf5Source>(world, index, through_mpi);
-}
-
-std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader) {
-  if (index.synthetic) return make_synthetic_source(index);
-  const bool contiguous =
-      std::all_of(index.shards.begin(), index.shards.end(), [](const Shard& s) { return s.contiguous; });
-  if (reader == Reader::mpio) return make_hdf5_source(world, index, true);
-  if (reader == Reader::direct && !contiguous)
-    fail(Exit::config,
-         "data.reader = direct needs contiguous data sets, these are chunked. use auto or mpio, or `millrace pack` "
-         "them");
-  return contiguous ? make_direct_source(index) : make_hdf5_source(world, index, false);
 }
 
 }  // namespace millrace

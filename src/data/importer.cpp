@@ -1,0 +1,135 @@
+#include "millrace/data/importer.hpp"
+
+#include <algorithm>
+
+#include "importers.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+class Hdf5Rows : public RowFile {
+ public:
+  Hdf5Rows(const std::string& path, const std::string& dataset)
+      : path_(path), dataset_(dataset), file_(io::File::open(path)) {
+    if (!file_.has(dataset))
+      fail(Exit::data, path, " has no data set '", dataset, "'. name it with --x-name or --y-name");
+    const io::DatasetInfo info = file_.info(dataset);
+    if (!info.refusal.empty()) fail(Exit::data, path, ": '", dataset, "' cannot be read (", info.refusal, ")");
+    if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
+      fail(Exit::data, path, ": '", dataset, "' has ", info.shape.size(), " dimensions");
+    rows_ = info.shape[0], dtype_ = info.dtype;
+    for (std::size_t a = 1; a < info.shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = info.shape[a];
+  }
+  std::int64_t rows() const override { return rows_; }
+  Shape row() const override { return row_; }
+  DType dtype() const override { return dtype_; }
+  void read(std::int64_t begin, std::int64_t count, void* out) const override {
+    file_.read_rows(dataset_, begin, count, dtype_, out);
+  }
+  const std::string& path() const override { return path_; }
+
+ private:
+  std::string path_, dataset_;
+  io::File file_;
+  std::int64_t rows_ = 0;
+  DType dtype_ = DType::u8;
+  Shape row_;
+};
+
+std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& dataset) {
+  if (ends_with(path, ".npy")) return open_npy(path);
+  if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || ends_with(path, ".hdf") || ends_with(path, ".mat"))
+    return open_hdf5_rows(path, dataset);
+  if (path.find("idx") != std::string::npos) return open_idx(path);
+  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .h5, .hdf5, or CIFAR-10's .bin");
+}
+
+// x and y in files of their own, one behind the other.
+class PairImporter : public Importer {
+ public:
+  explicit PairImporter(const ImportOptions& o) : channels_first_(o.channels_first) {
+    const auto y_paths = o.y.empty() ? o.x : o.y;  // one HDF5 file may hold both
+    if (o.x.size() != y_paths.size())
+      fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
+    for (std::size_t f = 0; f < o.x.size(); ++f) {
+      x_.push_back(open_rows(o.x[f], o.x_name));
+      y_.push_back(open_rows(y_paths[f], o.y_name));
+      if (x_[f]->rows() != y_[f]->rows())
+        fail(Exit::data, o.x[f], " has ", x_[f]->rows(), " rows, ", y_paths[f], " has ", y_[f]->rows(),
+             ". they must be equal");
+      if (x_[f]->row() != x_[0]->row() || x_[f]->dtype() != x_[0]->dtype() || y_[f]->row() != y_[0]->row() ||
+          y_[f]->dtype() != y_[0]->dtype())
+        fail(Exit::data, o.x[f], " holds rows of another shape or type than ", o.x[0]);
+      rows_ += x_[f]->rows();
+      ends_.push_back(rows_);
+    }
+    if (x_[0]->row().rank == 0) fail(Exit::data, o.x[0], " holds single values, a sample needs at least one dimension");
+  }
+  std::int64_t rows() const override { return rows_; }
+  Shape sample() const override {
+    Shape s = x_[0]->row();
+    if (s.rank == 2) s.dims[std::size_t(s.rank++)] = 1;  // (H, W): one channel
+    return s;
+  }
+  bool channels_first() const override { return channels_first_ && x_[0]->row().rank > 2; }
+  DType x_dtype() const override { return x_[0]->dtype(); }
+  DType y_dtype() const override { return y_[0]->dtype(); }
+  Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
+  void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
+    const std::size_t x_bytes = std::size_t(x_[0]->row().count()) * size_of(x_dtype()),
+                      y_bytes = std::size_t(y_[0]->row().count()) * size_of(y_dtype());
+    auto* to_x = static_cast<char*>(x);
+    auto* to_y = static_cast<char*>(y);
+    while (count > 0) {
+      const std::size_t f = std::size_t(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+      const std::int64_t first = begin - (f ? ends_[f - 1] : 0), n = std::min(count, ends_[f] - begin);
+      x_[f]->read(first, n, to_x);
+      y_[f]->read(first, n, to_y);
+      to_x += std::size_t(n) * x_bytes, to_y += std::size_t(n) * y_bytes;
+      begin += n, count -= n;
+    }
+  }
+  std::string describe() const override {
+    return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
+               " rows of ", sample().str(), " ", name_of(x_dtype()));
+  }
+
+ private:
+  bool channels_first_;
+  std::vector<std::unique_ptr<RowFile>> x_, y_;
+  std::vector<std::int64_t> ends_;
+  std::int64_t rows_ = 0;
+};
+
+std::vector<std::string> expand(const std::vector<std::string>& patterns) {
+  std::vector<std::string> out;
+  for (const auto& pattern : patterns) {
+    const auto found = expand_glob(pattern);
+    if (found.empty()) fail(Exit::data, "'", pattern, "' matches no file");
+    out.insert(out.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset) {
+  return std::make_unique<Hdf5Rows>(path, dataset);
+}
+
+std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
+  ImportOptions o = options;
+  o.x = expand(o.x), o.y = expand(o.y);
+  if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
+  if (ends_with(o.x[0], ".bin")) return import_cifar10(o.x);
+  return std::make_unique<PairImporter>(o);
+}
+
+}  // namespace millrace

@@ -1,0 +1,27 @@
+// The importers' makers, one a format, and what they share. Private to the data room.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/data/importer.hpp"
+
+namespace millrace {
+
+// A whole array in memory, or one that is read on demand: rows of x or of y.
+class RowFile {
+ public:
+  virtual ~RowFile() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual Shape row() const = 0;
+  virtual DType dtype() const = 0;
+  virtual void read(std::int64_t begin, std::int64_t count, void* out) const = 0;
+  virtual const std::string& path() const = 0;
+};
+
+std::unique_ptr<RowFile> open_idx(const std::string& path);  // plain or .gz
+std::unique_ptr<RowFile> open_npy(const std::string& path);
+std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset);
+std::unique_ptr<Importer> import_cifar10(const std::vector<std::string>& paths);
+
+}  // namespace millrace
