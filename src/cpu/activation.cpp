@@ -16,19 +16,22 @@ MR_SIMD void relu_gradient(float* __restrict dx, const float* __restrict dy, con
   }
 }
 MR_SIMD void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i]);
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i], bounds);
 }
 MR_SIMD void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
                            std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
 }
 MR_SIMD void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i]).cumulative;
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i], bounds).cumulative;
 }
 MR_SIMD void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
                            std::int64_t n) {
+  const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) {
-    const Normal normal = fast_normal(x[i]);
+    const Normal normal = fast_normal(x[i], bounds);
     dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
   }
 }

@@ -22,7 +22,8 @@ MR_SIMD float largest(const float* x, std::int64_t n) {
   return *std::max_element(lanes, lanes + 8);
 }
 MR_SIMD void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) e[i] = fast_exp(x[i] - shift);
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) e[i] = fast_exp(x[i] - shift, bounds);
 }
 MR_SIMD double total(const float* x, std::int64_t n) {
   double lanes[4] = {};

@@ -16,6 +16,13 @@ __attribute__((always_inline)) inline float power_of_two(std::int32_t n) {
   return with_bits(std::uint32_t(n + 127) << 23);
 }
 
+// Bounds of exp's argument, made before a loop. Hidden from the optimizer, which would follow the constant and make a
+// branch of the clamp.
+struct ExpBounds {
+  float low = -104, high = 40;
+  __attribute__((always_inline)) ExpBounds() { asm("" : "+m"(low), "+m"(high)); }
+};
+
 struct ExpParts {
   std::int32_t n;
   float fraction;  // e^x = 2^n * (1 + fraction)
@@ -32,15 +39,15 @@ __attribute__((always_inline)) inline ExpParts exp_parts(float x) {
 }
 
 // e^x for x <= 88; in two factors, so that it ends in 0 below -104.
-__attribute__((always_inline)) inline float fast_exp(float x) {
-  const ExpParts e = exp_parts(x < -104.0f ? -104.0f : x);
+__attribute__((always_inline)) inline float fast_exp(float x, const ExpBounds& bounds) {
+  const ExpParts e = exp_parts(x < bounds.low ? bounds.low : x);
   const float half = power_of_two(e.n >> 1), rest = power_of_two(e.n - (e.n >> 1));
   return (half * e.fraction + half) * rest;
 }
 
-__attribute__((always_inline)) inline float fast_tanh(float x) {
+__attribute__((always_inline)) inline float fast_tanh(float x, const ExpBounds& bounds) {
   const float a = 2 * with_bits(bits_of(x) & ~sign_bit);
-  const ExpParts e = exp_parts(a > 40.0f ? 40.0f : a);
+  const ExpParts e = exp_parts(a > bounds.high ? bounds.high : a);
   const float power = power_of_two(e.n), m = power * e.fraction + (power - 1);  // e^a - 1
   return with_bits(bits_of(m / (m + 2)) | (bits_of(x) & sign_bit));
 }
@@ -50,9 +57,9 @@ struct Normal {
 };
 
 // Abramowitz and Stegun 7.1.26: the cumulative to 1e-7.
-__attribute__((always_inline)) inline Normal fast_normal(float x) {
+__attribute__((always_inline)) inline Normal fast_normal(float x, const ExpBounds& bounds) {
   const float z = with_bits(bits_of(x) & ~sign_bit) * 0.70710678f, t = 1 / (1 + 0.3275911f * z);
-  const float e = fast_exp(-0.5f * x * x);
+  const float e = fast_exp(-0.5f * x * x, bounds);
   float p = 1.061405429f;
   p = p * t - 1.453152027f, p = p * t + 1.421413741f, p = p * t - 0.284496736f, p = p * t + 0.254829592f;
   const float tail = 0.5f * p * t * e;
