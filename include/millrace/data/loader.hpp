@@ -29,13 +29,13 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called from
-  // one thread at a time.
+  // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called by
+  // the workers, one at a time.
   Loader(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
          std::function<std::optional<MicroBatch>()> items);
   ~Loader();  // stops the workers; slots in flight are dropped
-  // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, once, as the Error it
-  // was.
+  // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, at its batch's turn,
+  // as the Error it was (and again by later calls).
   const Batch* next();
   LoaderFigures figures() const;
   std::size_t slot_bytes() const;  // of one slot: plan and memory figures

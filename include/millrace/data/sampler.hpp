@@ -1,21 +1,26 @@
 // Sampler: which sample stands where. A pure function, O(1) memory at any size, the same for every number of ranks and
 // workers.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "millrace/base/rng.hpp"
+
 namespace millrace {
 
-// A bijection of [0, n) keyed by (seed, epoch): a Feistel network over the next even power of two, walked until inside
-// (at most 4 rounds of walking on average). n up to 2^40.
+// A bijection of [0, n) keyed by (seed, purpose, epoch): a Feistel network over a rectangle of 2^k columns and just
+// enough rows, walked until inside n (rare, as the rectangle has less than one row to spare). n up to 2^40.
 class Permutation {
  public:
-  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n);
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose = Purpose::shuffle);
   std::uint64_t operator()(std::uint64_t position) const;
 
  private:
-  std::uint64_t key_, n_;
-  int half_bits_;
+  static constexpr int rounds = 6;
+  std::array<std::uint64_t, rounds> keys_;
+  std::uint64_t n_, high_count_;
+  int low_bits_;
 };
 
 // Rows of one micro-batch: positions [first, first + rows) of an epoch's order.
