@@ -1,6 +1,9 @@
 // The optimizer on the CPU: the gradient's norm by fixed blocks in double, the decision on the caller, one fused pass.
 #include <cmath>
 #include <limits>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
 #include "ops.hpp"
 #include "tile.hpp"
@@ -48,10 +51,13 @@ MR_SIMD void sgd_nesterov(float* __restrict w, float* __restrict v, const float*
     w[i] -= rate * (d + momentum * v[i]);
   }
 }
-// Without errno this is a vector instruction; MR_SIMD's clones would not see the attribute.
-__attribute__((optimize("no-math-errno"))) void square_roots(float* __restrict to, const float* __restrict from,
-                                                             std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) to[i] = __builtin_sqrtf(from[i]);
+// By hand: the compiler keeps a branch for errno in every square root, so it does not vectorise.
+void square_roots(float* to, const float* from, std::int64_t n) {
+  std::int64_t i = 0;
+#ifdef __SSE2__
+  for (; i + 4 <= n; i += 4) _mm_storeu_ps(to + i, _mm_sqrt_ps(_mm_loadu_ps(from + i)));
+#endif
+  for (; i < n; ++i) to[i] = std::sqrt(from[i]);
 }
 MR_SIMD void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
                            const Rates& r) {
@@ -69,10 +75,14 @@ MR_SIMD void adamw_weights(float* __restrict w, const float* __restrict m, const
 }
 void adamw(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
            const Rates& r) {
-  Tile root_v;
-  adamw_moments(m, v, g, n, r);
-  square_roots(root_v, v, n);
-  adamw_weights(w, m, root_v, n, r);
+  constexpr std::int64_t part = 256;  // what three loops share stays in the first-level cache
+  alignas(64) float root_v[part];
+  for (std::int64_t at = 0; at < n; at += part) {
+    const std::int64_t k = std::min(part, n - at);
+    adamw_moments(m + at, v + at, g + at, k, r);
+    square_roots(root_v, v + at, k);
+    adamw_weights(w + at, m + at, root_v, k, r);
+  }
 }
 MR_SIMD void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
   for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
