@@ -1,0 +1,240 @@
+#include "millrace/data/loader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "millrace/base/error.hpp"
+#include "support/host_device.hpp"
+
+// Every allocation of this program, counted.
+static std::atomic<long> allocations{0};
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace millrace {
+namespace {
+
+using test::HostDevice;
+
+ShardIndex index_of(std::int64_t rows) {
+  ShardIndex d;
+  d.rows = rows;
+  d.sample = {5, 3, 1};
+  d.x_dtype = DType::i16;
+  return d;
+}
+
+// Row id holds id in all of its values; slow and failing on request.
+class Numbers : public Source {
+ public:
+  std::int64_t fail_at = -1;
+  std::chrono::microseconds delay{0};
+  std::atomic<int> at_once{0}, most_at_once{0};
+  int limit = 1 << 20;
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    const int now = ++at_once;
+    for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) continue;
+    if (delay.count()) std::this_thread::sleep_for(delay);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == fail_at) {
+        --at_once;
+        fail(Exit::data, "shard-7 ends before sample ", ids[i]);
+      }
+      for (int v = 0; v < 15; ++v) static_cast<std::int16_t*>(x)[i * 15 + std::size_t(v)] = std::int16_t(ids[i]);
+      static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i] * 2);
+    }
+    --at_once;
+  }
+  std::string describe() const override { return "numbers"; }
+  int max_workers() const override { return limit; }
+};
+
+// The micro-batches of the first `steps` steps on one rank.
+std::function<std::optional<MicroBatch>()> items_of(const Sampler& sampler, std::int64_t steps) {
+  std::vector<MicroBatch> all;
+  for (std::int64_t s = 0; s < steps; ++s)
+    for (const MicroBatch& m : sampler.share(s / sampler.steps_per_epoch(), s % sampler.steps_per_epoch(), 0, 1))
+      all.push_back(m);
+  return [all, at = std::size_t(0)]() mutable -> std::optional<MicroBatch> {
+    if (at == all.size()) return std::nullopt;
+    return all[at++];
+  };
+}
+
+// Everything that a loader hands out, as text; checks every value on the way.
+std::vector<std::int64_t> all_ids(Loader& loader) {
+  std::vector<std::int64_t> out;
+  while (const Batch* b = loader.next()) {
+    const std::int64_t rows = b->item.rows;
+    EXPECT_EQ(b->x.shape, (Shape{rows, 5, 3, 1}));
+    EXPECT_EQ(b->y.shape, (Shape{rows}));
+    EXPECT_EQ(b->ids.shape, (Shape{rows}));
+    EXPECT_EQ(b->x.dtype, DType::i16);
+    EXPECT_EQ(b->y.dtype, DType::i32);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t id = b->ids.as<std::int64_t>()[r];
+      for (int v = 0; v < 15; ++v) EXPECT_EQ(b->x.as<std::int16_t>()[r * 15 + v], std::int16_t(id));
+      EXPECT_EQ(b->y.as<std::int32_t>()[r], std::int32_t(id * 2));
+      out.push_back(id);
+    }
+  }
+  EXPECT_EQ(loader.next(), nullptr);
+  return out;
+}
+
+TEST(Loader, BatchesAreTheSameForAnyWorkersAndPrefetch) {
+  const Sampler sampler(201, 32, 13, 5, true);
+  const std::int64_t steps = 2 * sampler.steps_per_epoch();
+  const ShardIndex index = index_of(201);
+  std::vector<std::int64_t> expected;
+  for (auto next = items_of(sampler, steps); const auto m = next();) {
+    expected.resize(expected.size() + std::size_t(m->rows));
+    sampler.ids(*m, expected.data() + expected.size() - std::size_t(m->rows));
+  }
+  ASSERT_EQ(expected.size(), 402u);
+  for (const bool shares : {true, false})
+    for (int workers = 0; workers <= 8; ++workers)
+      for (int prefetch = 2; prefetch <= 5; ++prefetch) {
+        HostDevice device(shares);
+        Numbers source;
+        Loader loader(device, source, index, sampler, {workers, prefetch, 13}, items_of(sampler, steps));
+        ASSERT_EQ(all_ids(loader), expected) << workers << " workers, " << prefetch << " slots";
+        EXPECT_EQ(loader.figures().bytes_read, 402u * (15 * 2 + 4));
+        EXPECT_EQ(device.copies > 0, !shares);
+      }
+}
+
+TEST(Loader, ABatchStaysUntilTheNextCall) {
+  const Sampler sampler(4000, 8, 8, 5, true);
+  const ShardIndex index = index_of(4000);
+  HostDevice device;
+  Numbers source;
+  Loader loader(device, source, index, sampler, {3, 2, 8}, items_of(sampler, 60));
+  while (const Batch* b = loader.next()) {
+    const std::vector<std::int64_t> before(b->ids.as<std::int64_t>(), b->ids.as<std::int64_t>() + 8);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    ASSERT_TRUE(std::equal(before.begin(), before.end(), b->ids.as<std::int64_t>()));
+    for (int r = 0; r < 8; ++r) ASSERT_EQ(b->x.as<std::int16_t>()[r * 15], std::int16_t(before[std::size_t(r)]));
+  }
+}
+
+TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
+  const Sampler sampler(100, 10, 10, 5, false);
+  const ShardIndex index = index_of(100);
+  for (int workers = 0; workers <= 4; ++workers) {
+    HostDevice device;
+    Numbers source;
+    source.fail_at = 45;
+    Loader loader(device, source, index, sampler, {workers, 3, 10}, items_of(sampler, 10));
+    for (int b = 0; b < 4; ++b) {
+      const Batch* batch = loader.next();
+      ASSERT_NE(batch, nullptr);
+      EXPECT_EQ(batch->item.first, b * 10);
+    }
+    for (int again = 0; again < 2; ++again) try {
+        loader.next();
+        FAIL() << "no error with " << workers << " workers";
+      } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "shard-7 ends before sample 45");
+        EXPECT_EQ(e.code(), Exit::data);
+      }
+  }
+}
+
+TEST(Loader, AFailingOrWrongItemIsAnErrorToo) {
+  const Sampler sampler(100, 10, 10, 5, false);
+  const ShardIndex index = index_of(100);
+  for (const int workers : {0, 2}) {
+    HostDevice device;
+    Numbers source;
+    Loader throws(device, source, index, sampler, {workers, 3, 10},
+                  []() -> std::optional<MicroBatch> { fail(Exit::config, "no more"); });
+    EXPECT_THROW(throws.next(), Error);
+    for (const std::int64_t rows : {std::int64_t(0), std::int64_t(11)}) {
+      Loader wrong(device, source, index, sampler, {workers, 3, 10}, [rows]() -> std::optional<MicroBatch> {
+        return MicroBatch{0, 0, 0, rows};
+      });
+      EXPECT_THROW(wrong.next(), Error);
+    }
+  }
+}
+
+TEST(Loader, EndsAtAnyMoment) {
+  const Sampler sampler(1000, 10, 10, 5, true);
+  const ShardIndex index = index_of(1000);
+  for (int round = 0; round < 40; ++round) {
+    HostDevice device(round % 2 == 0);
+    Numbers source;
+    source.delay = std::chrono::microseconds(round % 5 * 50);
+    Loader loader(device, source, index, sampler, {1 + round % 4, 2 + round % 3, 10}, items_of(sampler, 100));
+    for (int b = 0; b < round % 7; ++b) ASSERT_NE(loader.next(), nullptr);
+  }
+}
+
+TEST(Loader, WorkersShareTheOldestSlotAndObeyTheSource) {
+  const Sampler sampler(1000, 40, 40, 5, true);
+  const ShardIndex index = index_of(1000);
+  HostDevice device;
+  Numbers source;
+  source.delay = std::chrono::milliseconds(2);
+  {
+    Loader loader(device, source, index, sampler, {4, 2, 40}, items_of(sampler, 10));
+    EXPECT_EQ(all_ids(loader).size(), 400u);
+  }
+  EXPECT_GT(source.most_at_once, 1);
+  Numbers alone;
+  alone.limit = 1;
+  Loader loader(device, alone, index, sampler, {4, 2, 40}, items_of(sampler, 10));
+  EXPECT_EQ(all_ids(loader).size(), 400u);
+  EXPECT_EQ(alone.most_at_once, 1);
+}
+
+TEST(Loader, CountsWaitsAndDepth) {
+  const Sampler sampler(1000, 10, 10, 5, true);
+  const ShardIndex index = index_of(1000);
+  HostDevice device;
+  Numbers source;
+  source.delay = std::chrono::milliseconds(3);
+  Loader slow(device, source, index, sampler, {1, 3, 10}, items_of(sampler, 10));
+  while (slow.next()) continue;
+  const LoaderFigures waited = slow.figures();
+  EXPECT_EQ(waited.batches, 10u);
+  EXPECT_GE(waited.read_seconds, 0.030);
+  EXPECT_GT(waited.wait_seconds, 0);
+
+  source.delay = std::chrono::milliseconds(0);
+  Loader ready(device, source, index, sampler, {1, 3, 10}, items_of(sampler, 10));
+  for (int b = 0; b < 10; ++b) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_NE(ready.next(), nullptr);
+  }
+  EXPECT_GE(ready.figures().queue_depth_sum, 15u);
+}
+
+TEST(Loader, AllocatesNothingInSteadyState) {
+  const Sampler sampler(1000, 10, 10, 5, true);
+  const ShardIndex index = index_of(1000);
+  HostDevice device(false);
+  Numbers source;
+  Loader loader(device, source, index, sampler, {2, 3, 10}, items_of(sampler, 50));
+  for (int b = 0; b < 5; ++b) loader.next();
+  const long before = allocations;
+  for (int b = 0; b < 40; ++b) ASSERT_NE(loader.next(), nullptr);
+  EXPECT_EQ(allocations, before);
+}
+
+}  // namespace
+}  // namespace millrace

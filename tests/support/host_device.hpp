@@ -1,0 +1,60 @@
+// A Device of plain memory, for tests of what stands above devices. With shares_host = false its "device" memory is
+// apart, and copies are made when asked for, so that whoever forgets one sees zeros.
+#pragma once
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "millrace/device/device.hpp"
+
+namespace millrace::test {
+
+class HostDevice : public Device {
+ public:
+  explicit HostDevice(bool shares_host = true) : shares_host_(shares_host) {}
+  std::string name() const override { return "cpu"; }
+  std::string describe() const override { return "plain memory, for tests"; }
+  std::size_t memory_bytes() const override { return std::size_t(1) << 30; }
+  void* allocate(MemoryKind, std::size_t bytes) override {
+    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (!memory) throw std::bad_alloc();
+    std::memset(memory, 0, bytes);
+    ++allocations;
+    return memory;
+  }
+  void release(MemoryKind, void* memory, std::size_t) noexcept override { std::free(memory); }
+  void copy_in(Lane, void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+    ++copies;
+  }
+  void copy_out(Lane, void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void fill_zero(Lane, void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  bool shares_host_memory() const override { return shares_host_; }
+  std::unique_ptr<Event> make_event() override {
+    struct Immediate : Event {
+      void record(Lane) override {}
+      void wait(Lane) override {}
+      void synchronize() override {}
+    };
+    return std::make_unique<Immediate>();
+  }
+  std::unique_ptr<Marks> make_marks(int) override { return nullptr; }
+  std::unique_ptr<Recorded> record(const std::string&, std::function<void()> step) override {
+    struct Kept : Recorded {
+      std::function<void()> step;
+      void run() override { step(); }
+    };
+    auto kept = std::make_unique<Kept>();
+    kept->step = std::move(step);
+    return kept;
+  }
+  void synchronize() override {}
+
+  std::atomic<int> allocations{0}, copies{0};
+
+ private:
+  bool shares_host_;
+};
+
+}  // namespace millrace::test
