@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "batch_norm_kernels.hpp"
-#include "bits.hpp"
 #include "ops.hpp"
 
 namespace millrace::cpu {
 namespace {
 
 using batch_norm::Lines;
+using batch_norm::Target;
 
 class BatchNorm : public Op {
  public:
@@ -51,11 +51,8 @@ class BatchNorm : public Op {
             factor[i] *= train ? scale[i] : float(1 / std::sqrt(double(scale[i]) + spec_.epsilon));
         }
         const Lines residual = spec_.residual ? read(args.src[1], b, r_tile) : Lines{};
-        const bool in_place = args.dst.dtype == DType::f32;
-        float* y = in_place ? args.dst.as<float>() + b.begin : y_tile;
-        const std::int64_t y_stride = in_place ? b.stride : b.width;
-        batch_norm::normalise(b, y, y_stride, read(args.src[0], b, x_tile), residual, m, factor, beta, relu());
-        if (train && relu()) pack(bits(args, b), b, {y, y_stride});
+        const Target y = target(args.dst, b, y_tile);
+        batch_norm::normalise(b, y, read(args.src[0], b, x_tile), residual, bits(args, b), relu(), m, factor, beta);
         write(args.dst, b, y);
       }
     });
@@ -67,7 +64,8 @@ class BatchNorm : public Op {
     gradient_statistics(args, mean, inverse, mean_g, slope);
     if (!args.diff_src[0] && !args.diff_src[1]) return;
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
-      alignas(64) float x_tile[ChannelGrid::max_block], g_tile[ChannelGrid::max_block], dx_tile[ChannelGrid::max_block];
+      alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
+      alignas(64) float dx_tile[ChannelGrid::max_block], dr_tile[ChannelGrid::max_block];
       Lanes m, factor, mg, s;
       std::int64_t slab = -1;
       for (std::int64_t index = begin; index < end; ++index) {
@@ -80,13 +78,10 @@ class BatchNorm : public Op {
           grid_.spread(scale, inverse, slab);
           for (std::int64_t i = 0; i < b.width; ++i) factor[i] *= scale[i];
         }
-        const Lines g = read_gradient(args, b, g_tile);
-        if (args.diff_src[1]) write_lines(args.diff_src[1], b, g);
-        if (!args.diff_src[0]) continue;
-        const bool in_place = args.diff_src[0].dtype == DType::f32;
-        float* dx = in_place ? args.diff_src[0].as<float>() + b.begin : dx_tile;
-        batch_norm::gradient(b, dx, in_place ? b.stride : b.width, g, read(args.src[0], b, x_tile), m, factor, mg, s);
-        write(args.diff_src[0], b, dx);
+        const Target dx = target(args.diff_src[0], b, dx_tile), dr = target(args.diff_src[1], b, dr_tile);
+        batch_norm::gradient(b, dx, args.diff_src[1] ? dr : Target{}, read(args.diff_dst, b, dy_tile),
+                             read(args.src[0], b, x_tile), bits(args, b), m, factor, mg, s);
+        write(args.diff_src[0], b, dx), write(args.diff_src[1], b, dr);
       }
     });
   }
@@ -100,11 +95,9 @@ class BatchNorm : public Op {
   // saved: mean, 1/std, bits by block. workspace: two floats a channel, then sums by chunk.
   std::size_t bits_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
-  std::size_t bits_stride() const {
-    return grid_.slabs == 1 ? bits_bytes(grid_.block_rows * grid_.width)
-                            : bits_bytes(grid_.width) * std::size_t(grid_.block_rows);
-  }
+  std::size_t bits_stride() const { return std::size_t(grid_.width) * sizeof(std::uint32_t); }
   std::uint32_t* bits(const OpArgs& args, const Block& b) const {
+    if (!relu() || spec_.mode == Mode::infer) return nullptr;
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(args.saved) + bits_at() +
                                             bits_stride() * std::size_t(b.index));
   }
@@ -121,35 +114,17 @@ class BatchNorm : public Op {
         to_float(tile + r * b.width, element(t, b.begin + r * b.stride), t.dtype, b.width);
     return {tile, b.width};
   }
-  static void write(const Tensor& t, const Block& b, const float* tile) {
-    if (t.dtype != DType::f32) write_lines(t, b, {tile, b.width});
+  // In place for float32, else (or where the result is not wanted) in the tile, which write() stores.
+  static Target target(const Tensor& t, const Block& b, float* tile) {
+    return t && t.dtype == DType::f32 ? Target{t.as<float>() + b.begin, b.stride} : Target{tile, b.width};
   }
-  static void write_lines(const Tensor& t, const Block& b, Lines from) {
-    if (b.contiguous() && from.stride == b.width)
+  static void write(const Tensor& t, const Block& b, Target from) {
+    if (!t || t.dtype == DType::f32) return;
+    if (b.contiguous())
       from_float(element(t, b.begin), t.dtype, from.data, b.count());
     else
       for (std::int64_t r = 0; r < b.rows; ++r)
-        from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * from.stride, b.width);
-  }
-
-  static void pack(std::uint32_t* bits, const Block& b, Lines y) {
-    if (b.contiguous()) return pack_positive(bits, y.data, b.count());
-    for (std::int64_t r = 0; r < b.rows; ++r)
-      pack_positive(bits + std::size_t(r) * bits_bytes(b.width) / 4, y.data + r * y.stride, b.width);
-  }
-  // The gradient behind the ReLU.
-  Lines read_gradient(const OpArgs& args, const Block& b, float* tile) const {
-    const Lines dy = read(args.diff_dst, b, tile);
-    if (!relu()) return dy;
-    const std::uint32_t* mask = bits(args, b);
-    if (b.contiguous()) {
-      apply_bits(tile, dy.data, mask, 1.0f, b.count());
-    } else {
-      for (std::int64_t r = 0; r < b.rows; ++r)
-        apply_bits(tile + r * b.width, dy.data + r * dy.stride, mask + std::size_t(r) * bits_bytes(b.width) / 4, 1.0f,
-                   b.width);
-    }
-    return {tile, b.width};
+        from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * b.width, b.width);
   }
 
   // sum_block(block, lanes, lanes) for the blocks of each chunk; the chunk's two sums a channel go to the workspace.
@@ -231,9 +206,9 @@ class BatchNorm : public Op {
     sum_chunks(
         args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
         [&](const Block& b, const float* lanes, float* sum, float* product) {
-          alignas(64) float x_tile[ChannelGrid::max_block], g_tile[ChannelGrid::max_block];
-          const Lines g = read_gradient(args, b, g_tile);
-          batch_norm::gradient_sums(b, g, read(args.src[0], b, x_tile), lanes, sum, product);
+          alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
+          batch_norm::gradient_sums(b, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile), bits(args, b),
+                                    lanes, sum, product);
         });
     const double n = double(grid_.rows);
     parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {

@@ -26,66 +26,109 @@ MR_SIMD void sums(const Block& b, Lines x, const float* __restrict shift, float*
   }
 }
 
-MR_SIMD void gradient_sums(const Block& b, Lines g, Lines x, const float* __restrict mean, float* __restrict sum,
-                           float* __restrict product) {
+namespace {
+
+#define MR_INLINE __attribute__((always_inline)) inline
+
+template <bool masked>
+MR_INLINE float passed(float g, std::uint32_t bits, std::int64_t row) {
+  return !masked || (bits & (1u << row)) ? g : 0.0f;
+}
+
+template <bool masked>
+MR_INLINE void gradient_sums_of(const Block& b, Lines dy, Lines x, const std::uint32_t* __restrict bits,
+                                const float* __restrict mean, float* __restrict sum, float* __restrict product) {
   std::fill_n(sum, b.width, 0.0f), std::fill_n(product, b.width, 0.0f);
   std::int64_t row = 0;
   for (; row + 4 <= b.rows; row += 4) {
     const float *x0 = x.data + row * x.stride, *x1 = x0 + x.stride, *x2 = x1 + x.stride, *x3 = x2 + x.stride;
-    const float *g0 = g.data + row * g.stride, *g1 = g0 + g.stride, *g2 = g1 + g.stride, *g3 = g2 + g.stride;
+    const float *y0 = dy.data + row * dy.stride, *y1 = y0 + dy.stride, *y2 = y1 + dy.stride, *y3 = y2 + dy.stride;
     for (std::int64_t i = 0; i < b.width; ++i) {
+      const std::uint32_t w = masked ? bits[i] >> row : 0;
       const float m = mean[i];
-      sum[i] += (g0[i] + g1[i]) + (g2[i] + g3[i]);
-      product[i] += (g0[i] * (x0[i] - m) + g1[i] * (x1[i] - m)) + (g2[i] * (x2[i] - m) + g3[i] * (x3[i] - m));
+      const float g0 = passed<masked>(y0[i], w, 0), g1 = passed<masked>(y1[i], w, 1);
+      const float g2 = passed<masked>(y2[i], w, 2), g3 = passed<masked>(y3[i], w, 3);
+      sum[i] += (g0 + g1) + (g2 + g3);
+      product[i] += (g0 * (x0[i] - m) + g1 * (x1[i] - m)) + (g2 * (x2[i] - m) + g3 * (x3[i] - m));
     }
   }
   for (; row <= b.rows; ++row) {
-    const float *x0 = x.data + row * x.stride, *g0 = g.data + row * g.stride;
+    const float *x0 = x.data + row * x.stride, *y0 = dy.data + row * dy.stride;
     const std::int64_t n = row < b.rows ? b.width : b.tail;
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += g0[i], product[i] += g0[i] * (x0[i] - mean[i]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float g = passed<masked>(y0[i], masked ? bits[i] : 0, row);
+      sum[i] += g, product[i] += g * (x0[i] - mean[i]);
+    }
   }
 }
 
-namespace {
-template <bool has_residual, bool relu>
-__attribute__((always_inline)) inline void normalise_lines(const Block& b, float* y, std::int64_t y_stride, Lines x,
-                                                           Lines residual, const float* mean, const float* factor,
-                                                           const float* beta) {
+template <bool has_residual, bool relu, bool keep>
+MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* __restrict bits,
+                            const float* __restrict mean, const float* __restrict factor,
+                            const float* __restrict beta) {
+  if (keep) std::fill_n(bits, b.width, 0u);
   for (std::int64_t row = 0; row <= b.rows; ++row) {
-    float* __restrict out = y + row * y_stride;
-    const float* __restrict in = x.data + row * x.stride, * __restrict m = mean, * __restrict f = factor, * __restrict t = beta;
+    float* __restrict out = y.data + row * y.stride;
+    const float* __restrict in = x.data + row * x.stride;
     const float* __restrict r = has_residual ? residual.data + row * residual.stride : in;
     const std::int64_t n = row < b.rows ? b.width : b.tail;
+    const std::uint32_t bit = 1u << (row & 31);
     for (std::int64_t i = 0; i < n; ++i) {
-      float v = (in[i] - m[i]) * f[i] + t[i];
+      float v = (in[i] - mean[i]) * factor[i] + beta[i];
       if (has_residual) v += r[i];
+      if (keep) bits[i] |= v <= 0 ? 0u : bit;
       out[i] = relu && v < 0 ? 0 : v;  // a NaN stays
     }
   }
 }
-}  // namespace
 
-MR_SIMD void normalise(const Block& b, float* y, std::int64_t y_stride, Lines x, Lines residual, const float* mean,
-                       const float* factor, const float* beta, bool relu) {
-  if (residual.data && relu)
-    normalise_lines<true, true>(b, y, y_stride, x, residual, mean, factor, beta);
-  else if (residual.data)
-    normalise_lines<true, false>(b, y, y_stride, x, residual, mean, factor, beta);
-  else if (relu)
-    normalise_lines<false, true>(b, y, y_stride, x, residual, mean, factor, beta);
-  else
-    normalise_lines<false, false>(b, y, y_stride, x, residual, mean, factor, beta);
+template <bool masked, bool has_residual>
+MR_INLINE void gradient_of(const Block& b, Target dx, Target dr, Lines dy, Lines x,
+                           const std::uint32_t* __restrict bits, const float* __restrict mean,
+                           const float* __restrict factor, const float* __restrict mean_g,
+                           const float* __restrict slope) {
+  for (std::int64_t row = 0; row <= b.rows; ++row) {
+    float* __restrict out = dx.data + row * dx.stride;
+    float* __restrict out_r = has_residual ? dr.data + row * dr.stride : nullptr;
+    const float* __restrict y = dy.data + row * dy.stride, * __restrict in = x.data + row * x.stride;
+    const std::int64_t n = row < b.rows ? b.width : b.tail;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float g = passed<masked>(y[i], masked ? bits[i] : 0, row & 31);
+      if (has_residual) out_r[i] = g;
+      out[i] = factor[i] * (g - mean_g[i] - (in[i] - mean[i]) * slope[i]);
+    }
+  }
 }
 
-MR_SIMD void gradient(const Block& b, float* dx, std::int64_t dx_stride, Lines g, Lines x, const float* mean,
-                      const float* factor, const float* mean_g, const float* slope) {
-  for (std::int64_t row = 0; row <= b.rows; ++row) {
-    float* __restrict out = dx + row * dx_stride;
-    const float* __restrict gr = g.data + row * g.stride, * __restrict in = x.data + row * x.stride;
-    const float* __restrict m = mean, * __restrict f = factor, * __restrict mg = mean_g, * __restrict s = slope;
-    const std::int64_t n = row < b.rows ? b.width : b.tail;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = f[i] * (gr[i] - mg[i] - (in[i] - m[i]) * s[i]);
+}  // namespace
+
+MR_SIMD void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
+                           float* product) {
+  bits ? gradient_sums_of<true>(b, dy, x, bits, mean, sum, product)
+       : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
+}
+
+MR_SIMD void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
+                       const float* mean, const float* factor, const float* beta) {
+  if (residual.data) {
+    bits   ? normalise_of<true, true, true>(b, y, x, residual, bits, mean, factor, beta)
+    : relu ? normalise_of<true, true, false>(b, y, x, residual, bits, mean, factor, beta)
+           : normalise_of<true, false, false>(b, y, x, residual, bits, mean, factor, beta);
+  } else {
+    bits   ? normalise_of<false, true, true>(b, y, x, residual, bits, mean, factor, beta)
+    : relu ? normalise_of<false, true, false>(b, y, x, residual, bits, mean, factor, beta)
+           : normalise_of<false, false, false>(b, y, x, residual, bits, mean, factor, beta);
   }
+}
+
+MR_SIMD void gradient(const Block& b, Target dx, Target dr, Lines dy, Lines x, const std::uint32_t* bits,
+                      const float* mean, const float* factor, const float* mean_g, const float* slope) {
+  if (dr.data)
+    bits ? gradient_of<true, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope)
+         : gradient_of<false, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope);
+  else
+    bits ? gradient_of<true, false>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope)
+         : gradient_of<false, false>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope);
 }
 
 }  // namespace millrace::cpu::batch_norm

@@ -1,4 +1,4 @@
-// Masks of one bit per element: which elements a ReLU or a dropout lets pass. 256 elements make eight 32-bit words;
+// Masks of one bit per element: which elements a dropout keeps. 256 elements make eight 32-bit words;
 // element 8 j + l is bit j of word l, so that packing and applying are plain vector operations of eight lanes.
 #pragma once
 #include <cstddef>

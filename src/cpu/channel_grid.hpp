@@ -15,8 +15,8 @@ struct Block {
 };
 
 struct ChannelGrid {
-  static constexpr std::int64_t max_width = 512, max_block = 16 * max_width;
-  std::int64_t rows, channels, repeat, width, slabs, block_rows, slab_blocks, chunks, chunk_blocks;
+  static constexpr std::int64_t max_width = 256, block_rows = 32, max_block = block_rows * max_width;
+  std::int64_t rows, channels, repeat, width, slabs, slab_blocks, chunks, chunk_blocks;
 
   ChannelGrid(std::int64_t rows_, std::int64_t channels_)
       : rows(rows_),
@@ -24,7 +24,6 @@ struct ChannelGrid {
         repeat(channels < 64 ? (64 + channels - 1) / channels : 1),
         width(std::min(max_width, repeat * channels)),
         slabs((channels + width - 1) / width),
-        block_rows(std::max<std::int64_t>(16, tile_count / width)),
         slab_blocks((line_count() + block_rows - 1) / block_rows),
         chunks(std::clamp<std::int64_t>(slab_blocks / 8, 1, 128)),
         chunk_blocks(std::max<std::int64_t>(1, (slab_blocks + chunks - 1) / chunks)) {
@@ -40,7 +39,7 @@ struct ChannelGrid {
     Block b;
     b.index = index, b.slab = index / slab_blocks;
     const std::int64_t line = index % slab_blocks * block_rows;
-    b.rows = std::min(block_rows, line_count() - line);
+    b.rows = std::min<std::int64_t>(block_rows, line_count() - line);
     b.width = slabs == 1 ? width : channels_in(b.slab);
     b.stride = slabs == 1 ? width : channels;
     b.begin = line * b.stride + channel_of(b.slab);
