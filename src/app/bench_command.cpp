@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cstdlib>
+
 #include "arguments.hpp"
+#include "millrace/train/bench.hpp"
 
 namespace millrace::app {
 namespace {
@@ -9,12 +13,29 @@ struct Bench {
   Exit (*run)(World&, const Arguments&);
 };
 
-Exit not_yet(World&, const Arguments&) { fail(Exit::config, "this bench is not available in this version"); }
+Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
+
+// Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows a rank.
+Exit step_bench(World& world, const Arguments& arguments) {
+  Parsed parsed = parse_arguments(arguments, {config_flag(), repeats_flag()}, true);
+  refuse_rest(parsed);
+  if (!parsed.has("config")) {
+    std::vector<Override> preset{{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
+                                 {"model.name", {"resnet"}},
+                                 {"model.depth", {"18"}},
+                                 {"train.global_batch", {std::to_string(64 * world.size())}}};
+    for (Override& o : preset)
+      if (std::none_of(parsed.keys.begin(), parsed.keys.end(),
+                       [&](const Override& given) { return given.key == o.key; }))
+        parsed.keys.push_back(std::move(o));
+  }
+  const RunConfig config = load_config(world, parsed);
+  print(world, bench_step(world, config, std::max(1, std::atoi(parsed.get("repeats", "15").c_str()))).str());
+  return Exit::ok;
+}
 
 const Bench benches[] = {
-    {"loader", "random samples from the page cache against bare reads", not_yet},
-    {"comm", "sums over ranks at many sizes", not_yet},
-    {"step", "one training step against the sum of its operations: bench step -c FILE", not_yet},
+    {"step", "one training step against the sum of its operations: bench step [-c FILE] [--repeats N]", step_bench},
 };
 
 }  // namespace
@@ -27,11 +48,14 @@ std::string bench_help() {
 }
 
 Exit bench_command(World& world, const Arguments& arguments) {
-  for (const Bench& bench : benches)
+  std::string names;
+  for (const Bench& bench : benches) {
     if (!arguments.empty() && arguments.front() == bench.name)
       return bench.run(world, Arguments(arguments.begin() + 1, arguments.end()));
+    names += (names.empty() ? "" : ", ") + std::string(bench.name);
+  }
   fail(Exit::config, "command line: ", arguments.empty() ? "no bench named" : "'" + arguments.front() + "' is no bench",
-       ". one of loader, comm, step");
+       ". one of ", names);
 }
 
 }  // namespace millrace::app

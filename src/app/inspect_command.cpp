@@ -43,9 +43,13 @@ std::string attributes(const io::File& file, const std::string& object) {
   return out;
 }
 
+bool is_checkpoint(const std::string& path) {
+  return io::File::open(path).get_string("/", "format").value_or("").starts_with("millrace-checkpoint");
+}
+
 std::string describe_file(const std::string& path) {
+  if (is_checkpoint(path)) return describe_checkpoint(path);
   const auto file = io::File::open(path);
-  if (file.has("/parameters")) return describe_checkpoint(path);
   std::string out = path + "\n" + attributes(file, "/");
   for (const auto& name : file.datasets()) {
     out += describe_dataset(file.info(name));
@@ -76,8 +80,6 @@ const std::vector<Flag>& flags() {
   };
   return table;
 }
-
-bool is_checkpoint(const std::string& path) { return io::File::open(path).has("/parameters"); }
 
 }  // namespace
 

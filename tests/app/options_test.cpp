@@ -29,8 +29,7 @@ Parsed command_line(const Arguments& arguments) { return parse_arguments(argumen
 
 TEST(Options, EveryFieldHasItsDefaultWithoutAnyKey) {
   const RunConfig config = from(""), fresh;
-  for (const Key& key : keys())
-    EXPECT_TRUE(key.name == "run.dir" || key.get(config) == key.get(fresh)) << key.name;
+  for (const Key& key : keys()) EXPECT_TRUE(key.name == "run.dir" || key.get(config) == key.get(fresh)) << key.name;
   EXPECT_EQ(config.run.dir, "runs/a");
 }
 
