@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "handle.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "types.hpp"
 
@@ -32,8 +33,9 @@ struct Request {
 struct File::Impl {
   std::string path;
   Handle file;
-  MPI_Comm comm = MPI_COMM_NULL;  // not null: MPI-IO driver; borrowed from the World
+  MPI_Comm comm = MPI_COMM_NULL;  // not null: MPI-IO driver; this file's own duplicate
   bool writable = false;
+  bool broken = false;  // a write of this rank failed
   // Data sets stay open once used: a row is then read without a walk through the metadata, and a data set that every
   // rank created is written by some ranks alone without the collective call that opening could be.
   std::map<std::string, OpenDataset> open;
@@ -46,8 +48,34 @@ struct File::Impl {
   OpenDataset& dataset(const std::string& name);
   OpenDataset& remember(const std::string& name, Handle id);
   void transfer(const std::string& name, Request, Transfer);
+  // Collective on a parallel file. Before whatever all ranks do together, they tell each other how they are: the most
+  // of `rounds`; whether a rank's request is wrong. Where a rank failed to write, or gave the file up while others go
+  // on, all abandon it and throw.
+  struct Agreement {
+    std::int64_t rounds, wrong;
+  };
+  Agreement agree(std::int64_t rounds, bool wrong);
+  bool sound(bool leaving);            // collective: no rank failed, and all leave or none does
+  void abandon() noexcept;             // without HDF5, which would wait for the other ranks; empties the file
+  std::string reason_on_disk() const;  // " (the file system has 0 B free)" or "": MPI-IO hides why a write failed
+  void finish_writing();               // flush, agreed upon
   ~Impl();
+
+ private:
+  std::int64_t most_[5] = {};  // of the last agreement
+  bool exchange(std::int64_t rounds, bool wrong, bool leaving);
 };
+
+MPI_Comm communicator_of(const World&);  // null without MPI
+// The Error's text, or "" when there was none.
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    return function(), "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
 
 // "x" and "/x" are one data set.
 std::string absolute(const std::string& name);

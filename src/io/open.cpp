@@ -33,17 +33,7 @@ Handle access_properties(const std::string& path, MPI_Comm comm) {
 #else
   setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
 #endif
-  if (comm != MPI_COMM_NULL) {
-    int ranks = 1;
-    MPI_Comm_size(comm, &ranks);
-    // For aggregated transfers: Open MPI's own choice, from three ranks of a host on, is rank 0 alone.
-    MPI_Info hints = MPI_INFO_NULL;
-    MPI_Info_create(&hints);
-    MPI_Info_set(hints, "cb_nodes", std::to_string(ranks).c_str());
-    const herr_t set = H5Pset_fapl_mpio(fapl, comm, hints);
-    MPI_Info_free(&hints);
-    MR_H5(path, set);
-  }
+  if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_fapl_mpio(fapl, comm, MPI_INFO_NULL));
   return fapl;
 }
 
@@ -57,11 +47,6 @@ Handle writing_properties(const std::string& path, MPI_Comm comm) {
   // alone.
   if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_coll_metadata_write(fapl, true));
   return fapl;
-}
-
-MPI_Comm communicator(const World& world) {
-  const void* comm = world.mpi_comm();
-  return comm ? *static_cast<const MPI_Comm*>(comm) : MPI_COMM_NULL;
 }
 
 // What HDF5 would say less clearly. Returns the message, or "" when the file may be opened.
@@ -87,28 +72,12 @@ std::string problem_creating(const std::string& path) {
   return "";
 }
 
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    return function(), "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-
 }  // namespace
 
 File::File(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 File::File(File&&) noexcept = default;
 File& File::operator=(File&&) noexcept = default;
 File::~File() = default;
-
-File::Impl::~Impl() {
-  const Entry entry;
-  open.clear();
-  file.reset();
-  H5Eclear2(H5E_DEFAULT);
-}
 
 hid_t File::Impl::id() const {
   MR_CHECK(bool(file), path, " is closed");
@@ -139,10 +108,10 @@ File File::create(const std::string& path) {
 
 // A failure on any rank is agreed upon, so that none waits for the others in a later collective call.
 File File::open_parallel(const std::string& path, World& world) {
-  const MPI_Comm comm = communicator(world);
+  const MPI_Comm comm = communicator_of(world);
   if (comm == MPI_COMM_NULL) return open(path);  // a World without MPI: reading needs no other rank
   auto impl = std::make_unique<Impl>();
-  impl->path = path, impl->comm = comm;
+  impl->path = path;
   std::string problem;
   {
     const Entry entry;
@@ -157,16 +126,17 @@ File File::open_parallel(const std::string& path, World& world) {
     });
   }
   world.agree(Exit::data, problem);
+  MPI_Comm_dup(comm, &impl->comm);
   return File(std::move(impl));
 }
 
 File File::create_parallel(const std::string& path, World& world) {
-  const MPI_Comm comm = communicator(world);
+  const MPI_Comm comm = communicator_of(world);
   if (comm == MPI_COMM_NULL && world.size() == 1) return create(path);
   if (comm == MPI_COMM_NULL)
     fail(Exit::config, path, " cannot be written by ", world.size(), " ranks (they have no MPI)");
   auto impl = std::make_unique<Impl>();
-  impl->path = path, impl->comm = comm, impl->writable = true;
+  impl->path = path, impl->writable = true;
   std::string problem;
   if (world.rank() == 0) problem = problem_creating(path);
   world.agree(Exit::data, problem);
@@ -178,27 +148,27 @@ File File::create_parallel(const std::string& path, World& world) {
     });
   }
   world.agree(Exit::data, problem);
+  MPI_Comm_dup(comm, &impl->comm);
   return File(std::move(impl));
 }
 
 void File::flush() {
   const Entry entry;
-  MR_H5(impl_->path, H5Fflush(impl_->id(), H5F_SCOPE_GLOBAL));
+  impl_->finish_writing();
 }
 
 void File::close() {
   const Entry entry;
   if (!impl_->file) return;
-  std::string problem = message_of([&] {
-    if (impl_->writable) MR_H5(impl_->path, H5Fflush(impl_->id(), H5F_SCOPE_GLOBAL));
-  });
+  std::string problem;
   const auto first = [&](std::string message) {
     if (problem.empty()) problem = std::move(message);
   };
+  if (impl_->writable) first(message_of([&] { impl_->finish_writing(); }));
   for (auto& [name, dataset] : impl_->open)
     first(message_of([&] { MR_H5(impl_->where(name), H5Dclose(dataset.id.release())); }));
   impl_->open.clear();
-  first(message_of([&] { MR_H5(impl_->path, H5Fclose(impl_->file.release())); }));
+  if (impl_->file) first(message_of([&] { MR_H5(impl_->path, H5Fclose(impl_->file.release())); }));
   if (!problem.empty()) fail(Exit::data, problem);
 }
 

@@ -51,18 +51,16 @@ class File {
 
   // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
   void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
-  // Rows [begin, begin+count) converted to `memory` type (integers clamp), C order; in pieces of 1 GiB.  Not
-  // independent: all ranks of a parallel file take part (count 0 allowed), and a wrong request of one fails on all.
-  // collective: one agreed transfer in which every rank moves its own bytes. aggregated: MPI_File_write_at_all, which
-  // gathers small interleaved pieces of the ranks before they are written; for disjoint ranges it is slower (measured
-  // at 4 ranks of one host: reads 0.6 GB/s against 1.6, writes 0.3 against 0.8). On a serial file all are independent.
-  enum class Transfer { independent, collective, aggregated };
+  // Rows [begin, begin+count) converted to `memory` type (integers clamp), C order; in pieces of 1 GiB. collective: all
+  // ranks of a parallel file take part (count 0 allowed) in one agreed transfer, and a wrong request of one fails on
+  // all; every rank moves its own bytes. On a serial file both are the same.
+  enum class Transfer { independent, collective };
   void read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                  Transfer = Transfer::independent) const;
   void write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, const void* data,
                   Transfer = Transfer::independent);
-  // What the last transfer that was not independent really was, as HDF5 reports it: "contiguous collective, every rank
-  // its own bytes", "chunk collective, aggregated", "independent (elements are converted)"; "none" before any.
+  // What the last collective transfer really was, as HDF5 reports it: "contiguous collective, every rank its own
+  // bytes", "independent (elements are converted)"; "none" before any.
   std::string last_io_mode() const;
   std::uint64_t bytes_read() const;  // by this rank's transfers, in the file's dtype
   std::uint64_t bytes_written() const;
@@ -76,8 +74,11 @@ class File {
   std::optional<std::vector<double>> get_numbers(const std::string& object, const std::string& key) const;
   std::optional<std::int64_t> get_int(const std::string& object, const std::string& key) const;
 
-  void flush();  // H5Fflush; with MPI-IO this is also an fsync
-  void close();  // reports errors, unlike the destructor
+  // Collective on a parallel file, and an fsync there. A failed write of one rank is thrown on that rank at once, and
+  // on the others by their next collective transfer, flush or close: the file is then given up and emptied, and
+  // removing it is the caller's. So it is when one rank's File goes while others still write.
+  void flush();
+  void close();  // flushes; reports errors, unlike the destructor
 
  private:
   struct Impl;
