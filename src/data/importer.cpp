@@ -1,6 +1,7 @@
 #include "millrace/data/importer.hpp"
 
 #include <algorithm>
+#include <fstream>
 
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
@@ -18,8 +19,12 @@ class Hdf5Rows : public RowFile {
  public:
   Hdf5Rows(const std::string& path, const std::string& dataset)
       : path_(path), dataset_(dataset), file_(io::File::open(path)) {
-    if (!file_.has(dataset))
-      fail(Exit::data, path, " has no data set '", dataset, "'. name it with --x-name or --y-name");
+    if (!file_.has(dataset)) {
+      std::string names;
+      for (const auto& name : file_.datasets()) names += (names.empty() ? "" : ", ") + name;
+      fail(Exit::data, path, " has no data set '", dataset, "' (it has: ", names.empty() ? "none" : names,
+           "). name it with --x-name or --y-name");
+    }
     const io::DatasetInfo info = file_.info(dataset);
     if (!info.refusal.empty()) fail(Exit::data, path, ": '", dataset, "' cannot be read (", info.refusal, ")");
     if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
@@ -43,19 +48,52 @@ class Hdf5Rows : public RowFile {
   Shape row_;
 };
 
-std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& dataset) {
-  if (ends_with(path, ".npy")) return open_npy(path);
+enum class Kind { idx, npy, hdf5, unknown };
+
+// The contents decide; the name does where they do not (an HDF5 file may begin with a user block).
+Kind kind_of(const std::string& path) {
+  std::string magic(8, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(magic.data(), std::streamsize(magic.size()));
+  magic.resize(std::size_t(in.gcount()));
+  if (magic.starts_with("\x93NUMPY")) return Kind::npy;
+  if (magic == "\x89HDF\r\n\x1a\n") return Kind::hdf5;
+  if (ends_with(path, ".npy")) return Kind::npy;
   if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || ends_with(path, ".hdf") || ends_with(path, ".mat"))
-    return open_hdf5_rows(path, dataset);
-  if (path.find("idx") != std::string::npos) return open_idx(path);
+    return Kind::hdf5;
+  if (magic.starts_with("\x1f\x8b") || path.find("idx") != std::string::npos) return Kind::idx;
+  if (magic.size() >= 4 && magic[0] == 0 && magic[1] == 0 && magic[2] >= 0x08 && magic[2] <= 0x0E) return Kind::idx;
+  if (magic.starts_with("PK")) fail(Exit::data, path, " is a zip archive (.npz). save its arrays as .npy, one a file");
+  return Kind::unknown;
+}
+
+std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& dataset) {
+  switch (kind_of(path)) {
+    case Kind::npy:
+      return open_npy(path);
+    case Kind::hdf5:
+      return open_hdf5_rows(path, dataset);
+    case Kind::idx:
+      return open_idx(path);
+    case Kind::unknown:
+      break;
+  }
   fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .h5, .hdf5, or CIFAR-10's .bin");
+}
+
+void same_rows(const RowFile& a, const RowFile& first) {
+  if (a.row() != first.row() || a.dtype() != first.dtype())
+    fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
+         first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
 }
 
 // x and y in files of their own, one behind the other.
 class PairImporter : public Importer {
  public:
   explicit PairImporter(const ImportOptions& o) : channels_first_(o.channels_first) {
-    const auto y_paths = o.y.empty() ? o.x : o.y;  // one HDF5 file may hold both
+    if (o.y.empty() && kind_of(o.x[0]) != Kind::hdf5)  // one HDF5 file may hold both
+      fail(Exit::config, "no labels or targets for ", o.x[0], ". give --y FILES");
+    const auto y_paths = o.y.empty() ? o.x : o.y;
     if (o.x.size() != y_paths.size())
       fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
     for (std::size_t f = 0; f < o.x.size(); ++f) {
@@ -64,12 +102,11 @@ class PairImporter : public Importer {
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, o.x[f], " has ", x_[f]->rows(), " rows, ", y_paths[f], " has ", y_[f]->rows(),
              ". they must be equal");
-      if (x_[f]->row() != x_[0]->row() || x_[f]->dtype() != x_[0]->dtype() || y_[f]->row() != y_[0]->row() ||
-          y_[f]->dtype() != y_[0]->dtype())
-        fail(Exit::data, o.x[f], " holds rows of another shape or type than ", o.x[0]);
+      same_rows(*x_[f], *x_[0]), same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();
       ends_.push_back(rows_);
     }
+    if (rows_ == 0) fail(Exit::data, o.x[0], " holds no rows");
     if (x_[0]->row().rank == 0) fail(Exit::data, o.x[0], " holds single values, a sample needs at least one dimension");
   }
   std::int64_t rows() const override { return rows_; }
@@ -128,7 +165,10 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
-  if (ends_with(o.x[0], ".bin")) return import_cifar10(o.x);
+  const bool cifar = ends_with(o.x[0], ".bin");
+  if (cifar && !o.y.empty())
+    fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");
+  if (cifar) return import_cifar10(o.x);
   return std::make_unique<PairImporter>(o);
 }
 

@@ -2,7 +2,9 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "importers.hpp"
@@ -30,14 +32,23 @@ std::string read_maybe_gzip(const std::string& path) {
   return content;
 }
 
+// Bytes of an array; none where an extent is negative or the product has no 63 bits.
+std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
+  auto bytes = std::int64_t(size_of(dtype));
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
+  return std::size_t(bytes);
+}
+
 class ArrayFile : public RowFile {
  public:
   ArrayFile(std::string path, std::string content, std::size_t at, DType dtype, const std::vector<std::int64_t>& shape)
       : path_(std::move(path)), content_(std::move(content)), at_(at), dtype_(dtype), rows_(shape[0]) {
     for (std::size_t a = 1; a < shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = shape[a];
-    const std::size_t needed = std::size_t(rows_) * std::size_t(row_.count()) * size_of(dtype);
-    if (content_.size() - at_ != needed)
-      fail(Exit::data, path_, " holds ", content_.size() - at_, " bytes of data, its header promises ", needed,
+    const auto needed = bytes_of(shape, dtype);
+    if (!needed) fail(Exit::data, path_, " has a damaged header (", row_.str(), " a row). fetch it again");
+    if (content_.size() - at_ != *needed)
+      fail(Exit::data, path_, " holds ", content_.size() - at_, " bytes of data, its header promises ", *needed,
            ". fetch it again");
   }
   void swap_bytes() { millrace::swap_bytes(content_.data() + at_, std::size_t(rows_ * row_.count()), size_of(dtype_)); }
@@ -84,24 +95,41 @@ std::string npy_value(const std::string& header, const std::string& key, const s
   const auto colon = header.find(':', at);
   if (at == std::string::npos || colon == std::string::npos)
     fail(Exit::data, path, " has a header without '", key, "'");
-  auto begin = header.find_first_not_of(' ', colon + 1);
-  const char closing = header[begin] == '(' ? ')' : header[begin] == '\'' ? '\'' : ',';
-  const auto end = header.find(closing, begin + 1);
-  if (closing != ',') ++begin;
-  return header.substr(begin, end - begin);
+  const auto begin = header.find_first_not_of(' ', colon + 1);
+  if (begin == std::string::npos) fail(Exit::data, path, " has a header without a value of '", key, "'");
+  const bool enclosed = header[begin] == '(' || header[begin] == '\'';
+  const auto end = header.find_first_of(header[begin] == '(' ? ")" : enclosed ? "'" : ",} ", begin + 1);
+  const auto from = begin + (enclosed ? 1 : 0);
+  return header.substr(from, end - from);
+}
+
+// "60000, 28, 28" or, of one dimension, "60000,".
+std::vector<std::int64_t> npy_shape(const std::string& text, const std::string& path) {
+  std::vector<std::int64_t> shape;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    while (at != end && (*at == ' ' || *at == ',')) ++at;
+    if (at == end) return shape;
+    std::int64_t extent = 0;
+    const auto [next, error] = std::from_chars(at, end, extent);
+    if (error != std::errc() || extent < 0) fail(Exit::data, path, " has a header with the shape '(", text, ")'");
+    shape.push_back(extent), at = next;
+  }
 }
 
 class Cifar10 : public Importer {
  public:
   explicit Cifar10(const std::vector<std::string>& paths) : paths_(paths) {
     for (const auto& path : paths) {
-      content_ += read_file(path);
-      if (content_.empty() || content_.size() % record != 0)
-        fail(Exit::data, path, " is not CIFAR-10's binary format (its size is no multiple of ", record, " bytes)");
+      const std::string file = read_file(path);
+      if (file.empty() || file.size() % record != 0)
+        fail(Exit::data, path, " is not CIFAR-10's binary format (", file.size(), " bytes are no multiple of ", record,
+             ")");
+      for (std::size_t at = 0; at < file.size(); at += record)
+        if (std::uint8_t(file[at]) > 9) fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9)");
+      content_ += file;
     }
-    for (std::size_t at = 0; at < content_.size(); at += record)
-      if (std::uint8_t(content_[at]) > 9)
-        fail(Exit::data, paths[0], " is not CIFAR-10's binary format (a label above 9)");
   }
   std::int64_t rows() const override { return std::int64_t(content_.size() / record); }
   Shape sample() const override { return {32, 32, 3}; }
@@ -180,12 +208,7 @@ std::unique_ptr<RowFile> open_npy(const std::string& path) {
                     text = npy_value(header, "shape", path);
   if (descr.size() < 3) fail(Exit::data, path, " has elements of type '", descr, "', which is not read");
   if (order != "False") fail(Exit::data, path, " is in Fortran order. save np.ascontiguousarray(a)");
-  std::vector<std::int64_t> shape;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto comma = std::min(text.find(',', at), text.size());
-    if (text.find_first_of("0123456789", at) < comma) shape.push_back(std::stoll(text.substr(at, comma - at)));
-    at = comma + 1;
-  }
+  const auto shape = npy_shape(text, path);
   if (shape.empty() || shape.size() > Shape::max_rank - 1) fail(Exit::data, path, " has ", shape.size(), " dimensions");
   auto file = std::make_unique<ArrayFile>(path, std::move(content), begin + length, npy_dtype(descr, path), shape);
   if (descr[0] == '>') file->swap_bytes();
