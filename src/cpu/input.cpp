@@ -58,17 +58,38 @@ struct Line {
   std::int64_t first = 0, pixel_step = 0, channel_step = 0, begin = 0, end = 0;
 };
 
-// Elements [at, at + n) of the line, channels last.
+// Whole pixels from x on, `n` elements, channels last. few: the channels where the compiler shall know them, else 0.
+template <class Raw, int few>
+void gather(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t x, std::int64_t n) {
+  const std::int64_t count = few ? few : channels;
+  for (std::int64_t i = 0; i + count <= n; i += count, ++x) {
+    const Raw* pixel = from + line.first + x * line.pixel_step;
+    for (std::int64_t k = 0; k < count; ++k) to[i + k] = pixel[k * line.channel_step];
+  }
+}
+
+// Elements [at, at + n) of the line, channels last: what is left of a pixel, whole pixels, the begin of one; padding
+// and image each in one run.
 template <class Raw>
 void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t at, std::int64_t n) {
-  std::int64_t x = at / channels, c = at % channels;
-  for (std::int64_t i = 0; i < n; ++x, c = 0) {
-    const std::int64_t run = std::min(channels - c, n - i);
-    if (x < line.begin || x >= line.end) {
-      for (std::int64_t k = 0; k < run; ++k) to[i + k] = Raw(0);
-    } else {
+  for (std::int64_t i = 0; i < n;) {
+    const std::int64_t x = (at + i) / channels, c = (at + i) % channels;
+    const bool inside = x >= line.begin && x < line.end;
+    const std::int64_t run_end = inside ? line.end : x < line.begin ? line.begin : n + at;  // in pixels
+    std::int64_t run = std::min(n - i, run_end * channels - at - i);
+    if (!inside) {
+      std::fill_n(to + i, run, Raw(0));
+    } else if (line.channel_step == 1 && line.pixel_step == channels) {
+      std::copy_n(from + line.first + x * channels + c, run, to + i);
+    } else if (c > 0 || run < channels) {
+      run = std::min(run, channels - c);
       const Raw* pixel = from + line.first + x * line.pixel_step + c * line.channel_step;
       for (std::int64_t k = 0; k < run; ++k) to[i + k] = pixel[k * line.channel_step];
+    } else {
+      run -= run % channels;
+      channels == 1   ? gather<Raw, 1>(to + i, from, line, channels, x, run)
+      : channels == 3 ? gather<Raw, 3>(to + i, from, line, channels, x, run)
+                      : gather<Raw, 0>(to + i, from, line, channels, x, run);
     }
     i += run;
   }

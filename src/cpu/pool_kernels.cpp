@@ -1,5 +1,6 @@
 #include "pool_kernels.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
