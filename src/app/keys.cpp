@@ -81,7 +81,7 @@ void add_model(std::vector<Key>& k) {
                        "kind of network; layers: written out under model.layers"));
   k.push_back(number_key(FIELD(model.depth), at_least(1),
                          "resnet: 6n+2 (8, 20, 32, 44, 56, 110: CIFAR style) or 18, 34, 50, 101 (ImageNet style)"));
-  k.push_back(word_key(FIELD(model.stem), {"auto", "cifar", "imagenet"},
+  k.push_back(word_key(FIELD(model.stem), {"auto", "cifar", "pool", "imagenet"},
                        "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
   k.push_back(number_key(FIELD(model.width), at_least(1),
                          "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", from_zero));

@@ -13,7 +13,7 @@ Window square(std::int64_t kernel, std::int64_t stride) {
   Window w;
   w.rank = 2;
   for (int a = 0; a < 2; ++a)
-    w.kernel[std::size_t(a)] = kernel, w.stride[std::size_t(a)] = stride, w.pad[std::size_t(a)] = kernel / 2;
+    w.kernel[std::size_t(a)] = kernel, w.stride[std::size_t(a)] = stride, w.pad[std::size_t(a)] = (kernel - 1) / 2;
   return w;
 }
 
@@ -75,11 +75,12 @@ int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
   }
   const std::int64_t width = spec.width > 0 ? spec.width : imagenet ? 64 : 16;
   const bool large_stem = spec.stem == "imagenet" || (spec.stem == "auto" && imagenet && image[1] > 64);
-  if (!large_stem && spec.stem != "cifar" && spec.stem != "auto")
-    fail(Exit::config, "model.stem: '", spec.stem, "' is not a stem. one of auto, cifar, imagenet");
+  if (!large_stem && spec.stem != "cifar" && spec.stem != "auto" && spec.stem != "pool")
+    fail(Exit::config, "model.stem: '", spec.stem, "' is not a stem. one of auto, cifar, pool, imagenet");
 
   int at = conv_norm(g, "conv1", "bn1", src, width, large_stem ? 7 : 3, large_stem ? 2 : 1);
   at = g.activation("relu", at, Activation::relu);
+  if (spec.stem == "pool") at = g.pool("maxpool", at, PoolSpec::Kind::max, square(2, 2));
   if (large_stem) at = g.pool("maxpool", at, PoolSpec::Kind::max, square(3, 2));
   for (std::size_t stage = 0; stage < blocks.size(); ++stage)
     for (std::int64_t b = 0; b < blocks[stage]; ++b) {

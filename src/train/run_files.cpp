@@ -46,6 +46,8 @@ void prepare_run_folder(World& world, const std::filesystem::path& dir) {
   std::error_code error;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir / "checkpoints", error);
+    std::error_code ignored;
+    std::filesystem::remove(dir / "STOP", ignored);  // the request that ended the run before this one
     if (error) problem = cat("run.dir: cannot make ", (dir / "checkpoints").string(), " (", error.message(), ")");
     for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", error))
       if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), error);  // left by a killed writer
