@@ -1,0 +1,140 @@
+#include "millrace/train/bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+
+#include "session.hpp"
+#include "step.hpp"
+
+namespace millrace {
+namespace {
+
+template <class F>
+double timed(Device& device, F f) {
+  device.synchronize();
+  const auto began = std::chrono::steady_clock::now();
+  f();
+  device.synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+template <class F>
+double best_of(Device& device, int repeats, F f) {
+  double best = 1e30;
+  for (int r = 0; r < repeats; ++r) best = std::min(best, timed(device, f));
+  return best;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+StepBench bench_step(World& world, const RunConfig& config, int repeats) {
+  Session s(world, config, Session::Use::train);
+  Network network(s.compute, s.spec);
+  Device& device = *s.compute.device;
+  std::int64_t step = 0;
+  std::size_t index = 0;
+  std::vector<MicroBatch> share;
+  const auto items = [&]() -> std::optional<MicroBatch> {
+    while (index == share.size())
+      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.steps_per_epoch - 1), world.rank(), world.size(),
+                           share),
+          index = 0;
+    return share[index++];
+  };
+  StepBench out;
+  {
+    Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
+    StepRunner runner(s, network, loader);
+    std::vector<double> whole, exposed;
+    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.steps_per_epoch - 1)));
+    for (int r = 0; r < steps; ++r) {
+      runner.enqueue(r, 1e-4);
+      const StepResult result = runner.collect(r, false, false);
+      if (r == 0 && steps > 1) continue;
+      whole.push_back(result.metrics.seconds);
+      exposed.push_back(result.metrics.phase_seconds[std::size_t(Phase::communication)]);
+    }
+    out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
+  }
+  index = 0, share.clear();
+  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
+  const Batch batch = *loader.next();
+  Program& program = network.train_program(batch.item.rows);
+  const auto run = [&] {
+    program.forward(batch.x, batch.y, batch.ids, true);
+    program.backward(true, nullptr);
+  };
+  run();
+  std::vector<double> times;
+  const int nodes = int(program.graph().nodes.size());
+  out.ops.resize(std::size_t(nodes));
+  for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
+  // In turns, so that a slow moment of the machine meets both sides.
+  for (int r = 0; r < repeats; ++r) {
+    times.push_back(timed(device, run));
+    for (int n = 0; n < nodes; ++n) {
+      OpTime& op = out.ops[std::size_t(n)];
+      op.forward_seconds = std::min(op.forward_seconds, best_of(device, 1, [&] { program.run_node(n, false); }));
+      op.backward_seconds = std::min(op.backward_seconds, best_of(device, 1, [&] { program.run_node(n, true); }));
+    }
+  }
+  out.step_seconds = median(times);
+  for (int n = 0; n < nodes; ++n) {
+    const Node& node = program.graph().nodes[std::size_t(n)];
+    OpTime& op = out.ops[std::size_t(n)];
+    op.name = node.name, op.kind = name_of(node.spec), op.implementation = program.op(n).implementation();
+    op.flops = flops_of(node.spec);
+    out.ops_seconds += op.forward_seconds + op.backward_seconds;
+  }
+  return out;
+}
+
+std::string StepBench::str() const {
+  char line[256];
+  std::snprintf(line, sizeof line,
+                "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\nwhole step with sums and "
+                "optimizer: %.2f ms, of "
+                "which exposed communication %.3f ms (%.2f %%)\n",
+                step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
+                communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
+  std::string out = line;
+  struct Sum {
+    double forward = 0, backward = 0, flops = 0;
+  };
+  std::map<std::string, Sum> kinds;
+  for (const OpTime& op : ops) {
+    Sum& s = kinds[op.kind];
+    s.forward += op.forward_seconds, s.backward += op.backward_seconds, s.flops += op.flops;
+  }
+  std::snprintf(line, sizeof line, "  %-16s %12s %12s %14s %14s\n", "operation", "forward ms", "backward ms",
+                "fwd GFLOP/s", "bwd GFLOP/s");
+  out += line;
+  for (const auto& [kind, s] : kinds) {
+    std::snprintf(line, sizeof line, "  %-16s %12.3f %12.3f %14.1f %14.1f\n", kind.c_str(), s.forward * 1e3,
+                  s.backward * 1e3, s.flops / s.forward * 1e-9, 2 * s.flops / s.backward * 1e-9);
+    out += line;
+  }
+  std::vector<const OpTime*> heavy;
+  for (const OpTime& op : ops) heavy.push_back(&op);
+  std::sort(heavy.begin(), heavy.end(), [](const OpTime* a, const OpTime* b) {
+    return a->forward_seconds + a->backward_seconds > b->forward_seconds + b->backward_seconds;
+  });
+  out += "the heaviest:\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(12, heavy.size()); ++i) {
+    const OpTime& op = *heavy[i];
+    std::snprintf(line, sizeof line, "  %-26s %9.3f %9.3f ms %8.1f %8.1f GFLOP/s  %s\n", op.name.c_str(),
+                  op.forward_seconds * 1e3, op.backward_seconds * 1e3, op.flops / op.forward_seconds * 1e-9,
+                  2 * op.flops / op.backward_seconds * 1e-9, op.implementation.c_str());
+    out += line;
+  }
+  return out;
+}
+
+}  // namespace millrace
