@@ -18,7 +18,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 class Hdf5Rows : public RowFile {
  public:
   Hdf5Rows(const std::string& path, const std::string& dataset)
-      : path_(path), dataset_(dataset), file_(io::File::open(path)) {
+      : place_(path + ":" + dataset), dataset_(dataset), file_(io::File::open(path)) {
     if (!file_.has(dataset)) {
       std::string names;
       for (const auto& name : file_.datasets()) names += (names.empty() ? "" : ", ") + name;
@@ -26,9 +26,9 @@ class Hdf5Rows : public RowFile {
            "). name it with --x-name or --y-name");
     }
     const io::DatasetInfo info = file_.info(dataset);
-    if (!info.refusal.empty()) fail(Exit::data, path, ": '", dataset, "' cannot be read (", info.refusal, ")");
+    if (!info.refusal.empty()) fail(Exit::data, place_, " cannot be read (", info.refusal, ")");
     if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
-      fail(Exit::data, path, ": '", dataset, "' has ", info.shape.size(), " dimensions");
+      fail(Exit::data, place_, " has ", info.shape.size(), " dimensions");
     rows_ = info.shape[0], dtype_ = info.dtype;
     for (std::size_t a = 1; a < info.shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = info.shape[a];
   }
@@ -38,10 +38,10 @@ class Hdf5Rows : public RowFile {
   void read(std::int64_t begin, std::int64_t count, void* out) const override {
     file_.read_rows(dataset_, begin, count, dtype_, out);
   }
-  const std::string& path() const override { return path_; }
+  const std::string& path() const override { return place_; }
 
  private:
-  std::string path_, dataset_;
+  std::string place_, dataset_;
   io::File file_;
   std::int64_t rows_ = 0;
   DType dtype_ = DType::u8;

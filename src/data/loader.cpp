@@ -146,7 +146,8 @@ struct Loader::Impl {
                 s.host + y_offset + std::size_t(begin) * y_bytes);
   }
 
-  // Fills one unit outside the lock and books it.
+  // Fills one unit and books it, outside of and under the lock. The consumer is woken without it: it would only wake
+  // to wait for the lock.
   void fill_unit(Slot& s, std::int64_t begin, std::int64_t end, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     const auto began = Clock::now();
@@ -162,10 +163,12 @@ struct Loader::Impl {
     figures.bytes_read += std::uint64_t(end - begin) * (x_bytes + y_bytes);
     if (failure && !s.failure) s.failure = failure;
     s.finished += end - begin;
-    if (s.finished == s.item.rows) {
-      s.filled = true;
-      filled.notify_all();
-    }
+    if (s.finished < s.item.rows) return;
+    s.filled = true;
+    if (workers == 0) return;
+    lock.unlock();
+    filled.notify_one();
+    lock.lock();
   }
 
   void work() {
