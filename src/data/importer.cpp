@@ -100,7 +100,7 @@ class PairImporter : public Importer {
       x_.push_back(open_rows(o.x[f], o.x_name));
       y_.push_back(open_rows(y_paths[f], o.y_name));
       if (x_[f]->rows() != y_[f]->rows())
-        fail(Exit::data, o.x[f], " has ", x_[f]->rows(), " rows, ", y_paths[f], " has ", y_[f]->rows(),
+        fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
              ". they must be equal");
       same_rows(*x_[f], *x_[0]), same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();

@@ -1,0 +1,187 @@
+// Importers at the edges: damaged headers, kinds told by contents, sets whose parts do not fit together.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/data/importer.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ImportersEdges : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "millrace_import_XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string put(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+std::string idx(int type, const std::vector<std::uint32_t>& shape, const std::string& data) {
+  std::string out{'\0', '\0', char(type), char(shape.size())};
+  for (const std::uint32_t extent : shape)
+    for (int shift = 24; shift >= 0; shift -= 8) out += char(extent >> shift & 255);
+  return out + data;
+}
+
+std::string npy_with(std::string header, const std::string& data) {
+  header += '\n';
+  return std::string("\x93NUMPY\1\0", 8) + char(header.size() & 255) + char(header.size() >> 8) + header + data;
+}
+
+std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
+  return npy_with("{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }", data);
+}
+
+ImportOptions files(std::vector<std::string> x, std::vector<std::string> y = {}) {
+  ImportOptions o;
+  o.x = std::move(x), o.y = std::move(y);
+  return o;
+}
+
+std::string first_x(const Importer& in, std::int64_t rows) {
+  std::string x(std::size_t(rows * in.sample().count()) * size_of(in.x_dtype()), '\0');
+  std::string y(std::size_t(rows * in.target().count()) * size_of(in.y_dtype()), '\0');
+  in.read(0, rows, x.data(), y.data());
+  return x;
+}
+
+// make_importer fails with `code`, and its message has all of `parts`.
+void expect_refusal(const ImportOptions& o, const std::vector<std::string>& parts, Exit code = Exit::data) {
+  try {
+    const auto importer = make_importer(o);
+    ADD_FAILURE() << "accepted: " << importer->describe();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    for (const auto& part : parts) EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(ImportersEdges, ContentsTellTheKind) {
+  const std::string y = put("labels", idx(8, {2}, "ab"));
+  EXPECT_EQ(first_x(*make_importer(files({put("images", idx(8, {2, 2}, "abcd"))}, {y})), 2), "abcd");
+  EXPECT_EQ(first_x(*make_importer(files({put("array.data", npy("|u1", "(2, 2)", "efgh"))}, {y})), 2), "efgh");
+  {
+    io::File file = io::File::create(path("set.data"));
+    file.create_dataset("x", DType::u8, {2, 2});
+    file.write_rows("x", 0, 2, DType::u8, "ijkl");
+    file.close();
+  }
+  EXPECT_EQ(first_x(*make_importer(files({path("set.data")}, {y})), 2), "ijkl");
+  expect_refusal(files({put("text.h5", "this is no HDF5 file")}, {y}), {path("text.h5"), "not an HDF5 file"});
+  expect_refusal(files({put("none", "")}, {y}), {path("none"), "no known kind"});
+}
+
+TEST_F(ImportersEdges, NpyOfEveryType) {
+  const std::string y = put("y.npy", npy("|u1", "(2,)", "ab"));
+  const std::pair<const char*, DType> types[] = {{"|u1", DType::u8},  {"|i1", DType::i8},  {"<u2", DType::u16},
+                                                 {"<i2", DType::i16}, {"<i4", DType::i32}, {"<i8", DType::i64},
+                                                 {"<f2", DType::f16}, {"<f4", DType::f32}, {"<f8", DType::f64}};
+  for (const auto& [descr, dtype] : types) {
+    std::string data(2 * 3 * size_of(dtype), '\0');
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = char(i * 5 + 1);
+    const auto in = make_importer(files({put("x.npy", npy(descr, "(2, 3)", data))}, {y}));
+    EXPECT_EQ(in->x_dtype(), dtype) << descr;
+    EXPECT_EQ(first_x(*in, 2), data) << descr;
+  }
+  const auto big = make_importer(files({put("x.npy", npy(">i2", "(2, 1)", {1, 2, 3, 4}))}, {y}));
+  EXPECT_EQ(first_x(*big, 2), std::string({2, 1, 4, 3}));
+  for (const char* descr : {"<u8", "<c8", "|O", "|b1"})
+    expect_refusal(files({put("x.npy", npy(descr, "(2, 1)", std::string(16, 'x')))}, {y}), {descr});
+}
+
+TEST_F(ImportersEdges, NpyHeadersOfOtherWriters) {
+  const std::string y = put("y.npy", npy("|u1", "(2,)", "ab"));
+  const auto x = [&](const std::string& header) { return files({put("x.npy", npy_with(header, "abcd"))}, {y}); };
+  EXPECT_EQ(make_importer(x("{'shape': (2,2),'descr':'|u1','fortran_order':False}"))->sample(), Shape{2});
+  expect_refusal(x("{'descr': '|u1', 'fortran_order': False}"), {"'shape'"});
+  expect_refusal(x("{'descr': '|u1', 'fortran_order': False, 'shape':"), {"x.npy"});
+  expect_refusal(x("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}"), {"x.npy"});
+  expect_refusal(x("{'descr': '|u1', 'fortran_order': False, 'shape': (2, -2)}"), {"(2, -2)"});
+  expect_refusal(x("{'descr': '|u1', 'fortran_order': False, 'shape': (2, two)}"), {"(2, two)"});
+  expect_refusal(x("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 99999999999999999999)}"), {"shape"});
+}
+
+// 2^64 bytes would pass for none, and be read far behind the end.
+TEST_F(ImportersEdges, ExtentsThatWrapRound) {
+  const std::string y = put("y-idx", idx(8, {2}, "ab"));
+  expect_refusal(files({put("x-idx", idx(8, {65536, 65536, 65536, 65536}, ""))}, {y}), {"damaged header"});
+  expect_refusal(files({put("x.npy", npy("|u1", "(4294967296, 4294967296)", ""))}, {y}), {"damaged header"});
+}
+
+TEST_F(ImportersEdges, IdxSizes) {
+  const std::string y = put("y-idx", idx(8, {2}, "ab"));
+  const auto x = [&](const std::string& bytes) { return files({put("x-idx", bytes)}, {y}); };
+  expect_refusal(x(idx(8, {2, 2}, "abcde")), {"5 bytes", "promises 4"});
+  expect_refusal(x(idx(8, {2, 1, 1, 1, 1, 1}, "ab")), {"6 dimensions"});
+  expect_refusal(x(idx(8, {2, 2, 2}, "").substr(0, 9)), {"3 dimensions"});
+  expect_refusal(x(idx(8, {2}, "ab")), {"at least one dimension"});
+  expect_refusal(files({put("x-idx", idx(8, {0, 2}, ""))}, {put("none-idx", idx(8, {0}, ""))}), {"no rows"});
+}
+
+TEST_F(ImportersEdges, CifarFilesAreBlamedOneByOne) {
+  const std::string good = put("a.bin", std::string(3073, '\1'));
+  expect_refusal(files({good, put("b.bin", std::string(3072, '\1'))}), {path("b.bin"), "3072 bytes"});
+  expect_refusal(files({good, put("b.bin", std::string(3073, '\12'))}), {path("b.bin"), "label above 9"});
+  expect_refusal(files({put("b.bin", "")}), {path("b.bin")});
+  expect_refusal(files({good}, {good}), {"--y"}, Exit::config);
+}
+
+TEST_F(ImportersEdges, PartsThatDoNotFitTogether) {
+  const std::string x = put("x.npy", npy("|u1", "(2, 2)", "abcd")), wide = put("wide.npy", npy("|u1", "(2, 1)", "ab")),
+                    y = put("y.npy", npy("|u1", "(2,)", "ab")), other = put("other.npy", npy("<i2", "(2,)", "abcd"));
+  expect_refusal(files({x, wide}, {y, y}), {wide, "1 uint8", "2 uint8", "equal"});
+  expect_refusal(files({x, x}, {y, other}), {other, "int16", "uint8"});
+  expect_refusal(files({x, x}, {y}), {"2 files", "1 of y"}, Exit::config);
+  expect_refusal(files({}), {"--x"}, Exit::config);
+  EXPECT_EQ(make_importer(files({path("[x]*.npy")}, {path("y.npy")}))->rows(), 2);
+}
+
+TEST_F(ImportersEdges, DatasetsOfOneFileAreTold) {
+  {
+    io::File file = io::File::create(path("set.h5"));
+    file.create_dataset("images", DType::u16, {4, 3, 2});
+    file.create_dataset("few", DType::u8, {3});
+    file.close();
+  }
+  ImportOptions o = files({path("set.h5")});
+  expect_refusal(o, {"'x'", "/few, /images", "--x-name"});
+  o.x_name = "images", o.y_name = "few";
+  expect_refusal(o, {"set.h5:images has 4 rows", "set.h5:few has 3"});
+}
+
+TEST(ImportersReal, FashionMnist) {
+  const std::string data = "/usr/share/datasets/fashion-mnist/t10k-";
+  if (!fs::exists(data + "images-idx3-ubyte.gz")) GTEST_SKIP() << "Fashion-MNIST is not installed at " << data;
+  const auto in = make_importer(files({data + "images-idx3-ubyte.gz"}, {data + "labels-idx1-ubyte.gz"}));
+  ASSERT_EQ(in->rows(), 10000);
+  ASSERT_EQ(in->sample(), (Shape{28, 28, 1}));
+  std::vector<char> x(10000 * 784), y(10000);
+  in->read(0, 10000, x.data(), y.data());
+  std::vector<int> counts(10);
+  for (const char label : y) ++counts.at(std::size_t(label));
+  EXPECT_EQ(counts, std::vector<int>(10, 1000));
+}
+
+}  // namespace
+}  // namespace millrace
