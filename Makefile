@@ -8,13 +8,11 @@ MILLRACE := $(BUILD)/millrace
 DATA := data/fashion-mnist
 SOURCE := /usr/share/datasets/fashion-mnist
 
-# mpirun as root and with more ranks than cores; ranks choose their cores themselves. The time-out lets a checkpoint be written after SIGTERM
-# (Open MPI's default kills the ranks 0.9 s later).
+# mpirun as root and with more ranks than cores, under Open MPI 4 and 5; ranks choose their cores themselves.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export OMPI_MCA_rmaps_base_oversubscribe := 1
-export OMPI_MCA_odls_base_sigkill_timeout := 60
-export PRTE_MCA_odls_base_sigkill_timeout := 60
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
 .PHONY: all build deps data run test test-long bench format sanitize install clean
@@ -37,7 +35,7 @@ data: deps build
 	$(MPIRUN) $(RANKS) $(MILLRACE) pack --x $(SOURCE)/t10k-images-idx3-ubyte.gz --y $(SOURCE)/t10k-labels-idx1-ubyte.gz --out $(DATA) --prefix valid --no-shuffle --overwrite; fi
 
 run: data
-	MILLRACE_TERMINAL=$$([ -t 1 ] && echo 1 || echo 0) $(MPIRUN) $(RANKS) $(MILLRACE) train -c inputs/fashion-mnist.cfg
+	scripts/run.sh $(RANKS) $(MILLRACE) train -c inputs/fashion-mnist.cfg
 
 test: deps build
 	ctest --test-dir $(BUILD) -LE long --output-on-failure

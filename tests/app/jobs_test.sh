@@ -105,4 +105,18 @@ got=$?
 [ $got -eq 75 ] || complain "with the real mpirun train-mpirun.slurm ended with $got"
 [ "$(cat seen | wc -l)" -eq "$(ranks)" ] || complain "of $(ranks) ranks $(cat seen | wc -l) saw the signal"
 
+# scripts/run.sh, which make run uses, turns what people and systems send into the signal to stop.
+for signal in TERM INT; do
+  rm -f started seen
+  env --default-signal=INT "$source_dir/scripts/run.sh" 2 ./program >out 2>err &
+  script=$!
+  for ((i = 0; i < 100; ++i)); do [ "$(ranks)" -eq 2 ] && break; sleep 0.1; done
+  sleep 0.3
+  kill -$signal $script
+  wait $script
+  got=$?
+  [ $got -eq 75 ] || complain "after $signal run.sh ended with $got"
+  [ "$(cat seen | wc -l)" -eq 2 ] || complain "of 2 ranks $(cat seen | wc -l) saw $signal"
+done
+
 [ $failures -eq 0 ]
