@@ -9,19 +9,35 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/rng.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/sampler.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "raw_rows.hpp"
+#include "row_reader.hpp"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t buffer_bytes = 64u << 20;  // of x rows, a rank
-constexpr std::int64_t statistics_block =
-    4096;  // rows: sums are made block by block, so that they are the same on any number of ranks
+constexpr std::int64_t statistics_blocks = 64;
+
+struct Column {
+  const char* name;
+  DType dtype;
+  const char* data;
+};
+
+// What went wrong, or "".
+template <class F>
+std::string message_of(F&& function) {
+  try {
+    function();
+  } catch (const std::exception& e) {
+    return *e.what() ? e.what() : "unknown";
+  }
+  return "";
+}
 
 struct Part {  // a run of packed positions that becomes one set of shards
   std::string prefix;
@@ -34,15 +50,19 @@ class Packer {
       : world_(world),
         in_(in),
         options_(options),
-        order_(options.seed ^ 0x7061636Bull, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows()))),
+        order_(options.seed, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows())), Purpose::pack),
         x_bytes_(std::size_t(in.sample().count()) * size_of(in.x_dtype())),
         y_bytes_(std::size_t(std::max<std::int64_t>(1, in.target().count())) * size_of(in.y_dtype())),
-        scale_(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1) {}
+        scale_(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1),
+        rows_(in, x_bytes_, y_bytes_, std::size_t(world.local_size())) {}
 
   PackReport run() {
     const auto began = std::chrono::steady_clock::now();
     prepare();
     const std::int64_t valid = std::llround(options_.valid_fraction * double(in_.rows()));
+    if (valid == in_.rows()) fail(Exit::config, "a validation share of ", options_.valid_fraction, " leaves no rows");
+    const std::string problem = message_of([&] { rows_.keep_small(); });
+    world_.agree(Exit::data, problem);
     measure(in_.rows() - valid);
     write({options_.prefix, 0, in_.rows() - valid});
     if (valid > 0) write({"valid", in_.rows() - valid, valid});
@@ -60,6 +80,8 @@ class Packer {
     if (in_.rows() < 1) problem = "there are no rows to pack";
     if (!(options_.valid_fraction >= 0 && options_.valid_fraction < 1))
       problem = "--valid-fraction must be at least 0 and below 1";
+    if (options_.valid_fraction > 0 && options_.prefix == "valid")
+      problem = "the prefix of the training shards is valid too (--prefix). choose another name";
     if (world_.rank() == 0 && problem.empty()) {
       std::error_code error;
       fs::create_directories(options_.out, error);
@@ -78,51 +100,44 @@ class Packer {
     world_.agree(Exit::data, problem);
   }
 
+  // Packed positions [begin, begin + count) in one go.
+  void read(std::int64_t begin, std::int64_t count, char* x, char* y) const {
+    rows_.read(
+        std::size_t(count), [&](std::size_t i) { return source_row(begin + std::int64_t(i)); }, x, y);
+  }
+
   std::int64_t source_row(std::int64_t position) const {
     return options_.shuffle ? std::int64_t(order_(std::uint64_t(position))) : position;
   }
 
-  // Packed positions [begin, begin + count) in one go; neighbours in the source are one read.
-  void read(std::int64_t begin, std::int64_t count, char* x, char* y) const {
-    for (std::int64_t i = 0; i < count;) {
-      const std::int64_t row = source_row(begin + i);
-      std::int64_t run = 1;
-      while (i + run < count && source_row(begin + i + run) == row + run) ++run;
-      in_.read(row, run, x + std::size_t(i) * x_bytes_, y + std::size_t(i) * y_bytes_);
-      i += run;
-    }
-  }
-
-  // Mean and deviation per channel over the training rows, and the number of classes over all.
+  // Mean and deviation per channel over the training rows, and the number of classes over all. In the order of the
+  // source, by blocks whose number depends on the rows alone: the same on any number of ranks.
   void measure(std::int64_t train_rows) {
+    std::vector<bool> valid(train_rows < in_.rows() ? std::size_t(in_.rows()) : 0);
+    for (std::int64_t p = train_rows; p < in_.rows(); ++p) valid[std::size_t(source_row(p))] = true;
     const Shape sample = in_.sample();
-    const bool channels_first = in_.channels_first();
-    const std::int64_t channels = sample.rank == 1   ? sample[0]
-                                  : channels_first   ? sample[0]
-                                  : sample.rank == 2 ? 1
-                                                     : sample[-1];
-    const std::int64_t values = sample.count(), blocks = (in_.rows() + statistics_block - 1) / statistics_block;
+    const std::int64_t channels = sample.rank == 2 ? 1 : in_.channels_first() ? sample[0] : sample[-1];
+    const std::int64_t values = sample.count(), blocks = std::min(in_.rows(), statistics_blocks);
     std::vector<double> sums(std::size_t(2 * channels * blocks), 0.0);
-    std::vector<char> x(x_bytes_), y(y_bytes_);
     std::int64_t largest = -1;
-    std::string problem;
-    try {
+    const std::string problem = message_of([&] {
+      const std::int64_t piece = std::max<std::int64_t>(1, std::int64_t((4u << 20) / x_bytes_));
+      std::vector<char> x, y;
       for (std::int64_t b = world_.rank(); b < blocks; b += world_.size()) {
-        double* sum = sums.data() + 2 * channels * b;
-        for (std::int64_t p = b * statistics_block; p < std::min(in_.rows(), (b + 1) * statistics_block); ++p) {
-          in_.read(source_row(p), 1, x.data(), y.data());
-          if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), 0)));
-          if (p >= train_rows) continue;
-          for (std::int64_t v = 0; v < values; ++v) {
-            const std::int64_t c = channels_first ? v / (values / channels) : v % channels;
-            const double value = value_at(x.data(), in_.x_dtype(), v) * scale_;
-            sum[c] += value, sum[channels + c] += value * value;
+        const std::int64_t end = in_.rows() * (b + 1) / blocks;
+        for (std::int64_t row = in_.rows() * b / blocks; row < end; row += piece) {
+          const std::int64_t count = std::min(piece, end - row);
+          x.resize(std::size_t(count) * x_bytes_), y.resize(std::size_t(count) * y_bytes_);
+          rows_.read_consecutive(row, count, x.data(), y.data());
+          for (std::int64_t r = 0; r < count; ++r) {
+            if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
+            if (valid.empty() || !valid[std::size_t(row + r)])
+              add_to_sums(x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first(),
+                          scale_, sums.data() + 2 * channels * b);
           }
         }
       }
-    } catch (const Error& e) {
-      problem = e.what();
-    }
+    });
     world_.agree(Exit::data, problem);
     world_.all_reduce(std::span<double>(sums), World::Reduce::sum);  // every block has one contributor: exact
     world_.all_reduce(std::span<std::int64_t>(&largest, 1), World::Reduce::max);
@@ -155,21 +170,16 @@ class Packer {
       const fs::path path = options_.out / (part.prefix + name), aside = path.string() + ".tmp";
       // Equal shards: the last is not a crumb.
       const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
-      std::string problem;
       try {
         write_shard(aside, begin, end - begin);
-      } catch (const Error& e) {
-        problem = e.what();
-      }
-      try {
-        world_.agree(Exit::data, problem);
-      } catch (...) {
+      } catch (...) {  // on every rank: write_shard agrees
         std::error_code ignored;
         if (world_.rank() == 0) fs::remove(aside, ignored);
         throw;
       }
-      if (world_.rank() == 0) rename_durably(aside, path);
-      world_.barrier();
+      world_.agree(Exit::data, message_of([&] {
+                     if (world_.rank() == 0) rename_durably(aside, path);
+                   }));
       report_.files.push_back(path.string());
       if (world_.rank() == 0)
         log::info(cat("packed ", path.string(), ": ", end - begin, " rows, ",
@@ -177,10 +187,37 @@ class Packer {
     }
   }
 
+  // A rank that cannot read or write goes on taking part, with no rows, so that the others do not wait for it for ever.
   void write_shard(const fs::path& path, std::int64_t begin, std::int64_t rows) {
-    const bool parallel = world_.mpi_comm() != nullptr;
-    MR_CHECK(parallel || world_.size() == 1, "packing needs MPI or one rank");
-    io::File file = parallel ? io::File::create_parallel(path, world_) : io::File::create(path);
+    io::File file = io::File::create_parallel(path, world_);
+    std::string problem = message_of([&] { describe(file, rows); });
+    world_.agree(Exit::data, problem);
+    const std::int64_t first = rows * world_.rank() / world_.size(), last = rows * (world_.rank() + 1) / world_.size();
+    const std::int64_t round = std::max<std::int64_t>(1, std::int64_t(buffer_bytes / x_bytes_));
+    const std::int64_t most = (rows + world_.size() - 1) / world_.size(), rounds = (most + round - 1) / round;
+    x_.resize(std::max(x_.size(), std::size_t(std::min(round, most)) * x_bytes_));
+    y_.resize(std::max(y_.size(), std::size_t(std::min(round, most)) * y_bytes_));
+    const auto first_of = [&](std::string message) {
+      if (problem.empty()) problem = std::move(message);
+    };
+    for (std::int64_t r = 0; r < rounds; ++r) {
+      const std::int64_t from = std::min(last, first + r * round);
+      std::int64_t count = problem.empty() ? std::min(last, from + round) - from : 0;
+      first_of(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
+      if (!problem.empty()) count = 0;
+      for (const auto& [name, dtype, data] : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
+        first_of(message_of([&] {
+          file.write_rows(name, from, count, dtype, data, io::File::Transfer::collective);
+          if (data == x_.data()) report_.io_mode = file.last_io_mode();
+        }));
+    }
+    first_of(message_of([&] { file.flush(); }));
+    first_of(message_of([&] { file.close(); }));
+    report_.own_bytes += file.bytes_written();
+    world_.agree(Exit::data, problem);
+  }
+
+  void describe(io::File& file, std::int64_t rows) {
     const auto extents = [&](const Shape& one) {
       std::vector<std::int64_t> out{rows};
       out.insert(out.end(), one.dims.begin(), one.dims.begin() + one.rank);
@@ -194,33 +231,6 @@ class Packer {
     if (labels()) file.set("/", "classes", classes_);
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);
-
-    // Every rank writes its rows; in rounds of bounded memory, all ranks in each.
-    const std::int64_t first = rows * world_.rank() / world_.size(), last = rows * (world_.rank() + 1) / world_.size();
-    const std::int64_t round =
-        std::max<std::int64_t>(1, std::int64_t(buffer_bytes / std::max<std::size_t>(1, x_bytes_)));
-    const std::int64_t most = (rows + world_.size() - 1) / world_.size(), rounds = (most + round - 1) / round;
-    std::vector<char> x(std::size_t(std::min(round, most)) * x_bytes_),
-        y(std::size_t(std::min(round, most)) * y_bytes_);
-    const auto transfer = parallel ? io::File::Transfer::collective : io::File::Transfer::independent;
-    std::string problem;  // of reading: a rank that fails goes on taking part, with no rows
-    for (std::int64_t r = 0; r < rounds; ++r) {
-      const std::int64_t from = std::min(last, first + r * round);
-      std::int64_t count = std::min(last, from + round) - from;
-      try {
-        if (problem.empty()) read(begin + from, count, x.data(), y.data());
-      } catch (const Error& e) {
-        problem = e.what();
-      }
-      if (!problem.empty()) count = 0;
-      file.write_rows("/x", from, count, in_.x_dtype(), x.data(), transfer);
-      report_.io_mode = file.last_io_mode();
-      file.write_rows("/y", from, count, in_.y_dtype(), y.data(), transfer);
-      report_.own_bytes += std::uint64_t(count) * (x_bytes_ + y_bytes_);
-    }
-    file.flush();
-    file.close();
-    if (!problem.empty()) fail(Exit::data, problem);
   }
 
   World& world_;
@@ -231,6 +241,8 @@ class Packer {
   double scale_;
   std::vector<double> mean_, std_;
   std::int64_t classes_ = 0;
+  RowReader rows_;
+  std::vector<char> x_, y_;
   PackReport report_;
 };
 
