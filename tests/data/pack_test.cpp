@@ -1,0 +1,202 @@
+#include "millrace/data/pack.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <set>
+
+#include "data/files.hpp"
+#include "millrace/data/source.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using test::message_of;
+
+// Every packed row, found again among the importer's by its content.
+std::vector<std::int64_t> source_rows(const ShardIndex& d, const test::Rows& in) {
+  const auto world = solo_world();
+  const auto source = make_source(*world, d, Reader::automatic);
+  std::vector<char> x(d.sample_bytes()), expected(x.size()), y(8), ignored(8);
+  std::vector<std::int64_t> out;
+  for (std::int64_t id = 0; id < d.rows; ++id) {
+    source->read({&id, 1}, x.data(), y.data());
+    std::int64_t found = -1;
+    for (std::int64_t row = 0; row < in.rows() && found < 0; ++row) {
+      in.read(row, 1, expected.data(), ignored.data());
+      if (expected == x) found = row;
+    }
+    if (found >= 0 && d.labels) {
+      std::int32_t label;
+      std::memcpy(&label, y.data(), 4);
+      EXPECT_EQ(label, found % 7);
+    } else if (found >= 0) {
+      float target[2];
+      std::memcpy(target, y.data(), 8);
+      EXPECT_EQ(target[0], float(found));
+      EXPECT_EQ(target[1], -float(found));
+    }
+    out.push_back(found);
+  }
+  return out;
+}
+
+bool is_every_row(std::vector<std::int64_t> rows) {
+  std::sort(rows.begin(), rows.end());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] != std::int64_t(i)) return false;
+  return true;
+}
+
+TEST(Pack, HoldsEveryRowOnceInAShuffledOrderOfTheSeed) {
+  const Folder folder;
+  const auto world = solo_world();
+  std::vector<std::vector<std::int64_t>> orders;
+  for (const auto& [shuffle, seed] : {std::pair{true, 1}, {true, 1}, {true, 2}, {false, 1}}) {
+    test::Rows in;
+    const PackReport report = pack(*world, in,
+                                   {.out = folder.path / cat(orders.size()),
+                                    .shard_bytes = 24 * 30,
+                                    .shuffle = shuffle,
+                                    .seed = std::uint64_t(seed)});
+    EXPECT_EQ(report.files.size(), 4u);
+    EXPECT_EQ(report.rows, 100);
+    EXPECT_EQ(report.bytes, 100u * (24 + 8));
+    EXPECT_EQ(report.own_bytes, report.bytes);
+    const ShardIndex d = index_shards(*world, {.paths = {folder / cat(orders.size(), "/train-*.h5")}});
+    ASSERT_EQ(d.rows, 100);
+    EXPECT_EQ(d.sample, in.one);
+    for (const Shard& s : d.shards) EXPECT_EQ(s.rows, 25);
+    orders.push_back(source_rows(d, in));
+    EXPECT_TRUE(is_every_row(orders.back()));
+  }
+  EXPECT_EQ(orders[0], orders[1]);
+  EXPECT_NE(orders[0], orders[2]);
+  EXPECT_TRUE(std::is_sorted(orders[3].begin(), orders[3].end()));
+  EXPECT_FALSE(std::is_sorted(orders[0].begin(), orders[0].end()));
+  EXPECT_EQ(test::content(folder / "0/train-00002.h5"), test::content(folder / "1/train-00002.h5"));
+}
+
+TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
+  for (const bool first : {false, true}) {
+    const Folder folder;
+    const auto world = solo_world();
+    test::Rows in;
+    in.first = first;
+    in.one = first ? Shape{3, 4, 5} : Shape{4, 5, 3};
+    const PackReport report = pack(*world, in, {.out = folder.path, .valid_fraction = 0.25});
+    EXPECT_EQ(report.rows, 75);
+    EXPECT_EQ(report.valid_rows, 25);
+    const ShardIndex train = index_shards(*world, {.paths = {folder / "train-*.h5"}}),
+                     valid = index_shards(*world, {.paths = {folder / "valid-*.h5"}});
+    EXPECT_EQ(train.sample, (Shape{4, 5, 3}));
+    EXPECT_EQ(train.channels_first, first);
+    EXPECT_EQ(train.classes, 7);
+    EXPECT_EQ(valid.classes, 7);
+    EXPECT_EQ(valid.mean, train.mean);
+    auto rows = source_rows(train, in);
+    std::vector<double> mean(3), squares(3);
+    for (const auto row : rows)
+      for (std::int64_t v = 0; v < 60; ++v) {
+        const double value = test::Rows::value(row, v) / 255.0;
+        const std::size_t c = std::size_t(first ? v / 20 : v % 3);
+        mean[c] += value / (75 * 20), squares[c] += value * value / (75 * 20);
+      }
+    ASSERT_EQ(train.mean.size(), 3u);
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_NEAR(train.mean[c], mean[c], 1e-12);
+      EXPECT_NEAR(train.std[c], std::sqrt(squares[c] - mean[c] * mean[c]), 1e-9);
+    }
+    const auto others = source_rows(valid, in);
+    rows.insert(rows.end(), others.begin(), others.end());
+    EXPECT_TRUE(is_every_row(rows));
+  }
+}
+
+TEST(Pack, FloatsAndTargetsSurvive) {
+  const Folder folder;
+  const auto world = solo_world();
+  test::Rows in;
+  in.floats = in.targets = true, in.one = Shape{11}, in.count = 13;
+  pack(*world, in, {.out = folder.path, .prefix = "mine"});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "mine-00000.h5"}});
+  EXPECT_EQ(d.x_dtype, DType::f32);
+  EXPECT_FALSE(d.labels);
+  EXPECT_EQ(d.target, (Shape{2}));
+  EXPECT_EQ(d.mean.size(), 11u);
+  EXPECT_DOUBLE_EQ(d.scale, 1);
+  EXPECT_TRUE(is_every_row(source_rows(d, in)));
+}
+
+TEST(Pack, DataLieContiguousAndAligned) {
+  const Folder folder;
+  const auto world = solo_world();
+  test::Rows in;
+  in.count = 1000;
+  pack(*world, in, {.out = folder.path});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "train-*.h5"}});
+  EXPECT_TRUE(d.shards.at(0).contiguous);
+  EXPECT_EQ(d.shards[0].x_offset % 4096, 0u);
+  EXPECT_EQ(d.shards[0].y_offset % 4096, 0u);
+}
+
+TEST(Pack, RefusesToOverwriteUnlessTold) {
+  const Folder folder;
+  const auto world = solo_world();
+  test::Rows in;
+  pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30});
+  const std::string message = message_of([&] { pack(*world, in, {.out = folder.path}); });
+  EXPECT_NE(message.find("train-00000.h5"), std::string::npos) << message;
+  EXPECT_NE(message.find("--overwrite"), std::string::npos) << message;
+  pack(*world, in, {.out = folder.path, .overwrite = true});
+  EXPECT_EQ(index_shards(*world, {.paths = {folder / "train-*.h5"}}).rows, 100);  // no shard of before stays
+  EXPECT_FALSE(
+      message_of([&] { pack(*world, in, {.out = folder.path, .prefix = "valid", .valid_fraction = 0.5}); }).empty());
+}
+
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+TEST(Pack, ABrokenInputLeavesNoShard) {
+  const Folder folder;
+  test::Rows in;
+  in.fail_at = 70;
+  const std::string message = message_of([&] { pack(*solo_world(), in, {.out = folder.path}); });
+  EXPECT_NE(message.find("row 70 is broken"), std::string::npos) << message;
+  EXPECT_TRUE(names_in(folder.path).empty());
+}
+
+TEST(Pack, AFullDiskIsAnErrorAndLeavesNoHalfShard) {
+  const Folder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{100 << 10, 100 << 10};
+    setrlimit(RLIMIT_FSIZE, &small);
+    test::Rows in;
+    in.count = 20000;
+    try {
+      pack(*solo_world(), in, {.out = folder.path});
+      _exit(1);
+    } catch (const Error& e) {
+      _exit(e.code() == Exit::data && std::strstr(e.what(), "train-00000.h5") ? 0 : 2);
+    }
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(names_in(folder.path).empty());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,215 @@
+#include "millrace/data/shards.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+
+#include "data/files.hpp"
+#include "millrace/data/source.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using test::message_of;
+
+struct Images {
+  std::vector<std::uint8_t> x;
+  std::vector<std::int64_t> y;
+  explicit Images(std::size_t rows, std::size_t bytes = 48) : x(rows * bytes), y(rows) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::uint8_t(i * 37 + i / 48);
+    for (std::size_t i = 0; i < rows; ++i) y[i] = std::int64_t(i % 6);
+  }
+};
+
+void write_images(const std::string& path, const std::vector<hsize_t>& shape, const std::vector<hsize_t>& y_shape,
+                  const char* x_name = "x", const char* y_name = "y") {
+  const Images i(shape[0]);
+  test::write_file(path, {{x_name, H5T_STD_U8LE, H5T_NATIVE_UINT8, shape, i.x.data()},
+                          {y_name, H5T_STD_I64LE, H5T_NATIVE_INT64, y_shape, i.y.data()}});
+}
+
+ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
+
+TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
+  const Folder folder;
+  write_images(folder / "a-00001.h5", {5, 4, 4, 3}, {5});
+  write_images(folder / "a-00000.h5", {7, 4, 4, 3}, {7});
+  const ShardIndex d = index_of({.paths = {folder / "a-*.h5"}});
+  ASSERT_EQ(d.shards.size(), 2u);
+  EXPECT_EQ(d.shards[0].path, folder / "a-00000.h5");
+  EXPECT_EQ(d.shards[1].first, 7);
+  EXPECT_EQ(d.rows, 12);
+  EXPECT_EQ(d.sample, (Shape{4, 4, 3}));
+  EXPECT_EQ(d.x_dtype, DType::u8);
+  EXPECT_TRUE(d.labels);
+  EXPECT_EQ(d.classes, 6);  // counted
+  EXPECT_DOUBLE_EQ(d.scale, 1 / 255.0);
+  EXPECT_FALSE(d.channels_first);
+  EXPECT_TRUE(d.shards[0].contiguous);
+  const Images images(7);
+  const std::string bytes = test::content(d.shards[0].path);
+  EXPECT_EQ(bytes.compare(d.shards[0].x_offset, 7 * 48, reinterpret_cast<const char*>(images.x.data()), 7 * 48), 0);
+}
+
+TEST(Shards, EveryRankHasTheSameIndex) {
+  const Folder folder;
+  write_images(folder / "a.h5", {7, 4, 4, 3}, {7});
+  std::vector<ShardIndex> all(3);
+  run_thread_world(
+      3, [&](World& world) { all[std::size_t(world.rank())] = index_shards(world, {.paths = {folder / "a.h5"}}); });
+  for (const ShardIndex& d : all) {
+    EXPECT_EQ(d.manifest_crc, all[0].manifest_crc);
+    EXPECT_EQ(d.rows, 7);
+    EXPECT_EQ(d.sample, all[0].sample);
+    EXPECT_EQ(d.shards.at(0).x_offset, all[0].shards.at(0).x_offset);
+    EXPECT_EQ(d.x_name, "x");
+  }
+}
+
+TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
+  const Folder folder;
+  write_images(folder / "nchw.h5", {5, 3, 8, 2}, {5, 1});  // labels (N, 1) are labels
+  write_images(folder / "nhw.h5", {5, 12, 4}, {5});
+  write_images(folder / "flat.h5", {5, 48}, {5});
+  const ShardIndex nchw = index_of({.paths = {folder / "nchw.h5"}});
+  EXPECT_TRUE(nchw.channels_first);
+  EXPECT_EQ(nchw.sample, (Shape{8, 2, 3}));
+  EXPECT_TRUE(nchw.labels);
+  EXPECT_EQ(nchw.target, Shape{});
+  EXPECT_EQ(index_of({.paths = {folder / "nhw.h5"}}).sample, (Shape{12, 4, 1}));
+  const ShardIndex flat = index_of({.paths = {folder / "flat.h5"}});
+  EXPECT_EQ(flat.sample, (Shape{48}));
+  EXPECT_DOUBLE_EQ(flat.scale, 1);
+  const ShardIndex asked = index_of({.paths = {folder / "nchw.h5"}, .layout = DataOptions::Layout::channels_last});
+  EXPECT_FALSE(asked.channels_first);
+  EXPECT_EQ(asked.sample, (Shape{3, 8, 2}));
+}
+
+TEST(Shards, StatisticsOfTheFileFollowTheScale) {
+  const Folder folder;
+  const Images i(5);
+  {
+    io::File file = io::File::create(folder / "a.h5");
+    file.create_dataset("/x", DType::u8, {5, 4, 4, 3});
+    file.create_dataset("/y", DType::i64, {5});
+    file.write_rows("/x", 0, 5, DType::u8, i.x.data());
+    file.write_rows("/y", 0, 5, DType::i64, i.y.data());
+    file.set("/", "scale", 0.5);
+    file.set("/", "classes", std::int64_t(40));
+    file.set("/x", "mean", std::vector<double>{1, 2, 3});
+    file.set("/x", "std", std::vector<double>{4, 5, 6});
+    file.close();
+  }
+  const ShardIndex own = index_of({.paths = {folder / "a.h5"}});
+  EXPECT_DOUBLE_EQ(own.scale, 0.5);
+  EXPECT_EQ(own.mean, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(own.classes, 40);
+  const ShardIndex asked = index_of({.paths = {folder / "a.h5"}, .scale = 2});
+  EXPECT_DOUBLE_EQ(asked.scale, 2);
+  EXPECT_EQ(asked.mean, (std::vector<double>{4, 8, 12}));
+  EXPECT_EQ(asked.std, (std::vector<double>{16, 20, 24}));
+}
+
+TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
+  const Folder folder;
+  write_images(folder / "nchw.h5", {50, 3, 8, 2}, {50});
+  const Images i(50);
+  std::vector<std::vector<double>> means(6);
+  for (int size = 1; size <= 3; ++size)
+    run_thread_world(size, [&](World& world) {
+      ShardIndex d = index_shards(world, {.paths = {folder / "nchw.h5"}});
+      EXPECT_TRUE(d.mean.empty());
+      measure_statistics(world, d);
+      ASSERT_EQ(d.mean.size(), 3u);
+      for (std::size_t c = 0; c < 3; ++c) {
+        double sum = 0, squares = 0;
+        for (std::size_t r = 0; r < 50; ++r)
+          for (std::size_t p = 0; p < 16; ++p) {
+            const double v = i.x[r * 48 + c * 16 + p] / 255.0;
+            sum += v, squares += v * v;
+          }
+        const double mean = sum / 800;
+        EXPECT_NEAR(d.mean[c], mean, 1e-12);
+        EXPECT_NEAR(d.std[c], std::sqrt(squares / 800 - mean * mean), 1e-9);
+      }
+      means[std::size_t(size * (size - 1) / 2 + world.rank())] = d.mean;
+    });
+  for (const auto& m : means) EXPECT_EQ(m, means[0]);
+}
+
+TEST(Shards, TargetsAreFloats) {
+  const Folder folder;
+  const std::vector<float> x(30, 1.5f), y(10, 2.5f);
+  test::write_file(folder / "a.h5", {{"x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 6}, x.data()},
+                                     {"y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 2}, y.data()}});
+  test::write_file(folder / "b.h5", {{"x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 6}, x.data()},
+                                     {"y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5}, y.data()}});
+  const ShardIndex a = index_of({.paths = {folder / "a.h5"}}), b = index_of({.paths = {folder / "b.h5"}});
+  EXPECT_FALSE(a.labels);
+  EXPECT_EQ(a.target, (Shape{2}));
+  EXPECT_EQ(a.classes, 0);
+  EXPECT_FALSE(b.labels);
+  EXPECT_EQ(b.target, (Shape{1}));
+}
+
+TEST(Shards, WrongFilesAreNamedWithTheReason) {
+  const Folder folder;
+  write_images(folder / "good.h5", {7, 4, 4, 3}, {7});
+  write_images(folder / "rows.h5", {7, 4, 4, 3}, {6});
+  write_images(folder / "shape.h5", {7, 4, 3, 4}, {7});
+  write_images(folder / "names.h5", {7, 4, 4, 3}, {7}, "images", "labels");
+  write_images(folder / "cut.h5", {700, 4, 4, 3}, {700});
+  std::filesystem::resize_file(folder / "cut.h5", 9000);
+  std::ofstream(folder / "text.h5") << "not a data set";
+  const std::pair<std::vector<std::string>, std::vector<std::string>> cases[] = {
+      {{folder / "none-*.h5"}, {"none-*.h5", "no file"}},
+      {{folder / "absent.h5"}, {"absent.h5"}},
+      {{folder / "rows.h5"}, {"rows.h5", "7", "6"}},
+      {{folder / "good.h5", folder / "shape.h5"}, {"shape.h5", "4x3x4", "4x4x3", "good.h5"}},
+      {{folder / "names.h5"}, {"names.h5", "images", "labels", "data.x"}},
+      {{folder / "cut.h5"}, {"cut.h5", "truncated"}},
+      {{folder / "text.h5"}, {"text.h5", "not an HDF5 file"}},
+  };
+  for (const auto& [paths, words] : cases) {
+    const std::string message = message_of([&] { index_of({.paths = paths}); });
+    for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << ": " << message;
+  }
+  EXPECT_EQ(index_of({.paths = {folder / "names.h5"}, .x = "images", .y = "labels"}).rows, 7);
+}
+
+TEST(Shards, AFailureReachesEveryRank) {
+  std::atomic<int> failed{0};
+  run_thread_world(3, [&](World& world) {
+    const std::string message = message_of([&] { index_shards(world, {.paths = {"/nowhere/at-all-*.h5"}}); });
+    failed += message.find("at-all") != std::string::npos;
+  });
+  EXPECT_EQ(failed, 3);
+}
+
+TEST(Shards, TheManifestChangesWithTheFiles) {
+  const Folder folder;
+  write_images(folder / "a.h5", {7, 4, 4, 3}, {7});
+  const auto before = index_of({.paths = {folder / "a.h5"}}).manifest_crc;
+  EXPECT_EQ(index_of({.paths = {folder / "a.h5"}}).manifest_crc, before);
+  write_images(folder / "a.h5", {8, 4, 4, 3}, {8});
+  EXPECT_NE(index_of({.paths = {folder / "a.h5"}}).manifest_crc, before);
+}
+
+TEST(Shards, SyntheticSpecsAreReadAndChecked) {
+  const ShardIndex d = index_of({.paths = {"synthetic:images:rows=123,shape=8x6x3,classes=4,seed=9"}});
+  EXPECT_TRUE(d.synthetic);
+  EXPECT_EQ(d.rows, 123);
+  EXPECT_EQ(d.sample, (Shape{8, 6, 3}));
+  EXPECT_EQ(d.classes, 4);
+  for (const char* wrong : {"synthetic:sounds", "synthetic:images:rows=0", "synthetic:images:rows=x",
+                            "synthetic:images:colour=red", "synthetic:images:shape=", "synthetic:images:shape=8x0"})
+    EXPECT_NE(message_of([&] { index_of({.paths = {wrong}}); }, Exit::config).find("synthetic"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

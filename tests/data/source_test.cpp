@@ -1,0 +1,252 @@
+#include "millrace/data/source.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include "data/files.hpp"
+#include "millrace/data/sampler.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using test::message_of;
+
+struct Rows {
+  std::vector<char> x, y;
+  bool operator==(const Rows&) const = default;
+};
+
+Rows read(Source& source, const ShardIndex& d, const std::vector<std::int64_t>& ids) {
+  Rows out{std::vector<char>(ids.size() * d.sample_bytes()),
+           std::vector<char>(ids.size() * 4 * std::size_t(d.target.count()))};
+  source.read(ids, out.x.data(), out.y.data());
+  return out;
+}
+
+std::vector<std::int64_t> shuffled(std::int64_t rows) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
+  Sampler(rows, rows, rows, 3, true).ids({0, 0, 0, rows}, ids.data());
+  return ids;
+}
+
+// Three files of 40, 1 and 59 rows of 5 x 7 int16, labels of the type given.
+std::vector<std::string> write_set(const Folder& folder, hid_t stored_x, hid_t stored_y,
+                                   const std::vector<hsize_t>& chunk = {}) {
+  std::vector<std::string> paths;
+  std::int64_t first = 0;
+  for (const std::int64_t rows : {40, 1, 59}) {
+    std::vector<std::int16_t> x(std::size_t(rows * 35));
+    std::vector<std::int64_t> y(static_cast<std::size_t>(rows));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      y[std::size_t(r)] = (first + r) % 11;
+      for (std::int64_t v = 0; v < 35; ++v) x[std::size_t(r * 35 + v)] = std::int16_t((first + r) * 300 + v - 5000);
+    }
+    paths.push_back(folder / cat("part", paths.size(), ".h5"));
+    const hsize_t n = hsize_t(rows);
+    std::vector<hsize_t> x_chunk = chunk, y_chunk = chunk;
+    if (!chunk.empty()) x_chunk = {std::min(n, chunk[0]), 5, 4}, y_chunk = {std::min(n, chunk[0])};
+    test::write_file(paths.back(), {{"x", stored_x, H5T_NATIVE_INT16, {n, 5, 7}, x.data(), x_chunk},
+                                    {"y", stored_y, H5T_NATIVE_INT64, {n}, y.data(), y_chunk}});
+    first += rows;
+  }
+  return paths;
+}
+
+void expect_set(const Rows& rows, const std::vector<std::int64_t>& ids) {
+  const auto* x = reinterpret_cast<const std::int16_t*>(rows.x.data());
+  const auto* y = reinterpret_cast<const std::int32_t*>(rows.y.data());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(y[i], ids[i] % 11) << ids[i];
+    for (std::size_t v = 0; v < 35; ++v)
+      ASSERT_EQ(x[i * 35 + v], std::int16_t(ids[i] * 300 + std::int64_t(v) - 5000)) << ids[i];
+  }
+}
+
+TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
+  struct Storage {
+    hid_t x, y;
+    std::vector<hsize_t> chunk;
+  };
+  for (const Storage& s : {Storage{H5T_STD_I16LE, H5T_STD_I64LE, {}}, Storage{H5T_STD_I16BE, H5T_STD_I32BE, {}},
+                           Storage{H5T_STD_I16LE, H5T_STD_U8LE, {}}, Storage{H5T_STD_I16BE, H5T_STD_I64BE, {}},
+                           Storage{H5T_STD_I16LE, H5T_STD_I64LE, {16}}, Storage{H5T_STD_I16BE, H5T_STD_U16BE, {7}}}) {
+    const Folder folder;
+    const auto world = solo_world();
+    const ShardIndex d = index_shards(*world, {.paths = write_set(folder, s.x, s.y, s.chunk)});
+    ASSERT_EQ(d.rows, 100);
+    EXPECT_EQ(d.classes, 11);
+    std::vector<std::vector<std::int64_t>> orders{shuffled(100), {39, 40, 41}, {41, 40, 39}, {99}, {5, 6, 7, 50, 8, 9}};
+    orders.emplace_back(100);
+    std::iota(orders.back().begin(), orders.back().end(), 0);
+    for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mpio}) {
+      if (reader == Reader::direct && !s.chunk.empty()) {
+        EXPECT_NE(message_of([&] { make_source(*world, d, reader); }, Exit::config).find("chunked"), std::string::npos);
+        continue;
+      }
+      const auto source = make_source(*world, d, reader);
+      for (const auto& ids : orders) expect_set(read(*source, d, ids), ids);
+    }
+    EXPECT_EQ(make_source(*world, d, Reader::automatic)->describe().rfind(s.chunk.empty() ? "direct" : "hdf5", 0), 0u);
+  }
+}
+
+TEST(Source, WorkersReadAtOnce) {
+  const Folder folder;
+  const auto world = solo_world();
+  const ShardIndex d = index_shards(*world, {.paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE)});
+  const auto source = make_source(*world, d, Reader::direct);
+  const auto ids = shuffled(100);
+  std::vector<Rows> rows(4);
+  std::vector<std::thread> threads;
+  for (auto& r : rows) threads.emplace_back([&] { r = read(*source, d, ids); });
+  for (auto& t : threads) t.join();
+  for (const auto& r : rows) expect_set(r, ids);
+}
+
+TEST(Source, MoreShardsThanOpenFilesAreRead) {
+  const Folder folder;
+  std::vector<std::string> paths;
+  for (int s = 0; s < 60; ++s) {
+    paths.push_back(folder / cat("s", s, ".h5"));
+    const std::vector<std::uint8_t> x{std::uint8_t(s), std::uint8_t(s + 1)};
+    const std::int64_t y = s;
+    test::write_file(paths.back(), {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {1, 2}, x.data()},
+                                    {"y", H5T_STD_I64LE, H5T_NATIVE_INT64, {1}, &y}});
+  }
+  const auto world = solo_world();
+  const ShardIndex d = index_shards(*world, {.paths = paths});
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  // In a child, since the hard limit cannot be raised again.
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few{40, 40};
+    setrlimit(RLIMIT_NOFILE, &few);
+    int wrong = 0;
+    try {
+      const auto source = make_source(*world, d, Reader::direct);
+      for (int round = 0; round < 2; ++round)
+        for (const auto id : shuffled(60)) {
+          const Rows r = read(*source, d, {id});
+          wrong += r.x[0] != char(id) || r.y[0] != char(id);
+        }
+    } catch (const Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      wrong = 100;
+    }
+    _exit(wrong);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Source, TargetsOfAnyTypeBecomeFloat) {
+  const Folder folder;
+  const std::vector<std::uint8_t> x(10);
+  const std::vector<double> y{0.5, -1, 1e10, 3, 4, 5, 6, 7, 8, 9};
+  for (const hid_t stored : {H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE}) {
+    test::write_file(folder / "t.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {5, 2}, x.data()},
+                                       {"y", stored, H5T_NATIVE_DOUBLE, {5, 2}, y.data()}});
+    const auto world = solo_world();
+    const ShardIndex d = index_shards(*world, {.paths = {folder / "t.h5"}});
+    for (const Reader reader : {Reader::direct, Reader::mpio}) {
+      const Rows r = read(*make_source(*world, d, reader), d, {4, 0, 1});
+      const auto* t = reinterpret_cast<const float*>(r.y.data());
+      EXPECT_EQ(std::vector<float>(t, t + 6), (std::vector<float>{8, 9, 0.5f, -1, 1e10f, 3}));
+    }
+  }
+}
+
+TEST(Source, AFileThatShrinksOrGoesIsNamedWithTheSample) {
+  const Folder folder;
+  const auto world = solo_world();
+  const auto paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE);
+  const ShardIndex d = index_shards(*world, {.paths = paths});
+  const auto source = make_source(*world, d, Reader::direct);
+  read(*source, d, {41, 42});
+  std::filesystem::resize_file(paths[2], d.shards[2].x_offset + 10 * 70 + 3);
+  std::string message = message_of([&] { read(*source, d, {50, 51, 52}); });
+  EXPECT_NE(message.find("part2.h5"), std::string::npos) << message;
+  EXPECT_NE(message.find("sample 51"), std::string::npos) << message;
+  std::filesystem::remove(paths[1]);
+  message = message_of([&] { read(*source, d, {40}); });
+  EXPECT_NE(message.find("part1.h5"), std::string::npos) << message;
+}
+
+TEST(Source, LabelsPastInt32AreNamed) {
+  const Folder folder;
+  const std::vector<std::uint8_t> x(4);
+  const std::vector<std::int64_t> y{0, std::int64_t(1) << 40};
+  test::write_file(folder / "t.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {2, 2}, x.data()},
+                                     {"y", H5T_STD_I64LE, H5T_NATIVE_INT64, {2}, y.data()}});
+  const auto world = solo_world();
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "t.h5"}});
+  const std::string message = message_of([&] { read(*make_source(*world, d, Reader::direct), d, {0, 1}); });
+  EXPECT_NE(message.find("t.h5"), std::string::npos) << message;
+}
+
+TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
+  const auto world = solo_world();
+  for (const char* shape : {"9x7x3", "33", "4x5x6x2", "300x2"}) {
+    const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=200,classes=5,shape=", shape)}});
+    const auto a = make_source(*world, d, Reader::automatic), b = make_source(*world, d, Reader::automatic);
+    const auto ids = shuffled(200);
+    const Rows all = read(*a, d, ids);
+    std::vector<int> classes(5);
+    double mean = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const Rows one = read(*b, d, {ids[i]});
+      ASSERT_TRUE(std::equal(one.x.begin(), one.x.end(), all.x.begin() + std::ptrdiff_t(i * d.sample_bytes())));
+      const std::int32_t label = *reinterpret_cast<const std::int32_t*>(one.y.data());
+      ASSERT_TRUE(label >= 0 && label < 5);
+      ++classes[std::size_t(label)];
+      for (const char v : one.x) mean += double(std::uint8_t(v)) / double(all.x.size());
+    }
+    for (const int n : classes) EXPECT_GT(n, 15);
+    EXPECT_NEAR(mean / 255, 0.5, 0.04);
+  }
+}
+
+// The nearest mean of 20 samples a class names the class of others.
+TEST(Source, SyntheticClassesCanBeLearnt) {
+  const auto world = solo_world();
+  for (const char* shape : {"16x16x3", "64"}) {
+    const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=400,classes=6,shape=", shape)}});
+    const auto source = make_source(*world, d, Reader::automatic);
+    std::vector<std::int64_t> ids(400);
+    std::iota(ids.begin(), ids.end(), 0);
+    const Rows rows = read(*source, d, ids);
+    const std::size_t n = d.sample_bytes();
+    const auto value = [&](std::size_t row, std::size_t v) { return double(std::uint8_t(rows.x[row * n + v])); };
+    const auto label = [&](std::size_t row) { return reinterpret_cast<const std::int32_t*>(rows.y.data())[row]; };
+    std::vector<std::vector<double>> means(6, std::vector<double>(n));
+    std::vector<double> counts(6);
+    for (std::size_t r = 0; r < 200; ++r) {
+      ++counts[std::size_t(label(r))];
+      for (std::size_t v = 0; v < n; ++v) means[std::size_t(label(r))][v] += value(r, v);
+    }
+    int right = 0;
+    for (std::size_t r = 200; r < 400; ++r) {
+      int best = 0;
+      double least = 1e300;
+      for (std::size_t c = 0; c < 6; ++c) {
+        double distance = 0;
+        for (std::size_t v = 0; v < n; ++v) distance += std::pow(value(r, v) - means[c][v] / counts[c], 2);
+        if (distance < least) least = distance, best = int(c);
+      }
+      right += best == label(r);
+    }
+    EXPECT_GT(right, 180) << shape;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
