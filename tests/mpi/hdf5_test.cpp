@@ -52,6 +52,8 @@ void everywhere(World& world, bool mine, const std::string& what) {
   EXPECT_EQ(failed[0], 0) << what << (mine ? "" : " (on this rank)");
 }
 
+const std::string collective_mode = "contiguous collective, every rank its own bytes";
+
 void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t columns, File::Transfer kind,
                     const std::string& mode) {
   const SharedPath shared(world);
@@ -71,7 +73,8 @@ void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t c
     everywhere(world, std::int64_t(file.bytes_written()) == own_bytes, "the file's own count of bytes");
     if (before >= 0) everywhere(world, written >= own_bytes, cat("the kernel's count ", written, " of ", own_bytes));
     if (kind != File::Transfer::independent)
-      everywhere(world, file.last_io_mode() == mode, file.last_io_mode() + ", not " + mode);
+      everywhere(world, file.last_io_mode() == mode || file.last_io_mode() == collective_mode,
+                 file.last_io_mode() + ", not " + mode);
     file.close();
   }
   world.barrier();
@@ -92,8 +95,7 @@ void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t c
 
 TEST(Hdf5, EveryRankWritesItsOwnRowsCollectively) {
   World& world = test_world();
-  write_and_read(world, DType::i32, 597, 4300, File::Transfer::collective,
-                 "contiguous collective, every rank its own bytes");
+  write_and_read(world, DType::i32, 597, 4300, File::Transfer::collective, collective_mode);
 }
 
 TEST(Hdf5, EveryRankWritesItsOwnRowsIndependently) {
@@ -101,6 +103,7 @@ TEST(Hdf5, EveryRankWritesItsOwnRowsIndependently) {
   write_and_read(world, DType::i32, 597, 4300, File::Transfer::independent, "");
 }
 
+// HDF5 1.14 converts within a collective transfer, 1.10 leaves it.
 TEST(Hdf5, ConvertedRowsArriveAndTheModeSaysWhyNotCollective) {
   World& world = test_world();
   write_and_read(world, DType::i64, 97, 43, File::Transfer::collective, "independent (elements are converted)");
