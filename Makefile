@@ -40,7 +40,8 @@ run: data
 test: deps build
 	ctest --test-dir $(BUILD) -LE long --output-on-failure
 
-test-long: deps build
+test-long: build
+	@scripts/deps.sh debootstrap
 	ctest --test-dir $(BUILD) -L long --output-on-failure
 
 bench: deps build data
@@ -52,13 +53,11 @@ format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp')
 
 sanitize: deps
-	cmake -S . -B build-asan -DMILLRACE_SANITIZE=address && cmake --build build-asan -j $(JOBS)
-	ctest --test-dir build-asan -L "unit|ops" --output-on-failure
-	cmake -S . -B build-tsan -DMILLRACE_SANITIZE=thread && cmake --build build-tsan -j $(JOBS) --target test_comm test_data test_train
-	ctest --test-dir build-tsan -R "^(comm|data|train)" --output-on-failure
+	scripts/sanitize.sh address
+	scripts/sanitize.sh thread
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan
+	rm -rf $(BUILD) build-asan build-tsan build-trixie

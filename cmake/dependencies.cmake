@@ -1,4 +1,7 @@
 # What the build needs, and the Debian package that brings it. `make deps` installs them all.
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost's own configuration file
+endif()
 find_package(Threads REQUIRED)
 find_package(MPI COMPONENTS C CXX)
 set(HDF5_PREFER_PARALLEL ON)
@@ -32,6 +35,7 @@ millrace_need(ONEDNN_LIBRARY libdnnl-dev "oneDNN ${ONEDNN_LIBRARY}")
 if(MILLRACE_TESTS)
   millrace_need(GTest_FOUND libgtest-dev "GoogleTest ${GTest_VERSION}")
 endif()
+message(STATUS "absent   CUDA: not built in this version")
 if(missing)
   list(JOIN missing " " missing)
   message(FATAL_ERROR "install what is missing: make deps, or: apt-get install ${missing}")

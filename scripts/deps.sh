@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs what is missing of the Debian or Ubuntu packages that millrace builds, tests and runs with; does nothing when all is there.
+# Installs what is missing of the Debian or Ubuntu packages that millrace builds, tests and runs with, and of those named as arguments; does
+# nothing when all is there.
 set -eu
 packages="g++ cmake make libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libboost-program-options-dev libdnnl-dev zlib1g-dev
- nlohmann-json3-dev libgtest-dev dataset-fashion-mnist"
+ nlohmann-json3-dev libgtest-dev dataset-fashion-mnist $*"
 command -v dpkg-query >/dev/null || { echo "this is no Debian or Ubuntu machine: install by hand what provides: $packages" >&2; exit 1; }
 missing=""
 for p in $packages; do

@@ -48,7 +48,7 @@ goes_on() {
   grep -q "resumed at step" logs/*-"$job".out || complain "$script did not go on where it had stopped"
   [ "$(lines "$run/metrics.jsonl")" -eq 600 ] || complain "$script left $(lines "$run/metrics.jsonl") lines of metrics, not 600"
   grep -q '"status": *"finished"' "$run/summary.json" || complain "$script did not finish its run"
-  grep -q '"ranks": *2' "$run/run.json" || complain "$script did not run on two ranks"
+  grep -q "samples, 2 ranks" logs/*-"$job".out || complain "$script did not run on two ranks"
 }
 
 goes_on train.slurm --signal=USR2
