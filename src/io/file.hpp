@@ -35,7 +35,8 @@ struct File::Impl {
   Handle file;
   MPI_Comm comm = MPI_COMM_NULL;  // not null: MPI-IO driver; this file's own duplicate
   bool writable = false;
-  bool broken = false;  // a write of this rank failed
+  std::string failure;      // of a write of this rank, in words
+  bool can_reserve = true;  // the file system knows fallocate, as far as we have seen
   // Data sets stay open once used: a row is then read without a walk through the metadata, and a data set that every
   // rank created is written by some ranks alone without the collective call that opening could be.
   std::map<std::string, OpenDataset> open;
@@ -44,7 +45,7 @@ struct File::Impl {
 
   bool parallel() const { return comm != MPI_COMM_NULL; }
   std::string where(const std::string& object) const { return path + ":" + object; }
-  hid_t id() const;  // Error(internal) once closed
+  hid_t id() const;  // Error once closed or given up
   OpenDataset& dataset(const std::string& name);
   OpenDataset& remember(const std::string& name, Handle id);
   void transfer(const std::string& name, Request, Transfer);
@@ -59,6 +60,9 @@ struct File::Impl {
   void abandon() noexcept;             // without HDF5, which would wait for the other ranks; empties the file
   std::string reason_on_disk() const;  // " (the file system has 0 B free)" or "": MPI-IO hides why a write failed
   void finish_writing();               // flush, agreed upon
+  // Takes the blocks for bytes that are about to be written, so that a full disk shows before a collective call. Sets
+  // `failure`; does nothing where the file system cannot.
+  void reserve(std::uint64_t offset, std::uint64_t bytes);
   ~Impl();
 
  private:

@@ -80,7 +80,7 @@ File& File::operator=(File&&) noexcept = default;
 File::~File() = default;
 
 hid_t File::Impl::id() const {
-  MR_CHECK(bool(file), path, " is closed");
+  if (!file) fail(Exit::data, path, failure.empty() ? " is closed" : " was given up after a failure");
   return file;
 }
 

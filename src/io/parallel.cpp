@@ -1,11 +1,16 @@
 // How the ranks that write one file stay together when one of them fails.
 //
-// HDF5's flush and close are collective and wait inside for every rank; after a failed write of one rank (a full disk)
-// they hang. So the ranks first tell each other how they are, over a communicator of the file's own, and where one
-// failed none enters HDF5 again: the file is abandoned, its identifiers are left to the end of the program, its bytes
-// are given back.
+// HDF5's collective calls wait inside for every rank: where a write fails on one rank alone (a full disk), the others
+// hang, in the very call or in the next flush or close. So the blocks are taken before; the ranks tell each other how
+// they are, over a communicator of the file's own; and where one failed, none enters HDF5 again: the file is abandoned,
+// its identifiers are left to the end of the program, its bytes are given back. What stays is a device that fails after
+// its blocks were taken: the watchdog's matter.
+#include <fcntl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "check.hpp"
 #include "file.hpp"
@@ -20,7 +25,7 @@ MPI_Comm communicator_of(const World& world) {
 
 // False when the file must be abandoned.
 bool File::Impl::exchange(std::int64_t rounds, bool wrong, bool leaving) {
-  const std::int64_t mine[5] = {rounds, wrong, broken, leaving, !leaving};
+  const std::int64_t mine[5] = {rounds, wrong, !failure.empty(), leaving, !leaving};
   if (MPI_Allreduce(mine, most_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
     fail(Exit::comm, "the ranks that share ", path, " lost each other (MPI_Allreduce failed)");
   return !most_[2] && !(most_[3] && most_[4]);
@@ -30,10 +35,9 @@ bool File::Impl::sound(bool leaving) { return exchange(0, false, leaving); }
 
 File::Impl::Agreement File::Impl::agree(std::int64_t rounds, bool wrong) {
   if (!exchange(rounds, wrong, false)) {
-    const std::string reason = reason_on_disk();
+    if (failure.empty()) failure = path + ": another rank could not write its part" + reason_on_disk();
     abandon();
-    fail(Exit::data, path, ": ", broken ? "this" : "another", " rank could not write its part", reason,
-         ". the file is given up");
+    fail(Exit::data, failure, ". the file is given up");
   }
   return {most_[0], most_[1]};
 }
@@ -55,19 +59,31 @@ std::string File::Impl::reason_on_disk() const {
   return left >= (64u << 20) ? "" : cat(" (the file system has ", format_bytes(left), " free)");
 }
 
+void File::Impl::reserve(std::uint64_t offset, std::uint64_t bytes) {
+  if (!can_reserve || bytes == 0 || !failure.empty()) return;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  int error = fd < 0 ? errno : 0;
+  while (!error && ::fallocate(fd, 0, off_t(offset), off_t(bytes)) != 0 && (error = errno) == EINTR) error = 0;
+  if (fd >= 0) ::close(fd);
+  can_reserve = error == 0;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+    failure = cat(path, " cannot grow by ", format_bytes(bytes), " (", std::strerror(error), ")", reason_on_disk());
+}
+
 void File::Impl::finish_writing() {
-  if (parallel()) agree(0, false);
-  std::string problem = message_of([&] { MR_H5(path, H5Fflush(id(), H5F_SCOPE_GLOBAL)); });
+  id();  // closed or given up: on all ranks alike
   if (!parallel()) {
-    if (!problem.empty()) fail(Exit::data, problem);
+    MR_H5(path, H5Fflush(id(), H5F_SCOPE_GLOBAL));
     return;
   }
-  broken = !problem.empty();
-  if (sound(false)) return;
-  if (!broken) problem = path + ": another rank could not flush its part";
-  problem += reason_on_disk();
-  abandon();
-  fail(Exit::data, problem);
+  hsize_t bytes = 0;
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0 && H5Fget_filesize(id(), &bytes) >= 0) reserve(0, bytes);
+  agree(0, false);
+  failure = message_of([&] { MR_H5(path, H5Fflush(id(), H5F_SCOPE_GLOBAL)); });
+  if (!failure.empty()) failure += reason_on_disk();
+  agree(0, false);
 }
 
 File::Impl::~Impl() {

@@ -92,8 +92,8 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
   const bool collective = parallel() && kind != Transfer::independent;
   OpenDataset* dataset = nullptr;
   std::string problem;
+  id();  // closed or given up: on all ranks alike
   try {
-    id();
     dataset = &this->dataset(name);
     problem = problem_with(r, *dataset, at);
   } catch (const Error& e) {
@@ -108,11 +108,18 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
     piece = std::max<std::int64_t>(1, std::int64_t(piece_bytes / row));
     rounds = (r.count + piece - 1) / piece;
   }
+  if (parallel() && r.write && problem.empty())
+    if (const haddr_t data = H5Dget_offset(dataset->id); data != HADDR_UNDEF) {
+      const std::uint64_t row = dataset->row_elements() * H5Tget_size(dataset->type);
+      reserve(data + std::uint64_t(r.begin) * row, std::uint64_t(r.count) * row);
+    }
   if (collective) {
     const auto [most, wrong] = agree(rounds, !problem.empty());
     if (!problem.empty()) fail(Exit::data, problem);
     if (wrong) fail(Exit::data, "another rank's part of a collective transfer is wrong (", at, ")");
     rounds = most;
+  } else if (!failure.empty()) {
+    fail(Exit::data, failure);
   } else if (r.count == 0) {
     return;
   }
@@ -134,7 +141,7 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
       move(r, *dataset, properties, at);
     } catch (const Error& e) {
       if (problem.empty()) problem = e.what() + (parallel() ? reason_on_disk() : "");
-      broken = broken || r.write;
+      if (r.write && failure.empty()) failure = problem;
       if (!collective) break;
     }
     const std::size_t elements = std::size_t(r.count) * dataset->row_elements();

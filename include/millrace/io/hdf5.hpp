@@ -74,9 +74,9 @@ class File {
   std::optional<std::vector<double>> get_numbers(const std::string& object, const std::string& key) const;
   std::optional<std::int64_t> get_int(const std::string& object, const std::string& key) const;
 
-  // Collective on a parallel file, and an fsync there. A failed write of one rank is thrown on that rank at once, and
-  // on the others by their next collective transfer, flush or close: the file is then given up and emptied, and
-  // removing it is the caller's. So it is when one rank's File goes while others still write.
+  // Collective on a parallel file, and an fsync there. A failed write of one rank reaches the others in that transfer
+  // if it is collective, else in their next collective transfer, flush or close: the file is then given up, closed and
+  // emptied on all ranks, and removing it is the caller's. So it is when one rank's File goes while others still write.
   void flush();
   void close();  // flushes; reports errors, unlike the destructor
 
