@@ -2,7 +2,10 @@
 #include <cstdlib>
 
 #include "arguments.hpp"
+#include "key_forms.hpp"
+#include "millrace/data/bench.hpp"
 #include "millrace/train/bench.hpp"
+#include "millrace/train/commands.hpp"
 
 namespace millrace::app {
 namespace {
@@ -34,7 +37,34 @@ Exit step_bench(World& world, const Arguments& arguments) {
   return Exit::ok;
 }
 
+// One rank measures; the others wait.
+Exit loader_bench(World& world, const Arguments& arguments) {
+  const Parsed parsed =
+      parse_arguments(arguments,
+                      {repeats_flag(),
+                       {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
+                       {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
+                       {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}},
+                      false);
+  refuse_rest(parsed);
+  LoaderBenchOptions options;
+  options.repeats = parse_number<int>(parsed.get("repeats", "15"));
+  options.workers = parse_number<int>(parsed.get("workers", "2"));
+  options.sample_bytes = std::int64_t(parse_bytes(parsed.get("sample-bytes", "3072")));
+  options.folder = parsed.get("folder", "");
+  if (options.repeats < 1 || options.workers < 1 || options.sample_bytes < 1)
+    fail(Exit::config, "command line: bench loader needs at least one repeat, one worker and one byte");
+  RunConfig config;
+  config.run.device = DeviceChoice::cpu;
+  Compute compute = make_compute(world, config);
+  if (world.rank() == 0) print(world, bench_loader(*compute.device, options).str() + "\n");
+  world.barrier();
+  return Exit::ok;
+}
+
 const Bench benches[] = {
+    {"loader", "random samples from the page cache against bare reads: bench loader [--workers N] [--repeats N]",
+     loader_bench},
     {"step", "one training step against the sum of its operations: bench step [-c FILE] [--repeats N]", step_bench},
 };
 
