@@ -9,7 +9,10 @@ namespace millrace {
 namespace {
 
 struct Make {
-  std::unique_ptr<Op> operator()(const ConvSpec& s) const { return cpu::make_conv(s); }
+  std::unique_ptr<Op> operator()(const ConvSpec& s) const {
+    s.dst();  // checks the spec
+    return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
+  }
   std::unique_ptr<Op> operator()(const LinearSpec& s) const { return cpu::make_linear(s); }
   std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cpu::make_batch_norm(s); }
   std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cpu::make_pool(s); }

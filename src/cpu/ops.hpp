@@ -9,6 +9,8 @@
 namespace millrace::cpu {
 
 std::unique_ptr<Op> make_conv(const ConvSpec&);
+bool wants_strided_pointwise(const ConvSpec&);
+std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);

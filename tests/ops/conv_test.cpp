@@ -25,6 +25,8 @@ const std::vector<Case>& cases() {
       {"stride_2_batch_1",
        conv({1, 15, 12, 16}, 24, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}, 1, true)},
       {"pointwise_stride_2", conv({2, 8, 8, 16}, 32, {.stride = {2, 2, 1}})},
+      {"pointwise_stride_2_few_channels", conv({4, 8, 7, 4}, 8, {.stride = {2, 2, 1}})},
+      {"pointwise_uneven_strides", conv({3, 9, 8, 3}, 5, {.stride = {3, 2, 1}}, 1, true)},
       {"uneven_kernel_stride",
        conv({2, 17, 9, 5}, 7, {.kernel = {5, 2, 1}, .stride = {3, 1, 1}, .pad = {2, 0, 0}}, 1, true)},
       {"dilation", conv({2, 14, 15, 8}, 8, {.kernel = {3, 3, 1}, .pad = {2, 3, 0}, .dilation = {2, 3, 1}})},
