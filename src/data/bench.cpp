@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -72,29 +73,32 @@ double loader_seconds(Device& device, const ShardIndex& index, const LoaderBench
   return seconds_since(began);
 }
 
-// Each thread fills its part of as much memory as the loader's ring has, over and over.
-double bare_seconds(const std::string& path, const LoaderBenchOptions& o, std::uint64_t epoch) {
+// Each thread fills its part of as much memory as the loader's ring has, over and over. As the loader's, the memory is
+// page-aligned (copies to 16-byte alignment are far slower) and made before the clock starts, and so are the threads.
+double bare_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t epoch) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail(Exit::data, "cannot open ", path);
   const std::int64_t slots = std::max<std::int64_t>(1, o.micro_batch * o.prefetch / o.workers);
-  std::atomic<int> ready{0};
+  std::vector<Buffer> memory;
+  for (int w = 0; w < o.workers; ++w)
+    memory.emplace_back(device, MemoryKind::pinned, std::size_t(slots * o.sample_bytes));
+  std::barrier start(o.workers + 1);
   std::atomic<bool> failed{false};
   const auto loop = [&](int worker) {
-    std::vector<char> memory(std::size_t(slots * o.sample_bytes));
-    const std::uint64_t key = rng_key(epoch, Purpose::shuffle) + std::uint64_t(worker);
-    std::uint64_t state = key | 1;
-    for (++ready; ready < o.workers;) std::this_thread::yield();
+    const auto bytes = std::size_t(o.sample_bytes);
+    char* const base = memory[std::size_t(worker)].as<char>();
+    std::uint64_t state = rng_key(epoch * 1000 + std::uint64_t(worker), Purpose::shuffle);
+    start.arrive_and_wait();
     for (std::int64_t i = 0; i < o.samples / o.workers; ++i) {
       state = state * 6364136223846793005ull + 1442695040888963407ull;
       const std::uint64_t row = ((state >> 32) * std::uint64_t(o.rows)) >> 32;
-      char* to = memory.data() + i % slots * o.sample_bytes;
-      const auto bytes = std::size_t(o.sample_bytes);
-      if (::pread(fd, to, bytes, off_t(row * bytes)) != ssize_t(bytes)) failed = true;
+      if (::pread(fd, base + i % slots * o.sample_bytes, bytes, off_t(row * bytes)) != ssize_t(bytes)) failed = true;
     }
   };
-  const auto began = Clock::now();
   std::vector<std::thread> threads;
   for (int w = 0; w < o.workers; ++w) threads.emplace_back(loop, w);
+  start.arrive_and_wait();
+  const auto began = Clock::now();
   for (auto& t : threads) t.join();
   const double seconds = seconds_since(began);
   ::close(fd);
@@ -116,10 +120,10 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   index.shards = {shard};
   std::vector<double> loader, bare, ratio;
   const double samples = double((o.samples + o.micro_batch - 1) / o.micro_batch * o.micro_batch);
-  bare_seconds(shard.path, o, 0);  // the first turn finds cold caches
+  bare_seconds(device, shard.path, o, 0);  // the first turn finds cold caches
   for (int r = 0; r < o.repeats; ++r) {
     loader.push_back(samples / loader_seconds(device, index, o, std::uint64_t(r)));
-    bare.push_back(double(o.samples / o.workers * o.workers) / bare_seconds(shard.path, o, std::uint64_t(r)));
+    bare.push_back(double(o.samples / o.workers * o.workers) / bare_seconds(device, shard.path, o, std::uint64_t(r)));
     ratio.push_back(loader.back() / bare.back());
   }
   LoaderBench out;
