@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "arguments.hpp"
 #include "millrace/train/commands.hpp"
 
@@ -18,12 +20,21 @@ const std::vector<Flag>& flags() {
 }  // namespace
 
 std::string eval_help() {
-  return "usage: millrace eval -c FILE [--checkpoint FILE] [--section.key VALUE...]\n\n" + flags_help(flags()) +
+  return "usage: millrace eval -c FILE [--checkpoint FILE] [--section.key VALUE...]\n"
+         "       millrace eval RUN_DIR [--checkpoint FILE] [--section.key VALUE...]\n\n" +
+         flags_help(flags()) +
+         "\nRUN_DIR: a run's folder, for its config.cfg with run.dir set to it.\n"
          "\nPrints loss, top-1 and top-5 on data.valid; every sample counts once. Keys: millrace train --help\n";
 }
 
 Exit eval_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), true);
+  Parsed parsed = parse_arguments(arguments, flags(), true);
+  if (parsed.rest.size() == 1 && !parsed.has("config")) {  // a run's folder
+    const std::string folder = parsed.rest.front();
+    parsed.flags["config"] = {(std::filesystem::path(folder) / "config.cfg").string()};
+    parsed.keys.push_back({"run.dir", {folder}});
+    parsed.rest.clear();
+  }
   refuse_rest(parsed);
   return evaluate(world, load_config(world, parsed), parsed.get("checkpoint", ""));
 }

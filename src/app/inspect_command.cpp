@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "arguments.hpp"
 #include "machine.hpp"
@@ -81,15 +82,26 @@ const std::vector<Flag>& flags() {
   return table;
 }
 
+// A folder stands for the HDF5 files in it, a run's folder for its checkpoints.
+std::string files_of(const std::string& path) {
+  const std::filesystem::path folder = path;
+  std::error_code none;
+  if (!std::filesystem::is_directory(folder, none)) return path;
+  const bool run = std::filesystem::is_directory(folder / "checkpoints", none);
+  return ((run ? folder / "checkpoints" : folder) / "*.h5").string();
+}
+
 }  // namespace
 
 std::string inspect_help() {
   return "usage: millrace inspect [PATH...]\n\n" + flags_help(flags()) +
-         "\nPATH: files of a data set (globs too) or a checkpoint. Without: this machine, its ranks and libraries.\n";
+         "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without: this machine, its "
+         "ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), false);
+  Parsed parsed = parse_arguments(arguments, flags(), false);
+  for (auto& path : parsed.rest) path = files_of(path);
   if (parsed.rest.empty()) return print(world, describe_machine(world)), Exit::ok;
   std::string out, problem;
   bool data = false;
