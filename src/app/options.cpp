@@ -110,6 +110,17 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// What no single key can see.
+void check_together(const RunConfig& c) {
+  if (c.train.micro_batch > c.train.global_batch)
+    fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
+         c.train.global_batch, "). lower the one or raise the other");
+  if (c.model.name == "layers" && c.model.layers.empty())
+    fail(Exit::config, "model.name = layers, but there is no line model.layers. write one for each layer");
+  if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
+    fail(Exit::config, "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");
+}
+
 }  // namespace
 
 std::string nearest_key(const std::string& written) {
@@ -150,6 +161,7 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
   }
   if (config.run.dir.empty() && !files.empty())
     config.run.dir = "runs/" + std::filesystem::path(files.front().path).stem().string();
+  check_together(config);
   config.text = print_config(config);
   return config;
 }

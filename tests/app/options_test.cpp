@@ -70,6 +70,15 @@ TEST(Options, BadValuesNameFileLineAndKey) {
     EXPECT_EQ(refusal(text).find("a.cfg:1: "), 0u) << refusal(text);
 }
 
+TEST(Options, KeysThatContradictEachOtherAreRefused) {
+  EXPECT_EQ(refusal("train.global_batch = 64\ntrain.micro_batch = 65\n"),
+            "train.micro_batch (65) is larger than train.global_batch (64). lower the one or raise the other");
+  EXPECT_EQ(refusal("model.name = layers\n"),
+            "model.name = layers, but there is no line model.layers. write one for each layer");
+  EXPECT_EQ(refusal("run.walltime = 2m\nrun.stop_margin = 2m\n"),
+            "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");
+}
+
 TEST(Options, UnitsAndWordsAreUnderstood) {
   const RunConfig config = from(
       "comm.bucket = 4MiB\nrun.walltime = 1h30m\ndata.workers = auto\ncheckpoint.every = 10m\nrun.deterministic = no\n"
