@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "reference/elementwise.hpp"
 #include "support/op_harness.hpp"
 
