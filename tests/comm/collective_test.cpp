@@ -1,0 +1,103 @@
+#include "millrace/comm/collective.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "millrace/base/error.hpp"
+#include "support/collective_checks.hpp"
+
+namespace millrace {
+namespace {
+
+CollectiveOptions with(CollectiveOptions::Progress progress) {
+  CollectiveOptions o;
+  o.progress = progress;
+  o.timeout_seconds = 15;
+  o.chunk_bytes = 64 << 10;
+  return o;
+}
+
+TEST(ThreadCollective, SumsEqualTheSumInRankOrder) {
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    for (const auto progress : {CollectiveOptions::Progress::thread, CollectiveOptions::Progress::inline_})
+      run_thread_world(ranks, [&](World& world) {
+        const auto collective = make_host_collective(world, with(progress));
+        check_all(world, *collective);
+        check_pipeline(world, *collective);
+        check_scatter_gather(world, *collective);
+        world.barrier();
+      });
+}
+
+TEST(ThreadCollective, LateRankIsNamedAfterTheTimeout) {
+  std::atomic<int> named = 0;
+  for (const auto progress : {CollectiveOptions::Progress::thread, CollectiveOptions::Progress::inline_})
+    run_thread_world(3, [&](World& world) {
+      CollectiveOptions options = with(progress);
+      options.timeout_seconds = 0.3;
+      const auto collective = make_host_collective(world, options);
+      const SharedRegion region = collective->allocate(4096);
+      if (world.rank() != 1) try {
+          collective->begin_sum(region, 0, 100, DType::f32, 42);
+          collective->finish();
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), Exit::comm);
+          EXPECT_NE(std::string(e.what()).find("late: rank 1"), std::string::npos) << e.what();
+          ++named;
+        }
+      world.barrier();
+    });
+  EXPECT_EQ(named, 4);
+}
+
+TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
+  run_thread_world(2, [](World& world) {
+    CollectiveOptions options = with(CollectiveOptions::Progress::thread);
+    options.delay_seconds_per_mb = 0.05;
+    const auto collective = make_host_collective(world, options);
+    const SharedRegion region = collective->allocate(4 << 20);
+    world.barrier();
+    const auto began = std::chrono::steady_clock::now();
+    for (int part = 0; part < 4; ++part) {
+      collective->begin_sum(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
+      std::this_thread::sleep_for(std::chrono::milliseconds(80));  // the rank "computes"
+    }
+    collective->finish();
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    EXPECT_LT(took, 0.45);  // 0.32 of computing and 0.21 of sums: at least part of them was hidden
+    std::vector<CommSpan> spans;
+    collective->take_spans(spans);
+    ASSERT_EQ(spans.size(), 4u);
+    const double first_end = spans[0].ended - std::chrono::duration<double>(began.time_since_epoch()).count();
+    EXPECT_LT(first_end, 0.25);  // long before the computing ends
+  });
+}
+
+TEST(ThreadWorld, AFailureOnOneRankEndsTheOthers) {
+  EXPECT_THROW(run_thread_world(3,
+                                [](World& world) {
+                                  if (world.rank() == 2) fail(Exit::data, "broken");
+                                  world.barrier();
+                                  world.barrier();
+                                }),
+               Error);
+}
+
+TEST(ThreadWorld, AgreesAndGathers) {
+  run_thread_world(3, [](World& world) {
+    const auto all = world.gather(cat("r", world.rank()));
+    EXPECT_EQ(all, (std::vector<std::string>{"r0", "r1", "r2"}));
+    EXPECT_THROW(world.agree(Exit::config, world.rank() == 1 ? "no" : ""), Error);
+    const auto copy = world.duplicate();
+    double sum = world.rank();
+    copy->all_reduce(std::span<double>(&sum, 1), World::Reduce::sum);
+    EXPECT_EQ(sum, 3);
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,81 @@
+#include "millrace/comm/collective.hpp"
+
+#include <gtest/gtest.h>
+
+#include "millrace/base/error.hpp"
+#include "mpi/world.hpp"
+#include "support/collective_checks.hpp"
+
+namespace millrace {
+namespace {
+
+CollectiveOptions with(CollectiveOptions::Progress progress, bool private_memory = false) {
+  CollectiveOptions o;
+  o.progress = progress;
+  o.private_memory = private_memory;
+  o.timeout_seconds = 15;
+  o.chunk_bytes = 64 << 10;
+  return o;
+}
+
+TEST(Collective, SumsEqualTheSumInRankOrderWithEveryProgress) {
+  for (const auto progress : {CollectiveOptions::Progress::thread, CollectiveOptions::Progress::inline_}) {
+    const auto collective = make_host_collective(test_world(), with(progress));
+    check_all(test_world(), *collective);
+    check_pipeline(test_world(), *collective);
+  }
+}
+
+TEST(Collective, PrivateMemorySumsEqualThoseOfTheWindow) {
+  const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_, true));
+  check_all(test_world(), *collective);
+  check_pipeline(test_world(), *collective);
+}
+
+TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
+  for (const bool private_memory : {false, true}) {
+    const auto collective =
+        make_host_collective(test_world(), with(CollectiveOptions::Progress::thread, private_memory));
+    check_scatter_gather(test_world(), *collective);
+  }
+}
+
+TEST(Collective, TooSmallSharedMemoryFallsBackAndSaysSo) {
+  ::setenv("MILLRACE_TEST_SHM_BYTES", "100000", 1);
+  const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_));
+  check_sum<float>(test_world(), *collective, DType::f32, 3, 50000);
+  ::unsetenv("MILLRACE_TEST_SHM_BYTES");
+  if (test_world().size() > 1) {
+    EXPECT_NE(collective->describe().find("private memory"), std::string::npos);
+  }
+}
+
+TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
+  World& world = test_world();
+  std::vector<std::int64_t> v{world.rank(), -world.rank()};
+  world.all_reduce(std::span<std::int64_t>(v), World::Reduce::max);
+  EXPECT_EQ(v, (std::vector<std::int64_t>{world.size() - 1, 0}));
+  const auto names = world.gather(std::string(std::size_t(world.rank()), 'x'));
+  for (std::size_t r = 0; r < names.size(); ++r) EXPECT_EQ(names[r].size(), r);
+  EXPECT_EQ(world.broadcast_string(cat("from ", world.rank()), world.size() - 1), cat("from ", world.size() - 1));
+  EXPECT_GE(world.node_count(), 1);
+  EXPECT_LT(world.node(), world.node_count());
+  EXPECT_LT(world.local_rank(), world.local_size());
+  EXPECT_EQ(world.duplicate()->rank(), world.rank());
+}
+
+TEST(WorldOverMpi, AgreeThrowsTheLowestRanksErrorEverywhere) {
+  World& world = test_world();
+  world.agree(Exit::data, "");
+  try {
+    world.agree(Exit(world.rank() == world.size() - 1 ? int(Exit::data) : int(Exit::internal)),
+                world.rank() == world.size() - 1 ? "broken" : "");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::data);
+    EXPECT_NE(std::string(e.what()).find("broken"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// Ranks run the same tests in the same order; a failure on any rank fails all.
+#include <gtest/gtest.h>
+
+#include "millrace/comm/world.hpp"
+#include "mpi/world.hpp"
+
+namespace millrace {
+namespace {
+
+World* world = nullptr;
+
+// Meets after every test: ranks stay in step, and each learns of the others' failures.
+class InStep : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo& info) override {
+    std::int64_t failed = info.result()->Failed();
+    world->all_reduce(std::span<std::int64_t>(&failed, 1), World::Reduce::max);
+    failed_ = failed_ || failed;
+  }
+
+ public:
+  static inline bool failed_ = false;
+};
+
+}  // namespace
+
+World& test_world() { return *world; }
+
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const auto owner = millrace::mpi_world(&argc, &argv);
+  millrace::world = owner.get();
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (owner->rank() != 0) delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new millrace::InStep);
+  const int result = RUN_ALL_TESTS();
+  return result != 0 || millrace::InStep::failed_;
+}

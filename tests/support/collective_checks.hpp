@@ -1,0 +1,104 @@
+// What every collective must do, over MPI ranks and over threads alike.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "millrace/base/types.hpp"
+#include "millrace/comm/collective.hpp"
+
+namespace millrace {
+
+inline float value_of(int rank, std::size_t i) { return float((int(i) * 37 + rank * 101) % 1009) / 64 - 7; }
+
+template <class T>
+void fill(const SharedRegion& region, int rank, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) static_cast<T*>(region.data)[i] = T(value_of(rank, i));
+}
+
+// Sums in rank order, rounded once: what the collective must give bit for bit on one host.
+template <class T>
+T sum_of(int ranks, std::size_t i) {
+  if constexpr (std::is_same_v<T, double>) {
+    double sum = double(T(value_of(0, i)));
+    for (int r = 1; r < ranks; ++r) sum += double(T(value_of(r, i)));
+    return sum;
+  } else {
+    float sum = float(T(value_of(0, i)));
+    for (int r = 1; r < ranks; ++r) sum += float(T(value_of(r, i)));
+    return T(sum);
+  }
+}
+
+template <class T>
+void check_sum(World& world, Collective& collective, DType dtype, std::size_t begin, std::size_t count) {
+  const std::size_t all = begin + count + 7;
+  const SharedRegion region = collective.allocate(all * sizeof(T));
+  fill<T>(region, world.rank(), all);
+  collective.begin_sum(region, begin, count, dtype, 1);
+  collective.finish();
+  std::size_t wrong = 0, touched = 0;
+  const T* data = static_cast<T*>(region.data);
+  for (std::size_t i = 0; i < all; ++i) {
+    const bool inside = i >= begin && i < begin + count;
+    const T expected = inside ? sum_of<T>(world.size(), i) : T(value_of(world.rank(), i));
+    // The values are small multiples of 1/64: float sums are exact in any order, so hosts may add in another one.
+    if (std::memcmp(&expected, &data[i], sizeof(T)) != 0) (inside ? wrong : touched) += 1;
+  }
+  EXPECT_EQ(wrong, 0u) << name_of(dtype) << " [" << begin << ", +" << count << ")";
+  EXPECT_EQ(touched, 0u) << "elements outside of the range";
+}
+
+inline void check_all(World& world, Collective& collective) {
+  for (const std::size_t count : {1u, 63u, 64u, 1000u, 65537u})
+    for (const std::size_t begin : {0u, 5u}) {
+      check_sum<float>(world, collective, DType::f32, begin, count);
+      check_sum<double>(world, collective, DType::f64, begin, count);
+      check_sum<bf16>(world, collective, DType::bf16, begin, count);
+      check_sum<f16>(world, collective, DType::f16, begin, count);
+    }
+}
+
+// Many operations in flight over neighbouring ranges, as a reducer begins them.
+inline void check_pipeline(World& world, Collective& collective) {
+  constexpr std::size_t parts = 13, part = 4096;
+  const SharedRegion region = collective.allocate(parts * part * sizeof(float));
+  std::vector<CommSpan> spans;
+  collective.take_spans(spans);  // those of earlier checks
+  for (int round = 0; round < 5; ++round) {
+    fill<float>(region, world.rank(), parts * part);
+    for (std::size_t p = parts; p-- > 0;) collective.begin_sum(region, p * part, part, DType::f32, int(p));
+    collective.finish();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < parts * part; ++i)
+      wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
+    EXPECT_EQ(wrong, 0u) << "round " << round;
+    double sums[2] = {double(world.rank()), 1};
+    collective.small_sum(sums);
+    EXPECT_EQ(sums[0], world.size() * (world.size() - 1) / 2);
+    EXPECT_EQ(sums[1], world.size());
+  }
+  collective.take_spans(spans);
+  EXPECT_EQ(spans.size(), world.size() > 1 ? 5 * parts : 0u);
+  for (const CommSpan& s : spans) EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
+}
+
+inline void check_scatter_gather(World& world, Collective& collective) {
+  const std::size_t part = 1000, count = part * std::size_t(world.size());
+  const SharedRegion region = collective.allocate(count * sizeof(float));
+  fill<float>(region, world.rank(), count);
+  collective.begin_reduce_scatter(region, 0, count, DType::f32, 0);
+  collective.finish();
+  std::size_t wrong = 0;
+  for (std::size_t i = part * std::size_t(world.rank()); i < part * std::size_t(world.rank() + 1); ++i)
+    wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
+  EXPECT_EQ(wrong, 0u) << "reduce_scatter";
+  collective.begin_all_gather(region, 0, count, DType::f32, 0);
+  collective.finish();
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
+  EXPECT_EQ(wrong, 0u) << "all_gather";
+}
+
+}  // namespace millrace
