@@ -49,6 +49,13 @@ Handle writing_properties(const std::string& path, MPI_Comm comm) {
   return fapl;
 }
 
+// No times in the root group: the same rows give the same bytes.
+Handle creation_properties(const std::string& path) {
+  Handle fcpl(MR_H5(path, H5Pcreate(H5P_FILE_CREATE)), H5Pclose);
+  MR_H5(path, H5Pset_obj_track_times(fcpl, false));
+  return fcpl;
+}
+
 // What HDF5 would say less clearly. Returns the message, or "" when the file may be opened.
 std::string problem_with(const std::string& path) {
   struct stat status {};
@@ -102,7 +109,7 @@ File File::create(const std::string& path) {
   impl->path = path, impl->writable = true;
   if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
   const Handle fapl = writing_properties(path, MPI_COMM_NULL);
-  impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl)), H5Fclose);
+  impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation_properties(path), fapl)), H5Fclose);
   return File(std::move(impl));
 }
 
@@ -144,7 +151,8 @@ File File::create_parallel(const std::string& path, World& world) {
     const Entry entry;
     problem = message_of([&] {
       const Handle fapl = writing_properties(path, comm);
-      impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl)), H5Fclose);
+      impl->file =
+          Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation_properties(path), fapl)), H5Fclose);
     });
   }
   world.agree(Exit::data, problem);
