@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
     if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return answer(command->help());
 
   install_stop_signals();
+  receive_stop_signals_aside();
   std::unique_ptr<World> started;
   try {
     started = mpi_world(&argc, &argv);

@@ -3,11 +3,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <initializer_list>
+#include <thread>
 
 namespace millrace {
 namespace {
 
+constexpr int stop_signals[] = {SIGUSR2, SIGTERM, SIGINT};
 volatile std::sig_atomic_t seen = 0;
 
 void on_signal(int signal) {
@@ -21,7 +22,17 @@ void install_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGUSR2, SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
+}
+
+void receive_stop_signals_aside() {
+  std::thread([] {
+    for (;;) ::pause();
+  }).detach();
+  sigset_t stop;
+  sigemptyset(&stop);
+  for (const int signal : stop_signals) sigaddset(&stop, signal);
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads started from here on inherit it
 }
 
 int stop_signal() { return seen; }
