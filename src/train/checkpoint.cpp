@@ -9,6 +9,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/commands.hpp"
 #include "run_state.hpp"
@@ -38,6 +39,18 @@ std::vector<std::int64_t> checksums(World& world, const std::vector<NamedTensor>
       sums[t] = std::int64_t(crc32(tensors[t].data, std::size_t(bytes_of(tensors[t]))));
   world.all_reduce(std::span<std::int64_t>(sums), World::Reduce::sum);
   return sums;
+}
+
+// A parallel file whose write failed half-way can't be closed properly by every MPI-IO: a full disk is better seen
+// before.
+std::string lacks_room(const fs::path& folder, const std::vector<NamedTensor>& tensors) {
+  double needed = 64 << 10;  // headers
+  for (const NamedTensor& t : tensors) needed += double(bytes_of(t)) + 1024;
+  std::error_code unknown;
+  const fs::space_info space = fs::space(folder, unknown);
+  if (unknown || double(space.available) >= needed) return "";
+  return cat(folder.string(), " has ", format_bytes(space.available), " free, a checkpoint needs ",
+             format_bytes(std::uint64_t(needed)));
 }
 
 }  // namespace
@@ -99,7 +112,9 @@ std::string CheckpointStore::save(Network& network, const RunState& run) {
   Snapshot snapshot(compute_, network);
   snapshot.take();
   const fs::path final_path = folder_ / file_name(run.step), aside = folder_ / ("." + file_name(run.step) + ".tmp");
-  std::string problem = write(aside, snapshot, run);
+  std::string problem = world_.broadcast_string(world_.rank() == 0 ? lacks_room(folder_, snapshot.tensors()) : "");
+  if (!problem.empty()) return problem;
+  problem = write(aside, snapshot, run);
   if (problem.empty() && world_.rank() == 0) try {
       rename_durably(aside, final_path);
       write_file_atomically(folder_ / "latest", final_path.filename().string() + "\n");
@@ -220,8 +235,10 @@ std::string describe_checkpoint(const std::string& path) {
     for (const auto extent : info.shape) shape.dims[std::size_t(shape.rank++)] = extent;
     std::vector<float> data(std::size_t(shape.count()));
     file.read_rows(name, 0, shape[0], DType::f32, data.data());
-    const bool whole = std::int64_t(crc32(data.data(), data.size() * sizeof(float))) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << (whole ? "" : "  CHECKSUM DIFFERS") << "\n";
+    const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
+    const bool whole = std::int64_t(sum) == file.get_int(name, "crc32");
+    out << "  " << name << "  " << shape.str() << "  crc32 " << sum << (whole ? "" : "  IS NOT THE RECORDED ONE")
+        << "\n";
     values += shape.count(), damaged += !whole;
   }
   out << (damaged ? cat(damaged, " tensors are damaged") : cat("whole: ", values, " values, all checksums agree"))

@@ -12,7 +12,8 @@ namespace {
 
 void describe_network(std::ostringstream& out, const Graph& graph, const Lowered& lowered) {
   char line[256];
-  std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12s %10s %10s  %s\n", "layer", "operation", "result", "parameters", "MFLOP", "bytes", "by");
+  std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12s %10s %10s  %s\n", "layer", "operation", "result",
+                "parameters", "MFLOP", "bytes", "by");
   out << line;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -20,8 +21,9 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
     for (int p : node.weight) parameters += graph.parameters[std::size_t(p)].shape.count();
     const bool loss = node.dst < 0;
     const Value* value = loss ? nullptr : &graph.values[std::size_t(node.dst)];
-    std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12lld %10.2f %10s  %s\n", node.name.c_str(), name_of(node.spec),
-                  loss ? "-" : value->shape.str().c_str(), (long long)parameters, flops_of(node.spec) * 1e-6,
+    std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12lld %10.2f %10s  %s\n", node.name.c_str(),
+                  name_of(node.spec), loss ? "-" : value->shape.str().c_str(), (long long)parameters,
+                  flops_of(node.spec) * 1e-6,
                   loss ? "-" : format_bytes(std::size_t(value->shape.count()) * size_of(value->dtype)).c_str(),
                   lowered.ops[i]->implementation().c_str());
     out << line;
@@ -35,18 +37,22 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const NetworkPlan plan = plan_network(*s.compute.backend, s.spec);
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
-  out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " " << name_of(s.train_data.x_dtype) << " in "
-      << s.train_data.shards.size() << " files, " << s.train_source->describe();
+  out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " "
+      << name_of(s.train_data.x_dtype) << " in " << s.train_data.shards.size() << " files, "
+      << s.train_source->describe();
   if (s.has_valid) out << "; validation " << s.valid_data.rows;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
-  out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x " << s.accumulation()
-      << " accumulated; " << s.steps_per_epoch << " steps an epoch, " << s.total_steps << " in all\n";
+  out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
+      << s.accumulation() << " accumulated; " << s.steps_per_epoch << " steps an epoch, " << s.total_steps
+      << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
-  out << " (the last are tails)\n\nnetwork " << config.model.name << " in " << name_of(s.spec.compute) << ", one micro-batch forward:\n";
+  out << " (the last are tails)\n\nnetwork " << config.model.name << " in " << name_of(s.spec.compute)
+      << ", one micro-batch forward:\n";
   describe_network(out, graph, plan.train.front());
-  out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops()) << "FLOP forward, about "
-      << format_count(3 * graph.forward_flops()) << "FLOP with backward\n\nmemory of a rank:\n";
+  out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
+      << "FLOP forward, about " << format_count(3 * graph.forward_flops())
+      << "FLOP with backward\n\nmemory of a rank:\n";
   const MemoryNeeds& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},
@@ -59,8 +65,8 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
   const auto buckets = cut_buckets(reducer.count, reducer.bucket_elements);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
-      << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as " << name_of(reducer.compress)
-      << ", the last layers first\n";
+      << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as "
+      << name_of(reducer.compress) << ", the last layers first\n";
   return out.str();
 }
 

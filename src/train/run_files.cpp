@@ -1,7 +1,10 @@
 #include "run_files.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -41,18 +44,29 @@ json data_json(const ShardIndex& data) {
 
 }  // namespace
 
-void prepare_run_folder(World& world, const std::filesystem::path& dir) {
+RunFolder::RunFolder(World& world, const std::filesystem::path& dir) {
   std::string problem;
-  std::error_code error;
+  Exit code = Exit::data;
+  std::error_code error, ignored;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir / "checkpoints", error);
-    std::error_code ignored;
-    std::filesystem::remove(dir / "STOP", ignored);  // the request that ended the run before this one
     if (error) problem = cat("run.dir: cannot make ", (dir / "checkpoints").string(), " (", error.message(), ")");
-    for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", error))
-      if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), error);  // left by a killed writer
+    // File systems without locks let both run, as they always did.
+    lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      problem =
+          cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or give this one another run.dir"),
+      code = Exit::config;
   }
-  world.agree(Exit::data, problem);
+  world.agree(code, problem);
+  if (world.rank() != 0) return;
+  std::filesystem::remove(dir / "STOP", ignored);  // the request that ended the run before this one
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", ignored))
+    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), ignored);  // left by a killed writer
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
 }
 
 void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {

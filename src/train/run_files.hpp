@@ -9,8 +9,17 @@
 
 namespace millrace {
 
-// Rank 0 makes the folders; Error(data) on all ranks when that fails.
-void prepare_run_folder(World&, const std::filesystem::path&);
+// The run's folder, made by rank 0 and locked against a second run for as long as this lives. Error on all ranks when
+// that fails.
+class RunFolder {
+ public:
+  RunFolder(World&, const std::filesystem::path&);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+
+ private:
+  int lock_ = -1;
+};
 void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {

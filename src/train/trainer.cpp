@@ -225,7 +225,7 @@ struct Trainer::Impl {
   }
 
   Exit run_all() {
-    prepare_run_folder(s.world, dir);
+    const RunFolder folder(s.world, dir);
     resume();
     write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) metrics = std::make_unique<MetricsFile>(dir / "metrics.jsonl", run.step);
