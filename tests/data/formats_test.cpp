@@ -1,6 +1,4 @@
 // Files of other formats, written here byte by byte from their descriptions.
-#include "millrace/data/importer.hpp"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -11,6 +9,7 @@
 #include <numeric>
 
 #include "millrace/base/error.hpp"
+#include "millrace/data/importer.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
