@@ -44,7 +44,8 @@ struct FeedOptions {  // data.*, with DataOptions
 struct ModelOptions {
   std::string name = "mlp";   // mlp, resnet, layers
   std::int64_t depth = 20;    // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
-  std::string stem = "auto";  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and pooling); auto: by depth and image size
+  std::string stem = "auto";  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and pooling); auto:
+                              // by depth and image size
   std::int64_t width = 0;     // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
   std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
   std::string activation = "relu";
