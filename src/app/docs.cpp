@@ -80,9 +80,11 @@ All ranks end with the same code. A failure on one rank ends the others within s
 ## Stopping
 
 `SIGUSR2`, `SIGTERM`, one `SIGINT`, a file `STOP` in `run.dir`, or the end of the job's time less `run.stop_margin`:
-the step is finished, a checkpoint written, and the program ends with 75. Remove `STOP` before starting again. A second
-`SIGINT` ends the process at once. mpirun passes `SIGUSR2` on to all ranks; after `SIGTERM` it kills them within a
-second, too soon for a large checkpoint, so prefer USR2:
+the step is finished, a checkpoint written, and the program ends with 75. The next start in that folder removes `STOP`.
+A second `SIGINT` ends the process at once. mpirun passes `SIGUSR2` on to all ranks; after `SIGTERM` or Ctrl-C it kills
+them within a second, too soon for a large checkpoint. So send USR2, or start through `scripts/run.sh RANKS PROGRAM...`,
+which turns both into USR2, as `make run` does. (Open MPI's longer time-out, odls_base_sigkill_timeout, also makes Open
+MPI 4 wait that long after every rank that ends with another code than 0, 75 too.)
 
     #SBATCH --signal=B:USR2@180
 
