@@ -48,6 +48,7 @@ bench: deps build data
 	$(MPIRUN) 1 $(MILLRACE) bench loader
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
+	$(MPIRUN) 2 $(MILLRACE) bench step
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp')

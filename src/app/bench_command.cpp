@@ -3,6 +3,7 @@
 
 #include "arguments.hpp"
 #include "key_forms.hpp"
+#include "millrace/comm/bench.hpp"
 #include "millrace/data/bench.hpp"
 #include "millrace/train/bench.hpp"
 #include "millrace/train/commands.hpp"
@@ -62,7 +63,20 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   return Exit::ok;
 }
 
+Exit comm_bench(World& world, const Arguments& arguments) {
+  const Parsed parsed = parse_arguments(arguments, {repeats_flag()}, false);
+  refuse_rest(parsed);
+  RunConfig config;
+  config.run.device = DeviceChoice::cpu;
+  Compute compute = make_compute(world, config);
+  const auto rates = bench_sums(world, *compute.collective, {64u << 10, 1u << 20, 16u << 20, 45u << 20},
+                                std::max(1, parse_number<int>(parsed.get("repeats", "15"))));
+  print(world, compute.collective->describe() + "\n" + str(rates));
+  return Exit::ok;
+}
+
 const Bench benches[] = {
+    {"comm", "sums over ranks beside MPI's own, at several sizes: bench comm [--repeats N]", comm_bench},
     {"loader", "random samples from the page cache against bare reads: bench loader [--workers N] [--repeats N]",
      loader_bench},
     {"step", "one training step against the sum of its operations: bench step [-c FILE] [--repeats N]", step_bench},

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -33,6 +32,22 @@ struct Operation {
   std::size_t begin = 0, count = 0;  // elements
   DType dtype = DType::f32;
   CommSpan span;
+};
+
+// First in, first out, in memory that is kept: the step loop allocates nothing.
+class Queue {
+ public:
+  Queue() { items_.reserve(1024); }
+  bool empty() const { return first_ == items_.size(); }
+  const Operation& front() const { return items_[first_]; }
+  void push_back(const Operation& op) { items_.push_back(op); }
+  void pop_front() {
+    if (++first_ == items_.size()) items_.clear(), first_ = 0;
+  }
+
+ private:
+  std::vector<Operation> items_;
+  std::size_t first_ = 0;
 };
 
 // Waiting on another rank: a short spin, then the core is left to whoever needs it.
@@ -341,7 +356,7 @@ class HostCollective : public Collective {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable work_, idle_;
-  std::deque<Operation> queue_;
+  Queue queue_;
   std::vector<CommSpan> spans_;
   std::exception_ptr failure_;
   std::atomic<bool> ending_ = false;

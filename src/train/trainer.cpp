@@ -66,8 +66,7 @@ struct Trainer::Impl {
                   share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
       while (index == share.size()) {
         if (step >= s.total_steps) return std::nullopt;
-        share =
-            s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size());
+        s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size(), share);
         index = 0, ++step;
       }
       return share[index++];

@@ -89,13 +89,29 @@ resume)  # stopped in the middle of an epoch, twice: by a file and by a signal
   [ "$(grep -c '^resumed at step' log)" -eq 2 ] || complain "it did not resume twice"
   same_run whole parts
   ;;
+terminated)  # SIGTERM to mpirun, given time: the step is finished, a checkpoint written, and the rest follows as if nothing was
+  train 2 whole >log 2>&1
+  OMPI_MCA_odls_base_sigkill_timeout=60 PRTE_MCA_odls_base_sigkill_timeout=60 train 2 parts --comm.test_delay 5 >>log 2>&1 &
+  pid=$!
+  until_step parts 5
+  kill -TERM $pid
+  wait $pid
+  code=$?
+  [ $code -ne 0 ] || complain "a terminated run, and mpirun says 0"
+  grep -q '"status": "stopped"' parts/summary.json || complain "the run did not end as one that was stopped"
+  stopped=$(steps_of parts)
+  [ -e "parts/checkpoints/$(printf 'step-%08d.h5' "$stopped")" ] || complain "no checkpoint of the last step, $stopped"
+  train 2 parts >>log 2>&1
+  expect_code 0 $? "the resumed run"
+  same_run whole parts
+  ;;
 killed)  # a rank is killed in the middle: all end, and the next start goes on from the last checkpoint
   train 2 whole --checkpoint.every 7 >log 2>&1
   train 2 parts --checkpoint.every 7 --comm.test_delay 5 >>log 2>&1 &
   pid=$!
   until_step parts 17
   began=$SECONDS
-  pkill -9 -n -f "run.dir parts" || complain "nothing to kill"
+  kill -9 "$(pgrep -n -P $pid)" || complain "nothing to kill"
   wait $pid
   code=$?
   [ $code -ne 0 ] || complain "a killed rank, and mpirun says 0"
@@ -111,7 +127,8 @@ saving)  # killed while checkpoints are written, again and again
     pid=$!
     until_step parts $((round * 6))
     sleep 0.0$((RANDOM % 9))
-    pkill -9 -f "run.dir parts"
+    # shellcheck disable=SC2046
+    kill -9 $(pgrep -P $pid) $pid
     wait $pid
   done
   train 2 parts --checkpoint.every 1 >>log 2>&1
@@ -177,14 +194,15 @@ full_disk)
   grep -q "tmp" log && complain "half a checkpoint was left"
   ;;
 twice)  # two runs in one folder: the second is refused, the first is not disturbed
-  train 1 run --comm.test_delay 5 >log 2>&1 &
+  train 1 run --train.epochs 2000 >log 2>&1 &  # 28,000 steps: still there when the second comes
   pid=$!
   until_step run 3
   train 1 run >second 2>&1
   expect_code 2 $? "the second run in one folder"
   grep -q "in use by another run" second || complain "the second run was not told why"
+  touch run/STOP
   wait $pid
-  expect_code 0 $? "the first run"
+  expect_code 75 $? "the first run"
   ;;
 *) complain "no case $3" ;;
 esac

@@ -1,0 +1,19 @@
+// How fast sums are, beside MPI's own, in one run.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+
+namespace millrace {
+
+struct SumRate {
+  std::size_t bytes = 0;
+  double seconds = 0, mpi_seconds = 0;  // medians; mpi_seconds 0 without MPI
+};
+
+// Float32 sums in place of each size, the collective's and MPI_Allreduce's in turns. Collective.
+std::vector<SumRate> bench_sums(World&, Collective&, const std::vector<std::size_t>& sizes, int repeats);
+std::string str(const std::vector<SumRate>&);
+
+}  // namespace millrace

@@ -1,0 +1,52 @@
+// The step loop allocates nothing: every operator new called by this program's own code is counted while steps run
+// (oneDNN makes a small map for each call of a primitive: that is its own and cannot be had otherwise).
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "millrace/train/trainer.hpp"
+#include "train/runs.hpp"
+
+extern char __executable_start, etext;
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// GCC takes the pair apart when it inlines one half.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+void* operator new(std::size_t bytes) {
+  const char* caller = static_cast<const char*>(__builtin_return_address(0));
+  if (caller >= &__executable_start && caller < &etext) ++allocations;
+  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace millrace {
+namespace {
+
+TEST(Memory, TheStepLoopAllocatesNothing) {
+  const test::Folder folder;
+  RunConfig c = test::small_run(true, "4096");
+  c.run.dir = (folder.path / "run").string();
+  c.train.micro_batch = 8;
+  run_thread_world(2, [&](World& world) {
+    Trainer trainer(world, c);
+    for (int i = 0; i < 30; ++i) trainer.one_step();  // every slot of the ring has met every place of a micro-batch
+    world.barrier();
+    const long before = allocations;
+    for (int i = 0; i < 40; ++i) trainer.one_step();
+    world.barrier();
+    if (world.rank() == 0) {
+      EXPECT_EQ(allocations - before, 0) << "in 40 steps of two ranks";
+    }
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace millrace

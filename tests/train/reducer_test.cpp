@@ -1,0 +1,94 @@
+#include "millrace/train/reducer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "millrace/compute/compute.hpp"
+#include "millrace/train/metrics.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+TEST(Buckets, CoverAllElementsOnceLastFirst) {
+  for (const std::int64_t count : {64, 640, 1000 * 64})
+    for (const std::int64_t size : {1, 64, 100, 6400, 1 << 30}) {
+      std::int64_t end = count;
+      for (const Bucket& b : cut_buckets(count, size)) {
+        EXPECT_EQ(b.end, end);
+        EXPECT_LT(b.begin, b.end);
+        EXPECT_EQ(b.begin % 64, 0);
+        end = b.begin;
+      }
+      EXPECT_EQ(end, 0);
+    }
+}
+
+TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
+  const auto world = solo_world();
+  const Compute compute = make_cpu_compute(*world, {});
+  const SharedRegion gradient = compute.collective->allocate(6400 * 4);
+  Reducer reducer(*compute.collective, *compute.backend, {6400, 640, DType::f32, true, true}, gradient, {});
+  reducer.ready(640, 6400);
+  EXPECT_THROW(reducer.finish(), Error);
+}
+
+// A backward pass that takes 40 ms a block, and sums slowed to half of that: the first bucket starts long before the
+// end, and most of the sums' time is hidden behind the blocks still to come.
+TEST(Reducer, SumsHideBehindBackward) {
+  run_thread_world(2, [](World& world) {
+    ComputeOptions options;
+    options.collective.progress = CollectiveOptions::Progress::thread;
+    constexpr std::int64_t blocks = 6, block = 1 << 18;  // 1 MiB each
+    options.collective.delay_seconds_per_mb = 0.019;
+    const Compute compute = make_cpu_compute(world, options);
+    const SharedRegion gradient = compute.collective->allocate(blocks * block * 4);
+    Reducer reducer(*compute.collective, *compute.backend, {blocks * block, block, DType::f32, true, false}, gradient,
+                    {});
+    using Clock = std::chrono::steady_clock;
+    const auto seconds = [](Clock::time_point t) {
+      return std::chrono::duration<double>(t.time_since_epoch()).count();
+    };
+    world.barrier();
+    for (std::int64_t b = blocks; b-- > 0;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      reducer.ready(b * block, (b + 1) * block);
+    }
+    const double backward_end = seconds(Clock::now());
+    reducer.finish();
+    const double exposed = seconds(Clock::now()) - backward_end;
+    std::vector<CommSpan> spans;
+    compute.collective->take_spans(spans);
+    ASSERT_EQ(spans.size(), std::size_t(blocks));
+    double busy = 0;
+    for (const CommSpan& s : spans) busy += s.ended - s.started;
+    EXPECT_LT(spans[0].started, backward_end - 0.1);
+    EXPECT_LT(exposed, 0.3 * busy) << "busy " << busy;
+    world.barrier();
+  });
+}
+
+TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
+  const test::Folder folder;
+  const auto path = folder.path / "metrics.jsonl";
+  {
+    MetricsFile file(path, 0);
+    for (int step = 1; step <= 5; ++step) {
+      StepMetrics m;
+      m.step = step;
+      file.write(m);
+    }
+  }
+  std::ofstream(path, std::ios::app) << "{\"step\":6,\"epo";
+  { MetricsFile file(path, 3); }
+  std::ifstream in(path);
+  int lines = 0;
+  for (std::string line; std::getline(in, line);) EXPECT_EQ(nlohmann::json::parse(line)["step"], ++lines);
+  EXPECT_EQ(lines, 3);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,58 @@
+// Runs inside the test: ranks as threads, synthetic data, a folder of its own.
+#pragma once
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/comm/world.hpp"
+#include "millrace/train/commands.hpp"
+
+namespace millrace::test {
+
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    static int number = 0;
+    path = std::filesystem::temp_directory_path() / cat("millrace_train_", ::getpid(), "_", number++);
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+// A small network with batch norm, or without any statistics.
+inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
+  RunConfig c;
+  c.data.train = {"synthetic:images:rows=" + rows + ",shape=9x8x3,classes=4"};
+  c.data.augment = true, c.data.crop_pad = 1;
+  c.data.workers = 1;
+  c.model.name = "layers";
+  c.model.layers = {"conv 8 3x3 pad=same", "relu", "globalpool", "linear outputs"};
+  if (batch_norm) c.model.layers.insert(c.model.layers.begin() + 1, "batchnorm");
+  c.train.epochs = 2;
+  c.train.global_batch = 32;
+  c.optim.lr = 0.05;
+  c.run.threads = 1;
+  return c;
+}
+
+// The lines of metrics.jsonl after a run on so many ranks.
+inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
+  const Folder folder;
+  c.run.dir = (folder.path / "run").string();
+  c.train.micro_batch = micro_batch;
+  run_thread_world(ranks, [&](World& world) { train(world, c); });
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(folder.path / "run" / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+}  // namespace millrace::test
