@@ -33,7 +33,7 @@ Exit step_bench(World& world, const Arguments& arguments) {
                        [&](const Override& given) { return given.key == o.key; }))
         parsed.keys.push_back(std::move(o));
   }
-  const RunConfig config = load_config(world, parsed);
+  const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
   print(world, bench_step(world, config, std::max(1, std::atoi(parsed.get("repeats", "15").c_str()))).str());
   return Exit::ok;
 }
