@@ -1,12 +1,12 @@
 #!/bin/bash
 # Builds this tree in a clean Debian 13 with nothing but what scripts/deps.sh installs, and runs the tests there (Open MPI 5, HDF5 1.14, oneDNN 3). Needs root and
 # debootstrap; ends with 77 (skipped) and the reason without. The system lies in build-trixie/ and is kept: a second run only builds what
-# changed. MILLRACE_SUITE and MILLRACE_MIRROR name another Debian or Ubuntu. Nothing of this machine is mounted inside: the sources are copied,
+# changed. MILLRACE_SUITE and MILLRACE_MIRROR name another Debian or Ubuntu and where it comes from. Nothing of this machine is mounted inside: the sources are copied,
 # and /proc and /dev/shm are mounted in a mount namespace of their own, which ends with the script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${MILLRACE_SUITE:-trixie}
-mirror=${MILLRACE_MIRROR:-http://deb.debian.org/debian}
+mirror=${MILLRACE_MIRROR:-}
 base=$PWD/build-$suite
 root=$base/root
 skip() { echo "skipped: $1"; exit 77; }
@@ -17,7 +17,7 @@ unshare --mount true 2>/dev/null || skip "no mount namespaces here"
 if [ ! -e "$base/ready" ]; then
   rm -rf --one-file-system "$root"
   mkdir -p "$root"
-  debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$base/debootstrap.log" 2>&1 || { tail -n 5 "$base/debootstrap.log" >&2; skip "$suite cannot be fetched from $mirror"; }
+  debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >"$base/debootstrap.log" 2>&1 || { tail -n 5 "$base/debootstrap.log" >&2; skip "$suite cannot be fetched"; }
   touch "$base/ready"
 fi
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
