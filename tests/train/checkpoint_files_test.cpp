@@ -1,0 +1,126 @@
+// Checkpoints as files: what one flipped bit does, what other programs and other numbers of ranks see.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "millrace/train/checkpoint.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+NetworkSpec small(OptimizerSpec::Kind optimizer = OptimizerSpec::Kind::sgd, std::uint64_t seed = 1) {
+  NetworkSpec spec;
+  spec.model.name = "layers";
+  spec.model.layers = {"conv 8 3x3", "batchnorm", "relu", "globalpool", "linear outputs"};
+  spec.batch = {0, {8, 8, 3}, DType::u8, {}, true};
+  spec.train_rows = {4};
+  spec.optimizer.kind = optimizer;
+  spec.seed = seed;
+  return spec;
+}
+
+RunState at_step(std::int64_t step) {
+  RunState r;
+  r.step = step;
+  return r;
+}
+
+std::vector<char> bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
+  const test::Folder folder;
+  const auto world = solo_world();
+  Compute compute = make_cpu_compute(*world, {});
+  Network network(compute, small());
+  for (std::int64_t i = 0; i < network.layout().count; ++i) network.moment(0)[i] = 1 / float(i + 3);
+  for (std::int64_t i = 0; i < network.layout().stats_count; ++i) network.running()[i] = 1 / float(i + 5);
+  CheckpointStore store(*world, compute, folder.path, 5);
+  ASSERT_EQ(store.save(network, at_step(1)), "");
+  const fs::path path = CheckpointStore::list(folder.path).front();
+  const std::vector<char> whole = bytes_of(path);
+  const ParameterLayout& layout = network.layout();
+  std::vector<std::pair<const float*, std::int64_t>> tensors;
+  for (const auto& slot : layout.parameters) {
+    tensors.emplace_back(network.moment(0) + slot.begin, slot.count);
+    tensors.emplace_back(network.running(), 4);
+  }
+  tensors.emplace_back(network.master() + layout.parameters[0].begin, layout.parameters[0].count);
+  for (const auto& [data, count] : tensors) {
+    const char* begin = reinterpret_cast<const char*>(data);
+    const auto found = std::search(whole.begin(), whole.end(), begin, begin + count * 4);
+    ASSERT_NE(found, whole.end()) << "a tensor does not lie in the file as it is in memory";
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(found - whole.begin() + count * 2);
+    file.put(char(whole[std::size_t(found - whole.begin() + count * 2)] ^ 4));
+    file.close();
+    Network target(compute, small(OptimizerSpec::Kind::sgd, 2));
+    try {
+      store.load(target, path);
+      ADD_FAILURE() << "a flipped bit was not seen";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::data);
+      EXPECT_NE(std::string(e.what()).find("checksum"), std::string::npos) << e.what();
+    }
+    EXPECT_NE(describe_checkpoint(path).find("IS NOT THE RECORDED ONE"), std::string::npos);
+    std::ofstream(path, std::ios::binary).write(whole.data(), std::streamsize(whole.size()));
+  }
+}
+
+TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
+  const test::Folder folder;
+  const auto world = solo_world();
+  Compute compute = make_cpu_compute(*world, {});
+  Network sgd(compute, small()), adamw(compute, small(OptimizerSpec::Kind::adamw));
+  CheckpointStore store(*world, compute, folder.path, 5);
+  ASSERT_EQ(store.save(sgd, at_step(1)), "");
+  try {
+    store.load_newest(adamw);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("moment2/"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
+  const test::Folder folder;
+  std::vector<float> saved;
+  run_thread_world(3, [&](World& world) {
+    Compute compute = make_cpu_compute(world, {});
+    Network network(compute, small(OptimizerSpec::Kind::sgd, 7));
+    if (world.rank() == 0) saved.assign(network.master(), network.master() + network.layout().count);
+    EXPECT_EQ(CheckpointStore(world, compute, folder.path, 5).save(network, at_step(3)), "");
+  });
+  for (const int ranks : {1, 2, 4})
+    run_thread_world(ranks, [&](World& world) {
+      Compute compute = make_cpu_compute(world, {});
+      Network network(compute, small(OptimizerSpec::Kind::sgd, 8));
+      const auto found = CheckpointStore(world, compute, folder.path, 5).load_newest(network);
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->step, 3);
+      EXPECT_EQ(std::memcmp(network.master(), saved.data(), saved.size() * 4), 0) << "rank " << world.rank();
+    });
+}
+
+TEST(Checkpoint, AFolderThatCannotBeWrittenIsAMessageAndLeavesNothing) {
+  const test::Folder folder;
+  run_thread_world(2, [&](World& world) {
+    Compute compute = make_cpu_compute(world, {});
+    Network network(compute, small());
+    CheckpointStore store(world, compute, folder.path / "missing", 5);
+    EXPECT_NE(store.save(network, at_step(1)), "");
+  });
+  EXPECT_TRUE(fs::is_empty(folder.path));
+}
+
+}  // namespace
+}  // namespace millrace

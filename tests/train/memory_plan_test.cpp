@@ -1,0 +1,113 @@
+// The memory plan against what is really taken: from the device, and from malloc.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "millrace/train/network.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+// Counts what a device gives.
+class CountingDevice : public Device {
+ public:
+  explicit CountingDevice(std::unique_ptr<Device> real) : real_(std::move(real)) {}
+  std::string name() const override { return real_->name(); }
+  std::string describe() const override { return real_->describe(); }
+  std::size_t memory_bytes() const override { return limit ? limit : real_->memory_bytes(); }
+  void* allocate(MemoryKind kind, std::size_t bytes) override {
+    taken += bytes;
+    return real_->allocate(kind, bytes);
+  }
+  void release(MemoryKind kind, void* p, std::size_t n) noexcept override { real_->release(kind, p, n); }
+  void copy_in(Lane l, void* to, const void* from, std::size_t n) override { real_->copy_in(l, to, from, n); }
+  void copy_out(Lane l, void* to, const void* from, std::size_t n) override { real_->copy_out(l, to, from, n); }
+  void fill_zero(Lane l, void* to, std::size_t n) override { real_->fill_zero(l, to, n); }
+  bool shares_host_memory() const override { return real_->shares_host_memory(); }
+  std::unique_ptr<Event> make_event() override { return real_->make_event(); }
+  std::unique_ptr<Marks> make_marks(int n) override { return real_->make_marks(n); }
+  std::unique_ptr<Recorded> record(const std::string& k, std::function<void()> f) override {
+    return real_->record(k, std::move(f));
+  }
+  void synchronize() override { real_->synchronize(); }
+  std::size_t taken = 0, limit = 0;
+
+ private:
+  std::unique_ptr<Device> real_;
+};
+
+NetworkSpec resnet(DType compute) {
+  NetworkSpec spec;
+  spec.model.name = "resnet";
+  spec.model.depth = 8, spec.model.width = 32, spec.model.outputs = 10;
+  spec.batch = {0, {32, 32, 3}, DType::u8, {}, true};
+  spec.compute = compute;
+  spec.train_rows = {16, 5}, spec.eval_rows = {16};
+  return spec;
+}
+
+struct Side {
+  std::unique_ptr<World> world = solo_world();
+  Compute compute = make_cpu_compute(*world, {});
+  CountingDevice* device = nullptr;
+  Side() {
+    auto counting = std::make_unique<CountingDevice>(std::move(compute.device));
+    device = counting.get();
+    compute.device = std::move(counting);
+  }
+};
+
+std::size_t heap() {
+  const struct mallinfo2 m = mallinfo2();
+  return m.uordblks + m.hblkhd;
+}
+
+void one_pass(Network& network, std::int64_t rows) {
+  std::vector<std::uint8_t> x(std::size_t(rows) * 32 * 32 * 3, 100);
+  std::vector<std::int32_t> y(std::size_t(rows), 1);
+  std::vector<std::int64_t> ids(std::size_t(rows), 0);
+  const Tensor tx{x.data(), DType::u8, {rows, 32, 32, 3}}, ty{y.data(), DType::i32, {rows}},
+      ti{ids.data(), DType::i64, {rows}};
+  network.train_program(rows).forward(tx, ty, ti, true);
+  network.train_program(rows).backward(true, nullptr);
+  network.optimizer_step();
+}
+
+TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Side side;
+    const NetworkSpec spec = resnet(dtype);
+    const MemoryNeeds planned = plan_network(*side.compute.backend, spec).needs;
+    EXPECT_EQ(side.device->taken, 0u) << "a plan takes nothing";
+    const std::size_t before = heap();
+    Network network(side.compute, spec);
+    EXPECT_EQ(network.needs().total(), planned.total());
+    // Gradients and statistics belong to the collective. Besides, two copies of the step's state and small buffers'
+    // least size.
+    const std::size_t from_device = planned.total() - planned.gradients;
+    EXPECT_GE(side.device->taken, from_device);
+    EXPECT_LE(side.device->taken, from_device + 4096) << name_of(dtype);
+    for (const std::int64_t rows : {16, 5, 16}) one_pass(network, rows);
+    const std::size_t grown = heap() - before;
+    if (before > 0) {  // sanitizers bring a malloc of their own, which says nothing
+      EXPECT_GE(grown, planned.total()) << name_of(dtype);
+      EXPECT_LE(grown, planned.total() + planned.total() / 20 + (4u << 20)) << name_of(dtype);
+    }
+  }
+}
+
+TEST(MemoryPlan, TooLittleMemoryIsSaidBeforeAnythingIsTaken) {
+  Side side;
+  side.device->limit = 1 << 20;
+  try {
+    const Network network(side.compute, resnet(DType::f32));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("lower train.micro_batch"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(side.device->taken, 0u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,101 @@
+// What the tensors of a run are, not only its losses: read from the checkpoints that runs leave.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "millrace/io/hdf5.hpp"
+#include "millrace/train/checkpoint.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+Tensors tensors_of(const std::filesystem::path& path) {
+  const io::File file = io::File::open(path);
+  Tensors out;
+  for (const std::string& name : file.datasets()) {
+    const auto shape = file.info(name).shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    out[name].resize(std::size_t(count));
+    file.read_rows(name, 0, shape[0], DType::f32, out[name].data());
+  }
+  return out;
+}
+
+// The tensors after so many steps.
+Tensors after(RunConfig c, std::int64_t steps, int ranks, std::int64_t micro_batch) {
+  const test::Folder folder;
+  c.run.dir = folder.path.string();
+  c.train.steps = steps, c.train.micro_batch = micro_batch;
+  c.optim.schedule = "constant";  // the rate does not depend on the steps asked for
+  run_thread_world(ranks, [&](World& world) { train(world, c); });
+  return tensors_of(CheckpointStore::list(folder.path / "checkpoints").back());
+}
+
+// Relative to the largest value of each tensor.
+void expect_near(const Tensors& a, const Tensors& b, double tolerance, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, values] : a) {
+    const auto& others = b.at(name);
+    ASSERT_EQ(values.size(), others.size());
+    double largest = 0, apart = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, double(std::abs(values[i])));
+      apart = std::max(apart, double(std::abs(values[i] - others[i])));
+    }
+    EXPECT_LE(apart, tolerance * largest) << what << ": " << name;
+  }
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(EqualityOfTensors, RanksAndAccumulationGiveTheSameWeightsAndRunningStatistics) {
+  RunConfig c = test::small_run(true);
+  c.model.layers.insert(c.model.layers.end() - 1, "dropout 0.2");
+  const Tensors reference = after(c, 1, 1, 8);
+  ASSERT_TRUE(
+      std::any_of(reference.begin(), reference.end(), [](const auto& t) { return t.first.starts_with("/running/"); }));
+  for (const int ranks : {2, 3, 4}) expect_near(reference, after(c, 1, ranks, 8), 1e-5, cat(ranks, " ranks, a step"));
+  // 131 rows are 4 steps and one of 3 rows: with 4 ranks three of them have none there, and their zeros must not count.
+  expect_near(after(c, 5, 1, 8), after(c, 5, 4, 8), 1e-3, "4 ranks, an epoch with its tail");
+}
+
+TEST(EqualityOfTensors, AStepThatOverflowsTouchesNothing) {
+  RunConfig c = test::small_run(true);
+  c.run.precision = Precision::fp16;
+  c.optim.loss_scale = 1024;
+  c.train.test_force_overflow_at = 3;
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    c.optim.name = optimizer;
+    const Tensors before = after(c, 2, 2, 8), skipped = after(c, 3, 2, 8), next = after(c, 4, 2, 8);
+    for (const auto& [name, values] : before) {
+      EXPECT_TRUE(same_bits(values, skipped.at(name))) << optimizer << ": " << name << " after the skipped step";
+      EXPECT_FALSE(same_bits(values, next.at(name))) << optimizer << ": " << name << " after the step that follows";
+    }
+  }
+}
+
+TEST(EqualityOfTensors, AnOverflowAtTheSmallestScaleEndsTheRun) {
+  RunConfig c = test::small_run(true);
+  c.run.precision = Precision::fp16;
+  c.optim.loss_scale = StepState().scale_floor;
+  c.train.test_force_overflow_at = 3;
+  try {
+    test::run(c, 2, 8);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::diverged);
+    EXPECT_NE(std::string(e.what()).find("step 3"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace millrace
