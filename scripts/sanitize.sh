@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 kind=${1:?usage: sanitize.sh address|thread}
 case $kind in
 address) build=build-asan rooms="base comm io data model train" ;;
-thread) build=build-tsan rooms="comm data" ;;
+thread) build=build-tsan rooms="comm data train" ;;
 *) echo "sanitize.sh: address or thread" >&2; exit 2 ;;
 esac
 # Libraries keep memory until the end of the process, and MPI's and HDF5's are not instrumented.
