@@ -1,11 +1,12 @@
 // The CPU's collective. Operations are numbered in the order in which all ranks begin them. A rank posts "begun k" when
 // its data of operation k are final; when all ranks of the host have begun k, each sums its slice of the range over all
 // ranks' memory and writes the result to all, then posts "done k". The range may be touched again when all have done k.
-// No rank copies anything, and the order of a sum is the order of ranks.
+// No rank copies anything, and the order of a sum is the order of ranks. Between hosts, and with private memory, slices
+// are summed by MPI: only after all ranks have met (MPI itself waits for ever), in the worker and never in the caller.
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -14,94 +15,71 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/collective.hpp"
 #include "millrace/comm/placement.hpp"
+#include "operation.hpp"
+#include "patience.hpp"
 #include "shared_memory.hpp"
 #include "space.hpp"
-#include "sums.hpp"
 
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+using Kind = Operation::Kind;
+using Counter = std::atomic<std::uint64_t> RankBoard::*;
+using Meeting = SharedMemory::Meeting;
 
-enum class Kind { sum, reduce_scatter, all_gather };
-
-struct Operation {
-  Kind kind = Kind::sum;
-  int region = -1;
-  std::size_t begin = 0, count = 0;  // elements
-  DType dtype = DType::f32;
-  CommSpan span;
-};
-
-// First in, first out, in memory that is kept: the step loop allocates nothing.
-class Queue {
- public:
-  Queue() { items_.reserve(1024); }
-  bool empty() const { return first_ == items_.size(); }
-  const Operation& front() const { return items_[first_]; }
-  void push_back(const Operation& op) { items_.push_back(op); }
-  void pop_front() {
-    if (++first_ == items_.size()) items_.clear(), first_ = 0;
-  }
-
- private:
-  std::vector<Operation> items_;
-  std::size_t first_ = 0;
-};
-
-// Waiting on another rank: a short spin, then the core is left to whoever needs it.
-class Patience {
- public:
-  explicit Patience(double timeout) : deadline_(now() + timeout) {}
-  bool wait() {
-    if (++tries_ < 200) return true;
-    if (tries_ < 400)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(30));
-    return tries_ % 64 != 0 || now() < deadline_;
-  }
-
- private:
-  int tries_ = 0;
-  double deadline_;
-};
+// "1, 2, 5", at most eight of them.
+std::string list(const std::vector<int>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += cat(i ? ", " : "", ranks[i]);
+  return out + (ranks.size() > 8 ? ", ..." : "");
+}
 
 class HostCollective : public Collective {
  public:
   HostCollective(World& world, const CollectiveOptions& options)
-      : world_(world), options_(options), alone_(world.size() == 1) {
+      : world_(world),
+        options_(options),
+        alone_(world.size() == 1),
+        executor_(world.rank(), world.size(), options.chunk_bytes) {
     if (alone_) return;
-    locals_ = world.local_size(), local_ = world.local_rank();
-    if (world.mpi_comm())
-      memory_ = make_mpi_memory(world, options.private_memory);
-    else
+    if (!world.mpi_comm()) {
       memory_ = make_thread_memory(world);
-    if (!memory_->shared()) locals_ = 1, local_ = 0;
+    } else {
+      const bool room = options.private_memory || shared_memory_has_room(world, sizeof(RankBoard));
+      if (!room) say_private(sizeof(RankBoard));
+      memory_ = make_mpi_memory(world, options.private_memory || !room);
+    }
     const MappedRegion board = memory_->allocate(sizeof(RankBoard));
     for (void* peer : board.peers) boards_.push_back(static_cast<RankBoard*>(peer));
+    mine_ = boards_[std::size_t(memory_->local)];
+    const auto nodes = world.gather(std::to_string(world.node()));
+    for (int r = 0; r < world.size(); ++r) {
+      const bool near = memory_->shared() ? nodes[std::size_t(r)] == std::to_string(world.node()) : r == world.rank();
+      (near ? near_ranks_ : far_ranks_).push_back(r);
+    }
     spans_.reserve(4096);
     using Progress = CollectiveOptions::Progress;
     threaded_ = options.progress == Progress::thread ||
                 (options.progress == Progress::automatic && usable_cores() / std::max(1, world.local_size()) >= 2);
-    if (threaded_) thread_ = std::thread([this] { serve(); });
+    if (threaded_ || !memory_->one_host) start_worker();
   }
 
   ~HostCollective() override {
+    if (stuck_) world_.abort(int(Exit::comm));  // MPI holds the worker: neither it nor its memory can be freed
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
     }
     work_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    if (worker_.joinable()) worker_.join();
     for (void* p : owned_) std::free(p);
   }
 
   std::string describe() const override {
     if (alone_) return "one rank";
-    const std::string how = memory_->shared() ? cat("shared window, ", locals_, " ranks a host")
-                                              : std::string("private memory and MPI sums");
+    const std::string how = memory_->shared() && !fallback_
+                                ? cat("shared window, ", near_ranks_.size(), " ranks a host")
+                                : std::string("private memory and MPI sums");
     return how + (threaded_ ? ", progress thread" : ", progress inside the step");
   }
 
@@ -113,11 +91,17 @@ class HostCollective : public Collective {
       if (!data) fail(Exit::config, "no memory for ", format_bytes(bytes), " of gradients. use a smaller model");
       std::memset(data, 0, bytes);
       owned_.push_back(data);
-      regions_.push_back({data, {data}, bytes});
+      regions_.push_back({data, {data}, bytes, nullptr});
       return {data, bytes, id};
     }
-    if (memory_->shared() && world_.mpi_comm() && !shared_memory_has_room(world_, bytes)) use_private_memory(bytes);
-    regions_.push_back(memory_->allocate(bytes));
+    SharedMemory* memory = memory_.get();
+    if (memory->shared() && world_.mpi_comm() && !shared_memory_has_room(world_, bytes)) {
+      say_private(bytes);
+      if (!fallback_) fallback_ = make_mpi_memory(world_, true);
+      memory = fallback_.get();
+      start_worker();
+    }
+    regions_.push_back(memory->allocate(bytes));
     return {regions_.back().mine, bytes, id};
   }
 
@@ -133,16 +117,13 @@ class HostCollective : public Collective {
 
   void finish() override {
     if (alone_) return;
-    if (threaded_) {
-      std::unique_lock lock(mutex_);
-      idle_.wait(lock, [&] { return queue_.empty() || failure_; });
-      if (failure_) std::rethrow_exception(failure_);
-    } else {
+    if (worker_.joinable())
+      finish_worker();
+    else
       while (!queue_.empty()) {
-        await(queue_.front(), &RankBoard::begun, executed_ + 1);
+        await(queue_.front());
         run_front();
       }
-    }
     Patience patience(options_.timeout_seconds);
     while (!all_reached(&RankBoard::done, begun_))
       if (!patience.wait()) fail_late("the end of a step's sums", &RankBoard::done, begun_);
@@ -150,27 +131,8 @@ class HostCollective : public Collective {
 
   void small_sum(std::span<double> values) override {
     if (alone_) return;
-    MR_CHECK(values.size() <= RankBoard::values_count);
-    if (!memory_->one_host) {
-      const auto all = memory_->gather_values(values.data(), values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = all[i];
-        for (std::size_t r = 1; r < std::size_t(world_.size()); ++r) values[i] += all[r * values.size() + i];
-      }
-      return;
-    }
-    // Two generations: a rank may be one sum ahead of a slow reader, never two.
-    const std::size_t at = (small_sums_ % 2) * RankBoard::values_count;
-    ++small_sums_;
-    std::copy(values.begin(), values.end(), boards_[std::size_t(local_)]->values.begin() + std::ptrdiff_t(at));
-    boards_[std::size_t(local_)]->posted.store(small_sums_, std::memory_order_release);
-    Patience patience(options_.timeout_seconds);
-    while (!all_reached(&RankBoard::posted, small_sums_))
-      if (!patience.wait()) fail_late("a step's small sum", &RankBoard::posted, small_sums_);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = boards_[0]->values[at + i];
-      for (std::size_t r = 1; r < boards_.size(); ++r) values[i] += boards_[r]->values[at + i];
-    }
+    for (std::size_t at = 0; at < values.size(); at += RankBoard::values_count)
+      sum_values(values.subspan(at, std::min(RankBoard::values_count, values.size() - at)));
   }
 
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
@@ -185,132 +147,122 @@ class HostCollective : public Collective {
   }
 
  private:
-  using Counter = std::atomic<std::uint64_t> RankBoard::*;
-
   bool all_reached(Counter counter, std::uint64_t value) const {
     return std::all_of(boards_.begin(), boards_.end(),
                        [&](const RankBoard* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
   }
 
-  [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
-    std::string late;
-    for (std::size_t r = 0; r < boards_.size(); ++r)
-      if ((boards_[r]->*counter).load() < value) late += cat(late.empty() ? "" : ", ", world_.rank() - local_ + int(r));
-    fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (late: rank ", late, " on ", world_.host(),
+  [[noreturn]] void fail_waiting(const std::string& what, const std::string& late) const {
+    fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (late: ", late,
          "). see what held it up, or raise comm.timeout");
   }
+  [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
+    std::vector<int> late;
+    for (std::size_t r = 0; r < boards_.size(); ++r)
+      if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
+    fail_waiting(what, cat("rank ", list(late), " on ", world_.host()));
+  }
+  [[noreturn]] void fail_far(const std::string& what) const {
+    fail_waiting(what, cat("one of the ranks elsewhere: ", list(far_ranks_)));
+  }
 
-  void await(const Operation& op, Counter counter, std::uint64_t value) const {
+  // Until all ranks have begun op, the oldest one. False: the collective goes away.
+  bool await(const Operation& op) {
     Patience patience(options_.timeout_seconds);
-    while (!all_reached(counter, value))
-      if (!patience.wait()) fail_late(cat("sum ", op.span.tag), counter, value);
+    while (!all_reached(&RankBoard::begun, executed_ + 1)) {
+      if (ending_) return false;
+      if (!patience.wait()) fail_late(cat("sum ", op.span.tag), &RankBoard::begun, executed_ + 1);
+    }
+    SharedMemory& memory = *op.region->memory;
+    if (memory.one_host) return true;
+    patience.spin_again();
+    while (!memory.met(Meeting::operation)) {
+      if (ending_) return false;
+      if (!patience.wait()) fail_far(cat("sum ", op.span.tag));
+    }
+    return true;
   }
 
   void begin(Kind kind, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag) {
     if (alone_) return;
-    MR_CHECK(r.id >= 0 && r.id < int(regions_.size()) &&
-             (begin + count) * size_of(dtype) <= regions_[std::size_t(r.id)].bytes);
+    MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
+    const MappedRegion& region = regions_[std::size_t(r.id)];
+    MR_CHECK((begin + count) * size_of(dtype) <= region.bytes);
     MR_CHECK(kind == Kind::sum || count % std::size_t(world_.size()) == 0);
     {
       const std::lock_guard lock(mutex_);
       if (failure_) std::rethrow_exception(failure_);
-      queue_.push_back({kind, r.id, begin, count, dtype, {tag, count * size_of(dtype), now(), 0, 0}});
+      queue_.push_back({kind, &region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0}});
     }
-    boards_[std::size_t(local_)]->begun.store(++begun_, std::memory_order_release);
-    if (threaded_) {
-      work_.notify_one();
-      return;
-    }
+    mine_->begun.store(++begun_, std::memory_order_release);
+    if (threaded_) work_.notify_one();
+    if (worker_.joinable()) return;
     while (!queue_.empty() && all_reached(&RankBoard::begun, executed_ + 1)) run_front();
   }
 
-  // Executes the oldest operation, whose peers have all begun it.
+  // Executes the oldest operation, which all ranks have begun.
   void run_front() {
     Operation op;
     {
       const std::lock_guard lock(mutex_);
       op = queue_.front();
     }
-    op.span.started = now();
-    execute(op);
+    op.span.started = seconds_now();
+    executor_.run(op);
     if (options_.delay_seconds_per_mb > 0)
       std::this_thread::sleep_for(
           std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
-    op.span.ended = now();
-    boards_[std::size_t(local_)]->done.store(++executed_, std::memory_order_release);
+    op.span.ended = seconds_now();
+    mine_->done.store(++executed_, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     spans_.push_back(op.span);
     queue_.pop_front();
+    ++finished_;
     if (queue_.empty()) idle_.notify_all();
   }
 
-  void execute(const Operation& op) {
-    const MappedRegion& region = regions_[std::size_t(op.region)];
-    const std::size_t element = size_of(op.dtype), ranks = std::size_t(world_.size()), part = op.count / ranks;
-    const std::size_t own = op.begin + part * std::size_t(world_.rank());
-    if (op.kind == Kind::all_gather) {
-      if (!memory_->one_host)
-        return memory_->gather_everywhere(static_cast<char*>(region.mine) + op.begin * element, part * element);
-      for (void* peer : region.peers)
-        if (peer != region.mine)
-          std::memcpy(static_cast<char*>(peer) + own * element, static_cast<char*>(region.mine) + own * element,
-                      part * element);
+  void sum_values(std::span<double> values) {
+    if (!memory_->one_host) {
+      Patience patience(options_.timeout_seconds);
+      while (!memory_->met(Meeting::values))
+        if (!patience.wait()) fail_far("a step's small sum");
+      const auto all = memory_->gather_values(values.data(), values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = all[i];
+        for (std::size_t r = 1; r < std::size_t(world_.size()); ++r) values[i] += all[r * values.size() + i];
+      }
       return;
     }
-    if (op.kind == Kind::reduce_scatter && memory_->one_host) {
-      void* mine[] = {region.mine};
-      return sum_peers(region.peers, mine, own, own + part, op.dtype);
+    // Two generations: a rank may be one sum ahead of a slow reader, never two.
+    const std::size_t at = (small_sums_ % 2) * RankBoard::values_count;
+    ++small_sums_;
+    std::copy(values.begin(), values.end(), mine_->values.begin() + std::ptrdiff_t(at));
+    mine_->posted.store(small_sums_, std::memory_order_release);
+    Patience patience(options_.timeout_seconds);
+    while (!all_reached(&RankBoard::posted, small_sums_))
+      if (!patience.wait()) fail_late("a step's small sum", &RankBoard::posted, small_sums_);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = boards_[0]->values[at + i];
+      for (std::size_t r = 1; r < boards_.size(); ++r) values[i] += boards_[r]->values[at + i];
     }
-    // Large sums in chunks that stay in the caches between the ranks.
-    const std::size_t chunk = std::max<std::size_t>(4096, options_.chunk_bytes / element);
-    for (std::size_t at = op.begin; at < op.begin + op.count; at += chunk)
-      sum_chunk(region, at, std::min(at + chunk, op.begin + op.count), op.dtype);
   }
 
-  // This rank's slice of [begin, end), cut at cache lines.
-  void sum_chunk(const MappedRegion& region, std::size_t begin, std::size_t end, DType dtype) {
-    if (local_ >= memory_->slicers) return;
-    const std::size_t slicers = std::size_t(memory_->slicers), line = 64;
-    const auto cut = [&](std::size_t i) {
-      return i == slicers ? end : begin + (end - begin) * i / slicers / line * line;
-    };
-    const std::size_t first = cut(std::size_t(local_)), last = cut(std::size_t(local_) + 1);
-    if (first >= last) return;
-    if (memory_->one_host) return sum_peers(region.peers, region.peers, first, last, dtype);
-    if (dtype == DType::f64) {
-      void* mine[] = {region.mine};
-      sum_peers(region.peers, mine, first, last, dtype);
-      memory_->sum_between_hosts(static_cast<double*>(region.mine) + first, last - first);
-      for (void* peer : region.peers)
-        if (peer != region.mine)
-          std::memcpy(static_cast<double*>(peer) + first, static_cast<double*>(region.mine) + first,
-                      (last - first) * sizeof(double));
-      return;
-    }
-    scratch_.resize(std::max(scratch_.size(), last - first));
-    sum_peers_to_float(region.peers, first, last, dtype, scratch_.data());
-    memory_->sum_between_hosts(scratch_.data(), last - first);
-    write_from_float(scratch_.data(), region.peers, first, last, dtype);
+  // The worker executes operations as they come (threaded_), else only while the caller waits in finish().
+  void start_worker() {
+    if (!worker_.joinable()) worker_ = std::thread([this] { serve(); });
   }
 
   void serve() {
     try {
       for (;;) {
-        {
-          std::unique_lock lock(mutex_);
-          work_.wait(lock, [&] { return ending_ || !queue_.empty(); });
-          if (ending_) return;
-        }
         Operation op;
         {
-          const std::lock_guard lock(mutex_);
+          std::unique_lock lock(mutex_);
+          work_.wait(lock, [&] { return ending_ || (!queue_.empty() && (threaded_ || finishing_)); });
+          if (ending_) return;
           op = queue_.front();
         }
-        Patience patience(options_.timeout_seconds);
-        while (!all_reached(&RankBoard::begun, executed_ + 1)) {
-          if (ending_) return;
-          if (!patience.wait()) fail_late(cat("sum ", op.span.tag), &RankBoard::begun, executed_ + 1);
-        }
+        if (!await(op)) return;
         run_front();
       }
     } catch (...) {
@@ -320,45 +272,49 @@ class HostCollective : public Collective {
     }
   }
 
-  // Regions already handed out stay where they are; only before the first of them can the memory be changed.
-  void use_private_memory(std::size_t bytes) {
-    if (!regions_.empty())
-      fail(Exit::config, "/dev/shm has no room for ", format_bytes(bytes),
-           " more of shared gradients. enlarge it (docker: --shm-size=2g)");
-    log::info(cat("/dev/shm is too small for ", format_bytes(bytes),
-                  " a rank: gradients are summed in private memory by MPI, which is slower (docker: --shm-size=2g)"));
-    if (threaded_) {
-      {
-        const std::lock_guard lock(mutex_);
-        ending_ = true;
-      }
-      work_.notify_all();
-      thread_.join();
-      ending_ = false;
-    }
-    memory_ = make_mpi_memory(world_, true);
-    locals_ = 1, local_ = 0;
-    const MappedRegion board = memory_->allocate(sizeof(RankBoard));
-    boards_ = {static_cast<RankBoard*>(board.mine)};
-    if (threaded_) thread_ = std::thread([this] { serve(); });
+  void finish_worker() {
+    std::unique_lock lock(mutex_);
+    finishing_ = true;
+    work_.notify_one();
+    // The worker gives up by itself, a second earlier and knowing more, unless MPI holds it.
+    const std::chrono::duration<double> most(options_.timeout_seconds + 1);
+    std::uint64_t before;
+    do before = finished_;
+    while (!idle_.wait_for(lock, most, [&] { return queue_.empty() || failure_; }) && finished_ != before);
+    finishing_ = false;
+    if (failure_) std::rethrow_exception(failure_);
+    if (queue_.empty()) return;
+    stuck_ = true;
+    const int tag = queue_.front().span.tag;
+    lock.unlock();
+    fail_far(cat("sum ", tag, ", inside MPI"));
+  }
+
+  void say_private(std::size_t bytes) {
+    if (!std::exchange(said_private_, true))
+      log::info(cat("/dev/shm is too small for ", format_bytes(bytes),
+                    " a rank: gradients are summed in private memory by MPI, which is slower (docker: --shm-size=2g)"));
   }
 
   World& world_;
   CollectiveOptions options_;
   const bool alone_;
-  int locals_ = 1, local_ = 0;
-  std::unique_ptr<SharedMemory> memory_;
-  std::vector<MappedRegion> regions_;
-  std::vector<RankBoard*> boards_;
+  Executor executor_;
+  std::unique_ptr<SharedMemory> memory_, fallback_;  // fallback_: private, for regions that /dev/shm has no room for
+  std::deque<MappedRegion> regions_;                 // operations point to them
+  std::vector<RankBoard*> boards_;                   // of near_ranks_
+  RankBoard* mine_ = nullptr;
+  std::vector<int> near_ranks_, far_ranks_;  // whose progress is seen here, and the others
   std::vector<void*> owned_;
-  std::vector<float> scratch_;
-  bool threaded_ = false;
-  std::thread thread_;
-  std::mutex mutex_;
+  bool threaded_ = false, said_private_ = false, stuck_ = false;
+  std::thread worker_;
+  std::mutex mutex_;  // guards what follows, as far as the worker exists
   std::condition_variable work_, idle_;
-  Queue queue_;
+  OperationQueue queue_;
   std::vector<CommSpan> spans_;
   std::exception_ptr failure_;
+  bool finishing_ = false;
+  std::uint64_t finished_ = 0;
   std::atomic<bool> ending_ = false;
   std::uint64_t begun_ = 0, executed_ = 0, small_sums_ = 0;
 };

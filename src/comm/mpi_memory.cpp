@@ -1,10 +1,6 @@
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "millrace/base/log.hpp"
-#include "millrace/base/units.hpp"
 #include "mpi_check.hpp"
 #include "shared_memory.hpp"
 
@@ -23,14 +19,15 @@ class MpiMemory : public SharedMemory {
   MpiMemory(World& world, bool private_memory) : size_(world.size()), private_(private_memory) {
     const MPI_Comm all = *static_cast<const MPI_Comm*>(world.mpi_comm());
     MR_MPI(MPI_Comm_dup(all, &all_.handle));
+    MR_MPI(MPI_Comm_dup(all, &values_.handle));
     std::int64_t fewest = world.local_size();
     world.all_reduce(std::span<std::int64_t>(&fewest, 1), World::Reduce::min);
     slicers = private_ ? 1 : int(fewest);
     one_host = world.node_count() == 1 && !private_;
     MR_MPI(MPI_Comm_split(all_.handle, world.node(), world.rank(), &local_.handle));
-    const int local = private_ ? 0 : world.local_rank();
+    local = private_ ? 0 : world.local_rank();
     MR_MPI(MPI_Comm_split(all_.handle, local < slicers ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
-    for (const Comm* c : {&all_, &local_, &across_})
+    for (const Comm* c : {&all_, &values_, &local_, &across_})
       if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
   }
 
@@ -43,7 +40,7 @@ class MpiMemory : public SharedMemory {
   MappedRegion allocate(std::size_t bytes) override {
     bytes = (bytes + 4095) / 4096 * 4096;
     MappedRegion region;
-    region.bytes = bytes;
+    region.bytes = bytes, region.memory = this;
     if (private_) {
       owned_.push_back(std::unique_ptr<char[]>(new char[bytes + 4096]()));
       region.mine =
@@ -74,12 +71,30 @@ class MpiMemory : public SharedMemory {
 
   void sum_between_hosts(float* data, std::size_t count) override { sum(data, count, MPI_FLOAT); }
   void sum_between_hosts(double* data, std::size_t count) override { sum(data, count, MPI_DOUBLE); }
+
+  bool met(Meeting meeting) override {
+    MPI_Request& request = requests_[meeting == Meeting::values];
+    if (request == MPI_REQUEST_NULL)
+      MR_MPI(MPI_Ibarrier((meeting == Meeting::values ? values_ : all_).handle, &request));
+    int done = 0;
+    MR_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    return done != 0;
+  }
+
   void gather_everywhere(void* data, std::size_t bytes) override {
+    constexpr std::size_t most = std::size_t(1) << 30;  // MPI counts are ints
+    if (bytes > most) {
+      for (int root = 0; root < size_; ++root)
+        for (std::size_t at = 0; at < bytes; at += most)
+          MR_MPI(MPI_Bcast(static_cast<char*>(data) + std::size_t(root) * bytes + at, int(std::min(most, bytes - at)),
+                           MPI_BYTE, root, all_.handle));
+      return;
+    }
     MR_MPI(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, int(bytes), MPI_BYTE, all_.handle));
   }
   std::vector<double> gather_values(const double* mine, std::size_t count) override {
     std::vector<double> all(count * std::size_t(size_));
-    MR_MPI(MPI_Allgather(mine, int(count), MPI_DOUBLE, all.data(), int(count), MPI_DOUBLE, all_.handle));
+    MR_MPI(MPI_Allgather(mine, int(count), MPI_DOUBLE, all.data(), int(count), MPI_DOUBLE, values_.handle));
     return all;
   }
 
@@ -90,7 +105,8 @@ class MpiMemory : public SharedMemory {
   }
   int size_;
   bool private_;
-  Comm all_, local_, across_;
+  Comm all_, values_, local_, across_;
+  MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;
   std::vector<std::unique_ptr<char[]>> owned_;
 };

@@ -11,11 +11,14 @@
 
 namespace millrace {
 
+class SharedMemory;
+
 // One region: this rank's part and where the parts of the host's ranks are mapped.
 struct MappedRegion {
   void* mine = nullptr;
   std::vector<void*> peers;  // by local rank; only `mine` when the memory is private
   std::size_t bytes = 0;
+  SharedMemory* memory = nullptr;
 };
 
 // How far each local rank is, in operations begun and done, and a board for small sums. Zero-filled memory is its valid
@@ -34,6 +37,11 @@ class SharedMemory {
   virtual ~SharedMemory() = default;
   virtual MappedRegion allocate(std::size_t bytes) = 0;  // collective; zero-filled, page aligned
   virtual bool shared() const = 0;  // false: each rank is alone with its memory, sums go through MPI
+
+  // The rest is for ranks of several hosts, or of private memory. MPI waits for ever, and with a busy core: ask met()
+  // until it says true before each of the calls below. Operations and values may be met for by two threads.
+  enum class Meeting { operation, values };
+  virtual bool met(Meeting) = 0;
   // Sum of count floats (or doubles) over the hosts, among the ranks of this local number: in place, the same bits
   // everywhere.
   virtual void sum_between_hosts(float* data, std::size_t count) = 0;
@@ -41,6 +49,7 @@ class SharedMemory {
   virtual void gather_everywhere(void* data, std::size_t bytes_per_rank) = 0;  // in place, over all ranks
   virtual std::vector<double> gather_values(const double* mine,
                                             std::size_t count) = 0;  // all ranks' values, rank by rank
+  int local = 0;                                                     // this rank among those whose memory is mapped
   int slicers = 1;  // local ranks that own a slice: the fewest ranks on any host
   bool one_host = true;
 };

@@ -1,0 +1,49 @@
+// What has been begun and not yet done, and how a rank does its part of it. Private to this room.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+#include "shared_memory.hpp"
+
+namespace millrace {
+
+struct Operation {
+  enum class Kind { sum, reduce_scatter, all_gather };
+  Kind kind = Kind::sum;
+  const MappedRegion* region = nullptr;
+  std::size_t begin = 0, count = 0;  // elements
+  DType dtype = DType::f32;
+  CommSpan span;
+};
+
+// First in, first out, in memory that is kept: the step loop allocates nothing.
+class OperationQueue {
+ public:
+  OperationQueue() { items_.reserve(1024); }
+  bool empty() const { return first_ == items_.size(); }
+  const Operation& front() const { return items_[first_]; }
+  void push_back(const Operation& op) { items_.push_back(op); }
+  void pop_front() {
+    if (++first_ == items_.size()) items_.clear(), first_ = 0;
+  }
+
+ private:
+  std::vector<Operation> items_;
+  std::size_t first_ = 0;
+};
+
+// This rank's part of operations that all ranks have begun.
+class Executor {
+ public:
+  Executor(int rank, int size, std::size_t chunk_bytes)
+      : rank_(std::size_t(rank)), size_(std::size_t(size)), chunk_bytes_(chunk_bytes) {}
+  void run(const Operation&);
+
+ private:
+  void sum_chunk(const MappedRegion&, std::size_t begin, std::size_t end, DType);
+  std::size_t rank_, size_, chunk_bytes_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,31 @@
+// Waiting on another rank: a short spin, then the core is left to whoever needs it. Private to this room.
+#pragma once
+#include <chrono>
+#include <thread>
+
+namespace millrace {
+
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Patience {
+ public:
+  explicit Patience(double timeout) : deadline_(seconds_now() + timeout) {}
+  // False: the time is over.
+  bool wait() {
+    if (++tries_ < 200) return true;
+    if (tries_ < 400)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(30));
+    return tries_ % 64 != 0 || seconds_now() < deadline_;
+  }
+  void spin_again() { tries_ = 0; }  // something has moved; the deadline stays
+
+ private:
+  int tries_ = 0;
+  double deadline_;
+};
+
+}  // namespace millrace
