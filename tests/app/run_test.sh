@@ -154,6 +154,17 @@ ranks)  # going on with another number of ranks: the same samples follow, and it
   grep -q "resuming with another ranks" log || complain "no warning about the number of ranks"
   fields run | awk -F'[:,]' '{ if ($2 != NR || $6 <= last) exit 1; last = $6 } END { exit NR != 20 }' || complain "steps or samples have a gap"
   ;;
+large)  # tensors that the ranks write in parts, of rows that do not divide evenly; AdamW's moments too
+  set -- --model.name mlp --model.hidden 1101 --optim.name adamw --run.precision fp32 --train.epochs 1
+  train 3 whole "$@" >log 2>&1
+  expect_code 0 $? "the run with large tensors"
+  "$millrace" inspect "whole/checkpoints/$(cat whole/checkpoints/latest)" >seen
+  grep -q "checksums agree" seen || { complain "what was written in parts is not what was in memory"; cat seen; }
+  train 3 parts "$@" --train.steps 7 --optim.schedule constant >>log 2>&1
+  train 3 parts "$@" --optim.schedule constant >>log 2>&1
+  train 3 other "$@" --optim.schedule constant >>log 2>&1
+  same_run parts other
+  ;;
 logs)  # no carriage returns in a file; one line that updates where a terminal is told of
   train 2 run --log.every 1000 >log 2>&1
   grep -q $'\r' log && complain "a carriage return in a log"
