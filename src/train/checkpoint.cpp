@@ -142,7 +142,11 @@ void CheckpointStore::prune(const RunState& run) {
   while (!best.empty() && best.back() == '\n') best.pop_back();
   if (run.valid_accuracy >= 0 && run.valid_accuracy >= run.best_accuracy) {
     best = file_name(run.step);
-    write_file_atomically(best_note, best + "\n");
+    try {
+      write_file_atomically(best_note, best + "\n");
+    } catch (const Error& e) {  // the checkpoint itself is there
+      log::warn(e.what());
+    }
   }
   const auto files = list(folder_);
   for (std::size_t i = 0; i + std::size_t(keep_) < files.size(); ++i)

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 
 namespace millrace {
 namespace {
@@ -48,7 +49,9 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
 }
 
 MetricsFile::~MetricsFile() {
-  if (file_ >= 0) ::close(file_);
+  if (file_ < 0) return;
+  [[maybe_unused]] const auto last_try = ::write(file_, waiting_.data(), waiting_.size());
+  ::close(file_);
 }
 
 void MetricsFile::write(const StepMetrics& m) {
@@ -65,14 +68,33 @@ void MetricsFile::write(const StepMetrics& m) {
                     Number(m.grad_norm).text, Number(m.loss_scale).text, m.skipped ? "true" : "false",
                     m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy), ms(Phase::forward),
                     ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other));
-  for (int done = 0; done < length;) {
-    const ssize_t n = ::write(file_, line + done, std::size_t(length - done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(Exit::data, "cannot write ", path_.string(), " (", std::strerror(errno), ")");
-    done += int(n);
+  if (waiting_.empty()) {
+    const std::size_t done = append(line, std::size_t(length));
+    if (done < std::size_t(length)) {
+      waiting_.assign(line + done, std::size_t(length) - done);
+      log::warn(cat("the disk of ", path_.string(), " is full. training goes on, the lines wait; free the disk"));
+    }
+    return;
   }
+  waiting_.append(line, std::size_t(length));
+  waiting_.erase(0, append(waiting_.data(), waiting_.size()));
 }
 
-void MetricsFile::sync() { ::fdatasync(file_); }
+// As much as the disk takes: the rest of a line may follow later.
+std::size_t MetricsFile::append(const char* text, std::size_t length) {
+  for (std::size_t done = 0; done < length;) {
+    const ssize_t n = ::write(file_, text + done, length - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == ENOSPC || errno == EDQUOT)) return done;
+    if (n < 0) fail(Exit::data, "cannot write ", path_.string(), " (", std::strerror(errno), ")");
+    done += std::size_t(n);
+  }
+  return length;
+}
+
+void MetricsFile::sync() {
+  if (!waiting_.empty()) waiting_.erase(0, append(waiting_.data(), waiting_.size()));
+  ::fdatasync(file_);
+}
 
 }  // namespace millrace

@@ -38,6 +38,7 @@ struct Trainer::Impl {
   Evaluation validation;
   bool evaluated = false;
   double train_seconds = 0, checkpoint_seconds = 0;
+  std::string unsaved;  // why the newest checkpoint could not be written, or empty
   std::int64_t trained_samples = 0, trained_steps = 0;
   std::vector<CommSpan> spans;
   double comm_busy = 0;
@@ -143,13 +144,12 @@ struct Trainer::Impl {
     run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
     run.provenance = s.provenance();
     run.config = s.config.text;
-    const std::string problem = store.save(network, run);
+    unsaved = store.save(network, run);
     if (run.valid_accuracy > run.best_accuracy) run.best_accuracy = run.valid_accuracy;
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
-    if (!problem.empty())
-      log::warn(
-          cat("checkpoint of step ", run.step, " was not written (", problem, "). training goes on; free the disk"));
+    if (!unsaved.empty() && run.step < s.total_steps)
+      log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
   }
 
   void evaluate_now() {
@@ -194,7 +194,11 @@ struct Trainer::Impl {
                     last.loss,
                     evaluated,
                     validation};
-    write_summary(dir, summary, all);
+    try {
+      write_summary(dir, summary, all);
+    } catch (const Error& e) {
+      log::warn(e.what());
+    }
     progress.line(all.table());
     if (trained_steps > 0)
       progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
@@ -236,7 +240,13 @@ struct Trainer::Impl {
     const Exit result = loop();
     timeline.enter(Phase::other);
     if (result == Exit::ok && !evaluated && s.has_valid) evaluate_now();
-    finish(result == Exit::ok ? "finished" : "stopped");
+    finish(!unsaved.empty() ? "unsaved" : result == Exit::ok ? "finished" : "stopped");
+    if (!unsaved.empty()) {
+      const auto kept = CheckpointStore::list(dir / "checkpoints");
+      fail(Exit::data, "the checkpoint of step ", run.step, ", the last, was not written (", unsaved,
+           "). free the disk and start again: the run goes on from ",
+           kept.empty() ? std::string("its beginning") : kept.back().string());
+    }
     if (result == Exit::stopped)
       progress.line(cat("stopped early (", stop.reason().empty() ? std::string("asked by another rank") : stop.reason(),
                         ") with a checkpoint at step ", run.step, "; start again to go on"));

@@ -3,6 +3,7 @@
 set -u
 millrace=$1
 mpiexec=$2
+self=$(readlink -f "$0")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
@@ -192,15 +193,43 @@ diverged)
   [ -e run/checkpoints/step-00000010.h5 ] || complain "the last good checkpoint is gone"
   grep -q '"status": "diverged"' run/summary.json || complain "summary.json says nothing"
   ;;
-full_disk)
-  unshare --mount true 2>/dev/null || { echo "skipped: no mount namespaces here"; exit 77; }
-  mkdir disk
-  unshare --mount sh -c "mount -t tmpfs -o size=180k none disk && '$mpiexec' --bind-to none -n 2 '$millrace' train -c net.cfg --run.dir disk/run \
-    --checkpoint.every 4 --checkpoint.keep 100; echo code \$?; ls -a disk/run/checkpoints" >log 2>&1
-  grep -q "^code 0" log || complain "a full disk ended the run"
-  grep -q "was not written" log || complain "no word of the full disk"
-  grep -q "step-00000004.h5" log || complain "the first checkpoint is gone"
-  grep -q "tmp" log && complain "half a checkpoint was left"
+full_disk)  # training goes on while a disk is full; what could not be saved in the end is an error, and the rest follows later
+  if [ "${4:-}" != inside ]; then
+    unshare --mount true 2>/dev/null || { echo "skipped: no mount namespaces here"; exit 77; }
+    cd / && rm -rf "$folder"
+    exec unshare --mount "$self" "$1" "$2" "$3" inside
+  fi
+  mkdir disk && mount -t tmpfs -o size=4m none disk || exit 77
+  train 2 whole >log 2>&1
+  for freed in later soon; do
+    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 >log 2>&1 &
+    pid=$!
+    until_step disk/$freed 6
+    dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
+    if [ $freed = soon ]; then
+      sleep 0.4
+      rm disk/filler
+      wait $pid
+      expect_code 0 $? "the run on a disk that was full for a while"
+    else
+      wait $pid
+      expect_code 3 $? "the run whose last checkpoint was not written"
+      grep -q '^error: the checkpoint of step 42, the last, was not written' log || complain "not said what is missing"
+      rm disk/filler
+      ls -a disk/$freed/checkpoints >seen
+      grep -q "step-00000004.h5" seen || complain "the first checkpoint is gone"
+      grep -q "tmp" seen && complain "half a checkpoint was left"
+    fi
+    grep -q "^warning: checkpoint of step" log || complain "no word of the full disk"
+    grep -q "the lines wait" log || complain "no word of the metrics"
+    if [ $freed = later ]; then
+      train 2 disk/later --checkpoint.every 4 >>log 2>&1
+      expect_code 0 $? "the resumed run"
+    fi
+    same_run whole disk/$freed
+    rm -rf disk/$freed
+  done
+  umount disk
   ;;
 twice)  # two runs in one folder: the second is refused, the first is not disturbed
   train 1 run --train.epochs 2000 >log 2>&1 &  # 28,000 steps: still there when the second comes

@@ -1,9 +1,10 @@
 // metrics.jsonl: one object an optimizer step, append-only, continuous across restarts. A line is written by one
-// write().
+// write(). Lines that a full disk does not take wait in memory for room.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "millrace/telemetry/timeline.hpp"
 
@@ -22,11 +23,13 @@ class MetricsFile {
   MetricsFile(const std::filesystem::path&, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
-  void write(const StepMetrics&);
-  void sync();  // before a checkpoint is named
+  void write(const StepMetrics&);  // Error(data), but not for a full disk
+  void sync();                     // before a checkpoint is named
 
  private:
+  std::size_t append(const char*, std::size_t);
   std::filesystem::path path_;
+  std::string waiting_;
   int file_ = -1;
 };
 
