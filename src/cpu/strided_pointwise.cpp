@@ -95,7 +95,7 @@ class StridedPointwise : public Op {
 }  // namespace
 
 bool wants_strided_pointwise(const ConvSpec& s) {
-  bool pointwise = s.groups == 1 && s.dtype != DType::f16, strided = false;
+  bool pointwise = s.groups == 1, strided = false;
   for (int a = 0; a < s.window.rank; ++a) {
     pointwise = pointwise && s.window.kernel[std::size_t(a)] == 1 && s.window.pad[std::size_t(a)] == 0;
     strided = strided || s.window.stride[std::size_t(a)] > 1;
