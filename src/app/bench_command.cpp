@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "arguments.hpp"
 #include "key_forms.hpp"
@@ -34,7 +33,7 @@ Exit step_bench(World& world, const Arguments& arguments) {
         parsed.keys.push_back(std::move(o));
   }
   const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
-  print(world, bench_step(world, config, std::max(1, std::atoi(parsed.get("repeats", "15").c_str()))).str());
+  print(world, bench_step(world, config, std::max(1, parse_number<int>(parsed.get("repeats", "15")))).str());
   return Exit::ok;
 }
 

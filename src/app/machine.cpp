@@ -27,7 +27,7 @@ std::string describe_machine(World& world) {
   std::string why_not;
   out += cuda_usable(&why_not) ? "  CUDA is usable (run.device = cuda)\n" : "  no CUDA: " + why_not + "\n";
   out += "sums over ranks\n  " + compute.collective->describe() + "\n";
-  out += "libraries\n  " + io::library_version() + "\n";
+  out += "libraries\n  " + mpi_library_version() + "\n  " + io::library_version() + "\n";
   out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");
   out += cat("  compiler ", __VERSION__, "\n");
   return out;

@@ -152,4 +152,12 @@ std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
   return world;
 }
 
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, std::size_t(length));  // Open MPI adds who packed it, after a comma
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
 }  // namespace millrace

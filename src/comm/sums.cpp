@@ -5,6 +5,7 @@
 
 #include "millrace/base/clones.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/half.hpp"
 
 namespace millrace {
 namespace {
@@ -17,38 +18,16 @@ MR_CLONES void add(float* acc, const float* from, std::size_t n) {
 MR_CLONES void add_doubles(double* acc, const double* from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) acc[i] += from[i];
 }
-MR_CLONES void widen_bf16(float* out, const bf16* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = float(from[i]);
-}
-MR_CLONES void add_bf16(float* acc, const bf16* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) acc[i] += float(from[i]);
-}
-MR_CLONES void round_bf16(bf16* out, const float* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = bf16(from[i]);
-}
-void widen_f16(float* out, const f16* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = float(from[i]);
-}
-void add_f16(float* acc, const f16* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) acc[i] += float(from[i]);
-}
-void round_f16(f16* out, const float* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = f16(from[i]);
-}
 
-// One block of the sum, as float32.
+// At most a block of the sum, as float32.
 void accumulate(std::span<void* const> peers, std::size_t at, std::size_t n, DType dtype, float* acc) {
-  for (std::size_t p = 0; p < peers.size(); ++p) {
-    if (dtype == DType::f32) {
-      const float* from = static_cast<const float*>(peers[p]) + at;
-      p == 0 ? static_cast<void>(std::memcpy(acc, from, n * sizeof(float))) : add(acc, from, n);
-    } else if (dtype == DType::bf16) {
-      const bf16* from = static_cast<const bf16*>(peers[p]) + at;
-      p == 0 ? widen_bf16(acc, from, n) : add_bf16(acc, from, n);
-    } else {
-      const f16* from = static_cast<const f16*>(peers[p]) + at;
-      p == 0 ? widen_f16(acc, from, n) : add_f16(acc, from, n);
-    }
+  const auto from = [&](std::size_t p) { return static_cast<const std::byte*>(peers[p]) + at * size_of(dtype); };
+  to_float(acc, from(0), dtype, std::int64_t(n));
+  float wide[block];
+  for (std::size_t p = 1; p < peers.size(); ++p) {
+    const void* next = from(p);
+    if (dtype != DType::f32) to_float(wide, next, dtype, std::int64_t(n)), next = wide;
+    add(acc, static_cast<const float*>(next), n);
   }
 }
 
@@ -58,15 +37,8 @@ void write_from_float(const float* sums, std::span<void* const> targets, std::si
                       DType dtype) {
   for (std::size_t at = begin; at < end; at += block) {
     const std::size_t n = std::min(block, end - at);
-    const float* from = sums + (at - begin);
-    for (void* target : targets) {
-      if (dtype == DType::f32)
-        std::memcpy(static_cast<float*>(target) + at, from, n * sizeof(float));
-      else if (dtype == DType::bf16)
-        round_bf16(static_cast<bf16*>(target) + at, from, n);
-      else
-        round_f16(static_cast<f16*>(target) + at, from, n);
-    }
+    for (void* target : targets)
+      from_float(static_cast<std::byte*>(target) + at * size_of(dtype), dtype, sums + (at - begin), std::int64_t(n));
   }
 }
 

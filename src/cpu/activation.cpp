@@ -5,30 +5,30 @@
 namespace millrace::cpu {
 namespace {
 
-MR_SIMD void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_CLONES void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
 }
-MR_SIMD void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
-                           std::int64_t n) {
+MR_CLONES void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                             std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float g = dy[i];
     dx[i] = y[i] <= 0 ? 0 : g;
   }
 }
-MR_SIMD void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_CLONES void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i], bounds);
 }
-MR_SIMD void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
-                           std::int64_t n) {
+MR_CLONES void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                             std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
 }
-MR_SIMD void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_CLONES void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i], bounds).cumulative;
 }
-MR_SIMD void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
-                           std::int64_t n) {
+MR_CLONES void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                             std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) {
     const Normal normal = fast_normal(x[i], bounds);

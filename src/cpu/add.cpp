@@ -5,7 +5,7 @@ namespace millrace::cpu {
 namespace {
 
 // dst may be one of the operands: gradients of a value with two users are summed in place.
-MR_SIMD void add(float* dst, const float* a, const float* b, std::int64_t n) {
+MR_CLONES void add(float* dst, const float* a, const float* b, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];
 }

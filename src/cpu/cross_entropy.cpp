@@ -12,7 +12,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-MR_SIMD float largest(const float* x, std::int64_t n) {
+MR_CLONES float largest(const float* x, std::int64_t n) {
   float lanes[8];
   std::fill_n(lanes, 8, -infinity);
   std::int64_t i = 0;
@@ -21,11 +21,11 @@ MR_SIMD float largest(const float* x, std::int64_t n) {
   for (int l = 0; i + l < n; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
   return *std::max_element(lanes, lanes + 8);
 }
-MR_SIMD void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
+MR_CLONES void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) e[i] = fast_exp(x[i] - shift, bounds);
 }
-MR_SIMD double total(const float* x, std::int64_t n) {
+MR_CLONES double total(const float* x, std::int64_t n) {
   double lanes[4] = {};
   std::int64_t i = 0;
   for (; i + 4 <= n; i += 4)
@@ -33,19 +33,19 @@ MR_SIMD double total(const float* x, std::int64_t n) {
   for (int l = 0; i + l < n; ++l) lanes[l] += double(x[i + l]);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
-MR_SIMD std::int32_t count_greater(const float* x, float than, std::int64_t n) {
+MR_CLONES std::int32_t count_greater(const float* x, float than, std::int64_t n) {
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) count += x[i] > than;
   return count;
 }
-MR_SIMD std::int32_t count_equal(const float* x, float to, std::int64_t n) {
+MR_CLONES std::int32_t count_equal(const float* x, float to, std::int64_t n) {
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) count += x[i] == to;
   return count;
 }
 // diff = e * factor - uniform
-MR_SIMD void scale_shift(float* __restrict diff, const float* __restrict e, float factor, float uniform,
-                         std::int64_t n) {
+MR_CLONES void scale_shift(float* __restrict diff, const float* __restrict e, float factor, float uniform,
+                           std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) diff[i] = e[i] * factor - uniform;
 }
 

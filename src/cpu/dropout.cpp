@@ -32,8 +32,8 @@ __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t 
 
 // positive[i] > 0 where element begin + i of a row is kept; begin is a multiple of 4, `positive` has room for a
 // multiple of 256.
-MR_SIMD void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
-                  std::int64_t begin, std::int64_t n, float probability) {
+MR_CLONES void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
+                    std::int64_t begin, std::int64_t n, float probability) {
   for (std::int64_t i = 0; i < n; i += 4 * lanes) {
     Draws d;
     philox_lanes(d, key, step << 32 | std::uint64_t((begin + i) / 4), id);

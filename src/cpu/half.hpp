@@ -1,25 +1,22 @@
-// The two 16-bit formats on the CPU: element access for templated loops, conversion in bulk, and an Op that emulates 16
-// bits around a float32 op. oneDNN computes bf16 only with AVX-512; f16 is always emulated.
+// The two 16-bit formats on the CPU: element access for templated loops, conversion on all threads, and an Op that
+// emulates 16 bits around a float32 op. oneDNN computes bf16 only with AVX-512; f16 is always emulated.
 #pragma once
 #include <array>
 #include <memory>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/half.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace::cpu {
 
-// Element access: one spelling for float, bf16 and f16. The bf16 pair vectorises; f16 does not (see to_float for bulk).
+// Element access: one spelling for float, bf16 and f16. The bf16 pair vectorises; f16 does not (to_float is for bulk).
 inline float load(const float* p) { return *p; }
-inline float load(const bf16* p) { return std::bit_cast<float>(std::uint32_t(p->bits) << 16); }
-inline float load(const f16* p) { return f16::decode(p->bits); }
+inline float load(const bf16* p) { return float(*p); }
+inline float load(const f16* p) { return float(*p); }
 inline void store(float* p, float value) { *p = value; }
-inline void store(bf16* p, float value) {
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
-  p->bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-}
-inline void store(f16* p, float value) { p->bits = f16::encode(value); }
+inline void store(bf16* p, float value) { *p = bf16(value); }
+inline void store(f16* p, float value) { *p = f16(value); }
 
 // Calls body(T{}) with T float, bf16 or f16: with_type(spec.dtype, [&](auto zero) { using T = decltype(zero); ... }).
 template <class Body>
@@ -36,9 +33,6 @@ decltype(auto) with_type(DType dtype, const Body& body) {
   }
 }
 
-// In bulk, on the calling thread. src or dst of `dtype` (f32: a copy). Ranges must not overlap.
-void to_float(float* dst, const void* src, DType dtype, std::int64_t count);
-void from_float(void* dst, DType dtype, const float* src, std::int64_t count);
 // Any pair, on all threads.
 void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
 

@@ -15,9 +15,9 @@ __attribute__((always_inline)) inline void normalise_all(float* __restrict to, c
                                                          std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = float(raw[i]) * factor[i] + offset[i];
 }
-#define MR_NORMALISE(Raw)                                                                                       \
-  MR_SIMD void normalise(float* to, const Raw* raw, const float* factor, const float* offset, std::int64_t n) { \
-    normalise_all(to, raw, factor, offset, n);                                                                  \
+#define MR_NORMALISE(Raw)                                                                                         \
+  MR_CLONES void normalise(float* to, const Raw* raw, const float* factor, const float* offset, std::int64_t n) { \
+    normalise_all(to, raw, factor, offset, n);                                                                    \
   }
 MR_NORMALISE(std::uint8_t)
 MR_NORMALISE(std::int8_t)

@@ -12,13 +12,13 @@ using onednn::Call, onednn::desc;
 
 // Adds rows [0, rows) of `diff`, columns [begin, end), onto sum: row after row, so the order never depends on the
 // threads.
-MR_SIMD void sum_rows(float* __restrict sum, const float* __restrict diff, std::int64_t rows, std::int64_t columns,
-                      std::int64_t begin, std::int64_t end) {
+MR_CLONES void sum_rows(float* __restrict sum, const float* __restrict diff, std::int64_t rows, std::int64_t columns,
+                        std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = begin; c < end; ++c) sum[c] += diff[r * columns + c];
 }
-MR_SIMD void sum_rows(float* __restrict sum, const bf16* __restrict diff, std::int64_t rows, std::int64_t columns,
-                      std::int64_t begin, std::int64_t end) {
+MR_CLONES void sum_rows(float* __restrict sum, const bf16* __restrict diff, std::int64_t rows, std::int64_t columns,
+                        std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = begin; c < end; ++c) sum[c] += load(diff + r * columns + c);
 }

@@ -5,8 +5,8 @@
 namespace millrace::cpu {
 namespace {
 
-MR_SIMD double squares(float* __restrict difference, const float* __restrict x, const float* __restrict target,
-                       std::int64_t n) {
+MR_CLONES double squares(float* __restrict difference, const float* __restrict x, const float* __restrict target,
+                         std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) difference[i] = x[i] - target[i];
   double lanes[4] = {};
   std::int64_t i = 0;
@@ -15,7 +15,7 @@ MR_SIMD double squares(float* __restrict difference, const float* __restrict x, 
   for (int l = 0; i + l < n; ++l) lanes[l] += double(difference[i + l]) * double(difference[i + l]);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
-MR_SIMD void scale(float* __restrict to, const float* __restrict from, float factor, std::int64_t n) {
+MR_CLONES void scale(float* __restrict to, const float* __restrict from, float factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t norm_block = 16384;
 
 // Eight sums side by side, whatever the instruction set.
-MR_SIMD double sum_of_squares(const float* g, std::int64_t n) {
+MR_CLONES double sum_of_squares(const float* g, std::int64_t n) {
   double lanes[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -30,20 +30,20 @@ struct Rates {
   float beta1, beta2, step_size, root, epsilon;  // adamw: root = 1 / sqrt(1 - beta2^t)
 };
 
-MR_SIMD void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
+MR_CLONES void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay;
   for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * (g[i] * unscale + decay * w[i]);
 }
-MR_SIMD void sgd_momentum(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
-                          const Rates& r) {
+MR_CLONES void sgd_momentum(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                            const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
   for (std::int64_t i = 0; i < n; ++i) {
     v[i] = momentum * v[i] + (g[i] * unscale + decay * w[i]);
     w[i] -= rate * v[i];
   }
 }
-MR_SIMD void sgd_nesterov(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
-                          const Rates& r) {
+MR_CLONES void sgd_nesterov(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                            const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
   for (std::int64_t i = 0; i < n; ++i) {
     const float d = g[i] * unscale + decay * w[i];
@@ -59,8 +59,8 @@ void square_roots(float* to, const float* from, std::int64_t n) {
 #endif
   for (; i < n; ++i) to[i] = std::sqrt(from[i]);
 }
-MR_SIMD void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
-                           const Rates& r) {
+MR_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
+                             const Rates& r) {
   const float unscale = r.unscale, b1 = r.beta1, b2 = r.beta2;
   for (std::int64_t i = 0; i < n; ++i) {
     const float d = g[i] * unscale;
@@ -68,8 +68,8 @@ MR_SIMD void adamw_moments(float* __restrict m, float* __restrict v, const float
     v[i] = b2 * v[i] + (1 - b2) * d * d;
   }
 }
-MR_SIMD void adamw_weights(float* __restrict w, const float* __restrict m, const float* __restrict root_v,
-                           std::int64_t n, const Rates& r) {
+MR_CLONES void adamw_weights(float* __restrict w, const float* __restrict m, const float* __restrict root_v,
+                             std::int64_t n, const Rates& r) {
   const float kept = 1 - r.learning_rate * r.decay, step_size = r.step_size, root = r.root, epsilon = r.epsilon;
   for (std::int64_t i = 0; i < n; ++i) w[i] = w[i] * kept - step_size * m[i] / (root_v[i] * root + epsilon);
 }
@@ -84,7 +84,7 @@ void adamw(float* __restrict w, float* __restrict m, float* __restrict v, const 
     adamw_weights(w + at, m + at, root_v, k, r);
   }
 }
-MR_SIMD void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
+MR_CLONES void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
   for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
 }
 

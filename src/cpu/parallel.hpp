@@ -8,15 +8,7 @@
 #include <omp.h>
 #endif
 
-// On a free function: compiled for the baseline, AVX2+FMA and AVX-512, the best one chosen when the program loads. Put
-// it on the inner loop over a range (not on a template, nor on a function with an omp pragma). Instrumented builds run
-// the baseline: their runtime is not up yet when the choice is made. Levels, not models: "arch=haswell" would be chosen
-// on a Haswell alone.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define MR_SIMD __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define MR_SIMD
-#endif
+#include "millrace/base/clones.hpp"
 
 namespace millrace::cpu {
 

@@ -1,6 +1,6 @@
 // Arithmetic is float whatever the storage. Loops run over tiles that stay in the first-level cache: float32 tensors
 // are used where they lie, 16-bit ones are converted through a tile. So kernels are plain functions over floats, which
-// MR_SIMD can compile for several instruction sets.
+// MR_CLONES can compile for several instruction sets.
 #pragma once
 #include "half.hpp"
 #include "parallel.hpp"

@@ -11,6 +11,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/comm/world.hpp"
 #include "millrace/io/hdf5.hpp"
 
 extern char** environ;
@@ -81,7 +82,7 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
                  {"ranks", ranks},
                  {"device", s.compute.device->describe()},
                  {"collective", s.compute.collective->describe()},
-                 {"libraries", {{"hdf5", io::library_version()}}},
+                 {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
                  {"compiler", __VERSION__},
                  {"provenance", s.provenance()},
                  {"train", data_json(s.train_data)},

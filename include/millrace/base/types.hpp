@@ -19,8 +19,8 @@ struct bf16 {
   bf16() = default;
   explicit bf16(float value) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
-    bits = (u & 0x7fffffffu) > 0x7f800000u ? std::uint16_t((u >> 16) | 0x40u)  // keep a NaN a NaN
-                                           : std::uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+    bits = std::uint16_t((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);  // keep a NaN a NaN
   }
   explicit operator float() const { return std::bit_cast<float>(std::uint32_t(bits) << 16); }
 };

@@ -47,6 +47,7 @@ class World {
 // neither ssh, rsh nor a scheduler is there (a singleton would abort). Error(config) when Slurm started several tasks
 // but MPI sees one rank.
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
+std::string mpi_library_version();  // "Open MPI v4.1.4". Not collective; needs no World
 // A World of this process alone; MPI is not touched. For commands that need no ranks, and tests.
 std::unique_ptr<World> solo_world();
 // Runs body on `size` threads, each with its own World, ranks as threads of this process; rethrows the first exception.
