@@ -1,4 +1,4 @@
-// One op of the CPU's backend with memory around it, for comparison with a reference in double. Values are rounded to
+// One op of a backend with memory around it, for comparison with a reference in double. Values are rounded to
 // the tensor's dtype when set, and handed back as the op sees them, so that a reference computes from the same numbers.
 // Before each call the workspace is filled with NaN patterns, results too: what an op leaves unwritten, or expects to
 // find in scratch, shows.
@@ -15,20 +15,15 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
-#include "millrace/cpu/backend.hpp"
+#include "millrace/ops/backend.hpp"
 
 namespace millrace::test {
 
 using Values = std::vector<double>;
 
-inline Device& device() {
-  static const std::unique_ptr<Device> device = make_cpu_device();
-  return *device;
-}
-inline Backend& backend() {
-  static const std::unique_ptr<Backend> backend = make_cpu_backend(device());
-  return *backend;
-}
+// What the cases run on, chosen when the test is linked: cpu_backend.cpp, or kernels_backend.cpp.
+Device& device();
+Backend& backend();
 
 // Uniform in [-1, 1), the same for the same seed.
 inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
