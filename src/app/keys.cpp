@@ -145,6 +145,8 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(switch_key(FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
   k.push_back(word_key(FIELD(comm.progress), {"auto", "thread", "inline"},
                        "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
+  k.push_back(word_key(FIELD(comm.backend), {"auto", "nccl", "mpi"},
+                       "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
   k.push_back(duration_key(FIELD(comm.timeout), above(0), "a sum that takes longer ends the run with exit 5"));
   k.push_back(
       hidden(duration_key(FIELD(comm.test_delay), at_least(0), "tests: time that every summed MB takes longer")));
@@ -152,6 +154,14 @@ void add_rest(std::vector<Key>& k) {
                        "steps, epochs or time between checkpoints; one is written at the end in any case"));
   k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
+  k.push_back(switch_key(FIELD(cuda.graph), "capture a step once and replay it; off: launch one by one, to debug"));
+  k.push_back(
+      switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
+  k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));
+  k.push_back(size_key(FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
+                       "most scratch memory that one convolution may take"));
+  k.push_back(number_key(FIELD(cuda.channels), at_least(1),
+                         "blocks that NCCL may take from the step; auto: its own choice", from_zero));
   k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
 }
 

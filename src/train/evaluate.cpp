@@ -34,7 +34,7 @@ Evaluation evaluate(Session& s, Network& network) {
   StepState& state = network.host_state();
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
   state.row_weight = 0;
-  network.push_step();
+  network.push_step(0);
   {
     Loader loader(*s.compute.device, *s.valid_source, s.valid_data, order, s.loader_options(), items);
     while (const Batch* batch = loader.next())

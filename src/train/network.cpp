@@ -72,6 +72,7 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
   arena_ = buffer(needs_.arena);
   derived_ = buffer(needs_.derived);
   state_ = buffer(sizeof(StepState));
+  pushed_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
   recorded_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
   for (auto& event : state_ready_) event = device.make_event();
 
@@ -126,8 +127,10 @@ Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t
   return *prepared.program;
 }
 
-void Network::push_step() {
-  compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, StepState::host_bytes());
+void Network::push_step(int slot) {
+  StepState* at = pushed_.as<StepState>() + slot;
+  *at = host_state_;
+  compute_.device->copy_in(Lane::compute, state_.data(), at, StepState::host_bytes());
 }
 
 void Network::push_state() {
@@ -145,10 +148,7 @@ const StepState& Network::read_state(int slot) {
   return recorded_.as<StepState>()[slot];
 }
 
-void Network::optimizer_step() {
-  optimizer_->step(optimizer_args_);
-  ++version_;
-}
+void Network::optimizer_step() { optimizer_->step(optimizer_args_); }
 
 void Network::clear_statistics() {
   if (stats.data) compute_.device->fill_zero(Lane::compute, stats.data, std::size_t(layout_.stats_count) * 4);

@@ -83,6 +83,11 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
                                 : config.comm.progress == "inline" ? Progress::inline_
                                                                    : Progress::automatic;
   options.collective.delay_seconds_per_mb = config.comm.test_delay;
+  options.cuda = config.cuda;
+  using Sums = CudaOptions::Sums;
+  options.cuda.sums = config.comm.backend == "nccl"  ? Sums::nccl
+                      : config.comm.backend == "mpi" ? Sums::mpi
+                                                     : Sums::automatic;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
   if (config.run.device == DeviceChoice::cuda) return make_cuda_compute(world, options);

@@ -37,24 +37,37 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   times_.resize(std::size_t(marks));
 }
 
-void StepRunner::micro_batch(const Batch& batch, bool first, bool last) {
+void StepRunner::end_of_step(Marks& marks, int mark) {
+  reducer_.finish();
+  marks.mark(Lane::compute, mark);
+  network_.optimizer_step();
+  marks.mark(Lane::compute, mark + 1);
+}
+
+void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count) {
   const std::int64_t rows = batch.item.rows;
+  const bool first = number == 0, last = number + 1 == count;
   Program& program = network_.train_program(rows);
-  auto& recorded = recorded_[{rows, first, last, batch.x.data}];
+  Marks& marks = *marks_[std::size_t(slot)];
+  const int mark = 1 + 3 * int(number);
+  marks.mark(Lane::compute, mark);
+  auto& recorded = recorded_[{rows, slot, number, count, batch.x.data}];
   if (!recorded) {
-    // Everything a recorded micro-batch needs is captured by value or lives as long as the runner.
+    // A recording runs its function once and is replayed from then on: the function holds by value, or by reference
+    // what lives as long as the runner, and changes nothing on the host that a later step would need to see.
     const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-    recorded = s_.compute.device->record(cat("micro ", rows, first ? " first" : "", last ? " last" : ""),
-                                         [this, &program, x, y, ids, first, last] {
-                                           Collective& collective = *s_.compute.collective;
-                                           program.forward(x, y, ids, first);
-                                           marking_->mark(Lane::compute, mark_++);
-                                           const std::size_t stats = std::size_t(network_.layout().stats_count);
-                                           if (last && stats && s_.world.size() > 1)
-                                             collective.begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-                                           program.backward(first, last ? &reducer_ : nullptr);
-                                           marking_->mark(Lane::compute, mark_++);
-                                         });
+    recorded =
+        s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"),
+                                  [this, &program, &marks, x, y, ids, mark, first, last] {
+                                    program.forward(x, y, ids, first);
+                                    marks.mark(Lane::compute, mark + 1);
+                                    const std::size_t stats = std::size_t(network_.layout().stats_count);
+                                    if (last && stats && s_.world.size() > 1)
+                                      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+                                    program.backward(first, last ? &reducer_ : nullptr);
+                                    marks.mark(Lane::compute, mark + 2);
+                                    if (last) end_of_step(marks, mark + 3);
+                                  });
   }
   recorded->run();
 }
@@ -82,29 +95,25 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   state.rng_step = state.attempted = std::uint64_t(step);
   state.force_inf = double(step + 1) == s_.config.train.test_force_overflow_at;
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
-  network_.push_step();
+  const int slot = int(step % 2);
+  network_.push_step(slot);
 
-  marking_ = marks_[std::size_t(step % 2)].get();
-  marking_->mark(Lane::compute, 0);
-  mark_ = 1;
+  marks_[std::size_t(slot)]->mark(Lane::compute, 0);
   for (std::size_t m = 0; m < share.size(); ++m) {
     const Batch* batch = loader_.next();
     MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
              "the loader is out of step");
-    marking_->mark(Lane::compute, mark_++);
-    micro_batch(*batch, m == 0, m + 1 == share.size());
+    micro_batch(*batch, slot, m, share.size());
   }
   if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
     network_.clear_statistics();
     const std::size_t stats = std::size_t(network_.layout().stats_count);
     if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
     reducer_.contribute_zeros();
+    end_of_step(*marks_[std::size_t(slot)], 1);
   }
-  reducer_.finish();
-  marking_->mark(Lane::compute, mark_++);
-  network_.optimizer_step();
-  marking_->mark(Lane::compute, mark_++);
-  network_.record_state(int(step % 2));
+  network_.stepped();
+  network_.record_state(slot);
   issued.ended = now();
 }
 
@@ -141,7 +150,9 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
-  m.seconds = now() - issued.began;
+  const double at = now();  // of steps in flight at once, each counts from the end of the one before
+  m.seconds = at - std::max(issued.began, collected_);
+  collected_ = at;
   double inside = 0;
   for (const double seconds : m.phase_seconds) inside += seconds;
   m.phase_seconds[std::size_t(Phase::other)] = std::max(0.0, m.seconds - inside);

@@ -33,7 +33,8 @@ class StepRunner {
   const Reducer& reducer() const { return reducer_; }
 
  private:
-  void micro_batch(const Batch&, bool first, bool last);
+  void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count);
+  void end_of_step(Marks&, int mark);  // sums and optimizer; may be part of a recorded step
   struct Issued {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
     double learning_rate = 0, began = 0, ended = 0;
@@ -48,10 +49,10 @@ class StepRunner {
   std::vector<double> times_;
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
-  // A micro-batch made once for each program, place in the step and slot of the loader.
-  std::map<std::tuple<std::int64_t, bool, bool, const void*>, std::unique_ptr<Recorded>> recorded_;
-  int mark_ = 0;
-  Marks* marking_ = nullptr;
+  double collected_ = 0;  // when the last results came
+  // A micro-batch made once for each program, slot of the marks, place in the step and slot of the loader. The last one
+  // of a step holds the sums and the optimizer: a step of one micro-batch is one recording.
+  std::map<std::tuple<std::int64_t, int, std::size_t, std::size_t, const void*>, std::unique_ptr<Recorded>> recorded_;
 };
 
 }  // namespace millrace

@@ -160,11 +160,11 @@ struct Trainer::Impl {
     progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
   }
 
-  bool checkpoint_due() const {
-    if (interval.steps > 0) return run.step % interval.steps == 0;
+  bool checkpoint_due(std::int64_t after_step) const {
+    if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
     const double per = double(s.steps_per_epoch) * interval.epochs;  // steps between two
-    return std::floor(double(run.step) / per) > std::floor(double(run.step - 1) / per);
+    return std::floor(double(after_step) / per) > std::floor(double(after_step - 1) / per);
   }
 
   Account account() {
@@ -214,15 +214,13 @@ struct Trainer::Impl {
       // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
       runner->enqueue(issued, schedule.learning_rate(issued));
       ++issued;
-      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps ||
-                            (interval.steps > 0 && issued % interval.steps == 0) || interval.epochs > 0 ||
-                            interval.seconds > 0;
+      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || checkpoint_due(issued);
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
-      if (stopping)
+      if (stopping || wanted)
         while (run.step < issued) collect_one(&stopping, &wanted);
       const bool last_step = run.step == s.total_steps, epoch_end = run.step % s.steps_per_epoch == 0;
       if (s.has_valid && run.step == issued && (epoch_end || last_step)) evaluate_now();
-      if (run.step == issued && (checkpoint_due() || wanted || stopping || last_step)) checkpoint();
+      if (run.step == issued && (checkpoint_due(run.step) || wanted || stopping || last_step)) checkpoint();
     }
     return run.step < s.total_steps ? Exit::stopped : Exit::ok;
   }

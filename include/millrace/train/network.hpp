@@ -53,15 +53,17 @@ class Network {
   const ParameterLayout& layout() const { return layout_; }
   const MemoryNeeds& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
-  void push_step();   // the host's part, on the compute lane
+  // The host's part, on the compute lane, by way of slot 0 or 1: that slot's last copy must be done.
+  void push_step(int slot);
   void push_state();  // all of it: at the start, after a checkpoint was read
   // Copies the whole state to slot 0 or 1 without waiting; read_state waits for that copy.
   void record_state(int slot);
   const StepState& read_state(int slot);
 
-  void optimizer_step();    // enqueues; derived copies are refreshed when a program is used next
-  void clear_statistics();  // a rank without rows: its part of the running statistics is zero
-  void weights_changed();   // after the master was written from outside: rounds the 16-bit weights anew
+  void optimizer_step();          // enqueues, and changes nothing on the host: it may be part of a recorded step
+  void stepped() { ++version_; }  // after optimizer_step(): derived copies are refreshed when a program is used next
+  void clear_statistics();        // a rank without rows: its part of the running statistics is zero
+  void weights_changed();         // after the master was written from outside: rounds the 16-bit weights anew
 
   // Flat views, for the reducer and checkpoints.
   SharedRegion gradient, packed, stats;
@@ -81,7 +83,7 @@ class Network {
   ParameterLayout layout_;
   MemoryNeeds needs_;
   DType dtype_;
-  Buffer master_, weights_, running_, arena_, derived_, state_, recorded_;
+  Buffer master_, weights_, running_, arena_, derived_, state_, pushed_, recorded_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
   std::unique_ptr<OptimizerOp> optimizer_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/compute/compute.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/data/source.hpp"
 
@@ -89,6 +90,7 @@ struct CommOptions {
   std::string compress = "none";    // none, bf16, fp16
   bool overlap = true;              // start sums during backward
   std::string progress = "auto";    // auto, thread, inline
+  std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
   double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
   double test_delay = 0;            // tests: seconds that every summed MB takes longer
 };
@@ -111,6 +113,7 @@ struct RunConfig {
   CommOptions comm;
   CheckpointOptions checkpoint;
   LogOptions log;
+  CudaOptions cuda;
   std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
 };
 
