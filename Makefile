@@ -15,7 +15,7 @@ export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
-.PHONY: all build deps data run test test-long bench format sanitize install clean
+.PHONY: all build deps data run test test-long bench gpu-check gpu-sanitize format sanitize install clean
 
 all: build
 	@echo "built $(MILLRACE). next: make run, make test, or $(MILLRACE) --help"
@@ -49,6 +49,14 @@ bench: deps build data
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
+
+# Where a GPU is: its tests, benches and a comparison with the processor, with a short table at the end.
+gpu-check: deps build
+	scripts/gpu-check.sh $(BUILD)
+
+gpu-sanitize: deps build
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp')

@@ -1,0 +1,89 @@
+// Training above an asynchronous device whose steps are recorded, with the CUDA backend's kernels, beside the same
+// training on the processor.
+#include <gtest/gtest.h>
+
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct Line {
+  double loss, grad_norm, loss_scale, lr;
+  bool skipped;
+};
+
+std::vector<Line> metrics(const std::filesystem::path& dir) {
+  std::vector<Line> lines;
+  std::ifstream in(dir / "metrics.jsonl");
+  for (std::string text; std::getline(in, text);) {
+    const auto j = nlohmann::json::parse(text);
+    lines.push_back(
+        {j["loss"], j["grad_norm"].is_null() ? -1 : double(j["grad_norm"]), j["loss_scale"], j["lr"], j["skipped"]});
+  }
+  return lines;
+}
+
+std::vector<Line> run(RunConfig c, DeviceChoice device, int ranks, const std::filesystem::path& dir) {
+  c.run.device = device;
+  c.run.dir = dir.string();
+  run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
+  return metrics(dir);
+}
+
+void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
+  const Folder folder;
+  const auto expected = run(c, DeviceChoice::cpu, ranks, folder.path / "cpu");
+  const auto actual = run(c, DeviceChoice::cuda, ranks, folder.path / "replayed");
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_GE(actual.size(), 8u);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(actual[i].loss, expected[i].loss, tolerance * expected[i].loss) << "step " << i + 1;
+    EXPECT_EQ(actual[i].loss_scale, expected[i].loss_scale) << "step " << i + 1;
+    EXPECT_EQ(actual[i].lr, expected[i].lr) << "step " << i + 1;
+    EXPECT_EQ(actual[i].skipped, expected[i].skipped) << "step " << i + 1;
+  }
+}
+
+TEST(ReplayedTraining, EqualsTheProcessorsInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
+TEST(ReplayedTraining, EqualsTheProcessorsOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
+
+TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
+  RunConfig c = small_run(true);
+  c.train.micro_batch = 5;
+  expect_same_training(c, 2, 2e-4);
+}
+
+TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
+  RunConfig c = small_run(true);
+  c.run.precision = Precision::fp16;
+  c.optim.scale_interval = 3;
+  c.train.test_force_overflow_at = 4;
+  expect_same_training(c, 1, 2e-2);
+}
+
+TEST(ReplayedTraining, SumsSixteenBits) {
+  RunConfig c = small_run(false);
+  c.comm.compress = "bf16";
+  c.optim.name = "adamw", c.optim.lr = 1e-3;
+  expect_same_training(c, 2, 2e-3);
+}
+
+TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
+  const Folder folder;
+  RunConfig c = small_run(true);
+  c.checkpoint.every = "3";
+  c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.model.layers.insert(c.model.layers.begin() + 2, "dropout 0.2");
+  const auto whole = run(c, DeviceChoice::cuda, 1, folder.path / "whole");
+  RunConfig part = c;
+  part.train.steps = 6;
+  run(part, DeviceChoice::cuda, 1, folder.path / "parts");
+  const auto parts = run(c, DeviceChoice::cuda, 1, folder.path / "parts");
+  ASSERT_EQ(parts.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
+}
+
+}  // namespace
+}  // namespace millrace
