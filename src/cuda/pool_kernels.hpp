@@ -94,21 +94,24 @@ MR_BODY bool walk_window(const Geometry& g, const Place& p, const T* src, const 
   const Span z = az.taps(p.z), y = ay.taps(p.y), x = ax.taps(p.x);
   const int total = z.count * y.count * x.count;
   if (total == 0) return false;
-  const T* at = src + p.pack * n +
-                g.in_at(p.image, az.start(p.z) + z.first * az.dilation, ay.start(p.y) + y.first * ay.dilation,
-                        ax.start(p.x) + x.first * ax.dilation);
+  // Offsets in an image are below 2^31; a step that wraps around is never taken.
+  const T* image = src + g.in_at(p.image, 0, 0, 0);
+  const unsigned channels = unsigned(g.channels), line = unsigned(ax.in) * channels;
+  unsigned at = (unsigned(az.start(p.z) + z.first * az.dilation) * unsigned(ay.in) +
+                 unsigned(ay.start(p.y) + y.first * ay.dilation)) *
+                    line +
+                unsigned(ax.start(p.x) + x.first * ax.dilation) * channels + unsigned(p.pack * n);
   int tap = (z.first * ay.kernel + y.first) * ax.kernel + x.first;
-  const std::int64_t line = std::int64_t(ax.in) * g.channels;
-  const std::int64_t right = std::int64_t(ax.dilation) * g.channels, back_x = (x.count - 1) * right;
-  const std::int64_t down = ay.dilation * line, back_y = (y.count - 1) * down;
-  const std::int64_t deeper = az.dilation * ay.in * line;
+  const unsigned right = unsigned(ax.dilation) * channels, down = unsigned(ay.dilation) * line;
+  const unsigned deeper = unsigned(az.dilation) * unsigned(ay.in) * line;
+  const unsigned back_x = unsigned(x.count - 1) * right, back_y = unsigned(y.count - 1) * down;
   begin(tap);
   int at_x = 0, at_y = 0;
   for (int t = 0; t < total; t += 4) {
     Pack<T, n> raw[4];
     int taps[4];
     for (int u = 0; u < 4; ++u) {
-      raw[u] = *reinterpret_cast<const Pack<T, n>*>(at), taps[u] = tap;
+      raw[u] = *reinterpret_cast<const Pack<T, n>*>(image + at), taps[u] = tap;
       if (t + u + 1 >= total) continue;  // the last one again
       if (++at_x < x.count) {
         at += right, ++tap;
@@ -225,18 +228,13 @@ struct GlobalForward {
     float* shared = block.template shared<float>();  // [lanes][columns]
     if (lane < lanes && first + mine < packs) {
       float sum[n] = {};
-      const T* from = src + (image * pixels + lane) * channels + (first + mine) * n;
-      const std::int64_t step = std::int64_t(lanes) * channels;
-      int p = lane;
-      for (; p + 3 * lanes < pixels; p += 4 * lanes, from += 4 * step) {
-        float v[4][n];
-        for (int u = 0; u < 4; ++u) load(v[u], from + u * step);
-        for (int k = 0; k < n; ++k) sum[k] += (v[0][k] + v[1][k]) + (v[2][k] + v[3][k]);
-      }
-      for (; p < pixels; p += lanes, from += step) {
-        float v[n];
-        load(v, from);
-        for (int k = 0; k < n; ++k) sum[k] += v[k];
+      const T* from = src + image * pixels * channels + (first + mine) * n;
+      for (int p = lane; p < pixels; p += 4 * lanes) {
+        Pack<T, n> raw[4]{};
+        for (int u = 0; u < 4; ++u)  // offsets in an image are below 2^31
+          if (p + u * lanes < pixels) raw[u] = *reinterpret_cast<const Pack<T, n>*>(from + (p + u * lanes) * channels);
+        for (int u = 0; u < 4; ++u)
+          for (int k = 0; k < n; ++k) sum[k] += widen(raw[u].v[k]);
       }
       for (int k = 0; k < n; ++k) shared[lane * columns + mine * n + k] = sum[k];
     }
