@@ -73,7 +73,7 @@ PlanEntry Cudnn::shared(const std::string& key, PlanEntry mine) const {
 }
 
 std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
-  const std::string key = cat(problem.key(), " ", options_.rules.key(), options_.tune ? "" : " untimed");
+  const std::string key = cat(problem.key(), " ", options_.rules.key(), times() ? "" : " untimed");
   if (!cache_.find(key)) {
     PlanEntry mine;
     if (!options_.broadcast || options_.rank == 0) {
@@ -100,7 +100,7 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
 
 PlanEntry Cudnn::select(const ConvProblem& problem) {
   // Few channels: the good engines stand far down in cuDNN's list.
-  const std::size_t most = !options_.tune || !handle_ ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
+  const std::size_t most = !times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
   auto plans = ConvGraph(target_, problem).plans(options_.rules, most);
   if (plans.empty()) return {};
   if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};

@@ -13,7 +13,9 @@ namespace millrace::cuda::cudnn {
 
 struct Options {
   PlanRules rules;
-  bool tune = true;            // time the candidates on the device; false: take cuDNN's first
+  // Time the candidates on the device; else take cuDNN's first. Never with rules.deterministic: which kernel is fastest
+  // may differ from run to run, and with it the last digits.
+  bool tune = true;
   std::size_t candidates = 8;  // of each graph; more find a better one now and then and take longer the first time
   bool keep = true;            // read and write the user's cache file; only rank 0 does
   int rank = 0;
@@ -43,6 +45,7 @@ class Cudnn {
   void save();  // the cache file, on rank 0; otherwise done at the end
 
  private:
+  bool times() const { return options_.tune && !options_.rules.deterministic && handle_; }
   PlanEntry select(const ConvProblem&);
   PlanEntry shared(const std::string& key, PlanEntry mine) const;
   Stream stream_ = nullptr;
