@@ -59,7 +59,7 @@ TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
 
 TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
   run_thread_world(3, [&](World& world) {
-    test::LaneDevice device(20);
+    test::LaneDevice device({20, 20, 20});
     Settled collective(make_staged_collective(world, device, options()), device);
     check_all(world, collective);
     check_pipeline(world, collective);
@@ -72,40 +72,41 @@ TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
 // host runs ahead.
 TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
   constexpr std::size_t buckets = 5, count = 3000;
-  constexpr int steps = 20;
-  run_thread_world(2, [&](World& world) {
-    test::LaneDevice device(200);
-    CollectiveOptions few = options();
-    few.chunk_bytes = 4 << 10;
-    const auto collective = make_staged_collective(world, device, few);
-    const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
-    float* const data = static_cast<float*>(region.data);
-    std::atomic<int> wrong = 0;
-    const int rank = world.rank();
-    for (int step = 0; step < steps; ++step) {
-      for (std::size_t b = buckets; b-- > 0;) {
-        device.enqueue(Lane::compute, [=] {
-          for (std::size_t i = b * count; i < (b + 1) * count; ++i) data[i] = value_of(rank, i) + float(step);
+  constexpr int steps = 10;
+  for (const auto& pauses : {std::array{1000, 0, 0}, std::array{0, 1000, 0}, std::array{0, 0, 1000}})
+    run_thread_world(2, [&](World& world) {
+      test::LaneDevice device(pauses);
+      CollectiveOptions few = options();
+      few.chunk_bytes = 4 << 10;
+      const auto collective = make_staged_collective(world, device, few);
+      const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
+      float* const data = static_cast<float*>(region.data);
+      std::atomic<int> wrong = 0;
+      const int rank = world.rank();
+      for (int step = 0; step < steps; ++step) {
+        for (std::size_t b = buckets; b-- > 0;) {
+          device.enqueue(Lane::compute, [=] {
+            for (std::size_t i = b * count; i < (b + 1) * count; ++i) data[i] = value_of(rank, i) + float(step);
+          });
+          collective->begin_sum(region, b * count, count, DType::f32, int(b));
+        }
+        collective->finish();
+        device.enqueue(Lane::compute, [=, &wrong] {
+          for (std::size_t i = 0; i < buckets * count; ++i)
+            wrong += data[i] != value_of(0, i) + value_of(1, i) + 2 * float(step);
         });
-        collective->begin_sum(region, b * count, count, DType::f32, int(b));
       }
-      collective->finish();
-      device.enqueue(Lane::compute, [=, &wrong] {
-        for (std::size_t i = 0; i < buckets * count; ++i)
-          wrong += data[i] != value_of(0, i) + value_of(1, i) + 2 * float(step);
-      });
-    }
-    device.synchronize();
-    EXPECT_EQ(wrong, 0);
-    std::vector<CommSpan> spans;
-    collective->take_spans(spans);
-    EXPECT_EQ(spans.size(), steps * buckets);
-    for (const CommSpan& s : spans) {
-      EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
-      EXPECT_EQ(s.bytes, count * sizeof(float));
-    }
-    world.barrier();
-  });
+      device.synchronize();
+      EXPECT_EQ(wrong, 0);
+      std::vector<CommSpan> spans;
+      collective->take_spans(spans);
+      EXPECT_EQ(spans.size(), steps * buckets);
+      for (const CommSpan& s : spans) {
+        EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
+        EXPECT_EQ(s.bytes, count * sizeof(float));
+      }
+      world.barrier();
+    });
 }
 
 TEST(StagedCollective, BroadcastReachesTheOtherDevices) {

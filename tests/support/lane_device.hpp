@@ -1,6 +1,7 @@
 // A device of plain memory whose lanes are threads: each does its work in order and at its own pace, with random
 // pauses, and knows of the others by events alone. What forgets an event reads too early, sooner or later.
 #pragma once
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,7 +15,8 @@ namespace millrace::test {
 
 class LaneDevice : public HostDevice {
  public:
-  explicit LaneDevice(int most_microseconds = 100) : HostDevice(false), pause_(most_microseconds) {
+  // The longest pause of each lane before each piece of work, by Lane, in microseconds.
+  explicit LaneDevice(std::array<int, 3> pauses = {100, 100, 100}) : HostDevice(false), pauses_(pauses) {
     for (Queue& lane : lanes_) lane.thread = std::thread([this, &lane] { serve(lane); });
   }
   ~LaneDevice() override {
@@ -101,7 +103,8 @@ class LaneDevice : public HostDevice {
   };
 
   void serve(Queue& lane) {
-    std::minstd_rand random(unsigned(&lane - lanes_) + 1);
+    const auto which = std::size_t(&lane - lanes_);
+    std::minstd_rand random(unsigned(which) + 1);
     for (;;) {
       std::function<void()> work;
       {
@@ -111,12 +114,13 @@ class LaneDevice : public HostDevice {
         work = std::move(lane.work.front());
         lane.work.pop_front();
       }
-      if (pause_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % unsigned(pause_)));
+      if (const int most = pauses_[which])
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % unsigned(most)));
       work();
     }
   }
 
-  int pause_;
+  const std::array<int, 3> pauses_;
   Queue lanes_[3];
 };
 
