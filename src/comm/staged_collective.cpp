@@ -76,11 +76,11 @@ class StagedCollective : public Collective {
 
   void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t most = std::max<std::size_t>(1, options_.chunk_bytes / size_of(t));
+    const CommSpan whole = span(tag, count, t);
     start(r, begin, count, t);
     for (std::size_t at = 0; at < count; at += most) {
       const std::size_t n = std::min(most, count - at);
-      send({Kind::sum, &region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count,
-            span(tag, count, t)},
+      send({Kind::sum, &region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count, whole},
            begin + at, n);
     }
   }
