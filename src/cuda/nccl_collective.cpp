@@ -1,0 +1,296 @@
+// Operations go: event on the compute stream, NCCL's kernel on the comm stream behind it, event after it. finish()
+// makes the compute stream wait for the comm stream. The events that tell times also tell a thread of our own how far
+// the GPU is; in a captured step there are none, but every finish() outside of it leaves one.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <thread>
+
+#include "check.hpp"
+#include "collectives.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/comm/progress_board.hpp"
+#include "nccl_comm.hpp"
+#include "stream_clock.hpp"
+#include "watchdog.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+using Kind = Watchdog::Kind;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Two events with times, used again and again.
+struct EventPair {
+  cudaEvent_t started = nullptr, ended = nullptr;
+};
+
+struct InFlight {
+  std::uint64_t number = 0;
+  bool spans = false;  // its times are wanted
+  CommSpan span;
+  EventPair events;
+};
+
+class NcclCollective : public Collective {
+ public:
+  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, const NcclOptions& nccl)
+      : world_(world),
+        device_(device),
+        timeout_(options.timeout_seconds),
+        alone_(world.size() == 1 && !nccl.even_alone),
+        watchdog_(options.timeout_seconds) {
+    MR_CUDA(cudaSetDevice(device.ordinal()));
+    CollectiveOptions host = options;
+    host.progress = CollectiveOptions::Progress::inline_;
+    small_ = make_host_collective(world, host);
+    if (alone_) return;
+    board_ = make_progress_board(world);
+    comm_ = std::make_unique<NcclComm>(world, nccl.max_ctas, timeout_);
+    clock_ = std::make_unique<StreamClock>();
+    MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
+    MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
+    watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~NcclCollective() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
+    if (comm_ && failure_.empty()) cudaStreamSynchronize(device_.stream(Lane::comm));
+    for (NcclRegion& r : regions_) {
+      if (comm_)
+        comm_->release(r);
+      else
+        device_.release(MemoryKind::device, r.data, r.bytes);
+    }
+    for (const InFlight& op : in_flight_) spare_.push_back(op.events);
+    for (const EventPair& e : spare_) cudaEventDestroy(e.started), cudaEventDestroy(e.ended);
+    if (filled_) cudaEventDestroy(filled_);
+    if (joined_) cudaEventDestroy(joined_);
+  }
+
+  std::string describe() const override {
+    if (alone_) return "one rank";
+    const bool zero_copy = !regions_.empty() && regions_.front().registration;
+    return cat("NCCL ", NcclComm::version(), ", ", world_.size(), " GPUs, ",
+               zero_copy ? "registered memory" : "plain device memory");
+  }
+
+  SharedRegion allocate(std::size_t bytes) override {
+    NcclRegion region;
+    if (alone_) {
+      region.bytes = (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
+      region.data = device_.allocate(MemoryKind::device, region.bytes);
+    } else {
+      region = comm_->allocate(world_, std::max<std::size_t>(bytes, 1));
+    }
+    regions_.push_back(region);
+    return {region.data, region.bytes, int(regions_.size()) - 1};
+  }
+
+  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    start(Kind::sum, tag, count * size_of(t), "ncclAllReduce", [&](ncclComm_t comm, Stream stream) {
+      return ncclAllReduce(data, data, count, type_of(t), ncclSum, comm, stream);
+    });
+  }
+  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    const std::size_t part = part_of(count);
+    start(Kind::reduce_scatter, tag, count * size_of(t), "ncclReduceScatter", [&](ncclComm_t comm, Stream stream) {
+      return ncclReduceScatter(data, mine(data, part * size_of(t)), part, type_of(t), ncclSum, comm, stream);
+    });
+  }
+  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    const std::size_t part = part_of(count);
+    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, Stream stream) {
+      return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
+    });
+  }
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
+    char* data = at(r, begin, bytes, 1);
+    start(Kind::broadcast, root, bytes, "ncclBroadcast", [&](ncclComm_t comm, Stream stream) {
+      return ncclBroadcast(data, data, bytes, ncclInt8, root, comm, stream);
+    });
+    finish();
+  }
+
+  void finish() override {
+    if (alone_) return;
+    const bool capturing = device_.capturing();
+    if (capturing && !captured_) return;  // the comm stream is not part of this capture
+    captured_ = false;
+    const Stream compute = device_.stream(Lane::compute);
+    MR_CUDA(cudaEventRecord(joined_, device_.stream(Lane::comm)));
+    MR_CUDA(cudaStreamWaitEvent(compute, joined_, 0));
+    if (capturing) return;
+    InFlight step = prepare(Kind::step, 0, 0);
+    MR_CUDA(cudaEventRecord(step.events.ended, compute));
+    follow(step, Kind::step);
+    board_->post(++steps_);
+  }
+
+  void small_sum(std::span<double> values) override { small_->small_sum(values); }
+
+  void take_spans(std::vector<CommSpan>& out) override {
+    out.clear();
+    if (alone_ || device_.capturing()) return;
+    const std::lock_guard lock(mutex_);
+    poll();
+    std::swap(out, spans_);
+  }
+
+ private:
+  char* at(const SharedRegion& r, std::size_t begin, std::size_t count, std::size_t size) const {
+    MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
+    const NcclRegion& region = regions_[std::size_t(r.id)];
+    MR_CHECK((begin + count) * size <= region.bytes);
+    return static_cast<char*>(region.data) + begin * size;
+  }
+  std::size_t part_of(std::size_t count) const {
+    MR_CHECK(count % std::size_t(world_.size()) == 0);
+    return count / std::size_t(world_.size());
+  }
+  char* mine(char* data, std::size_t part_bytes) const { return data + part_bytes * std::size_t(world_.rank()); }
+
+  template <class Call>
+  void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
+    if (alone_) return;
+    const bool capturing = device_.capturing();
+    const Stream comm = device_.stream(Lane::comm);
+    InFlight op;
+    if (!capturing) op = prepare(kind, tag, bytes);
+    MR_CUDA(cudaEventRecord(filled_, device_.stream(Lane::compute)));
+    MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
+    if (!capturing) MR_CUDA(cudaEventRecord(op.events.started, comm));
+    comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
+    captured_ = capturing;
+    if (capturing) return;
+    MR_CUDA(cudaEventRecord(op.events.ended, comm));
+    follow(op, kind);
+  }
+
+  // An operation with events to record. Throws what the watchdog found.
+  InFlight prepare(Kind kind, int tag, std::size_t bytes) {
+    InFlight op;
+    op.spans = kind != Kind::step && kind != Kind::broadcast;
+    op.span = {tag, bytes, now(), 0, 0};
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_.empty()) fail(Exit::comm, failure_);
+      if (!spare_.empty()) {
+        op.events = spare_.back();
+        spare_.pop_back();
+        return op;
+      }
+    }
+    MR_CUDA(cudaEventCreate(&op.events.started));
+    MR_CUDA(cudaEventCreate(&op.events.ended));
+    return op;
+  }
+
+  void follow(InFlight& op, Kind kind) {
+    const std::lock_guard lock(mutex_);
+    op.number = watchdog_.begin(kind, op.span.tag, op.span.bytes, op.span.queued);
+    in_flight_.push_back(op);
+  }
+
+  // Takes note of what is done, with the lock held. Not during a capture of this thread's.
+  void poll() {
+    while (!in_flight_.empty()) {
+      InFlight& op = in_flight_.front();
+      if (cudaEventQuery(op.events.ended) != cudaSuccess) {
+        (void)cudaGetLastError();  // not ready; of other errors the next call tells
+        return;
+      }
+      watchdog_.done(op.number, now());
+      if (op.spans) {
+        op.span.started = std::max(op.span.queued, clock_->seconds_of(op.events.started));
+        op.span.ended = std::max(op.span.started, clock_->seconds_of(op.events.ended));
+        spans_.push_back(op.span);
+      }
+      spare_.push_back(op.events);
+      in_flight_.pop_front();
+    }
+  }
+
+  void watch() {
+    try {
+      MR_CUDA(cudaSetDevice(device_.ordinal()));
+      for (;;) {
+        std::string trouble;
+        {
+          std::unique_lock lock(mutex_);
+          if (wake_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ending_; })) return;
+          poll();
+          if (now() - clock_->renewed() > 20) clock_->renew();
+          if (const auto late = watchdog_.late(now()))
+            trouble = watchdog_.explain(*late, board_->behind(steps_), world_.host());
+        }
+        if (trouble.empty()) trouble = comm_->error();
+        if (!trouble.empty()) return give_up(trouble);
+      }
+    } catch (const std::exception& error) {
+      give_up(error.what());
+    }
+  }
+
+  // Frees the GPU, so that whoever waits for it goes on, and ends all ranks.
+  void give_up(const std::string& message) {
+    log::error(message);
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = message;
+    }
+    auto aborted = std::make_shared<std::atomic<bool>>(false);
+    std::thread([comm = comm_, aborted] {  // may itself wait for what is broken
+      comm->abort();
+      *aborted = true;
+    })
+        .detach();
+    for (int i = 0; i < 500 && !*aborted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    try {
+      world_.abort(int(Exit::comm));
+    } catch (const std::exception&) {  // ranks as threads: the others end by their own watchdogs
+    }
+  }
+
+  World& world_;
+  CudaDevice& device_;
+  const double timeout_;
+  const bool alone_;
+  std::unique_ptr<Collective> small_;  // for small sums
+  std::unique_ptr<ProgressBoard> board_;
+  std::shared_ptr<NcclComm> comm_;
+  std::deque<NcclRegion> regions_;
+  cudaEvent_t filled_ = nullptr, joined_ = nullptr;
+  bool captured_ = false;  // the running capture has operations that no finish() has joined
+  std::atomic<std::uint64_t> steps_ = 0;
+  std::thread watcher_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::unique_ptr<StreamClock> clock_;
+  Watchdog watchdog_;
+  std::deque<InFlight> in_flight_;
+  std::vector<EventPair> spare_;
+  std::vector<CommSpan> spans_;
+  std::string failure_;
+  bool ending_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> make_nccl_collective(World& world, CudaDevice& device, const CollectiveOptions& options,
+                                                 const NcclOptions& nccl) {
+  return std::make_unique<NcclCollective>(world, device, options, nccl);
+}
+
+}  // namespace millrace::cuda
