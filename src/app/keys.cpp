@@ -112,8 +112,10 @@ void add_train(std::vector<Key>& k) {
 }
 
 void add_optim(std::vector<Key>& k) {
-  k.push_back(word_key(FIELD(optim.name), {"sgd", "adamw"},
-                       "optimizer; adamw keeps two moments: 4 bytes a parameter more than sgd"));
+  k.push_back(word_key(FIELD(optim.name), {"sgd", "adamw", "lars", "lamb"},
+                       "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
+                       "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
+                       "its norm"));
   k.push_back(number_key(FIELD(optim.lr), at_least(0), "learning rate after warm-up"));
   k.push_back(number_key(FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is for this global batch and is scaled by global_batch / lr_batch"));
@@ -124,12 +126,16 @@ void add_optim(std::vector<Key>& k) {
   k.push_back(numbers_key(FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
   k.push_back(number_key(FIELD(optim.gamma), above(0), "step: the factor at each milestone"));
-  k.push_back(number_key(FIELD(optim.momentum), share(), "sgd: share of the last update that is kept"));
-  k.push_back(switch_key(FIELD(optim.nesterov), "sgd: look-ahead momentum"));
-  k.push_back(number_key(FIELD(optim.weight_decay), at_least(0), "pull of weights to zero; not on biases and norms"));
-  k.push_back(number_key(FIELD(optim.beta1), share(), "adamw: memory of the first moment"));
-  k.push_back(number_key(FIELD(optim.beta2), share(), "adamw: memory of the second moment"));
-  k.push_back(number_key(FIELD(optim.epsilon), above(0), "adamw: added to the root of the second moment"));
+  k.push_back(number_key(FIELD(optim.momentum), share(), "sgd, lars: share of the last update that is kept"));
+  k.push_back(switch_key(FIELD(optim.nesterov), "sgd, lars: look-ahead momentum"));
+  k.push_back(number_key(FIELD(optim.weight_decay), at_least(0),
+                         "pull of weights to zero; not on biases and norms; lars and lamb scale only what decays"));
+  k.push_back(number_key(FIELD(optim.beta1), share(), "adamw, lamb: memory of the first moment"));
+  k.push_back(number_key(FIELD(optim.beta2), share(), "adamw, lamb: memory of the second moment"));
+  k.push_back(number_key(FIELD(optim.epsilon), above(0),
+                         "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
+  k.push_back(
+      number_key(FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
   k.push_back(number_key(FIELD(optim.clip), at_least(0), "above 0: scale gradients down to this global norm"));
   k.push_back(number_key(FIELD(optim.loss_scale), above(0), "fp16: where the dynamic loss scale starts"));
   k.push_back(number_key(FIELD(optim.scale_interval), at_least(1),

@@ -90,7 +90,7 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
     OptimizerSpec optimizer = spec.optimizer;
     optimizer.count = layout_.count;
     optimizer.stats_count = layout_.stats_count;
-    optimizer.segments = layout_.segments(graph_, spec.weight_decay);
+    optimizer.segments = layout_.segments(graph_, spec.weight_decay, optimizer);
     optimizer.weight_dtype = dtype_;
     optimizer_ = compute.backend->make_optimizer(optimizer);
     for (int i = 0; i < optimizer.moment_count(); ++i) moments_.push_back(buffer(count * 4));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -58,10 +59,14 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
 
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
   OptimizerSpec s;
-  if (o.name != "sgd" && o.name != "adamw")
-    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw");
-  s.kind = o.name == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
-  s.momentum = float(o.momentum), s.nesterov = o.nesterov;
+  using enum OptimizerSpec::Kind;
+  static const std::map<std::string, OptimizerSpec::Kind> kinds{
+      {"sgd", sgd}, {"adamw", adamw}, {"lars", lars}, {"lamb", lamb}};
+  const auto kind = kinds.find(o.name);
+  if (kind == kinds.end())
+    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw, lars, lamb");
+  s.kind = kind->second;
+  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust = float(o.trust);
   s.beta1 = float(o.beta1), s.beta2 = float(o.beta2), s.epsilon = float(o.epsilon);
   s.clip = float(o.clip);
   return s;

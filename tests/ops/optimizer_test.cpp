@@ -62,9 +62,12 @@ struct Case {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     using enum OptimizerSpec::Kind;
-    std::vector<Case> c{{"sgd_momentum", spec()}, {"sgd_plain", spec()},  {"sgd_nesterov", spec()},
-                        {"sgd_clipped", spec()},  {"adamw", spec(adamw)}, {"adamw_clipped", spec(adamw)}};
+    std::vector<Case> c{{"sgd_momentum", spec()},    {"sgd_plain", spec()},        {"sgd_nesterov", spec()},
+                        {"sgd_clipped", spec()},     {"adamw", spec(adamw)},       {"adamw_clipped", spec(adamw)},
+                        {"lars", spec(lars)},        {"lars_clipped", spec(lars)}, {"lamb", spec(lamb)},
+                        {"lamb_clipped", spec(lamb)}};
     c[1].spec.momentum = 0, c[2].spec.nesterov = true, c[3].spec.clip = 0.5f, c[5].spec.clip = 0.01f;
+    c[6].spec.trust = 0.1f, c[7].spec.clip = 0.5f, c[7].spec.nesterov = true, c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
     return c;
   }();
@@ -78,7 +81,7 @@ TEST_P(OptimizerAgainstReference, FiveStepsMatch) {
   OptimizerSpec s = cases()[index].spec;
   s.weight_dtype = dtype;
   Memory m(s);
-  if (s.kind == OptimizerSpec::Kind::adamw) m.state.learning_rate = 0.01f;
+  if (s.moment_count() == 2) m.state.learning_rate = 0.01f;
   m.state.loss_scale = 8, m.state.scale_on = 1, m.state.scale_interval = 3;
   auto o = m.reference();
   for (int step = 0; step < 5; ++step) {
@@ -113,16 +116,20 @@ INSTANTIATE_TEST_SUITE_P(Optimizer, OptimizerAgainstReference,
                          });
 
 TEST(OptimizerOp, PaddingStaysZero) {
-  Memory m(spec(OptimizerSpec::Kind::adamw, DType::bf16));
-  m.step();
-  for (std::size_t i : {20011, 20031, 20075, 20095, 39096, 39999}) {
-    EXPECT_EQ(m.master[i], 0) << i;
-    EXPECT_EQ(m.weights[i], 0) << i;
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {sgd, adamw, lars, lamb}) {
+    Memory m(spec(kind, DType::bf16));
+    m.step();
+    for (std::size_t i : {20011, 20031, 20075, 20095, 39096, 39999}) {
+      EXPECT_EQ(m.master[i], 0) << i;
+      EXPECT_EQ(m.weights[i], 0) << i;
+    }
   }
 }
 
 TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
-  for (const auto kind : {OptimizerSpec::Kind::sgd, OptimizerSpec::Kind::adamw})
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {sgd, adamw, lars, lamb})
     for (const float poison : {INFINITY, -INFINITY, NAN}) {
       Memory m(spec(kind, DType::bf16));
       m.state.loss_scale = 1024, m.state.scale_on = 1;
@@ -181,19 +188,44 @@ TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
 
 TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
   const int threads = omp_get_max_threads();
-  std::vector<float> results[3];
-  for (int i = 0; i < 3; ++i) {
-    omp_set_num_threads(i + 1);
-    OptimizerSpec s = spec(OptimizerSpec::Kind::adamw);
-    s.clip = 0.1f;
-    Memory m(s);
-    m.step(), m.step();
-    results[i] = m.master;
-    results[i].push_back(m.state.grad_norm);
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {adamw, lars, lamb}) {
+    std::vector<float> results[3];
+    for (int i = 0; i < 3; ++i) {
+      omp_set_num_threads(i + 1);
+      OptimizerSpec s = spec(kind);
+      s.clip = 0.1f;
+      Memory m(s);
+      m.step(), m.step();
+      results[i] = m.master;
+      results[i].push_back(m.state.grad_norm);
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
   }
   omp_set_num_threads(threads);
-  EXPECT_EQ(results[0], results[1]);
-  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
+  using enum OptimizerSpec::Kind;
+  for (const auto& [kind, same] : {std::pair{lars, sgd}, {lamb, adamw}}) {
+    Memory scaled(spec(kind)), plain(spec(same));
+    scaled.master.assign(count, 0.0f), plain.master.assign(count, 0.0f);
+    scaled.step(), plain.step();
+    expect_close(Memory::doubles(scaled.master), Memory::doubles(plain.master), 1e-6, "master");
+  }
+}
+
+TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {lars, lamb}) {
+    OptimizerSpec s = spec(kind);
+    s.segments = {{0, count, 1e-12f}}, s.epsilon = 1e-30f;
+    Memory small(s), large(s);
+    for (float& g : large.gradient) g *= 64;
+    small.step(), large.step();
+    expect_close(Memory::doubles(large.master), Memory::doubles(small.master), 1e-6, "master");
+  }
 }
 
 TEST(OptimizerOp, RefusesOverlappingSegments) {

@@ -9,24 +9,33 @@
 namespace millrace {
 
 struct OptimizerSegment {
-  std::int64_t begin = 0, count = 0;  // elements of the flat buffers, in order, not overlapping
+  std::int64_t begin = 0, count = 0;  // elements of the flat buffers, in order, not overlapping; begin: a multiple of 4
   float weight_decay = 0;
 };
 
 struct OptimizerSpec {
-  enum class Kind { sgd, adamw };
+  // lars and lamb give each segment a step in proportion to its weights; a segment is then one parameter. With wd the
+  // segment's weight_decay, |.| the norm over the segment, and a ratio of 1 where wd or either norm is 0 (biases,
+  // norms):
+  //   lars (You et al. 2017): as sgd, with ratio * (g + wd * w) in place of g + wd * w;
+  //                           ratio = trust * |w| / (|g| + wd * |w| + epsilon)
+  //   lamb (You et al. 2020): u = m' / (sqrt(v') + epsilon) + wd * w, with Adam's corrected moments m' and v';
+  //                           w <- w - rate * ratio * u; ratio = |w| / |u|
+  enum class Kind { sgd, adamw, lars, lamb };
   Kind kind = Kind::sgd;
   std::int64_t count = 0;  // elements of master, weights, gradient and moments, padding included (padding stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
   std::vector<OptimizerSegment> segments;
-  float momentum = 0.9f;  // sgd; PyTorch's form: v = momentum * v + g; first step v = g
+  float momentum = 0.9f;  // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
+  float trust = 0.001f;                                 // lars
   float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
   float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
   DType weight_dtype = DType::f32;  // of `weights`; f32: weights is null, the master serves
 
-  int moment_count() const { return kind == Kind::adamw ? 2 : momentum != 0 ? 1 : 0; }
+  bool by_segment() const { return kind == Kind::lars || kind == Kind::lamb; }
+  int moment_count() const { return kind == Kind::adamw || kind == Kind::lamb ? 2 : momentum != 0 ? 1 : 0; }
 };
 
 struct OptimizerArgs {

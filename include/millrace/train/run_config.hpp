@@ -67,7 +67,7 @@ struct TrainOptions {
 };
 
 struct OptimOptions {
-  std::string name = "sgd";  // sgd, adamw
+  std::string name = "sgd";  // sgd, adamw, lars, lamb
   double lr = 0.1;
   double lr_batch =
       0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
@@ -80,6 +80,7 @@ struct OptimOptions {
   bool nesterov = false;
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
   double clip = 0;            // > 0: clip by global norm
   double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
