@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "millrace/base/error.hpp"
 #include "millrace/comm/staged.hpp"
+#include "millrace/base/error.hpp"
 #include "operation.hpp"
 #include "patience.hpp"
 
@@ -57,8 +57,8 @@ class StagedCollective : public Collective {
       device_.synchronize();  // the lanes may still be copying
     } catch (...) {
     }
-    if (pinning_.unpin)
-      for (const Region& r : regions_) pinning_.unpin(r.host.data);
+    for (const Region& r : regions_)
+      if (pinning_.unpin && r.host.data) pinning_.unpin(r.host.data);
   }
 
   std::string describe() const override {
@@ -68,6 +68,10 @@ class StagedCollective : public Collective {
   SharedRegion allocate(std::size_t bytes) override {
     Region region;
     region.device = Buffer(device_, MemoryKind::device, std::max<std::size_t>(bytes, 4096));
+    if (alone()) {
+      regions_.push_back(std::move(region));
+      return {regions_.back().device.data(), regions_.back().device.bytes(), int(regions_.size()) - 1};
+    }
     region.host = host_->allocate(bytes);
     if (pinning_.pin) pinning_.pin(region.host.data, region.host.bytes);
     regions_.push_back(std::move(region));
@@ -111,7 +115,7 @@ class StagedCollective : public Collective {
 
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     if (alone()) return;
-    MR_CHECK(begin + bytes <= region(r).host.bytes);
+    MR_CHECK(begin + bytes <= region(r).device.bytes());
     char *host = static_cast<char*>(region(r).host.data) + begin, *here = static_cast<char*>(r.data) + begin;
     if (world_->rank() == root) {
       device_.copy_out(Lane::compute, host, here, bytes);
@@ -146,7 +150,7 @@ class StagedCollective : public Collective {
 
   // The comm lane goes on when the compute lane has written what it has been told to so far.
   void start(const SharedRegion& r, std::size_t begin, std::size_t count, DType t) {
-    MR_CHECK((begin + count) * size_of(t) <= region(r).host.bytes);
+    MR_CHECK((begin + count) * size_of(t) <= region(r).device.bytes());
     if (alone()) return;
     filled_->record(Lane::compute);
     filled_->wait(Lane::comm);

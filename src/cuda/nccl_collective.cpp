@@ -1,6 +1,8 @@
 // Operations go: event on the compute stream, NCCL's kernel on the comm stream behind it, event after it. finish()
 // makes the compute stream wait for the comm stream. The events that tell times also tell a thread of our own how far
 // the GPU is; in a captured step there are none, but every finish() outside of it leaves one.
+#include "nccl_collective.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,7 +11,6 @@
 #include <thread>
 
 #include "check.hpp"
-#include "collectives.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/progress_board.hpp"
 #include "nccl_comm.hpp"
@@ -37,11 +38,11 @@ struct InFlight {
 
 class NcclCollective : public Collective {
  public:
-  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, const NcclOptions& nccl)
+  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int channels, bool even_alone)
       : world_(world),
         device_(device),
         timeout_(options.timeout_seconds),
-        alone_(world.size() == 1 && !nccl.even_alone),
+        alone_(world.size() == 1 && !even_alone),
         watchdog_(options.timeout_seconds) {
     MR_CUDA(cudaSetDevice(device.ordinal()));
     CollectiveOptions host = options;
@@ -49,7 +50,7 @@ class NcclCollective : public Collective {
     small_ = make_host_collective(world, host);
     if (alone_) return;
     board_ = make_progress_board(world);
-    comm_ = std::make_unique<NcclComm>(world, nccl.max_ctas, timeout_);
+    comm_ = std::make_unique<NcclComm>(world, channels, timeout_);
     clock_ = std::make_unique<StreamClock>();
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
@@ -138,7 +139,10 @@ class NcclCollective : public Collective {
     board_->post(++steps_);
   }
 
-  void small_sum(std::span<double> values) override { small_->small_sum(values); }
+  void small_sum(std::span<double> values) override {
+    throw_failure();
+    small_->small_sum(values);
+  }
 
   void take_spans(std::vector<CommSpan>& out) override {
     out.clear();
@@ -161,9 +165,15 @@ class NcclCollective : public Collective {
   }
   char* mine(char* data, std::size_t part_bytes) const { return data + part_bytes * std::size_t(world_.rank()); }
 
+  void throw_failure() {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) fail(Exit::comm, failure_);
+  }
+
   template <class Call>
   void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
     if (alone_) return;
+    throw_failure();
     const bool capturing = device_.capturing();
     const Stream comm = device_.stream(Lane::comm);
     InFlight op;
@@ -178,14 +188,13 @@ class NcclCollective : public Collective {
     follow(op, kind);
   }
 
-  // An operation with events to record. Throws what the watchdog found.
+  // An operation with events to record.
   InFlight prepare(Kind kind, int tag, std::size_t bytes) {
     InFlight op;
     op.spans = kind != Kind::step && kind != Kind::broadcast;
     op.span = {tag, bytes, now(), 0, 0};
     {
       const std::lock_guard lock(mutex_);
-      if (!failure_.empty()) fail(Exit::comm, failure_);
       if (!spare_.empty()) {
         op.events = spare_.back();
         spare_.pop_back();
@@ -289,8 +298,8 @@ class NcclCollective : public Collective {
 }  // namespace
 
 std::unique_ptr<Collective> make_nccl_collective(World& world, CudaDevice& device, const CollectiveOptions& options,
-                                                 const NcclOptions& nccl) {
-  return std::make_unique<NcclCollective>(world, device, options, nccl);
+                                                 int channels, bool even_alone) {
+  return std::make_unique<NcclCollective>(world, device, options, channels, even_alone);
 }
 
 }  // namespace millrace::cuda

@@ -1,12 +1,11 @@
 #include "check.hpp"
-#include "collectives.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/staged.hpp"
+#include "nccl_collective.hpp"
 
 namespace millrace::cuda {
 
-std::unique_ptr<Collective> make_staged_cuda_collective(World& world, CudaDevice& device,
-                                                        const CollectiveOptions& options) {
+std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& device, const CollectiveOptions& options) {
   const int ordinal = device.ordinal();
   HostPinning pinning;
   pinning.pin = [ordinal](void* memory, std::size_t bytes) {
@@ -18,7 +17,7 @@ std::unique_ptr<Collective> make_staged_cuda_collective(World& world, CudaDevice
   pinning.unpin = [](void* memory) {
     if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();
   };
-  return make_staged_collective(world, device, options, std::move(pinning));
+  return millrace::make_staged_collective(world, device, options, std::move(pinning));
 }
 
 }  // namespace millrace::cuda
