@@ -59,7 +59,7 @@ gpu-sanitize: deps build
 	compute-sanitizer --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
 
 format:
-	clang-format -i $$(git ls-files '*.cpp' '*.hpp')
+	clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh')
 
 sanitize: deps
 	scripts/sanitize.sh address

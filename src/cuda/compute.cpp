@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "backend.hpp"
-#include "collectives.hpp"
 #include "device.hpp"
 #include "millrace/base/log.hpp"
+#include "nccl_collective.hpp"
 
 namespace millrace {
 namespace {
@@ -90,9 +90,9 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   compute.backend = make_cuda_backend(world, gpu, options);
   if (world.size() > 1 && (shared || options.cuda.sums == Sums::mpi)) {
     gpu.forbid_graphs();  // the host takes part in every sum
-    compute.collective = make_staged_cuda_collective(world, gpu, options.collective);
+    compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
-    compute.collective = make_nccl_collective(world, gpu, options.collective, {.max_ctas = options.cuda.channels});
+    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.channels);
   }
   return compute;
 }
