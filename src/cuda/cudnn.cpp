@@ -30,7 +30,10 @@ cudaDeviceProp current_device() {
 
 std::string identity_of_current_device() {
   const cudaDeviceProp p = current_device();
-  return cat("cuDNN ", cudnnGetVersion(), ", ", p.name, ", ", p.multiProcessorCount, " multiprocessors");
+  int driver = 0;
+  MR_CUDA(cudaDriverGetVersion(&driver));
+  return cat("cuDNN ", cudnnGetVersion(), ", ", p.name, ", ", p.multiProcessorCount, " multiprocessors, driver ",
+             driver);
 }
 
 }  // namespace
@@ -49,8 +52,8 @@ Cudnn::Cudnn(const Context& context, const Options& options)
   if (!options_.broadcast) return;
   const std::string all = options_.broadcast(options_.rank == 0 ? cache_.exported() : "");
   if (options_.rank == 0) return;
-  if (const std::string why = cache_.absorb(all); !why.empty())
-    log::local(cat("warning: rank 0's choice of convolution kernels is not used here (", why, ")"));
+  const std::string why = cache_.adopt(all);
+  MR_CHECK(why.empty(), why);
 }
 
 Cudnn::Cudnn(const std::string& device_properties, const Options& options)

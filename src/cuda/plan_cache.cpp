@@ -45,6 +45,17 @@ std::string PlanCache::absorb(const std::string& text) {
   }
 }
 
+std::string PlanCache::adopt(const std::string& text) {
+  try {
+    PlanCache other(json::parse(text).at("identity").get<std::string>());
+    const std::string why = other.absorb(text);
+    if (why.empty()) *this = std::move(other);
+    return why;
+  } catch (const json::exception& e) {
+    return e.what();
+  }
+}
+
 void PlanCache::load(const fs::path& path) {
   std::error_code ignored;
   if (path.empty() || !fs::exists(path, ignored)) return;

@@ -1,5 +1,5 @@
 // Which plan was chosen for which graph, as text that other ranks and later runs can use. Bound to one identity (cuDNN
-// version, device, multiprocessors): text of another identity is refused, since plans load nowhere else.
+// version, device, driver): text of another identity is refused, since plans load nowhere else.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -22,6 +22,8 @@ class PlanCache {
   std::string exported() const;
   // Adds to what is there. "" or why the text was refused as a whole.
   std::string absorb(const std::string& text);
+  // Becomes a copy of another rank's, whatever its identity: all ranks then know the same graphs.
+  std::string adopt(const std::string& text);
 
   // A file that is damaged or stale is ignored with one warning; so is a folder that cannot be written.
   void load(const std::filesystem::path&);

@@ -65,6 +65,8 @@ TEST_F(PlanCacheFile, DamagedOrStaleTextCountsAsNone) {
   EXPECT_EQ(entries("[]"), 0u);
   EXPECT_EQ(entries(good.substr(0, good.size() / 2)), 0u);
   EXPECT_EQ(entries(R"({"format":1,"identity":"this device","plans":{"a":{"plan":3,"seconds":1}}})"), 0u);
+  EXPECT_EQ(PlanCache("this device").adopt(other.exported()), "");
+  EXPECT_NE(PlanCache("this device").adopt("{}"), "");
   EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
 }
 
