@@ -16,7 +16,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cuda::make_activation(s, context); }
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return cuda::make_add(s, context); }
   std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cuda::make_dropout(s, context); }
-  std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, context); }
+  std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, context, test::device()); }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cuda::make_cross_entropy(s, context); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cuda::make_mse(s, context); }
 };
