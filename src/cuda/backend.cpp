@@ -51,7 +51,7 @@ class CudaBackend : public Backend {
     std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return make_activation(s, b.context_); }
     std::unique_ptr<Op> operator()(const AddSpec& s) const { return make_add(s, b.context_); }
     std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return make_dropout(s, b.context_); }
-    std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, b.context_); }
+    std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, b.context_, b.device_); }
     std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, b.context_); }
     std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, b.context_); }
   };

@@ -13,7 +13,7 @@ std::unique_ptr<Op> make_pool(const PoolSpec&, const Context&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&, const Context&);
 std::unique_ptr<Op> make_add(const AddSpec&, const Context&);
 std::unique_ptr<Op> make_dropout(const DropoutSpec&, const Context&);
-std::unique_ptr<Op> make_input(const InputSpec&, const Context&);
+std::unique_ptr<Op> make_input(const InputSpec&, const Context&, Device&);
 std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const Context&);
 std::unique_ptr<Op> make_mse(const MseSpec&, const Context&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const Context&, Device&);

@@ -30,7 +30,7 @@ class KernelsBackend : public Backend {
     std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cuda::make_activation(s, b.context_); }
     std::unique_ptr<Op> operator()(const AddSpec& s) const { return cuda::make_add(s, b.context_); }
     std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cuda::make_dropout(s, b.context_); }
-    std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, b.context_); }
+    std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, b.context_, b.device_); }
     std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cuda::make_cross_entropy(s, b.context_); }
     std::unique_ptr<Op> operator()(const MseSpec& s) const { return cuda::make_mse(s, b.context_); }
   };
