@@ -55,6 +55,12 @@ TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
   expect_same_training(c, 2, 2e-4);
 }
 
+TEST(ReplayedTraining, EqualsTheProcessorsAtFusionLevelTwo) {
+  RunConfig c = fused_run();
+  c.train.micro_batch = 16;
+  expect_same_training(c, 1, 2e-4);
+}
+
 TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
   RunConfig c = small_run(true);
   c.run.precision = Precision::fp16;
