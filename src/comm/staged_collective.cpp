@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "millrace/comm/staged.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/comm/staged.hpp"
 #include "operation.hpp"
 #include "patience.hpp"
 
