@@ -51,7 +51,7 @@ struct Loader::Impl {
   std::array<std::unique_ptr<Event>, device_slots> copied, consumed;
   std::uint64_t head = 0, tail = 0,
                 planned = 0;  // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
-  std::uint64_t handed = 0;
+  std::size_t at_device = 0, next_on_device = 0;  // of the slots on the device: the last batch's, the next one's
   bool exhausted = false, ending = false;
   mutable std::mutex mutex;
   std::condition_variable room, filled;
@@ -186,9 +186,8 @@ struct Loader::Impl {
     std::unique_lock lock(mutex);
     if (head > tail) {  // the batch handed out before is done with
       if (!device.shares_host_memory()) {
-        consumed[(handed - 1) % device_slots]->record(Lane::compute);
-        copied[(handed - 1) % device_slots]
-            ->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
+        consumed[at_device]->record(Lane::compute);
+        copied[at_device]->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
       }
       release_oldest();
     }
@@ -205,7 +204,6 @@ struct Loader::Impl {
     ++head;
     lock.unlock();
     hand_over(s);
-    ++handed;
     return &batch;
   }
 
@@ -224,9 +222,10 @@ struct Loader::Impl {
   void hand_over(Slot& s) {
     char* at = s.host;
     if (!device.shares_host_memory()) {
-      const std::size_t k = handed % device_slots;
+      const std::size_t k = at_device = next_on_device;
+      next_on_device = (k + 1) % device_slots;
       at = device_memory.as<char>() + k * bytes;
-      if (handed >= device_slots) consumed[k]->wait(Lane::copy);
+      consumed[k]->wait(Lane::copy);  // the first time it holds nobody up
       device.copy_in(Lane::copy, at, s.host, bytes);
       copied[k]->record(Lane::copy);
       copied[k]->wait(Lane::compute);
@@ -254,6 +253,7 @@ Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sa
 }
 Loader::~Loader() = default;
 const Batch* Loader::next() { return impl_->next(); }
+void Loader::rewind() { impl_->next_on_device = 0; }
 std::size_t Loader::slot_bytes() const { return impl_->bytes; }
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);

@@ -44,31 +44,30 @@ void StepRunner::end_of_step(Marks& marks, int mark) {
   marks.mark(Lane::compute, mark + 1);
 }
 
-void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count) {
+void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count, bool even) {
   const std::int64_t rows = batch.item.rows;
   const bool first = number == 0, last = number + 1 == count;
   Program& program = network_.train_program(rows);
   Marks& marks = *marks_[std::size_t(slot)];
   const int mark = 1 + 3 * int(number);
   marks.mark(Lane::compute, mark);
-  auto& recorded = recorded_[{rows, slot, number, count, batch.x.data}];
-  if (!recorded) {
-    // A recording runs its function once and is replayed from then on: the function holds by value, or by reference
-    // what lives as long as the runner, and changes nothing on the host that a later step would need to see.
-    const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-    recorded =
-        s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"),
-                                  [this, &program, &marks, x, y, ids, mark, first, last] {
-                                    program.forward(x, y, ids, first);
-                                    marks.mark(Lane::compute, mark + 1);
-                                    const std::size_t stats = std::size_t(network_.layout().stats_count);
-                                    if (last && stats && s_.world.size() > 1)
-                                      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-                                    program.backward(first, last ? &reducer_ : nullptr);
-                                    marks.mark(Lane::compute, mark + 2);
-                                    if (last) end_of_step(marks, mark + 3);
-                                  });
-  }
+  // What is recorded runs once and is replayed from then on: it holds by value, or by reference what lives as long as
+  // the runner, and changes nothing on the host that a later step would need to see.
+  const Tensor x = batch.x, y = batch.y, ids = batch.ids;
+  const auto work = [this, &program, &marks, x, y, ids, mark, first, last] {
+    program.forward(x, y, ids, first);
+    marks.mark(Lane::compute, mark + 1);
+    const std::size_t stats = std::size_t(network_.layout().stats_count);
+    if (last && stats && s_.world.size() > 1)
+      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+    program.backward(first, last ? &reducer_ : nullptr);
+    marks.mark(Lane::compute, mark + 2);
+    if (last) end_of_step(marks, mark + 3);
+  };
+  if (last && !even) return work();
+  auto& recorded = recorded_[{rows, slot, number, count, x.data}];
+  if (!recorded)
+    recorded = s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"), work);
   recorded->run();
 }
 
@@ -99,11 +98,12 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   network_.push_step(slot);
 
   marks_[std::size_t(slot)]->mark(Lane::compute, 0);
+  const bool even = s_.train_order->even(in_epoch, s_.world.size());
   for (std::size_t m = 0; m < share.size(); ++m) {
     const Batch* batch = loader_.next();
     MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
              "the loader is out of step");
-    micro_batch(*batch, slot, m, share.size());
+    micro_batch(*batch, slot, m, share.size(), even);
   }
   if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
     network_.clear_statistics();
@@ -112,6 +112,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
     reducer_.contribute_zeros();
     end_of_step(*marks_[std::size_t(slot)], 1);
   }
+  if (!even) loader_.rewind();
   network_.stepped();
   network_.record_state(slot);
   issued.ended = now();

@@ -33,7 +33,7 @@ class StepRunner {
   const Reducer& reducer() const { return reducer_; }
 
  private:
-  void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count);
+  void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count, bool even);
   void end_of_step(Marks&, int mark);  // sums and optimizer; may be part of a recorded step
   struct Issued {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
@@ -51,7 +51,8 @@ class StepRunner {
   std::array<Issued, 2> issued_;
   double collected_ = 0;  // when the last results came
   // A micro-batch made once for each program, slot of the marks, place in the step and slot of the loader. The last one
-  // of a step holds the sums and the optimizer: a step of one micro-batch is one recording.
+  // of a step holds the sums and the optimizer: a step of one micro-batch is one recording. Sums must come from the
+  // same recording on all ranks, or on none; so the last one of a step that is not even is never recorded.
   std::map<std::tuple<std::int64_t, int, std::size_t, std::size_t, const void*>, std::unique_ptr<Recorded>> recorded_;
 };
 

@@ -1,10 +1,12 @@
 // Stands in for src/cuda's Compute: an asynchronous device as seen from above, on the host. Its memory is apart from
 // the host's; a recorded step runs its function twice (once as it is, once into a tape) and then replays the tape, as a
-// captured graph does: whatever the function would change on the host is not changed again. Operations are the CUDA
-// backend's own kernels and the processor's products.
+// captured graph does: whatever the function would change on the host is not changed again. Sums must come from the
+// same recording on all ranks, or from none, as NCCL demands. Operations are the CUDA backend's own kernels and the
+// processor's products.
 #include <chrono>
 #include <cstring>
 
+#include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 #include "support/host_device.hpp"
 #include "support/kernels_backend.hpp"
@@ -16,6 +18,7 @@ using Work = std::function<void()>;
 
 struct Tape {
   std::vector<Work>* recording = nullptr;
+  int recordings = 0, replayed = 0;  // so far; the one that is replayed now, from 1
   void add(Work work) { recording ? recording->push_back(std::move(work)) : work(); }
 };
 
@@ -57,6 +60,7 @@ class ReplayingDevice : public test::HostDevice {
       Work step;
       std::vector<Work> work;
       bool warm = false;
+      int number = 0;
       Graph(ReplayingDevice& d, Work s) : device(d), step(std::move(s)) {}
       void run() override {
         if (!warm) return warm = true, step();
@@ -64,8 +68,11 @@ class ReplayingDevice : public test::HostDevice {
           device.tape.recording = &work;
           step();
           device.tape.recording = nullptr;
+          number = ++device.tape.recordings;
         }
+        device.tape.replayed = number;
         for (const Work& piece : work) piece();
+        device.tape.replayed = 0;
       }
     };
     return std::make_unique<Graph>(*this, std::move(step));
@@ -123,7 +130,8 @@ class TapedBackend : public test::KernelsBackend {
 
 class TapedCollective : public Collective {
  public:
-  TapedCollective(Tape& tape, std::unique_ptr<Collective> inner) : tape_(tape), inner_(std::move(inner)) {}
+  TapedCollective(World& world, Tape& tape, std::unique_ptr<Collective> inner)
+      : world_(world), tape_(tape), inner_(std::move(inner)) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void begin_sum(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype, int tag) override {
@@ -138,7 +146,13 @@ class TapedCollective : public Collective {
     tape_.add([=, this] { inner_->begin_all_gather(region, begin, count, dtype, tag); });
   }
   void finish() override {
-    tape_.add([this] { inner_->finish(); });
+    tape_.add([this] {
+      inner_->finish();
+      const double number = tape_.replayed;
+      double sums[2] = {number, number * number};
+      inner_->small_sum(sums);
+      MR_CHECK(sums[0] * sums[0] == sums[1] * world_.size(), "a sum comes from different recordings of the ranks");
+    });
   }
   void small_sum(std::span<double> values) override { inner_->small_sum(values); }
   void broadcast(const SharedRegion& region, std::size_t begin, std::size_t bytes, int root) override {
@@ -147,6 +161,7 @@ class TapedCollective : public Collective {
   void take_spans(std::vector<CommSpan>& out) override { inner_->take_spans(out); }
 
  private:
+  World& world_;
   Tape& tape_;
   std::unique_ptr<Collective> inner_;
 };
@@ -157,7 +172,8 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   auto device = std::make_unique<ReplayingDevice>();
   Compute compute;
   compute.backend = std::make_unique<TapedBackend>(*device);
-  compute.collective = std::make_unique<TapedCollective>(device->tape, make_host_collective(world, options.collective));
+  compute.collective =
+      std::make_unique<TapedCollective>(world, device->tape, make_host_collective(world, options.collective));
   compute.device = std::move(device);
   return compute;
 }
