@@ -191,6 +191,7 @@ Choice fastest(const Context& context, LtMatmul& product, std::vector<Choice> ca
   };
   // A candidate that does not even start is none.
   std::erase_if(candidates, [&](const Choice& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
+  (void)cudaGetLastError();
   if (candidates.empty()) fail(Exit::config, "cuBLAS: every kernel for the product ", str(s), " failed. report this");
   cudaEvent_t begin, end;
   MR_CUDA(cudaEventCreate(&begin));

@@ -26,6 +26,7 @@ void wait_until_done(double timeout_seconds, const std::string& what, const std:
     const cudaError_t status = query();
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) check(status, what.c_str());
+    (void)cudaGetLastError();  // not ready counts as an error that a later call would find
     if (round < 64) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(round < 1000 ? 20 : 200));
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > timeout_seconds)
