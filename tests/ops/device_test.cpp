@@ -115,5 +115,16 @@ TEST(DeviceSpecs, AreNamedAndCounted) {
   EXPECT_THROW(activation_from("swish"), Error);
 }
 
+TEST(DeviceHalf, OpsSayWhenTheyAreEmulated) {
+  EXPECT_EQ(test::backend().precision_note(DType::f32), "");
+  EXPECT_NE(test::backend().precision_note(DType::f16).find("emulated"), std::string::npos);
+  LinearSpec s;
+  s.src = {4, 16}, s.out_features = 8, s.dtype = DType::f16;
+  EXPECT_NE(test::backend().make(s)->implementation().find("emulated"), std::string::npos);
+  s.dtype = DType::bf16;
+  const bool note = !test::backend().precision_note(DType::bf16).empty();
+  EXPECT_EQ(test::backend().make(s)->implementation().find("emulated") != std::string::npos, note);
+}
+
 }  // namespace
 }  // namespace millrace

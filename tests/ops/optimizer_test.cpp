@@ -19,14 +19,19 @@ OptimizerSpec spec(OptimizerSpec::Kind kind = OptimizerSpec::Kind::sgd, DType we
 }
 
 struct Memory {
-  explicit Memory(const OptimizerSpec& s) : op(backend().make_optimizer(s)) {
-    master = in_segments(s, 1), gradient = in_segments(s, 2);
-    moment1.assign(count, 0.0f), moment2.assign(count, 0.0f), weights.assign(count, 0);
-    running = floats(random_values(s.stats_count, 3)), stats = floats(random_values(s.stats_count, 4));
+  explicit Memory(const OptimizerSpec& s)
+      : op(backend().make_optimizer(s)),
+        master(in_segments(s, 1)),
+        gradient(in_segments(s, 2)),
+        moment1(count),
+        moment2(count),
+        running(floats(random_values(s.stats_count, 3))),
+        stats(floats(random_values(s.stats_count, 4))),
+        weights(count) {
     state.learning_rate = 0.1f;
   }
   static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
-  static Values doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+  static Values doubles(const OnDevice<float>& v) { return {v.begin(), v.end()}; }
   static std::vector<float> in_segments(const OptimizerSpec& s, std::uint64_t seed) {
     std::vector<float> v(count, 0.0f);
     const Values random = random_values(count, seed);
@@ -45,13 +50,17 @@ struct Memory {
   void step() {
     op->step({master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(), running.data(),
               stats.data(), &state});
+    device().synchronize();
   }
-  auto everything() const { return std::make_tuple(master, weights, moment1, moment2, running); }
+  auto everything() const {
+    return std::make_tuple(master.copy(), weights.copy(), moment1.copy(), moment2.copy(), running.copy());
+  }
 
   std::unique_ptr<OptimizerOp> op;
-  std::vector<float> master, gradient, moment1, moment2, running, stats;
-  std::vector<std::uint16_t> weights;
-  StepState state;
+  OnDevice<float> master, gradient, moment1, moment2, running, stats;
+  OnDevice<std::uint16_t> weights;
+  OnDevice<StepState> state_{std::vector<StepState>(1)};
+  StepState& state = state_[0];
 };
 
 struct Case {
@@ -150,14 +159,14 @@ TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
 TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
   Memory m(spec());
   m.state.scale_on = 1, m.state.loss_scale = 4, m.state.force_inf = 1;
-  const auto before = m.master;
+  const auto before = m.master.copy();
   m.step();
-  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.master.copy(), before);
   EXPECT_EQ(m.state.force_inf, 0u);
   EXPECT_EQ(m.state.found_inf, 1u);
   EXPECT_EQ(m.state.loss_scale, 2);
   m.step();
-  EXPECT_NE(m.master, before);
+  EXPECT_NE(m.master.copy(), before);
   EXPECT_EQ(m.state.found_inf, 0u);
 }
 
@@ -178,9 +187,9 @@ TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
 TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
   Memory m(spec());
   m.gradient[7] = INFINITY;
-  const auto before = m.master;
+  const auto before = m.master.copy();
   m.step();
-  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.master.copy(), before);
   EXPECT_EQ(m.state.found_inf, 1u);
   EXPECT_EQ(m.state.loss_scale, 1);
   EXPECT_EQ(m.state.applied, 0u);
@@ -197,7 +206,7 @@ TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
       s.clip = 0.1f;
       Memory m(s);
       m.step(), m.step();
-      results[i] = m.master;
+      results[i] = m.master.copy();
       results[i].push_back(m.state.grad_norm);
     }
     EXPECT_EQ(results[0], results[1]);
@@ -210,7 +219,7 @@ TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
   using enum OptimizerSpec::Kind;
   for (const auto& [kind, same] : {std::pair{lars, sgd}, {lamb, adamw}}) {
     Memory scaled(spec(kind)), plain(spec(same));
-    scaled.master.assign(count, 0.0f), plain.master.assign(count, 0.0f);
+    for (const Memory* m : {&scaled, &plain}) std::fill(m->master.begin(), m->master.end(), 0.0f);
     scaled.step(), plain.step();
     expect_close(Memory::doubles(scaled.master), Memory::doubles(plain.master), 1e-6, "master");
   }
