@@ -211,6 +211,7 @@ const char* group_title(const std::string& group) {
   if (group == "optim") return "the optimizer and its learning rate";
   if (group == "comm") return "sums over ranks";
   if (group == "checkpoint") return "saved states";
+  if (group == "cuda") return "steps on GPUs";
   return "lines for people";
 }
 

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment = 256;  // what libraries ask of their scratch memory
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 bool is_loss(const Node& node) { return node.dst < 0; }
