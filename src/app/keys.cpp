@@ -160,7 +160,9 @@ void add_rest(std::vector<Key>& k) {
                        "steps, epochs or time between checkpoints; one is written at the end in any case"));
   k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
-  k.push_back(switch_key(FIELD(cuda.graph), "capture a step once and replay it; off: launch one by one, to debug"));
+  k.push_back(switch_key(FIELD(cuda.graph),
+                         "capture a step once and replay it, where all ranks have the same micro-batches; off: launch "
+                         "one by one, to debug"));
   k.push_back(
       switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
   k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));

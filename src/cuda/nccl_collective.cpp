@@ -110,8 +110,10 @@ class NcclCollective : public Collective {
     captured_ = false;
     const Stream compute = device_.stream(Lane::compute), comm = device_.stream(Lane::comm);
     Tracker::Operation step;
-    if (!capturing) step = tracker_->begin(Kind::step, 0, 0, comm);
-    if (capturing) tracker_->end_captured(comm);
+    if (capturing)
+      tracker_->end_captured(comm);
+    else
+      step = tracker_->begin(Kind::step, 0, 0, comm);
     MR_CUDA(cudaEventRecord(joined_, comm));
     MR_CUDA(cudaStreamWaitEvent(compute, joined_, 0));
     if (!capturing) tracker_->end(step, compute);
