@@ -20,10 +20,14 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
-      train.target == valid.target)
+      train.target == valid.target && train.channels_first == valid.channels_first)
     return;
-  fail(Exit::data, "data.valid holds ", valid.sample.str(), " ", name_of(valid.x_dtype), " samples, data.train ",
-       train.sample.str(), " ", name_of(train.x_dtype), ". both need the same shape, type and kind of targets");
+  const auto words = [](const ShardIndex& index) {
+    return cat(index.sample.str(), " ", name_of(index.x_dtype), " samples, channels ",
+               index.channels_first ? "first" : "last");
+  };
+  fail(Exit::data, "data.valid holds ", words(valid), ", data.train ", words(train),
+       ". both need the same shape, type, layout and kind of targets");
 }
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
