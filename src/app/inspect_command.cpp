@@ -48,8 +48,7 @@ bool is_checkpoint(const std::string& path) {
   return io::File::open(path).get_string("/", "format").value_or("").starts_with("millrace-checkpoint");
 }
 
-std::string describe_file(const std::string& path) {
-  if (is_checkpoint(path)) return describe_checkpoint(path);
+std::string describe_data_file(const std::string& path) {
   const auto file = io::File::open(path);
   std::string out = path + "\n" + attributes(file, "/");
   for (const auto& name : file.datasets()) {
@@ -76,8 +75,14 @@ Seen describe_files(const std::vector<std::string>& patterns) {
     seen.data = seen.data || synthetic;
   }
   for (const auto& path : paths) try {
-      seen.text += describe_file(path);
-      seen.data = seen.data || !is_checkpoint(path);
+      if (is_checkpoint(path)) {
+        const auto [text, damage] = describe_checkpoint(path);
+        seen.text += text;
+        if (!damage.empty()) wrong.push_back(damage);
+      } else {
+        seen.text += describe_data_file(path);
+        seen.data = true;
+      }
     } catch (const Error& error) {
       if (paths.size() > 1) seen.text += path + "\n  cannot be read\n";
       wrong.push_back(error.what());

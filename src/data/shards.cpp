@@ -132,7 +132,7 @@ ShardIndex read_index(const DataOptions& options) {
     for (const std::string& path : files) add_file(out, path, options);
   }
   if (out.rows == 0) fail(Exit::data, "the data set has no rows");
-  std::string manifest = out.sample.str() + name_of(out.x_dtype);
+  std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "");
   for (const Shard& s : out.shards)
     manifest += cat("\n", std::filesystem::path(s.path).filename().string(), " ", s.rows, " ", s.file_bytes);
   out.manifest_crc = crc32(manifest.data(), manifest.size());

@@ -132,9 +132,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.seed = c.run.seed;
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
-    steps_per_epoch = train_order->steps_per_epoch();
-    total_steps =
-        c.train.steps > 0 ? c.train.steps : std::int64_t(std::llround(c.train.epochs * double(steps_per_epoch)));
+    epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
     train_source = make_source(w, train_data, c.data.reader);
   }
@@ -151,6 +149,12 @@ LoaderOptions Session::loader_options() const {
   options.prefetch = config.data.prefetch;
   options.max_rows = micro_batch;
   return options;
+}
+
+std::int64_t Session::total_steps() const {
+  if (config.train.steps > 0) return config.train.steps;
+  const std::int64_t each = epochs.steps_each(), even = std::int64_t(std::llround(config.train.epochs * double(each)));
+  return epochs.origin.step + even - epochs.origin.epoch * each;
 }
 
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }

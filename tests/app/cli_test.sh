@@ -95,6 +95,8 @@ CFG
     grep -qF '"status": "finished"' "runs/$name/summary.json" || complain "summary.json of $name says something else"
   done
   "$millrace" train -c runs/volumes/config.cfg --print-config | cmp - runs/volumes/config.cfg || complain "config.cfg is not what ran"
+  expect 3 "both need the same shape, type, layout and kind of targets" "$millrace" train -c net.cfg --data.train 'signals/*.h5' \
+    --data.valid 'firsts/*.h5' --run.dir runs/mixed
   # One bad file in a folder does not hide the others.
   echo text >images/bad.h5
   expect 3 "error: 1 of 2 files cannot be read: images/bad.h5" "$millrace" inspect images
