@@ -100,7 +100,7 @@ epoch on; in the middle of one they are refused, as samples would be skipped or 
 | file | what |
 |---|---|
 | `config.cfg` | the resolved configuration |
-| `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment |
+| `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment; what `auto` stood for |
 | `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms |
 | `summary.json` | at the end: status, steps, samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time |
 | `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |

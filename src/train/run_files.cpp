@@ -38,6 +38,21 @@ std::string utc_now() {
   return text;
 }
 
+// What stands for `auto`, and what was chosen.
+json resolved(const Session& s) {
+  const int top = s.compute.backend->max_fusion_level();
+  return {{"global_batch", s.global_batch},
+          {"micro_batch", s.micro_batch},
+          {"accumulation", s.accumulation()},
+          {"steps", s.total_steps()},
+          {"steps_per_epoch", s.epochs.steps_each()},
+          {"threads", s.placement.compute_threads},
+          {"workers", s.loader_options().workers},
+          {"prefetch", s.loader_options().prefetch},
+          {"fusion", s.spec.fusion < 0 ? top : std::min(s.spec.fusion, top)},
+          {"reader", s.train_source->describe()}};
+}
+
 json data_json(const ShardIndex& data) {
   return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
           {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
@@ -93,6 +108,7 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
                  {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
                  {"compiler", __VERSION__},
                  {"provenance", s.provenance()},
+                 {"resolved", resolved(s)},
                  {"train", data_json(s.train_data)},
                  {"valid", s.has_valid ? data_json(s.valid_data) : json()},
                  {"environment", environment()}};
