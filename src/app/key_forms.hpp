@@ -18,6 +18,7 @@ struct Range {
   void check(double value, const std::string& text) const;  // Error(config)
 };
 inline Range at_least(double low) { return {.low = low}; }
+inline Range between(double low, double high) { return {.low = low, .high = high}; }
 inline Range above(double low) { return {.low = low, .without_low = true}; }
 inline Range share() { return {.low = 0, .high = 1, .without_high = true}; }  // [0, 1)
 

@@ -50,11 +50,12 @@ void add_data(std::vector<Key>& k) {
   k.push_back(strings_key(FIELD(data.valid), Key::Many::words, paths, "HDF5 files to evaluate on"));
   k.push_back(text_key(FIELD(data.x), "name", "data set of the samples inside the files"));
   k.push_back(text_key(FIELD(data.y), "name", "data set of the labels or targets"));
-  k.push_back(choice_key(FIELD(data.layout),
-                         Choices<Layout>{{"auto", Layout::automatic},
-                                         {"channels_last", Layout::channels_last},
-                                         {"channels_first", Layout::channels_first}},
-                         "order of an image's extents; auto: the file's attribute, else told by the shape"));
+  k.push_back(choice_key(
+      FIELD(data.layout),
+      Choices<Layout>{{"auto", Layout::automatic},
+                      {"channels_last", Layout::channels_last},
+                      {"channels_first", Layout::channels_first}},
+      "where a sample's channels are; auto: the file's attribute, else told by the shape. 1-D signals need it"));
   k.push_back(number_key(FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
                          from_zero));
@@ -63,8 +64,9 @@ void add_data(std::vector<Key>& k) {
                  Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
                  "direct: own reads of contiguous data; mpio: HDF5 through MPI-IO, any file, one worker; both give the "
                  "same bytes"));
-  k.push_back(number_key(FIELD(data.workers), at_least(0),
-                         "loader threads of a rank; 0: the step reads by itself; auto: by the free cores", -1));
+  k.push_back(number_key(FIELD(data.workers), between(0, 256),
+                         "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
+                         -1));
   k.push_back(
       number_key(FIELD(data.prefetch), at_least(2), "micro-batches read ahead; each costs its bytes in host memory"));
   k.push_back(switch_key(FIELD(data.shuffle), "a new random order of all samples each epoch"));

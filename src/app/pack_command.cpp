@@ -32,10 +32,11 @@ const std::vector<Flag>& flags() {
       {.name = "overwrite", .value = "", .help = "replace shards of this name that are there", .takes = Takes::nothing},
       {.name = "x-name", .value = "name", .help = "HDF5 input: data set of the samples", .preset = "x"},
       {.name = "y-name", .value = "name", .help = "HDF5 input: data set of the labels", .preset = "y"},
-      {.name = "channels-first",
-       .value = "",
-       .help = "images lie as (channels, height, width) where the input does not say",
-       .takes = Takes::nothing},
+      {.name = "layout",
+       .value = "auto|channels_last|channels_first",
+       .help =
+           "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
+       .preset = "auto"},
   };
   return table;
 }
@@ -94,7 +95,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   ImportOptions in;
   in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
-  in.channels_first = parsed.has("channels-first");
+  in.layout = option("layout", [&] { return layout_from(parsed.get("layout", "auto")); });
   const auto importer = make_importer(in);
   log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));
   const PackReport report = pack(world, *importer, options);

@@ -32,7 +32,7 @@ Exit train_command(World& world, const Arguments& arguments) {
   refuse_rest(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
-  return train(world, config);
+  return train(world, config, process_start());
 }
 
 }  // namespace millrace::app

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -89,18 +90,30 @@ struct Loader::Impl {
         workers > 1 ? std::max<std::int64_t>(1, std::min(by_size, (o.max_rows + workers - 1) / workers)) : o.max_rows;
   }
 
-  // Apart from the constructor: where a thread cannot start, the destructor ends the others.
+  // Where a thread cannot start, the others end before the error goes on its way: reporting it takes a thread too.
   void start() {
-    for (int w = 0; w < workers; ++w) threads.emplace_back([this] { work(); });
+    try {
+      for (int w = 0; w < workers; ++w) threads.emplace_back([this] { work(); });
+    } catch (const std::system_error& e) {
+      const std::size_t started = threads.size();
+      stop();
+      fail(Exit::config, "cannot start ", workers, " loader threads (", e.code().message(), " after ", started,
+           "). lower data.workers");
+    }
   }
 
-  ~Impl() {
+  void stop() {
     {
       const std::lock_guard lock(mutex);
       ending = true;
     }
     room.notify_all();
     for (auto& t : threads) t.join();
+    threads.clear();
+  }
+
+  ~Impl() {
+    stop();
     device.synchronize();
   }
 

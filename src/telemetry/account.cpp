@@ -17,7 +17,9 @@ Spread spread(const std::vector<RankAccount>& ranks, Get get) {
   for (const auto& r : ranks) values.push_back(get(r));
   std::sort(values.begin(), values.end());
   if (values.empty()) return {};
-  return {values.front(), values[values.size() / 2], values.back()};
+  const std::size_t middle = values.size() / 2;
+  const double median = values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {values.front(), median, values.back()};
 }
 
 nlohmann::json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }

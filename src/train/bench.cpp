@@ -43,7 +43,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   std::vector<MicroBatch> share;
   const auto items = [&]() -> std::optional<MicroBatch> {
     while (index == share.size())
-      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.steps_per_epoch - 1), world.rank(), world.size(),
+      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.epochs.steps_each() - 1), world.rank(), world.size(),
                            share),
           index = 0;
     return share[index++];
@@ -54,7 +54,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
     Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
     StepRunner runner(s, network, loader);
     std::vector<double> whole, exposed;
-    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.steps_per_epoch - 1)));
+    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.epochs.steps_each() - 1)));
     for (int r = 0; r < steps; ++r) {
       runner.enqueue(r, 1e-4);
       const StepResult result = runner.collect(r, false, false);

@@ -43,7 +43,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   if (s.has_valid) out << "; validation " << s.valid_data.rows;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
   out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
-      << s.accumulation() << " accumulated; " << s.steps_per_epoch << " steps an epoch, " << s.total_steps
+      << s.accumulation() << " accumulated; " << s.epochs.steps_each() << " steps an epoch, " << s.total_steps()
       << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;

@@ -21,10 +21,14 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
-      train.target == valid.target)
+      train.target == valid.target && train.channels_first == valid.channels_first)
     return;
-  fail(Exit::data, "data.valid holds ", valid.sample.str(), " ", name_of(valid.x_dtype), " samples, data.train ",
-       train.sample.str(), " ", name_of(train.x_dtype), ". both need the same shape, type and kind of targets");
+  const auto words = [](const ShardIndex& index) {
+    return cat(index.sample.str(), " ", name_of(index.x_dtype), " samples, channels ",
+               index.channels_first ? "first" : "last");
+  };
+  fail(Exit::data, "data.valid holds ", words(valid), ", data.train ", words(train),
+       ". both need the same shape, type, layout and kind of targets");
 }
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
@@ -138,9 +142,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.seed = c.run.seed;
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
-    steps_per_epoch = train_order->steps_per_epoch();
-    total_steps =
-        c.train.steps > 0 ? c.train.steps : std::int64_t(std::llround(c.train.epochs * double(steps_per_epoch)));
+    epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
     train_source = make_source(w, train_data, c.data.reader);
   }
@@ -157,6 +159,12 @@ LoaderOptions Session::loader_options() const {
   options.prefetch = config.data.prefetch;
   options.max_rows = micro_batch;
   return options;
+}
+
+std::int64_t Session::total_steps() const {
+  if (config.train.steps > 0) return config.train.steps;
+  const std::int64_t each = epochs.steps_each(), even = std::int64_t(std::llround(config.train.epochs * double(each)));
+  return epochs.origin.step + even - epochs.origin.epoch * each;
 }
 
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }

@@ -18,7 +18,7 @@ int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
 
 int most_micro_batches(const Session& s) {
   int most = 0;
-  for (std::int64_t step : {std::int64_t(0), s.steps_per_epoch - 1})
+  for (std::int64_t step : {std::int64_t(0), s.epochs.steps_each() - 1})
     for (int rank = 0; rank < s.world.size(); ++rank)
       most = std::max(most, int(s.train_order->share(0, step, rank, s.world.size()).size()));
   return most;
@@ -72,20 +72,12 @@ void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, s
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
-  const std::int64_t per_epoch = s_.steps_per_epoch, epoch = step / per_epoch, in_epoch = step % per_epoch;
+  const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto& share = share_;
   s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
   Issued& issued = issued_[std::size_t(step % 2)];
-  issued = {step + 1,
-            epoch,
-            rows,
-            epoch * s_.train_data.rows + std::min((in_epoch + 1) * s_.global_batch, s_.train_data.rows),
-            learning_rate,
-            now(),
-            0,
-            int(share.size()),
-            0};
+  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, int(share.size()), 0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);

@@ -11,6 +11,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
 #include "progress.hpp"
+#include "resume.hpp"
 #include "run_files.hpp"
 #include "session.hpp"
 #include "step.hpp"
@@ -23,7 +24,7 @@ struct Trainer::Impl {
   Session s;
   std::filesystem::path dir;
   Network network;
-  Schedule schedule;
+  std::optional<Schedule> schedule;
   CheckpointInterval interval;
   CheckpointStore store;
   StopWatch stop;
@@ -45,15 +46,15 @@ struct Trainer::Impl {
   std::uint64_t comm_bytes = 0;
   std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
 
-  Impl(World& world, const RunConfig& config)
-      : s(world, config, Session::Use::train),
+  Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
+      : timeline(begun),
+        s(world, config, Session::Use::train),
         dir(config.run.dir),
         network(s.compute, s.spec),
-        schedule(config.optim, s.steps_per_epoch, s.total_steps, s.global_batch),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
         stop(config.run, dir, world.rank() == 0),
-        progress(world.rank() == 0, on_terminal(), config.log.every, s.steps_per_epoch, s.total_steps),
+        progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(s.compute.device->shares_host_memory() ? 0 : 1) {
     StepState& state = network.host_state();
     if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
@@ -66,8 +67,8 @@ struct Trainer::Impl {
     auto items = [this, step = issued, index = std::size_t(0),
                   share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
       while (index == share.size()) {
-        if (step >= s.total_steps) return std::nullopt;
-        s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size(), share);
+        if (step >= s.total_steps()) return std::nullopt;
+        s.train_order->share(s.epochs.epoch(step), s.epochs.step_in_epoch(step), s.world.rank(), s.world.size(), share);
         index = 0, ++step;
       }
       return share[index++];
@@ -75,6 +76,12 @@ struct Trainer::Impl {
     loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
                                       s.loader_options(), items);
     runner = std::make_unique<StepRunner>(s, network, *loader);
+    schedule.emplace(s.config.optim, s.epochs.steps_each(), s.epochs.even(s.total_steps()), s.global_batch);
+  }
+
+  void enqueue_one() {
+    runner->enqueue(issued, schedule->learning_rate(s.epochs.even(issued)));
+    ++issued;
   }
 
   void resume() {
@@ -92,17 +99,15 @@ struct Trainer::Impl {
       fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
     if (!found) return;
     run = *found;
-    for (const auto& [key, value] : s.provenance())
-      if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
-        log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
-                      " now): the run goes on, but not bit for bit"));
+    go_on_from(run, s);
+    run.origin = s.epochs.origin;
     StepState& state = network.host_state();
     state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
     state.clean_steps = run.state.clean_steps;
     state.applied = run.state.applied;
     network.push_state();
     issued = run.step;
-    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps, " (epoch ", run.epoch, ", ", run.samples,
+    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
                       " samples)"));
   }
 
@@ -118,11 +123,11 @@ struct Trainer::Impl {
     train_seconds += last.seconds;
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
-    run.epoch = run.step / s.steps_per_epoch, run.step_in_epoch = run.step % s.steps_per_epoch;
+    run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
     s.compute.collective->take_spans(spans);
     for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
     if (metrics) metrics->write(last);
-    progress.step(last);
+    progress.step(last, s.total_steps());
     if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
     *checkpoint = *checkpoint || result.checkpoint;
@@ -145,26 +150,30 @@ struct Trainer::Impl {
     run.provenance = s.provenance();
     run.config = s.config.text;
     unsaved = store.save(network, run);
-    if (run.valid_accuracy > run.best_accuracy) run.best_accuracy = run.valid_accuracy;
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
-    if (!unsaved.empty() && run.step < s.total_steps)
+    if (!unsaved.empty() && run.step < s.total_steps())
       log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
   }
 
-  void evaluate_now() {
+  // True when no weights so far were better.
+  bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
     validation = evaluate(s, network);
     evaluated = true;
     run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
+    run.valid_step = run.step;
     progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
+    if (run.valid_accuracy <= run.best_accuracy) return false;
+    run.best_accuracy = run.valid_accuracy, run.best_step = run.step;
+    return true;
   }
 
   bool checkpoint_due(std::int64_t after_step) const {
     if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
-    const double per = double(s.steps_per_epoch) * interval.epochs;  // steps between two
-    return std::floor(double(after_step) / per) > std::floor(double(after_step - 1) / per);
+    const double per = double(s.epochs.steps_each()) * interval.epochs, done = double(s.epochs.even(after_step));
+    return std::floor(done / per) > std::floor((done - 1) / per);
   }
 
   Account account() {
@@ -189,6 +198,8 @@ struct Trainer::Impl {
                     run.step,
                     run.epoch,
                     run.samples,
+                    trained_steps,
+                    trained_samples,
                     train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
                     timeline.wall_seconds(),
                     last.loss,
@@ -208,21 +219,23 @@ struct Trainer::Impl {
 
   Exit loop() {
     bool stopping = false;
-    while (run.step < s.total_steps && !stopping) {
+    const std::int64_t total = s.total_steps();
+    while (run.step < total && !stopping) {
       bool wanted = false;
       timeline.enter(Phase::other);
       // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
-      runner->enqueue(issued, schedule.learning_rate(issued));
-      ++issued;
-      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || checkpoint_due(issued);
+      enqueue_one();
+      const bool boundary = s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued);
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
       if (stopping || wanted)
         while (run.step < issued) collect_one(&stopping, &wanted);
-      const bool last_step = run.step == s.total_steps, epoch_end = run.step % s.steps_per_epoch == 0;
-      if (s.has_valid && run.step == issued && (epoch_end || last_step)) evaluate_now();
-      if (run.step == issued && (checkpoint_due(run.step) || wanted || stopping || last_step)) checkpoint();
+      if (run.step < issued) continue;
+      const bool last_step = run.step == total;
+      bool best = false;
+      if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
+      if (checkpoint_due(run.step) || best || wanted || stopping || last_step) checkpoint();
     }
-    return run.step < s.total_steps ? Exit::stopped : Exit::ok;
+    return run.step < total ? Exit::stopped : Exit::ok;
   }
 
   Exit run_all() {
@@ -252,19 +265,21 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(World& world, const RunConfig& config) : impl_(std::make_unique<Impl>(world, config)) {}
+Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
+    : impl_(std::make_unique<Impl>(world, config, begun)) {}
 Trainer::~Trainer() = default;
 Exit Trainer::run() { return impl_->run_all(); }
 
 void Trainer::one_step() {
   Impl& t = *impl_;
   if (!t.runner) t.start_feeding();
-  t.runner->enqueue(t.issued, t.schedule.learning_rate(t.issued));
-  ++t.issued;
+  t.enqueue_one();
   bool stopping = false, checkpoint = false;
   t.collect_one(&stopping, &checkpoint);
 }
 
-Exit train(World& world, const RunConfig& config) { return Trainer(world, config).run(); }
+Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun) {
+  return Trainer(world, config, begun).run();
+}
 
 }  // namespace millrace

@@ -56,6 +56,8 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("[train]\nsteps = 1e3\n"), "a.cfg:2: train.steps: '1e3' is not a whole number");
   EXPECT_EQ(refusal("[train]\nglobal_batch = 0\n"),
             "a.cfg:2: train.global_batch: '0' is out of range (must be at least 1)");
+  EXPECT_EQ(refusal("[data]\nworkers = 100000\n"),
+            "a.cfg:2: data.workers: '100000' is out of range (must be at least 0 and at most 256)");
   EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is none of auto|cpu|cuda");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");

@@ -140,7 +140,9 @@ damaged)  # the newest checkpoint is damaged or cut: the one before serves
   yes damage | dd of="$newest" bs=1 count=2000 seek=$(($(stat -c %s "$newest") / 2)) conv=notrunc 2>/dev/null
   before=$(ls run/checkpoints/step-*.h5 | tail -n 2 | head -n 1)
   truncate -s -1000 "$before"
-  tensors run >/dev/null
+  "$millrace" inspect "$newest" >log 2>&1
+  expect_code 3 $? "inspect of a damaged checkpoint"
+  grep -q "^error: $newest" log || { complain "inspect does not say what is damaged"; cat log; }
   train 2 run --checkpoint.every 10 >log 2>&1
   expect_code 0 $? "the run with two damaged checkpoints"
   [ "$(grep -c 'is damaged' log)" -eq 2 ] || { complain "two damaged checkpoints were not reported"; cat log; }
