@@ -56,6 +56,14 @@ if [ "$3" = solo ]; then
     expect 2 "this millrace was built without CUDA" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg
   expect 3 "nothing is called none.h5" "$millrace" inspect none.h5
+  # srun without PMIx starts tasks that each believe to be alone: refused, and the first of them says how to start.
+  for words in SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4; do
+    expect 2 "error: Slurm started 4 tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix" \
+      env SLURM_STEP_ID=0 SLURM_PROCID=0 $words "$millrace" inspect
+    env SLURM_STEP_ID=0 SLURM_PROCID=1 $words "$millrace" inspect >out 2>err
+    [ $? -eq 2 ] && [ ! -s out ] && [ ! -s err ] || complain "the second of several lonely tasks speaks, or goes on"
+  done
+  expect 0 "MPI" env SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 "$millrace" inspect
   "$millrace" train -c data.cfg --train.steps 7 --print-config >resolved.cfg || complain "--print-config failed"
   "$millrace" train -c resolved.cfg --print-config >again.cfg || complain "--print-config failed on its own output"
   cmp resolved.cfg again.cfg || complain "--print-config does not print itself"
