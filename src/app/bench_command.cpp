@@ -13,14 +13,23 @@ namespace {
 struct Bench {
   const char* name;
   const char* summary;
+  std::vector<Flag> (*flags)();
   Exit (*run)(World&, const Arguments&);
 };
 
 Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
+std::vector<Flag> comm_flags() { return {repeats_flag()}; }
+std::vector<Flag> step_flags() { return {config_flag(), repeats_flag()}; }
+std::vector<Flag> loader_flags() {
+  return {repeats_flag(),
+          {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
+          {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
+          {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
+}
 
 // Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows a rank.
 Exit step_bench(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, {config_flag(), repeats_flag()}, true);
+  Parsed parsed = parse_arguments(arguments, step_flags(), true);
   refuse_rest(parsed);
   if (!parsed.has("config")) {
     std::vector<Override> preset{{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
@@ -39,13 +48,7 @@ Exit step_bench(World& world, const Arguments& arguments) {
 
 // One rank measures; the others wait.
 Exit loader_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed =
-      parse_arguments(arguments,
-                      {repeats_flag(),
-                       {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
-                       {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
-                       {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}},
-                      false);
+  const Parsed parsed = parse_arguments(arguments, loader_flags(), false);
   refuse_rest(parsed);
   LoaderBenchOptions options;
   options.repeats = parse_number<int>(parsed.get("repeats", "15"));
@@ -63,7 +66,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
 }
 
 Exit comm_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, {repeats_flag()}, false);
+  const Parsed parsed = parse_arguments(arguments, comm_flags(), false);
   refuse_rest(parsed);
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
@@ -75,19 +78,19 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 }
 
 const Bench benches[] = {
-    {"comm", "sums over ranks beside MPI's own, at several sizes: bench comm [--repeats N]", comm_bench},
-    {"loader", "random samples from the page cache against bare reads: bench loader [--workers N] [--repeats N]",
-     loader_bench},
-    {"step", "one training step against the sum of its operations: bench step [-c FILE] [--repeats N]", step_bench},
+    {"comm", "sums over ranks beside MPI's own, at several sizes", comm_flags, comm_bench},
+    {"loader", "random samples from the page cache against bare reads", loader_flags, loader_bench},
+    {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
+     step_flags, step_bench},
 };
 
 }  // namespace
 
 std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
-  for (const Bench& bench : benches)
-    out += cat("  ", bench.name, std::string(8 - std::string(bench.name).size(), ' '), bench.summary, "\n");
-  return out;
+  for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
+  return out + "bench step takes keys too. Those of checkpoint and log change nothing.\n\n" +
+         keys_help({"checkpoint", "log"});
 }
 
 Exit bench_command(World& world, const Arguments& arguments) {
