@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <thread>
 
 #include "check.hpp"
@@ -73,6 +74,7 @@ class NcclCollective : public Collective {
     }
     for (const InFlight& op : in_flight_) spare_.push_back(op.events);
     for (const EventPair& e : spare_) cudaEventDestroy(e.started), cudaEventDestroy(e.ended);
+    for (const auto& [tag, event] : passed_) cudaEventDestroy(event);
     if (filled_) cudaEventDestroy(filled_);
     if (joined_) cudaEventDestroy(joined_);
   }
@@ -122,6 +124,14 @@ class NcclCollective : public Collective {
       return ncclBroadcast(data, data, bytes, ncclInt8, root, comm, stream);
     });
     finish();
+  }
+
+  void wait(int tag) override {
+    if (alone_) return;
+    throw_failure();
+    const auto passed = passed_.find(tag);
+    MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(Lane::compute), passed->second, 0));
   }
 
   void finish() override {
@@ -183,6 +193,9 @@ class NcclCollective : public Collective {
     if (!capturing) MR_CUDA(cudaEventRecord(op.events.started, comm));
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
+    cudaEvent_t& passed = passed_[tag];
+    if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
+    MR_CUDA(cudaEventRecord(passed, comm));
     if (capturing) return;
     MR_CUDA(cudaEventRecord(op.events.ended, comm));
     follow(op, kind);
@@ -281,7 +294,8 @@ class NcclCollective : public Collective {
   std::shared_ptr<NcclComm> comm_;
   std::deque<NcclRegion> regions_;
   cudaEvent_t filled_ = nullptr, joined_ = nullptr;
-  bool captured_ = false;  // the running capture has operations that no finish() has joined
+  std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
+  bool captured_ = false;              // the running capture has operations that no finish() has joined
   std::atomic<std::uint64_t> steps_ = 0;
   std::thread watcher_;
   std::mutex mutex_;  // guards what follows

@@ -33,6 +33,7 @@ class Settled : public Collective {
   void begin_all_gather(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
     inner_->begin_all_gather(r, b, n, t, tag);
   }
+  void wait(int tag) override { inner_->wait(tag), device_.synchronize(); }
   void finish() override { inner_->finish(), device_.synchronize(); }
   void small_sum(std::span<double> values) override { inner_->small_sum(values); }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
@@ -53,6 +54,7 @@ TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
       check_all(world, *collective);
       check_pipeline(world, *collective);
       check_scatter_gather(world, *collective);
+      check_waits(world, *collective);
       world.barrier();
     });
 }
@@ -64,6 +66,7 @@ TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
     check_all(world, collective);
     check_pipeline(world, collective);
     check_scatter_gather(world, collective);
+    check_waits(world, collective);
     world.barrier();
   });
 }

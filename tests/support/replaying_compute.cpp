@@ -137,6 +137,9 @@ class TapedCollective : public Collective {
                         int tag) override {
     tape_.add([=, this] { inner_->begin_all_gather(region, begin, count, dtype, tag); });
   }
+  void wait(int tag) override {
+    tape_.add([=, this] { inner_->wait(tag); });
+  }
   void finish() override {
     tape_.add([this] { inner_->finish(); });
   }
