@@ -95,8 +95,9 @@ class TapedOp : public Op {
 class TapedOptimizer : public OptimizerOp {
  public:
   TapedOptimizer(Tape& tape, std::unique_ptr<OptimizerOp> op) : tape_(tape), op_(std::move(op)) {}
-  void step(const OptimizerArgs& args) override {
-    tape_.add([this, args] { op_->step(args); });
+  int parts() const override { return op_->parts(); }
+  void run(int part, const OptimizerArgs& args) override {
+    tape_.add([this, part, args] { op_->run(part, args); });
   }
 
  private:
