@@ -35,6 +35,13 @@ std::string list(const std::vector<int>& ranks) {
   return out + (ranks.size() > 8 ? ", ..." : "");
 }
 
+std::string name_of(const Operation& op) {
+  return cat(op.kind == Kind::all_gather       ? "gather "
+             : op.kind == Kind::reduce_scatter ? "scattered sum "
+                                               : "sum ",
+             op.span.tag);
+}
+
 class HostCollective : public Collective {
  public:
   HostCollective(World& world, const CollectiveOptions& options)
@@ -168,14 +175,14 @@ class HostCollective : public Collective {
     Patience patience(options_.timeout_seconds);
     while (!all_reached(&RankBoard::begun, executed_ + 1)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_late(cat("sum ", op.span.tag), &RankBoard::begun, executed_ + 1);
+      if (!patience.wait()) fail_late(name_of(op), &RankBoard::begun, executed_ + 1);
     }
     SharedMemory& memory = *op.region->memory;
     if (memory.one_host) return true;
     patience.spin_again();
     while (!memory.met(Meeting::operation)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_far(cat("sum ", op.span.tag));
+      if (!patience.wait()) fail_far(name_of(op));
     }
     return true;
   }
@@ -297,9 +304,9 @@ class HostCollective : public Collective {
     if (failure_) std::rethrow_exception(failure_);
     if (finished_ >= number) return;
     stuck_ = true;
-    const int tag = queue_.front().span.tag;
+    const std::string what = name_of(queue_.front());
     lock.unlock();
-    fail_far(cat("sum ", tag, ", inside MPI"));
+    fail_far(what + ", inside MPI");
   }
 
   void say_private(std::size_t bytes) {

@@ -16,9 +16,8 @@ Gatherer::Gatherer(Collective& collective, Backend& backend, const BucketSpec& s
   arrived_ = buckets_.size();
 }
 
-namespace {
-int tag_of(std::size_t bucket) { return gather_tags + int(bucket); }
-}  // namespace
+// The bucket's number as its sum has it: no sum is under way here.
+int Gatherer::tag_of(std::size_t bucket) const { return int(buckets_.size() - 1 - bucket); }
 
 void Gatherer::begin(WaitMarks marks) {
   marks_ = marks;

@@ -63,8 +63,7 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
       graph_(any_graph(plan.train, plan.eval)),
       layout_(std::move(plan.layout)),
       needs_(plan.needs),
-      dtype_(spec.compute),
-      collective_(*compute.collective) {
+      dtype_(spec.compute) {
   Device& device = *compute.device;
   if (needs_.total() > device.memory_bytes())
     fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
@@ -76,7 +75,7 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
   const auto buffer = [&](std::size_t bytes) {
     return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
   };
-  if (divided) shared_master_ = collective_.allocate(count * 4);
+  if (divided) shared_master_ = compute.collective->allocate(count * 4);
   if (!divided) master_ = buffer(count * 4);
   master_data_ = divided ? static_cast<float*>(shared_master_.data) : master_.as<float>();
   if (dtype_ != DType::f32) weights_ = buffer(count * size_of(dtype_));
@@ -102,9 +101,9 @@ Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
     if (divided) {
       buckets_ = spec.buckets;
       square_sums_ = square_sums(plan.optimizer);
-      squares_ = collective_.allocate(std::size_t(square_sums_) * sizeof(double));
-      gatherer_ = std::make_unique<Gatherer>(collective_, *compute.backend, spec.buckets, layout_.count, shared_master_,
-                                             weights_.data(), dtype_);
+      squares_ = compute.collective->allocate(std::size_t(square_sums_) * sizeof(double));
+      gatherer_ = std::make_unique<Gatherer>(*compute.collective, *compute.backend, spec.buckets, layout_.count,
+                                             shared_master_, weights_.data(), dtype_);
     }
     const std::size_t kept = count / std::size_t(divided ? spec.buckets.ranks : 1);
     for (int i = 0; i < plan.optimizer.moment_count(); ++i) moments_.push_back(buffer(kept * 4));
@@ -155,13 +154,15 @@ Program& Network::gathering_program(std::int64_t rows) {
   return *found->second.program;
 }
 
-void Network::gathers() { complete_ = version_; }
-
-void Network::complete_weights() {
-  if (!gatherer_ || complete_ == version_) return;
-  gatherer_->begin();
+void Network::gather_weights(WaitMarks marks) {
+  if (!gatherer_) return;
+  gatherer_->begin(marks);
   gatherer_->finish();
   complete_ = version_;
+}
+
+void Network::complete_weights() {
+  if (complete_ != version_) gather_weights();
 }
 
 void Network::push_step(int slot) {
@@ -189,8 +190,8 @@ void Network::optimizer_step(WaitMarks marks) {
   for (int part = 0; part < optimizer_->parts(); ++part) {
     if (part > 0 && gatherer_) {
       marks.mark();
-      collective_.begin_sum(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
-      collective_.finish();
+      compute_.collective->begin_sum(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
+      compute_.collective->finish();
       marks.mark();
     }
     optimizer_->run(part, optimizer_args_);

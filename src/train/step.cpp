@@ -106,11 +106,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
     micro_batch(*batch, slot, m, share.size());
   }
   if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
-    if (Gatherer* gatherer = network_.gatherer()) {
-      gatherer->begin(wait_marks(slot, 0));
-      gatherer->finish();
-      network_.gathers();
-    }
+    network_.gather_weights(wait_marks(slot, 0));
     network_.clear_statistics();
     const std::size_t stats = std::size_t(network_.layout().stats_count);
     if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);

@@ -71,6 +71,38 @@ TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
   });
 }
 
+// What a forward pass does behind each wait() sees its bucket whole, however the lanes are paced.
+TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
+  constexpr std::size_t buckets = 4, part = 700, count = 2 * part;
+  for (const auto& pauses : {std::array{500, 0, 0}, std::array{0, 500, 0}, std::array{0, 0, 500}})
+    run_thread_world(2, [&](World& world) {
+      test::LaneDevice device(pauses);
+      const auto collective = make_staged_collective(world, device, options());
+      const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
+      auto* data = static_cast<float*>(region.data);
+      const std::size_t rank = std::size_t(world.rank());
+      std::atomic<int> wrong = 0;
+      for (int round = 0; round < 4; ++round) {
+        device.enqueue(Lane::compute, [=] {  // the update
+          for (std::size_t i = 0; i < buckets * count; ++i)
+            if (i % count / part == rank) data[i] = value_of(round, i);
+        });
+        for (std::size_t b = 0; b < buckets; ++b)
+          collective->begin_all_gather(region, b * count, count, DType::f32, int(b));
+        for (std::size_t b = 0; b < buckets; ++b) {
+          collective->wait(int(b));
+          device.enqueue(Lane::compute, [=, &wrong] {
+            for (std::size_t i = b * count; i < (b + 1) * count; ++i) wrong += data[i] != value_of(round, i);
+          });
+        }
+      }
+      collective->finish();
+      device.synchronize();
+      EXPECT_EQ(wrong, 0);
+      world.barrier();
+    });
+}
+
 // Steps as the trainer runs them: the compute lane writes buckets late, uses the sums, and writes them anew, while the
 // host runs ahead.
 TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {

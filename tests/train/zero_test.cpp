@@ -115,6 +115,8 @@ TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
   RunConfig c = wide_run();
   c.data.train = {"synthetic:images:rows=65,shape=9x8x3,classes=4"};  // steps of 32, 32 and 1 row
   expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks");
+  c.train.micro_batch = 32;  // ranks without rows in every step, also in those after an evaluation
+  expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks, rows for one");
 }
 
 TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {

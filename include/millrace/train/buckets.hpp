@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// Tags of operations: sums of gradients count their buckets from 0, gathers of weights from gather_tags.
-constexpr int stats_tag = -1, squares_tag = -2, gather_tags = 1 << 24;
+// Tags of operations besides the buckets', which have their numbers from 0.
+constexpr int stats_tag = -1, squares_tag = -2;
 
 struct Bucket {
   std::int64_t begin = 0, end = 0;  // elements

@@ -28,6 +28,7 @@ class Gatherer : public WeightGate {
   int waits() const { return int(buckets_.size()); }
 
  private:
+  int tag_of(std::size_t bucket) const;
   Collective& collective_;
   Backend& backend_;
   SharedRegion master_;

@@ -54,7 +54,6 @@ class Network {
   // For the first micro-batch of a step: its forward gets gatherer() as its gate, between the gatherer's begin() and
   // finish(). Only with a gatherer.
   Program& gathering_program(std::int64_t rows);
-  void gathers();  // that this rank has begun and finished them without a program
   Program& eval_program(std::int64_t rows) { return fresh(eval_, rows); }
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
@@ -73,7 +72,9 @@ class Network {
   // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
   // those of the last step but for this rank's own.
   Gatherer* gatherer() { return gatherer_.get(); }
-  void complete_weights();        // gathers at once, where weights are not complete; collective
+  // Without a program: gathers at once. Collective; complete_weights() only where weights are not complete.
+  void gather_weights(WaitMarks = {});
+  void complete_weights();
   void stepped() { ++version_; }  // after optimizer_step(): derived copies are refreshed when a program is used next
   void clear_statistics();        // a rank without rows: its part of the running statistics is zero
   void weights_changed();         // after the master was written from outside: rounds the 16-bit weights anew
@@ -97,7 +98,6 @@ class Network {
   ParameterLayout layout_;
   MemoryNeeds needs_;
   DType dtype_;
-  Collective& collective_;
   SharedRegion shared_master_, squares_;  // with a gatherer
   float* master_data_ = nullptr;
   Buffer master_, weights_, running_, arena_, derived_, state_, pushed_, recorded_;
@@ -110,7 +110,7 @@ class Network {
   OptimizerArgs optimizer_args_;
   std::map<std::int64_t, Prepared> train_, eval_;
   StepState host_state_;
-  std::uint64_t version_ = 1, complete_ = 1;  // complete_: the version whose weights are all here
+  std::uint64_t version_ = 1, complete_ = 1;  // complete_: the last version whose weights are all here
 };
 
 }  // namespace millrace
