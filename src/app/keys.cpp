@@ -138,6 +138,9 @@ void add_optim(std::vector<Key>& k) {
                          "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
   k.push_back(
       number_key(FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
+  k.push_back(number_key(FIELD(optim.zero), Range{.low = 0, .high = 1},
+                         "ZeRO stage; 1: a rank keeps the moments of its share of the parameters alone, updates these "
+                         "and gathers the others' during the next forward pass; on a CPU the result is the same bits"));
   k.push_back(number_key(FIELD(optim.clip), at_least(0), "above 0: scale gradients down to this global norm"));
   k.push_back(number_key(FIELD(optim.loss_scale), above(0), "fp16: where the dynamic loss scale starts"));
   k.push_back(number_key(FIELD(optim.scale_interval), at_least(1),

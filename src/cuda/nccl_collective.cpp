@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -52,6 +53,7 @@ class NcclCollective : public Collective {
       else
         device_.release(MemoryKind::device, r.data, r.bytes);
     }
+    for (const auto& [tag, event] : passed_) cudaEventDestroy(event);
     if (filled_) cudaEventDestroy(filled_);
     if (joined_) cudaEventDestroy(joined_);
   }
@@ -101,6 +103,14 @@ class NcclCollective : public Collective {
       return ncclBroadcast(data, data, bytes, ncclInt8, root, comm, stream);
     });
     finish();
+  }
+
+  void wait(int tag) override {
+    if (alone_) return;
+    throw_failure();
+    const auto passed = passed_.find(tag);
+    MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(Lane::compute), passed->second, 0));
   }
 
   void finish() override {
@@ -160,6 +170,9 @@ class NcclCollective : public Collective {
     if (capturing && !captured_) tracker_->begin_captured(comm);
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
+    cudaEvent_t& passed = passed_[tag];
+    if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
+    MR_CUDA(cudaEventRecord(passed, comm));
     if (!capturing) tracker_->end(op, comm);
   }
 
@@ -214,7 +227,8 @@ class NcclCollective : public Collective {
   std::unique_ptr<Tracker> tracker_;
   std::deque<NcclRegion> regions_;
   cudaEvent_t filled_ = nullptr, joined_ = nullptr;
-  bool captured_ = false;  // the running capture has operations that no finish() has joined
+  std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
+  bool captured_ = false;              // the running capture has operations that no finish() has joined
   std::thread watcher_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

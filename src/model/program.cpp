@@ -86,7 +86,7 @@ void Program::refresh_weights() {
   for (std::size_t i = 0; i < args_.size(); ++i) lowered_.ops[i]->refresh(args_[i]);
 }
 
-void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first) {
+void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate) {
   const Graph& graph = lowered_.graph;
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
            graph.values[Graph::x].shape.str());
@@ -97,6 +97,13 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
       if (src[s] == Graph::x || src[s] == Graph::y || src[s] == Graph::ids)
         args.src[s].data = src[s] == Graph::x ? x.data : src[s] == Graph::y ? y.data : ids.data;
     args.stats_mode = first ? GradMode::write : GradMode::add;
+    if (gate) {
+      for (const int p : graph.nodes[i].weight) {
+        const auto& slot = layout_.parameters[std::size_t(p)];
+        gate->need(slot.begin, slot.end);
+      }
+      lowered_.ops[i]->refresh(args);
+    }
     lowered_.ops[i]->forward(args);
   }
 }

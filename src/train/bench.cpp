@@ -67,6 +67,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   index = 0, share.clear();
   Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
   const Batch batch = *loader.next();
+  network.complete_weights();
   Program& program = network.train_program(batch.item.rows);
   const auto run = [&] {
     program.forward(batch.x, batch.y, batch.ids, true);

@@ -30,6 +30,7 @@ Evaluation evaluate(Session& s, Network& network) {
     }
     return share[index++];
   };
+  network.complete_weights();
   const StepState before = network.host_state();
   StepState& state = network.host_state();
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;

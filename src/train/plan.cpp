@@ -63,10 +63,13 @@ std::string describe_plan(World& world, const RunConfig& config) {
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
   out << "  " << s.compute.device->name() << " has " << format_bytes(s.compute.device->memory_bytes()) << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
-  const auto buckets = cut_buckets(reducer.count, reducer.bucket_elements);
+  const auto buckets = reducer.buckets.cut(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as "
-      << name_of(reducer.compress) << ", the last layers first\n";
+      << name_of(reducer.compress) << ", the last layers first"
+      << (reducer.buckets.divided() ? "; each rank gets and updates its share of each, and the weights are gathered"
+                                    : "")
+      << "\n";
   return out.str();
 }
 

@@ -140,6 +140,8 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.weight_decay = float(c.optim.weight_decay);
   spec.compress = c.comm.compress == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.compress);
   spec.seed = c.run.seed;
+  spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
+  if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
     epochs = {train_data.rows, global_batch, {}};
@@ -170,8 +172,7 @@ std::int64_t Session::total_steps() const {
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
-  return {count, std::int64_t(config.comm.bucket / sizeof(float)), spec.compress, config.comm.overlap,
-          world.size() == 1};
+  return {count, spec.buckets, spec.compress, config.comm.overlap, world.size() == 1};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

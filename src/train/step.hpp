@@ -33,8 +33,13 @@ class StepRunner {
   const Reducer& reducer() const { return reducer_; }
 
  private:
+  void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + waits() : 0); }
+  // Where weights are gathered: 2 marks for each wait, between mark 0 and the others.
+  WaitMarks wait_marks(int slot, int wait) { return {marks_[std::size_t(slot)].get(), 1 + 2 * wait}; }
+  int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
+  int waits() const { return 2 * (gather_waits() + network_.optimizer_waits()); }
   void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count, bool even);
-  void end_of_step(Marks&, int mark);  // sums and optimizer; may be part of a recorded step
+  void end_of_step(int slot, int mark);  // sums and optimizer; may be part of a recorded step
   struct Issued {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
     double learning_rate = 0, began = 0, ended = 0;

@@ -40,6 +40,7 @@ TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
     const auto collective =
         make_host_collective(test_world(), with(CollectiveOptions::Progress::thread, private_memory));
     check_scatter_gather(test_world(), *collective);
+    check_waits(test_world(), *collective);
   }
 }
 

@@ -23,18 +23,23 @@ struct Memory {
       : op(backend().make_optimizer(s)),
         master(in_segments(s, 1)),
         gradient(in_segments(s, 2)),
-        moment1(count),
-        moment2(count),
+        moment1(kept(s)),
+        moment2(kept(s)),
         running(floats(random_values(s.stats_count, 3))),
         stats(floats(random_values(s.stats_count, 4))),
-        weights(count) {
+        weights(std::size_t(s.count)) {
     state.learning_rate = 0.1f;
+  }
+  static std::size_t kept(const OptimizerSpec& s) {
+    std::int64_t count = s.slices.empty() ? s.count : 0;
+    for (const auto& slice : s.slices) count += slice.count;
+    return std::size_t(count);
   }
   static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
   static Values doubles(const OnDevice<float>& v) { return {v.begin(), v.end()}; }
   static std::vector<float> in_segments(const OptimizerSpec& s, std::uint64_t seed) {
-    std::vector<float> v(count, 0.0f);
-    const Values random = random_values(count, seed);
+    std::vector<float> v(std::size_t(s.count), 0.0f);
+    const Values random = random_values(s.count, seed);
     for (const auto& segment : s.segments)
       for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
         v[std::size_t(i)] = float(random[std::size_t(i)]);
@@ -237,10 +242,67 @@ TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
   }
 }
 
-TEST(OptimizerOp, RefusesOverlappingSegments) {
+TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
   OptimizerSpec s = spec();
   s.segments[1].begin = 20000;
   EXPECT_THROW(backend().make_optimizer(s), Error);
+  for (const auto& slices :
+       {std::vector<OptimizerSlice>{{0, 8192}, {4096, 4096}}, {{64, 4096}}, {{0, 4000}}, {{36864, 4096}}}) {
+    s = spec(), s.slices = slices;
+    EXPECT_THROW(backend().make_optimizer(s), Error);
+  }
+}
+
+// Three ranks' slices, uneven and one of them empty of parameters, with the sums of squares added between the parts.
+TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
+  constexpr std::int64_t unit = OptimizerSpec::piece, padded = 12 * unit;
+  const std::vector<std::vector<OptimizerSlice>> ranks{
+      {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
+  for (const Case& c : cases()) {
+    OptimizerSpec s = c.spec;
+    s.count = padded;
+    Memory whole(s);
+    std::vector<std::unique_ptr<Memory>> parts;
+    std::vector<OnDevice<double>> sums;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      s.slices = ranks[r];
+      parts.push_back(std::make_unique<Memory>(s));
+      sums.emplace_back(std::vector<double>(std::size_t(square_sums(s)), 7.0));
+    }
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) whole.gradient[25000] = INFINITY, parts[1]->gradient[25000] = INFINITY;  // its owner alone sees it
+      if (step == 3) whole.gradient[25000] = 1, parts[1]->gradient[25000] = 1;
+      whole.step();
+      for (int part = 0; part < parts[0]->op->parts(); ++part) {
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+          Memory& m = *parts[r];
+          m.op->run(part, {m.master.data(), m.weights.data(), m.gradient.data(), m.moment1.data(), m.moment2.data(),
+                           m.running.data(), m.stats.data(), &m.state, sums[r].data()});
+        }
+        device().synchronize();
+        for (std::size_t i = 0; i < sums[0].size(); ++i) {
+          const double sum = sums[0][i] + sums[1][i] + sums[2][i];
+          for (auto& of_rank : sums) of_rank[i] = sum;
+        }
+      }
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const Memory& m = *parts[r];
+      EXPECT_EQ(m.state.grad_norm, whole.state.grad_norm) << c.name;
+      EXPECT_EQ(m.state.applied, 3u) << c.name;
+      EXPECT_EQ(m.running.copy(), whole.running.copy()) << c.name;
+      std::size_t kept = 0;
+      for (const auto& slice : ranks[r]) {
+        const std::size_t begin = std::size_t(slice.begin), bytes = std::size_t(slice.count) * 4;
+        EXPECT_EQ(std::memcmp(&m.master[begin], &whole.master[begin], bytes), 0) << c.name;
+        EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << c.name;
+        EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << c.name;
+        kept += std::size_t(slice.count);
+      }
+    }
+    Memory untouched(c.spec);
+    EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "another rank's";
+  }
 }
 
 }  // namespace

@@ -77,6 +77,35 @@ TEST(ReplayedTraining, SumsSixteenBits) {
   expect_same_training(c, 2, 2e-3);
 }
 
+TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
+  for (const auto& [optimizer, precision] : {std::pair{"adamw", Precision::fp16}, {"lamb", Precision::fp32}}) {
+    const Folder folder;
+    const bool half = precision == Precision::fp16;
+    RunConfig c = small_run(true);
+    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
+    c.optim.name = optimizer, c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = "constant";
+    c.run.precision = precision;
+    if (half) c.train.test_force_overflow_at = 3;
+    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket = 4096;
+    const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
+    c.optim.zero = 1;
+    const auto actual = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(actual[i].loss, expected[i].loss) << optimizer << ", step " << i + 1;
+      EXPECT_EQ(actual[i].grad_norm, expected[i].grad_norm) << optimizer << ", step " << i + 1;
+      EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
+    }
+    // The moments too: what the checkpoint holds is whole.
+    c.optim.zero = 0, c.train.steps = 6;
+    const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
+    const auto resumed = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
+    ASSERT_EQ(resumed.size(), after.size());
+    ASSERT_EQ(after.size(), 6u);
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(resumed[i].loss, after[i].loss) << "step " << i + 1;
+  }
+}
+
 TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   const Folder folder;
   RunConfig c = small_run(true);

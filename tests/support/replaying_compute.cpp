@@ -102,8 +102,9 @@ class TapedOp : public Op {
 class TapedOptimizer : public OptimizerOp {
  public:
   TapedOptimizer(Tape& tape, std::unique_ptr<OptimizerOp> op) : tape_(tape), op_(std::move(op)) {}
-  void step(const OptimizerArgs& args) override {
-    tape_.add([this, args] { op_->step(args); });
+  int parts() const override { return op_->parts(); }
+  void run(int part, const OptimizerArgs& args) override {
+    tape_.add([this, part, args] { op_->run(part, args); });
   }
 
  private:
@@ -144,6 +145,9 @@ class TapedCollective : public Collective {
   void begin_all_gather(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
                         int tag) override {
     tape_.add([=, this] { inner_->begin_all_gather(region, begin, count, dtype, tag); });
+  }
+  void wait(int tag) override {
+    tape_.add([=, this] { inner_->wait(tag); });
   }
   void finish() override {
     tape_.add([this] {

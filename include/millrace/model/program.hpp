@@ -19,6 +19,14 @@ class GradSink {
   virtual void ready(std::int64_t begin, std::int64_t end) = 0;
 };
 
+// Asked before an op's forward for the elements [begin, end) of the flat weights that it will read: it makes the
+// compute lane wait until they are there.
+class WeightGate {
+ public:
+  virtual ~WeightGate() = default;
+  virtual void need(std::int64_t begin, std::int64_t end) = 0;
+};
+
 // Offsets in the arena of one region that lives during steps [first, last] of the 2n-step schedule (n forwards, then n
 // backwards).
 struct Region {
@@ -69,7 +77,8 @@ class Program {
 
   void refresh_weights();  // after the master or the weights changed
   // first: the first micro-batch of a step writes gradients and statistics, the others add.
-  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first);
+  // With a gate, weights are still to come: each op's derived copies are refreshed when its weights are there.
+  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate = nullptr);
   void backward(bool first, GradSink* sink);
   // One node alone, on whatever its buffers hold: benches.
   void run_node(int node, bool backward);

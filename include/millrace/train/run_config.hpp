@@ -81,6 +81,7 @@ struct OptimOptions {
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
+  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
   double clip = 0;            // > 0: clip by global norm
   double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
