@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluate.hpp"
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
@@ -48,7 +49,7 @@ struct Trainer::Impl {
   Impl(World& world, const RunConfig& config)
       : s(world, config, Session::Use::train),
         dir(config.run.dir),
-        network(s.compute, s.spec),
+        network(s.compute, s.spec, plan_that_fits(s)),
         schedule(config.optim, s.steps_per_epoch, s.total_steps, s.global_batch),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),

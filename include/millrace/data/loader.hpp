@@ -38,7 +38,8 @@ class Loader {
   // as the Error it was (and again by later calls).
   const Batch* next();
   LoaderFigures figures() const;
-  std::size_t slot_bytes() const;  // of one slot: plan and memory figures
+  // What a loader of these samples takes of the device's memory.
+  static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);
 
  private:
   struct Impl;
