@@ -11,6 +11,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
+#include "overflow.hpp"
 #include "progress.hpp"
 #include "run_files.hpp"
 #include "session.hpp"
@@ -18,6 +19,11 @@
 #include "stop.hpp"
 
 namespace millrace {
+namespace {
+
+constexpr std::int64_t many_overflows = 8;  // a scale that starts too high comes down in fewer
+
+}  // namespace
 
 struct Trainer::Impl {
   Timeline timeline;
@@ -40,7 +46,7 @@ struct Trainer::Impl {
   bool evaluated = false;
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
-  std::int64_t trained_samples = 0, trained_steps = 0;
+  std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
   std::vector<CommSpan> spans;
   double comm_busy = 0;
   std::uint64_t comm_bytes = 0;
@@ -124,6 +130,10 @@ struct Trainer::Impl {
     for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
     if (metrics) metrics->write(last);
     progress.step(last);
+    overflows = result.found_inf ? overflows + 1 : 0;
+    if (overflows == many_overflows && !result.at_floor)
+      log::warn(cat("overflow in ", overflows, " steps one after the other: ",
+                    describe_gradient(*s.compute.device, network), ". lower optim.lr or set run.precision = bf16"));
     if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
     *checkpoint = *checkpoint || result.checkpoint;
@@ -131,9 +141,11 @@ struct Trainer::Impl {
 
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
+    const std::string where = describe_gradient(*s.compute.device, network);
     finish("diverged");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
-         ", gradient norm ", last.grad_norm, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+         ", gradient norm ", last.grad_norm, "; ", where,
+         "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
          kept.empty() ? std::string("no checkpoint was written yet")
                       : "the last good checkpoint is " + kept.back().string());
   }
