@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "millrace/base/error.hpp"
 
@@ -37,10 +38,21 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   times_.resize(std::size_t(marks));
 }
 
+const char* StepRunner::name_step(const char* what, std::int64_t step) {
+  std::snprintf(step_name_.data(), step_name_.size(), "%s%lld", what, (long long)(step + 1));
+  return step_name_.data();
+}
+
 void StepRunner::end_of_step(Marks& marks, int mark) {
-  reducer_.finish();
+  {
+    const Working here(*s_.compute.device, "the end of sums");
+    reducer_.finish();
+  }
   marks.mark(Lane::compute, mark);
-  network_.optimizer_step();
+  {
+    const Working here(*s_.compute.device, "optimizer");
+    network_.optimizer_step();
+  }
   marks.mark(Lane::compute, mark + 1);
 }
 
@@ -73,6 +85,7 @@ void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, s
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
+  const Working here(*s_.compute.device, name_step("step ", step));
   const std::int64_t per_epoch = s_.steps_per_epoch, epoch = step / per_epoch, in_epoch = step % per_epoch;
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto& share = share_;
@@ -118,6 +131,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
+  const Working here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
   const Issued& issued = issued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);

@@ -11,6 +11,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
+#include "observer.hpp"
 #include "overflow.hpp"
 #include "progress.hpp"
 #include "run_files.hpp"
@@ -29,6 +30,7 @@ struct Trainer::Impl {
   Timeline timeline;
   Session s;
   std::filesystem::path dir;
+  Observer observer;
   Network network;
   Schedule schedule;
   CheckpointInterval interval;
@@ -55,6 +57,7 @@ struct Trainer::Impl {
   Impl(World& world, const RunConfig& config)
       : s(world, config, Session::Use::train),
         dir(config.run.dir),
+        observer(s),
         network(s.compute, s.spec, plan_that_fits(s)),
         schedule(config.optim, s.steps_per_epoch, s.total_steps, s.global_batch),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
@@ -66,6 +69,7 @@ struct Trainer::Impl {
     if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
     state.scale_interval = std::uint32_t(config.optim.scale_interval);
     network.push_state();
+    observer.know(network, s.spec.train_rows);
   }
 
   void start_feeding() {
@@ -119,6 +123,7 @@ struct Trainer::Impl {
         interval.seconds > 0 && s.world.rank() == 0 &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
     const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
+    observer.after_collect();
     last = result.metrics;
     for (int p = 0; p < phase_count; ++p)
       if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
@@ -189,6 +194,7 @@ struct Trainer::Impl {
     mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
+    mine.device = observer.device_time(), mine.health = observer.health();
     Account out;
     for (const std::string& text : s.world.gather(Account{{mine}}.json()))
       out.ranks.push_back(RankAccount::from_json(text));
@@ -224,10 +230,12 @@ struct Trainer::Impl {
     while (run.step < s.total_steps && !stopping) {
       bool wanted = false;
       timeline.enter(Phase::other);
-      // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
+      // A boundary is a step after which the host must look: an epoch's end, a checkpoint by count, a trace's end.
+      observer.before_enqueue();
       runner->enqueue(issued, schedule.learning_rate(issued));
       ++issued;
-      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || checkpoint_due(issued);
+      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || checkpoint_due(issued) ||
+                            observer.window_ends();
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
       if (stopping || wanted)
         while (run.step < issued) collect_one(&stopping, &wanted);
@@ -272,6 +280,7 @@ Exit Trainer::run() { return impl_->run_all(); }
 void Trainer::one_step() {
   Impl& t = *impl_;
   if (!t.runner) t.start_feeding();
+  t.observer.before_enqueue();
   t.runner->enqueue(t.issued, t.schedule.learning_rate(t.issued));
   ++t.issued;
   bool stopping = false, checkpoint = false;
