@@ -134,17 +134,23 @@ Key duration_key(const char* name, Field field, Range range, const char* help,
 }
 
 template <class Field>
-Key size_key(const char* name, Field field, Range range, const char* help) {
+Key size_key(const char* name, Field field, Range range, const char* help, bool zero_is_auto = false) {
   return {.name = name,
-          .form = "size",
+          .form = zero_is_auto ? "size or auto" : "size",
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
-                const std::uint64_t value = parse_bytes(only(words));
-                range.check(double(value), only(words), print_size);
+                const std::string& text = only(words);
+                if (zero_is_auto && text == "auto") return void(field(c) = 0);
+                const std::uint64_t value = parse_bytes(text);
+                range.check(double(value), text, print_size);
                 field(c) = value;
               },
-          .get = [=](const RunConfig& c) { return std::vector<std::string>{print_bytes(field(c))}; }};
+          .get =
+              [=](const RunConfig& c) {
+                const bool automatic = zero_is_auto && field(c) == 0;
+                return std::vector<std::string>{automatic ? "auto" : print_bytes(field(c))};
+              }};
 }
 
 // One of a few words. T is an enum, a bool or the word itself.

@@ -37,6 +37,12 @@ void add_run(std::vector<Key>& k) {
                          "same ranks, threads and libraries give the same bits; may cost some speed on CUDA"));
   k.push_back(number_key(FIELD(run.threads), at_least(1),
                          "compute threads of a rank; auto: its share of the host's cores", from_zero));
+  k.push_back(size_key(FIELD(run.memory), Range{.low = 1, .high = double(1ull << 50)},
+                       "most memory that a rank may plan with; auto: its share of what is free at the start", true));
+  k.push_back(number_key(FIELD(run.profile), Range{.low = 0, .high = 900},
+                         "on GPUs: trace the kernels of so many steps of every thousand, for the account of busy time, "
+                         "exposed communication and heaviest kernels; costs seconds at the start and slows traced "
+                         "steps; 0: never"));
   k.push_back(duration_key(
       FIELD(run.walltime), above(0),
       "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", from_zero));

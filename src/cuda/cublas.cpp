@@ -12,7 +12,8 @@ namespace millrace::cuda {
 
 inline void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    fail(Exit::comm, call, ": ", cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")");
+    throw Error(Exit::comm, work::describe_failure(
+                                call, cat(cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")")));
 }
 #define MR_CUBLAS(call) ::millrace::cuda::check(call, #call)
 

@@ -26,10 +26,22 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 // A copy engine works on one slot while the step reads another.
 constexpr std::size_t device_slots = 2;
+std::size_t ring_slots(const LoaderOptions& o) { return std::size_t(std::max(2, o.prefetch)); }
+
+// Where things lie in a slot: samples, ids, labels or targets.
+struct SlotLayout {
+  std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
+  SlotLayout(const ShardIndex& i, std::int64_t rows)
+      : x_bytes(i.sample_bytes()),
+        y_bytes(y_step_bytes(i)),
+        ids_offset(aligned(x_bytes * std::size_t(rows))),
+        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(rows))),
+        bytes(y_offset + aligned(y_bytes * std::size_t(rows))) {}
+};
 
 }  // namespace
 
-struct Loader::Impl {
+struct Loader::Impl : SlotLayout {
   struct Slot {
     char* host = nullptr;
     MicroBatch item;
@@ -45,7 +57,6 @@ struct Loader::Impl {
   std::function<std::optional<MicroBatch>()> items;
   const int workers;
   const std::int64_t max_rows;
-  const std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
   std::int64_t unit_rows = 1;
   Buffer host_memory, device_memory;
   std::vector<Slot> slots;
@@ -62,20 +73,16 @@ struct Loader::Impl {
 
   Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& order, const LoaderOptions& o,
        std::function<std::optional<MicroBatch>()> next)
-      : device(d),
+      : SlotLayout(i, o.max_rows),
+        device(d),
         source(s),
         index(i),
         sampler(order),
         items(std::move(next)),
         workers(std::min(o.workers, s.max_workers())),
-        max_rows(o.max_rows),
-        x_bytes(i.sample_bytes()),
-        y_bytes(y_step_bytes(i)),
-        ids_offset(aligned(x_bytes * std::size_t(o.max_rows))),
-        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(o.max_rows))),
-        bytes(y_offset + aligned(y_bytes * std::size_t(o.max_rows))) {
+        max_rows(o.max_rows) {
     MR_CHECK(o.max_rows >= 1);
-    const std::size_t count = std::size_t(std::max(2, o.prefetch));
+    const std::size_t count = ring_slots(o);
     host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
     slots.resize(count);
     for (std::size_t k = 0; k < count; ++k) slots[k].host = host_memory.as<char>() + k * bytes;
@@ -267,7 +274,10 @@ Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sa
 Loader::~Loader() = default;
 const Batch* Loader::next() { return impl_->next(); }
 void Loader::rewind() { impl_->next_on_device = 0; }
-std::size_t Loader::slot_bytes() const { return impl_->bytes; }
+std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
+  const std::size_t slots = device.shares_host_memory() ? ring_slots(options) : device_slots;
+  return slots * SlotLayout(index, options.max_rows).bytes;
+}
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->figures;

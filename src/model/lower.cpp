@@ -122,6 +122,7 @@ std::size_t place_regions(std::vector<Region>& regions) {
 
 Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   Lowered out;
+  out.device = &backend.device();
   out.graph = fuse(std::move(graph),
                    std::min(fusion_level < 0 ? backend.max_fusion_level() : fusion_level, backend.max_fusion_level()));
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "fit.hpp"
 #include "session.hpp"
 #include "step.hpp"
 
@@ -36,7 +37,7 @@ double median(std::vector<double> values) {
 
 StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec);
+  Network network(s.compute, s.spec, plan_that_fits(s));
   Device& device = *s.compute.device;
   std::int64_t step = 0;
   std::size_t index = 0;

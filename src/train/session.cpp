@@ -155,6 +155,25 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   }
 }
 
+std::size_t Session::memory_bytes() const {
+  const std::size_t free = compute.device->memory_bytes();
+  return config.run.memory > 0 ? std::min<std::size_t>(free, config.run.memory) : free;
+}
+
+NetworkPlan Session::plan(std::int64_t rows) const {
+  NetworkSpec trial = spec;
+  std::size_t loaders = 0;  // one trains and, at times, one evaluates
+  const auto row_counts = [&](const ShardIndex& data, std::int64_t global) {
+    loaders += Loader::device_bytes(*compute.device, data, {.prefetch = config.data.prefetch, .max_rows = rows});
+    return Sampler(data.rows, global, rows, 0, false).row_counts();
+  };
+  if (train_order) trial.train_rows = row_counts(train_data, global_batch);
+  if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size());
+  NetworkPlan out = plan_network(*compute.backend, trial);
+  out.needs.loaders = loaders;
+  return out;
+}
+
 LoaderOptions Session::loader_options() const {
   LoaderOptions options;
   options.workers = config.data.workers < 0 ? placement.workers : config.data.workers;

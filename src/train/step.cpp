@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "millrace/base/error.hpp"
 
@@ -35,10 +36,21 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   times_.resize(std::size_t(marks));
 }
 
+const char* StepRunner::name_step(const char* what, std::int64_t step) {
+  std::snprintf(step_name_.data(), step_name_.size(), "%s%lld", what, (long long)(step + 1));
+  return step_name_.data();
+}
+
 void StepRunner::end_of_step(int slot, int number) {
-  reducer_.finish();
+  {
+    const Working here(*s_.compute.device, "the end of sums");
+    reducer_.finish();
+  }
   mark(slot, number);
-  network_.optimizer_step(wait_marks(slot, gather_waits()));
+  {
+    const Working here(*s_.compute.device, "optimizer");
+    network_.optimizer_step(wait_marks(slot, gather_waits()));
+  }
   mark(slot, number + 1);
 }
 
@@ -72,6 +84,7 @@ void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, s
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
+  const Working here(*s_.compute.device, name_step("step ", step));
   const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto& share = share_;
@@ -112,6 +125,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
+  const Working here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
   const Issued& issued = issued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);

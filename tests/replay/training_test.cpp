@@ -2,6 +2,8 @@
 // training on the processor.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -119,6 +121,39 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   const auto parts = run(c, DeviceChoice::cuda, 1, folder.path / "parts");
   ASSERT_EQ(parts.size(), whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
+}
+
+nlohmann::json account_of(const std::filesystem::path& dir) {
+  std::ifstream in(dir / "summary.json");
+  return nlohmann::json::parse(in)["account"]["ranks"];
+}
+
+TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
+  const Folder folder;
+  RunConfig c = small_run(true);
+  c.train.epochs = 5;
+  const auto plain = run(c, DeviceChoice::cuda, 2, folder.path / "plain");
+  EXPECT_FALSE(account_of(folder.path / "plain")[0].contains("device")) << "off unless asked for";
+  c.run.profile = 4;
+  const auto traced = run(c, DeviceChoice::cuda, 2, folder.path / "traced");
+  ASSERT_EQ(traced.size(), plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(traced[i].loss, plain[i].loss) << "step " << i + 1;
+  const auto ranks = account_of(folder.path / "traced");
+  ASSERT_EQ(ranks.size(), 2u);
+  for (const auto& rank : ranks) {
+    const auto& device = rank["device"];
+    EXPECT_EQ(device["steps"], 4) << "one window in 25 steps";
+    EXPECT_GT(device["busy_seconds"], 0);
+    EXPECT_LT(device["busy_seconds"], device["seconds"]);
+    EXPECT_LT(device["seconds"], rank["wall_seconds"]);
+    std::map<std::string, int> launches;
+    for (const auto& k : device["kernels"]) launches[k["name"]] = k["launches"];
+    // One micro-batch a step: input, conv, norm with relu, pool, linear, loss; no backward pass of the input.
+    EXPECT_EQ(launches["forward_kernel"], 4 * 6);
+    EXPECT_EQ(launches["backward_kernel"], 4 * 5);
+    EXPECT_EQ(rank["health"]["clock_mhz"], 1200);
+    EXPECT_EQ(rank["health"]["slowed"]["power cap"], 1);
+  }
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 // processor's products.
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
+#include "millrace/device/activity.hpp"
 #include "support/host_device.hpp"
 #include "support/kernels_backend.hpp"
 
@@ -17,6 +19,15 @@ namespace {
 using Work = std::function<void()>;
 
 struct Tape {
+  std::vector<Activity>* trace = nullptr;  // of the operations that run now
+  const char* work = nullptr;              // as entered; a replayed step enters nothing
+  std::uint64_t occasion = 0;
+  void run_op(const char* name, const Work& run) {
+    const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); };
+    const std::int64_t began = now();
+    run();
+    if (trace) trace->push_back({Activity::Kind::kernel, name, began, now(), work, work ? occasion : 0});
+  }
   std::vector<Work>* recording = nullptr;
   int recordings = 0, replayed = 0;  // so far; the one that is replayed now, from 1
   void add(Work work) { recording ? recording->push_back(std::move(work)) : work(); }
@@ -28,6 +39,35 @@ class ReplayingDevice : public test::HostDevice {
   Tape tape;
 
   std::string name() const override { return "replaying"; }
+  void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
+    if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
+    return HostDevice::allocate(kind, bytes);
+  }
+  void enter(const char* what) override {
+    entered_.push_back(what);
+    tape.work = what, ++tape.occasion;
+  }
+  void leave() override {
+    entered_.pop_back();
+    tape.work = entered_.empty() ? nullptr : entered_.back();
+  }
+  std::unique_ptr<ActivityWatch> watch_activity(std::string*) override {
+    struct Watch : ActivityWatch {
+      Tape& tape;
+      std::vector<Activity> seen;
+      explicit Watch(Tape& t) : tape(t) {}
+      void start() override { tape.trace = &seen; }
+      std::vector<Activity> stop() override {
+        tape.trace = nullptr;
+        return std::exchange(seen, {});
+      }
+    };
+    return std::make_unique<Watch>(tape);
+  }
+  bool read_health(Health& h) override {
+    h.clock_mhz = 1200, h.top_clock_mhz = 2000, h.slowed = {"power cap"};
+    return true;
+  }
   void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
     tape.add([=, this] { HostDevice::copy_in(lane, to, from, bytes); });
   }
@@ -70,13 +110,18 @@ class ReplayingDevice : public test::HostDevice {
           device.tape.recording = nullptr;
           number = ++device.tape.recordings;
         }
+        const char* around = std::exchange(device.tape.work, nullptr);
         device.tape.replayed = number;
         for (const Work& piece : work) piece();
         device.tape.replayed = 0;
+        device.tape.work = around;
       }
     };
     return std::make_unique<Graph>(*this, std::move(step));
   }
+
+ private:
+  std::vector<const char*> entered_;
 };
 
 class TapedOp : public Op {
@@ -85,10 +130,10 @@ class TapedOp : public Op {
   Needs needs() const override { return op_->needs(); }
   std::string implementation() const override { return op_->implementation(); }
   void forward(const OpArgs& args) override {
-    tape_.add([this, args] { op_->forward(args); });
+    tape_.add([this, args] { tape_.run_op("forward_kernel", [&] { op_->forward(args); }); });
   }
   void backward(const OpArgs& args) override {
-    tape_.add([this, args] { op_->backward(args); });
+    tape_.add([this, args] { tape_.run_op("backward_kernel", [&] { op_->backward(args); }); });
   }
   void refresh(const OpArgs& args) override {
     tape_.add([this, args] { op_->refresh(args); });

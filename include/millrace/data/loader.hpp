@@ -41,7 +41,8 @@ class Loader {
   // are in step again.
   void rewind();
   LoaderFigures figures() const;
-  std::size_t slot_bytes() const;  // of one slot: plan and memory figures
+  // What a loader of these samples takes of the device's memory.
+  static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);
 
  private:
   struct Impl;

@@ -53,6 +53,7 @@ struct Lowered {
   int workspace_region = -1;
   std::vector<std::size_t> derived_offset;
   MemoryPlan plan;
+  Device* device = nullptr;  // the backend's
 };
 
 Lowered lower(Backend&, Graph, int fusion_level);
@@ -83,14 +84,23 @@ class Program {
   // One node alone, on whatever its buffers hold: benches.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
+  // What the device is told a node's work is called: "conv1 forward". The address is this program's own.
+  const char* label(int node, bool backward) const {
+    const Labels& of = labels_[std::size_t(node)];
+    return (backward ? of.backward : of.forward).c_str();
+  }
 
  private:
+  struct Labels {
+    std::string forward, backward, refresh;
+  };
   void backward_node(int node, bool first);
   Lowered lowered_;
   ParameterLayout layout_;
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
-  struct Addition {  // after a node's backward: diff of value += extra
+  std::vector<Labels> labels_;  // by node
+  struct Addition {             // after a node's backward: diff of value += extra
     int value = -1;
     OpArgs args;
   };

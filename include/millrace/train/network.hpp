@@ -32,7 +32,8 @@ struct NetworkSpec {
 // Bytes by purpose, before anything is allocated.
 struct MemoryNeeds {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, derived = 0;
-  std::size_t total() const { return parameters + gradients + moments + arena + derived; }
+  std::size_t loaders = 0;  // batches read ahead; not the network's own: a Session's plan has them
+  std::size_t total() const { return parameters + gradients + moments + arena + derived + loaders; }
 };
 
 // Sizes only: what a Network will need.

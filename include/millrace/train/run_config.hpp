@@ -23,6 +23,8 @@ struct RunOptions {
   Precision precision = Precision::fp32;
   bool deterministic = true;  // same ranks, threads and libraries: the same bits
   int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
+  std::uint64_t memory = 0;   // bytes that a rank may plan with; 0: its share of what is free at the start
+  int profile = 0;            // steps of each thousand whose kernels are traced, on devices that tell
   double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
   double stop_margin = 120;   // stop this long before the end
 };
