@@ -44,11 +44,11 @@ if [ "$3" = solo ]; then
   expect 0 "--shard-size <size>  (1GiB)" "$millrace" pack --help
   for group in "what is read:" "what is written:" "order and split of the rows:"; do grep -qx "$group" out || complain "pack has no group $group"; done
   expect 0 "--layout <auto|channels_last|channels_first>  (auto)" "$millrace" inspect --help
-  for bench in comm loader step; do
+  for bench in comm gpu loader step; do
     "$millrace" bench $bench --help >out 2>err
     grep -q "^$bench: " out || complain "bench $bench --help does not describe it"
   done
-  [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 3 ] || complain "not every bench says its repeats"
+  [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 4 ] || complain "not every bench says its repeats"
   expect 0 "--sample-bytes <size>  (3072)" "$millrace" bench loader --help
   expect 2 "cannot open none.cfg (No such file or directory)" "$millrace" train -c none.cfg
   expect 2 "no configuration file. give one with -c FILE" "$millrace" train
