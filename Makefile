@@ -18,15 +18,18 @@ MPIRUN := mpirun --bind-to none -n
 .PHONY: all build deps data run test test-long bench gpu-check gpu-sanitize format sanitize install clean
 
 all: build
+	@cat $(BUILD)/found.txt
 	@echo "built $(MILLRACE). next: make run, make test, or $(MILLRACE) --help"
 
 deps:
 	@scripts/deps.sh
 
-build: $(BUILD)/CMakeCache.txt
+build: $(BUILD)/Makefile
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory | grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
 
-$(BUILD)/CMakeCache.txt:
+# Not CMakeCache.txt: that is there after a failure too, and a later make has to look again.
+$(BUILD)/Makefile:
+	@command -v cmake >/dev/null || { echo "cmake is missing (Debian package cmake). install it: make deps" >&2; exit 1; }
 	cmake -S . -B $(BUILD)
 
 data: deps build

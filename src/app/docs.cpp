@@ -88,15 +88,24 @@ MPI 4 wait that long after every rank that ends with another code than 0, 75 too
 
     #SBATCH --signal=B:USR2@180
 
+## Going on
+
+Started again with the same `run.dir`, a run goes on from its newest whole checkpoint: bit for bit with the same ranks,
+threads, libraries and keys. With other ranks, threads or precision it goes on with the same samples, and says so; so
+with other keys, which it names. Another `train.global_batch` or other training files are taken from the start of an
+epoch on; in the middle of one they are refused, as samples would be skipped or repeated.
+
 ## The run directory
 
 | file | what |
 |---|---|
 | `config.cfg` | the resolved configuration |
-| `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment |
+| `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment; what `auto` stood for |
 | `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms |
-| `summary.json` | at the end: status, steps, samples, samples_per_second, valid_accuracy, valid_loss, the account of time |
+| `summary.json` | at the end: status, steps, samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time |
 | `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |
+| `checkpoints/latest` | the name of the newest |
+| `checkpoints/best` | the name of the one with the best validation accuracy; written when an evaluation is better than all before, unless checkpoint.every is none; never removed as too old |
 | `STOP` | made by you: asks the run to stop |
 )";
 

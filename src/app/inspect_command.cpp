@@ -48,8 +48,7 @@ bool is_checkpoint(const std::string& path) {
   return io::File::open(path).get_string("/", "format").value_or("").starts_with("millrace-checkpoint");
 }
 
-std::string describe_file(const std::string& path) {
-  if (is_checkpoint(path)) return describe_checkpoint(path);
+std::string describe_data_file(const std::string& path) {
   const auto file = io::File::open(path);
   std::string out = path + "\n" + attributes(file, "/");
   for (const auto& name : file.datasets()) {
@@ -59,14 +58,55 @@ std::string describe_file(const std::string& path) {
   return out;
 }
 
-std::string describe_set(World& world, const Parsed& parsed) {
+struct Seen {
+  std::string text, problem;
+  bool data = false;  // files of a data set are among them
+};
+
+// One that cannot be read does not keep the others from being described.
+Seen describe_files(const std::vector<std::string>& patterns) {
+  Seen seen;
+  std::vector<std::string> paths, wrong;
+  for (const auto& pattern : patterns) {
+    const auto found = expand_glob(pattern);
+    const bool synthetic = pattern.starts_with("synthetic:");
+    if (found.empty() && !synthetic) fail(Exit::data, "nothing is called ", pattern, ". check the path");
+    paths.insert(paths.end(), found.begin(), found.end());
+    seen.data = seen.data || synthetic;
+  }
+  for (const auto& path : paths) try {
+      if (is_checkpoint(path)) {
+        const auto [text, damage] = describe_checkpoint(path);
+        seen.text += text;
+        if (!damage.empty()) wrong.push_back(damage);
+      } else {
+        seen.text += describe_data_file(path);
+        seen.data = true;
+      }
+    } catch (const Error& error) {
+      if (paths.size() > 1) seen.text += path + "\n  cannot be read\n";
+      wrong.push_back(error.what());
+    }
+  if (paths.size() > 1 && !wrong.empty())
+    seen.problem = cat(wrong.size(), " of ", paths.size(), " files cannot be read: ");
+  for (std::size_t i = 0; i < wrong.size(); ++i) seen.problem += (i ? "; " : "") + wrong[i];
+  return seen;
+}
+
+std::string layout_of(const ShardIndex& set) {
+  if (set.layout_told_by.empty()) return "";
+  return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_told_by, ")");
+}
+
+std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
   DataOptions options;
   options.paths = parsed.rest;
   options.x = parsed.get("x-name", "x"), options.y = parsed.get("y-name", "y");
+  options.layout = layout;
   const ShardIndex set = index_shards(world, options);
   std::string out =
       cat("as a data set: ", set.rows, " rows in ", set.shards.size(), " files, samples ", set.sample.str(), " ",
-          name_of(set.x_dtype), set.channels_first ? ", channels first" : ", channels last", ", ",
+          name_of(set.x_dtype), layout_of(set), ", ",
           set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
   const bool direct = std::all_of(set.shards.begin(), set.shards.end(), [](const Shard& s) { return s.contiguous; });
@@ -78,6 +118,10 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
       {.name = "x-name", .value = "name", .help = "data set of the samples", .preset = "x"},
       {.name = "y-name", .value = "name", .help = "data set of the labels", .preset = "y"},
+      {.name = "layout",
+       .value = "auto|channels_last|channels_first",
+       .help = "where a sample's channels are, as data.layout says it",
+       .preset = "auto"},
   };
   return table;
 }
@@ -103,23 +147,16 @@ Exit inspect_command(World& world, const Arguments& arguments) {
   Parsed parsed = parse_arguments(arguments, flags(), false);
   for (auto& path : parsed.rest) path = files_of(path);
   if (parsed.rest.empty()) return print(world, describe_machine(world)), Exit::ok;
-  std::string out, problem;
-  bool data = false;
+  const Layout layout = layout_from(parsed.get("layout", "auto"));
+  Seen seen;
   if (world.rank() == 0) try {
-      for (const auto& pattern : parsed.rest) {
-        const auto paths = expand_glob(pattern);
-        if (paths.empty() && pattern.starts_with("synthetic:"))
-          data = true;
-        else if (paths.empty())
-          fail(Exit::data, "nothing is called ", pattern, ". check the path");
-        for (const auto& path : paths) out += describe_file(path), data = data || !is_checkpoint(path);
-      }
+      seen = describe_files(parsed.rest);
     } catch (const Error& error) {
-      problem = error.what();
+      seen.problem = error.what();
     }
-  world.agree(Exit::data, problem);
-  print(world, out);
-  if (world.broadcast_string(data ? "data" : "") == "data") print(world, describe_set(world, parsed));
+  print(world, seen.text);
+  world.agree(Exit::data, seen.problem);
+  if (world.broadcast_string(seen.data ? "data" : "") == "data") print(world, describe_set(world, parsed, layout));
   return Exit::ok;
 }
 

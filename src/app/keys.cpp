@@ -37,6 +37,12 @@ void add_run(std::vector<Key>& k) {
                          "same ranks, threads and libraries give the same bits; may cost some speed on CUDA"));
   k.push_back(number_key(FIELD(run.threads), at_least(1),
                          "compute threads of a rank; auto: its share of the host's cores", from_zero));
+  k.push_back(size_key(FIELD(run.memory), Range{.low = 1, .high = double(1ull << 50)},
+                       "most memory that a rank may plan with; auto: its share of what is free at the start", true));
+  k.push_back(number_key(FIELD(run.profile), Range{.low = 0, .high = 900},
+                         "on GPUs: trace the kernels of so many steps of every thousand, for the account of busy time, "
+                         "exposed communication and heaviest kernels; costs seconds at the start and slows traced "
+                         "steps; 0: never"));
   k.push_back(duration_key(
       FIELD(run.walltime), above(0),
       "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", from_zero));
@@ -50,11 +56,12 @@ void add_data(std::vector<Key>& k) {
   k.push_back(strings_key(FIELD(data.valid), Key::Many::words, paths, "HDF5 files to evaluate on"));
   k.push_back(text_key(FIELD(data.x), "name", "data set of the samples inside the files"));
   k.push_back(text_key(FIELD(data.y), "name", "data set of the labels or targets"));
-  k.push_back(choice_key(FIELD(data.layout),
-                         Choices<Layout>{{"auto", Layout::automatic},
-                                         {"channels_last", Layout::channels_last},
-                                         {"channels_first", Layout::channels_first}},
-                         "order of an image's extents; auto: the file's attribute, else told by the shape"));
+  k.push_back(choice_key(
+      FIELD(data.layout),
+      Choices<Layout>{{"auto", Layout::automatic},
+                      {"channels_last", Layout::channels_last},
+                      {"channels_first", Layout::channels_first}},
+      "where a sample's channels are; auto: the file's attribute, else told by the shape. 1-D signals need it"));
   k.push_back(number_key(FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
                          from_zero));
@@ -63,8 +70,9 @@ void add_data(std::vector<Key>& k) {
                  Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
                  "direct: own reads of contiguous data; mpio: HDF5 through MPI-IO, any file, one worker; both give the "
                  "same bytes"));
-  k.push_back(number_key(FIELD(data.workers), at_least(0),
-                         "loader threads of a rank; 0: the step reads by itself; auto: by the free cores", -1));
+  k.push_back(number_key(FIELD(data.workers), between(0, 256),
+                         "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
+                         -1));
   k.push_back(
       number_key(FIELD(data.prefetch), at_least(2), "micro-batches read ahead; each costs its bytes in host memory"));
   k.push_back(switch_key(FIELD(data.shuffle), "a new random order of all samples each epoch"));
@@ -139,6 +147,9 @@ void add_optim(std::vector<Key>& k) {
                          "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
   k.push_back(
       number_key(FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
+  k.push_back(number_key(FIELD(optim.zero), Range{.low = 0, .high = 1},
+                         "ZeRO stage; 1: a rank keeps the moments of its share of the parameters alone, updates these "
+                         "and gathers the others' during the next forward pass; on a CPU the result is the same bits"));
   k.push_back(number_key(FIELD(optim.clip), at_least(0), "above 0: scale gradients down to this global norm"));
   k.push_back(number_key(FIELD(optim.loss_scale), above(0), "fp16: where the dynamic loss scale starts"));
   k.push_back(number_key(FIELD(optim.scale_interval), at_least(1),
@@ -163,7 +174,9 @@ void add_rest(std::vector<Key>& k) {
                        "steps, epochs or time between checkpoints; one is written at the end in any case"));
   k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
-  k.push_back(switch_key(FIELD(cuda.graph), "capture a step once and replay it; off: launch one by one, to debug"));
+  k.push_back(switch_key(FIELD(cuda.graph),
+                         "capture a step once and replay it, where all ranks have the same micro-batches; off: launch "
+                         "one by one, to debug"));
   k.push_back(
       switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
   k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));
@@ -214,6 +227,7 @@ const char* group_title(const std::string& group) {
   if (group == "optim") return "the optimizer and its learning rate";
   if (group == "comm") return "sums over ranks";
   if (group == "checkpoint") return "saved states";
+  if (group == "cuda") return "steps on GPUs";
   return "lines for people";
 }
 

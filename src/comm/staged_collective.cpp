@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "millrace/comm/staged.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/comm/staged.hpp"
 #include "operation.hpp"
 #include "patience.hpp"
 
@@ -103,12 +103,13 @@ class StagedCollective : public Collective {
          begin + part * rank(), part);
   }
 
+  void wait(int tag) override {
+    complete([&] {
+      return std::none_of(queue_.begin(), queue_.end(), [&](const Piece& piece) { return piece.span.tag == tag; });
+    });
+  }
   void finish() override {
-    if (alone()) return;
-    std::unique_lock lock(mutex_);
-    idle_.wait(lock, [&] { return failure_ || queue_.empty(); });  // the host collective knows when to give up
-    if (failure_) std::rethrow_exception(failure_);
-    landed_->wait(Lane::compute);
+    complete([&] { return queue_.empty(); });
   }
 
   void small_sum(std::span<double> values) override { host_->small_sum(values); }
@@ -136,6 +137,16 @@ class StagedCollective : public Collective {
   }
 
  private:
+  // The compute lane goes on when what has come back so far is on the device.
+  template <class Done>
+  void complete(const Done& done) {
+    if (alone()) return;
+    std::unique_lock lock(mutex_);
+    advanced_.wait(lock, [&] { return failure_ || done(); });  // the host collective knows when to give up
+    if (failure_) std::rethrow_exception(failure_);
+    landed_->wait(Lane::compute);
+  }
+
   bool alone() const { return world_->size() == 1; }
   std::size_t rank() const { return std::size_t(world_->rank()); }
   const Region& region(const SharedRegion& r) const {
@@ -188,19 +199,22 @@ class StagedCollective : public Collective {
         piece->here->synchronize();
         if (piece->first) started = seconds_now();
         sum(*piece);
-        return_to_device(*piece);
+        const std::size_t at = piece->back_begin * size_of(piece->dtype);
+        device_.copy_in(Lane::copy, static_cast<char*>(piece->region->device.data()) + at,
+                        static_cast<char*>(piece->region->host.data) + at, piece->back_count * size_of(piece->dtype));
         piece->span.started = started, piece->span.ended = seconds_now();
 
         const std::lock_guard lock(mutex_);
+        landed_->record(Lane::copy);
         if (piece->last) spans_.push_back(piece->span);
         spare_.push_back(std::move(piece->here));
         queue_.pop_front();
-        if (queue_.empty()) idle_.notify_all();
+        advanced_.notify_all();
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
-      idle_.notify_all();
+      advanced_.notify_all();
     }
   }
 
@@ -216,13 +230,6 @@ class StagedCollective : public Collective {
     host_->take_spans(unused_);
   }
 
-  void return_to_device(const Piece& p) {
-    const std::size_t at = p.back_begin * size_of(p.dtype);
-    device_.copy_in(Lane::copy, static_cast<char*>(p.region->device.data()) + at,
-                    static_cast<char*>(p.region->host.data) + at, p.back_count * size_of(p.dtype));
-    landed_->record(Lane::copy);
-  }
-
   std::unique_ptr<World> world_;
   Device& device_;
   CollectiveOptions options_;
@@ -230,11 +237,11 @@ class StagedCollective : public Collective {
   std::unique_ptr<Collective> host_;
   std::deque<Region> regions_;             // pieces point to them
   std::unique_ptr<Event> filled_, moved_;  // the caller's
-  std::unique_ptr<Event> landed_;          // the worker's, and the caller's while the worker is idle
   std::vector<CommSpan> unused_;           // the worker's
   std::thread worker_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable work_, idle_;
+  std::condition_variable work_, advanced_;
+  std::unique_ptr<Event> landed_;  // behind all copies to the device so far
   std::deque<Piece> queue_;
   std::vector<std::unique_ptr<Event>> spare_;
   std::vector<CommSpan> spans_;

@@ -56,8 +56,10 @@ void launch(Stream stream, std::int64_t blocks, int threads, std::size_t shared_
   if (blocks <= 0) return;
   if (shared_bytes > 48u << 10)
     MR_CUDA(cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
-  run_body<Body><<<unsigned(blocks), unsigned(threads), shared_bytes, stream>>>(body);
-  MR_CUDA(cudaGetLastError());
+  void* arguments[] = {const_cast<Body*>(&body)};
+  check(cudaLaunchKernel(run_body<Body>, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes,
+                         stream),
+        "launch of a kernel");
 }
 
 }  // namespace millrace::cuda

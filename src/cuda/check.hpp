@@ -1,15 +1,15 @@
-// One check for each of CUDA's libraries: an Error with the call's text and the library's own words. Exit::comm: the
-// step is lost, the job may be started again.
+// One check for each of CUDA's libraries: an Error with the call's text, the library's own words, and what this rank
+// was doing (see work.hpp). Exit::comm: the step is lost, the job may be started again.
 #pragma once
 #include <cuda_runtime.h>
 
 #include "millrace/base/error.hpp"
+#include "work.hpp"
 
 namespace millrace::cuda {
 
 inline void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess)
-    fail(Exit::comm, call, ": ", cudaGetErrorName(status), " (", cudaGetErrorString(status), ")");
+  if (status != cudaSuccess) throw Error(Exit::comm, work::describe_failure(call, status));
 }
 
 }  // namespace millrace::cuda

@@ -70,8 +70,8 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   Compute compute;
   std::unique_ptr<CudaDevice> device;
   try {
-    device =
-        std::make_unique<CudaDevice>(choice, DeviceOptions{options.cuda.graph, options.collective.timeout_seconds});
+    device = std::make_unique<CudaDevice>(
+        choice, DeviceOptions{options.cuda.graph, options.collective.timeout_seconds, world.rank()});
   } catch (const Error& e) {
     problem = e.what();
   }

@@ -12,7 +12,8 @@ namespace millrace::cuda {
 
 inline void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    fail(Exit::comm, call, ": ", cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")");
+    throw Error(Exit::comm, work::describe_failure(
+                                call, cat(cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")")));
 }
 #define MR_CUBLAS(call) ::millrace::cuda::check(call, #call)
 
@@ -126,6 +127,8 @@ class LtMatmul : public Matmul {
       MR_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, what, &value, sizeof value));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t(workspace_limit));
+    // Parts of a split sum meet in float32 and in one order: neither in the result's 16 bits nor as they come.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto matrix : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       prefer(matrix, alignment);
@@ -191,6 +194,7 @@ Choice fastest(const Context& context, LtMatmul& product, std::vector<Choice> ca
   };
   // A candidate that does not even start is none.
   std::erase_if(candidates, [&](const Choice& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
+  (void)cudaGetLastError();
   if (candidates.empty()) fail(Exit::config, "cuBLAS: every kernel for the product ", str(s), " failed. report this");
   cudaEvent_t begin, end;
   MR_CUDA(cudaEventCreate(&begin));

@@ -13,13 +13,15 @@
 #include "millrace/base/error.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/ops/spatial.hpp"
+#include "work.hpp"
 
 namespace millrace::cuda::cudnn {
 
 std::string last_error();  // cuDNN's own words about this thread's last failure
 
 inline void check(cudnnStatus_t status, const char* call, Exit exit = Exit::comm) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(exit, call, ": ", cudnnGetErrorString(status), " (", last_error(), ")");
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw Error(exit, work::describe_failure(call, cat(cudnnGetErrorString(status), " (", last_error(), ")")));
 }
 
 inline void prepared(cudnnStatus_t status, const char* call) { check(status, call, Exit::config); }

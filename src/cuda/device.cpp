@@ -26,6 +26,7 @@ void wait_until_done(double timeout_seconds, const std::string& what, const std:
     const cudaError_t status = query();
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) check(status, what.c_str());
+    (void)cudaGetLastError();  // not ready counts as an error that a later call would find
     if (round < 64) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(round < 1000 ? 20 : 200));
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > timeout_seconds)
@@ -96,6 +97,7 @@ class Graph : public Recorded {
     }
     if (!executable_) capture();
     MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Lane::compute)));
+    work::replayed(key_);
   }
 
  private:
@@ -167,6 +169,7 @@ Choice choose_device(int local_rank, int local_size, int count) {
 
 CudaDevice::CudaDevice(const Choice& choice, const DeviceOptions& options)
     : options_(options), ordinal_(choice.ordinal) {
+  work::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};
   MR_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
@@ -184,6 +187,7 @@ CudaDevice::CudaDevice(const Choice& choice, const DeviceOptions& options)
   std::size_t free = 0, total = 0;
   MR_CUDA(cudaMemGetInfo(&free, &total));
   memory_bytes_ = free / std::size_t(choice.sharers);
+  total_bytes_ = total;
 }
 
 CudaDevice::~CudaDevice() {
@@ -206,9 +210,15 @@ std::string CudaDevice::bus_id() const {
 std::string CudaDevice::describe() const {
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime), cudaDriverGetVersion(&driver);
-  return cat(name_, " (", ordinal_, "), ", multiprocessors_, " multiprocessors, ", format_bytes(memory_bytes_),
-             " free, compute capability ", capability_ / 10, ".", capability_ % 10, ", CUDA ", runtime / 1000, ".",
+  return cat(name_, " (", ordinal_, "), ", multiprocessors_, " multiprocessors, ", format_bytes(total_bytes_),
+             ", compute capability ", capability_ / 10, ".", capability_ % 10, ", CUDA ", runtime / 1000, ".",
              runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
+}
+
+bool CudaDevice::read_health(Health& health) {
+  std::call_once(nvml_tried_, [&] { nvml_ = Nvml::open(bus_id(), nullptr); });
+  if (nvml_) nvml_->read(health);
+  return nvml_ != nullptr;
 }
 
 void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {

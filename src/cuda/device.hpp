@@ -1,17 +1,22 @@
 // CudaDevice: one GPU of this rank. Lanes are streams, recorded steps are graphs, waits of the host have a deadline.
 #pragma once
 #include <array>
+#include <mutex>
 #include <string>
 
 #include "block.hpp"
+#include "cupti.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/device/device.hpp"
+#include "nvml.hpp"
+#include "work.hpp"
 
 namespace millrace::cuda {
 
 struct DeviceOptions {
   bool graph = true;             // false: recorded steps are launched one by one, for debugging
   double timeout_seconds = 600;  // a wait of the host longer than this is an Error(comm)
+  int rank = 0;                  // for messages
 };
 
 // Which of `count` GPUs a rank takes, and what the user should know about it.
@@ -46,13 +51,19 @@ class CudaDevice : public Device {
   std::unique_ptr<Marks> make_marks(int count) override;
   std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) override;
   void synchronize() override;
+  void enter(const char* what) override { work::enter(what); }
+  void leave() override { work::leave(); }
+  std::unique_ptr<ActivityWatch> watch_activity(std::string* why_not) override { return make_cupti_watch(why_not); }
+  bool read_health(Health&) override;
 
  private:
   DeviceOptions options_;
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_;
-  std::size_t memory_bytes_ = 0;
+  std::size_t memory_bytes_ = 0, total_bytes_ = 0;
   std::array<Stream, 3> streams_{};
+  std::once_flag nvml_tried_;
+  std::unique_ptr<Nvml> nvml_;
 };
 
 }  // namespace millrace::cuda

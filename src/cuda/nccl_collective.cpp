@@ -1,6 +1,5 @@
 // Operations go: event on the compute stream, NCCL's kernel on the comm stream behind it, event after it. finish()
-// makes the compute stream wait for the comm stream. The events that tell times also tell a thread of our own how far
-// the GPU is; in a captured step there are none, but every finish() outside of it leaves one.
+// makes the compute stream wait for the comm stream. A thread of our own asks the Tracker how they are doing.
 #include "nccl_collective.hpp"
 
 #include <algorithm>
@@ -8,42 +7,25 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/progress_board.hpp"
 #include "nccl_comm.hpp"
-#include "stream_clock.hpp"
-#include "watchdog.hpp"
+#include "tracker.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 using Kind = Watchdog::Kind;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// Two events with times, used again and again.
-struct EventPair {
-  cudaEvent_t started = nullptr, ended = nullptr;
-};
-
-struct InFlight {
-  std::uint64_t number = 0;
-  bool spans = false;  // its times are wanted
-  CommSpan span;
-  EventPair events;
-};
-
 class NcclCollective : public Collective {
  public:
   NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int channels, bool even_alone)
-      : world_(world),
-        device_(device),
-        timeout_(options.timeout_seconds),
-        alone_(world.size() == 1 && !even_alone),
-        watchdog_(options.timeout_seconds) {
+      : world_(world), device_(device), timeout_(options.timeout_seconds), alone_(world.size() == 1 && !even_alone) {
     MR_CUDA(cudaSetDevice(device.ordinal()));
     CollectiveOptions host = options;
     host.progress = CollectiveOptions::Progress::inline_;
@@ -51,7 +33,7 @@ class NcclCollective : public Collective {
     if (alone_) return;
     board_ = make_progress_board(world);
     comm_ = std::make_unique<NcclComm>(world, channels, timeout_);
-    clock_ = std::make_unique<StreamClock>();
+    tracker_ = std::make_unique<Tracker>(timeout_);
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watcher_ = std::thread([this] { watch(); });
@@ -71,8 +53,7 @@ class NcclCollective : public Collective {
       else
         device_.release(MemoryKind::device, r.data, r.bytes);
     }
-    for (const InFlight& op : in_flight_) spare_.push_back(op.events);
-    for (const EventPair& e : spare_) cudaEventDestroy(e.started), cudaEventDestroy(e.ended);
+    for (const auto& [tag, event] : passed_) cudaEventDestroy(event);
     if (filled_) cudaEventDestroy(filled_);
     if (joined_) cudaEventDestroy(joined_);
   }
@@ -124,19 +105,28 @@ class NcclCollective : public Collective {
     finish();
   }
 
+  void wait(int tag) override {
+    if (alone_) return;
+    throw_failure();
+    const auto passed = passed_.find(tag);
+    MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(Lane::compute), passed->second, 0));
+  }
+
   void finish() override {
     if (alone_) return;
     const bool capturing = device_.capturing();
     if (capturing && !captured_) return;  // the comm stream is not part of this capture
     captured_ = false;
-    const Stream compute = device_.stream(Lane::compute);
-    MR_CUDA(cudaEventRecord(joined_, device_.stream(Lane::comm)));
+    const Stream compute = device_.stream(Lane::compute), comm = device_.stream(Lane::comm);
+    Tracker::Operation step;
+    if (capturing)
+      tracker_->end_captured(comm);
+    else
+      step = tracker_->begin(Kind::step, 0, 0, comm);
+    MR_CUDA(cudaEventRecord(joined_, comm));
     MR_CUDA(cudaStreamWaitEvent(compute, joined_, 0));
-    if (capturing) return;
-    InFlight step = prepare(Kind::step, 0, 0);
-    MR_CUDA(cudaEventRecord(step.events.ended, compute));
-    follow(step, Kind::step);
-    board_->post(++steps_);
+    if (!capturing) tracker_->end(step, compute);
   }
 
   void small_sum(std::span<double> values) override {
@@ -146,10 +136,7 @@ class NcclCollective : public Collective {
 
   void take_spans(std::vector<CommSpan>& out) override {
     out.clear();
-    if (alone_ || device_.capturing()) return;
-    const std::lock_guard lock(mutex_);
-    poll();
-    std::swap(out, spans_);
+    if (!alone_ && !device_.capturing()) tracker_->take_spans(out);
   }
 
  private:
@@ -176,59 +163,17 @@ class NcclCollective : public Collective {
     throw_failure();
     const bool capturing = device_.capturing();
     const Stream comm = device_.stream(Lane::comm);
-    InFlight op;
-    if (!capturing) op = prepare(kind, tag, bytes);
     MR_CUDA(cudaEventRecord(filled_, device_.stream(Lane::compute)));
     MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
-    if (!capturing) MR_CUDA(cudaEventRecord(op.events.started, comm));
+    Tracker::Operation op;
+    if (!capturing) op = tracker_->begin(kind, tag, bytes, comm);
+    if (capturing && !captured_) tracker_->begin_captured(comm);
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
-    if (capturing) return;
-    MR_CUDA(cudaEventRecord(op.events.ended, comm));
-    follow(op, kind);
-  }
-
-  // An operation with events to record.
-  InFlight prepare(Kind kind, int tag, std::size_t bytes) {
-    InFlight op;
-    op.spans = kind != Kind::step && kind != Kind::broadcast;
-    op.span = {tag, bytes, now(), 0, 0};
-    {
-      const std::lock_guard lock(mutex_);
-      if (!spare_.empty()) {
-        op.events = spare_.back();
-        spare_.pop_back();
-        return op;
-      }
-    }
-    MR_CUDA(cudaEventCreate(&op.events.started));
-    MR_CUDA(cudaEventCreate(&op.events.ended));
-    return op;
-  }
-
-  void follow(InFlight& op, Kind kind) {
-    const std::lock_guard lock(mutex_);
-    op.number = watchdog_.begin(kind, op.span.tag, op.span.bytes, op.span.queued);
-    in_flight_.push_back(op);
-  }
-
-  // Takes note of what is done, with the lock held. Not during a capture of this thread's.
-  void poll() {
-    while (!in_flight_.empty()) {
-      InFlight& op = in_flight_.front();
-      if (cudaEventQuery(op.events.ended) != cudaSuccess) {
-        (void)cudaGetLastError();  // not ready; of other errors the next call tells
-        return;
-      }
-      watchdog_.done(op.number, now());
-      if (op.spans) {
-        op.span.started = std::max(op.span.queued, clock_->seconds_of(op.events.started));
-        op.span.ended = std::max(op.span.started, clock_->seconds_of(op.events.ended));
-        spans_.push_back(op.span);
-      }
-      spare_.push_back(op.events);
-      in_flight_.pop_front();
-    }
+    cudaEvent_t& passed = passed_[tag];
+    if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
+    MR_CUDA(cudaEventRecord(passed, comm));
+    if (!capturing) tracker_->end(op, comm);
   }
 
   void watch() {
@@ -239,11 +184,11 @@ class NcclCollective : public Collective {
         {
           std::unique_lock lock(mutex_);
           if (wake_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ending_; })) return;
-          poll();
-          if (now() - clock_->renewed() > 20) clock_->renew();
-          if (const auto late = watchdog_.late(now()))
-            trouble = watchdog_.explain(*late, board_->behind(steps_), world_.host());
         }
+        const auto late = tracker_->late();
+        const std::uint64_t begun = tracker_->begun();
+        board_->post(begun);
+        if (late) trouble = tracker_->explain(*late, board_->behind(begun), world_.host());
         if (trouble.empty()) trouble = comm_->error();
         if (!trouble.empty()) return give_up(trouble);
       }
@@ -279,18 +224,14 @@ class NcclCollective : public Collective {
   std::unique_ptr<Collective> small_;  // for small sums
   std::unique_ptr<ProgressBoard> board_;
   std::shared_ptr<NcclComm> comm_;
+  std::unique_ptr<Tracker> tracker_;
   std::deque<NcclRegion> regions_;
   cudaEvent_t filled_ = nullptr, joined_ = nullptr;
-  bool captured_ = false;  // the running capture has operations that no finish() has joined
-  std::atomic<std::uint64_t> steps_ = 0;
+  std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
+  bool captured_ = false;              // the running capture has operations that no finish() has joined
   std::thread watcher_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
-  std::unique_ptr<StreamClock> clock_;
-  Watchdog watchdog_;
-  std::deque<InFlight> in_flight_;
-  std::vector<EventPair> spare_;
-  std::vector<CommSpan> spans_;
   std::string failure_;
   bool ending_ = false;
 };

@@ -12,50 +12,48 @@ class Optimizer : public OptimizerOp {
   using Kind = OptimizerSpec::Kind;
 
  public:
-  Optimizer(const OptimizerSpec& spec, const Context& context, Device& device) : spec_(spec), context_(context) {
+  Optimizer(const OptimizerSpec& spec, const Context& context, Device& device)
+      : spec_(spec), context_(context), device_(device) {
     with_type(spec_.weight_dtype, [](auto) {});
-    std::vector<Piece> pieces;
+    const OptimizerPieces pieces = cut_pieces(spec_);
     std::vector<SegmentPieces> segments;
-    std::int64_t end = 0;
-    for (const auto& s : spec_.segments) {
-      if (s.begin < end || s.begin % pack || s.count < 0 || (s.begin + s.count + pack - 1) / pack * pack > spec_.count)
-        fail(Exit::internal, "optimizer: segment [", s.begin, ", +", s.count,
-             ") overlaps another, begins at no multiple ", "of ", pack, " or ends beyond ", spec_.count);
-      end = s.begin + s.count;
-      segments.push_back({std::int64_t(pieces.size()), (s.count + piece_count - 1) / piece_count, s.weight_decay});
-      for (std::int64_t at = s.begin; at < end; at += piece_count)
-        pieces.push_back({at, std::int32_t(end - at < piece_count ? end - at : piece_count),
-                          std::int32_t(segments.size() - 1), s.weight_decay});
-    }
-    pieces_count_ = std::int64_t(pieces.size());
-    pieces_ = uploaded(device, pieces), segments_ = uploaded(device, segments);
-    sums_ = Buffer(device, MemoryKind::device, (pieces.size() + 1) * sizeof(double));
+    for (std::size_t i = 0; i < spec_.segments.size(); ++i)
+      segments.push_back({pieces.first[i], pieces.first[i + 1] - pieces.first[i], spec_.segments[i].weight_decay});
+    owned_ = std::int64_t(pieces.owned.size()), all_ = pieces.all();
+    pieces_ = uploaded(device, pieces.owned), segments_ = uploaded(device, segments);
+    if (spec_.slices.empty())
+      sums_ = Buffer(device, MemoryKind::device, std::size_t(square_sums(spec_) + 1) * sizeof(double));
     decision_ = Buffer(device, MemoryKind::device, sizeof(Decision));
-    if (spec_.by_segment()) {
-      weight_sums_ = Buffer(device, MemoryKind::device, (pieces.size() + 1) * sizeof(double));
-      trust_ = Buffer(device, MemoryKind::device, (segments.size() + 1) * sizeof(float));
-    }
+    if (spec_.by_segment()) trust_ = Buffer(device, MemoryKind::device, (segments.size() + 1) * sizeof(float));
     device.synchronize();
   }
 
-  void step(const OptimizerArgs& args) override {
-    sum_squares(args.gradient, sums_);
-    launch(context_.stream, 1, 1024, 0,
-           Decide{sums_.as<double>(), pieces_count_, args.state, decision_.as<Decision>(), spec_.clip, spec_.beta1,
-                  spec_.beta2});
+  int parts() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+
+  void run(int part, const OptimizerArgs& args) override {
+    const bool lars = spec_.kind == Kind::lars, lamb = spec_.kind == Kind::lamb;
+    double *sums = spec_.slices.empty() ? sums_.as<double>() : args.sums, *weight_sums = sums + all_;
     const AdamMoments adam{spec_.beta1, spec_.beta2, spec_.epsilon};
-    if (spec_.kind == Kind::lars) {
-      sum_squares(args.master, weight_sums_);
-      trust();
-    } else if (spec_.kind == Kind::lamb) {
-      launch(context_.stream, pieces_count_, piece_threads, 0,
-             LambMoments{pieces_.as<Piece>(), decision_.as<Decision>(), args.gradient, args.master, args.moment1,
-                         args.moment2, weight_sums_.as<double>(), sums_.as<double>(), adam});
-      trust();
+    if (part == 0) {
+      clear_those_of_others(sums);
+      sum_squares(args.gradient, sums);
+      if (lars) sum_squares(args.master, weight_sums);
+      return;
     }
+    if (part == 1)
+      launch(context_.stream, 1, 1024, 0,
+             Decide{sums, all_, args.state, decision_.as<Decision>(), spec_.clip, spec_.beta1, spec_.beta2});
+    if (part == 1 && lamb) {
+      clear_those_of_others(sums);
+      launch(context_.stream, owned_, piece_threads, 0,
+             LambMoments{pieces_.as<Piece>(), decision_.as<Decision>(), args.gradient, args.master, args.moment1,
+                         args.moment2, weight_sums, sums, adam});
+      return;
+    }
+    if (spec_.by_segment()) trust(sums);
     if (spec_.kind == Kind::adamw)
       update(args, AdamW{adam});
-    else if (spec_.kind == Kind::lamb)
+    else if (lamb)
       update(args, Lamb{adam});
     else if (spec_.momentum == 0)
       update(args, SgdPlain{});
@@ -74,20 +72,23 @@ class Optimizer : public OptimizerOp {
     return buffer;
   }
 
-  void sum_squares(const float* values, const Buffer& sums) const {
-    launch(context_.stream, pieces_count_, piece_threads, 0,
-           SumSquares{pieces_.as<Piece>(), values, sums.as<double>()});
+  void clear_those_of_others(double* sums) {
+    if (!spec_.slices.empty())
+      device_.fill_zero(Lane::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
-  void trust() const {
+  void sum_squares(const float* values, double* sums) const {
+    launch(context_.stream, owned_, piece_threads, 0, SumSquares{pieces_.as<Piece>(), values, sums});
+  }
+  void trust(const double* sums) const {
     launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,
-           Trust{segments_.as<SegmentPieces>(), weight_sums_.as<double>(), sums_.as<double>(), decision_.as<Decision>(),
-                 trust_.as<float>(), spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
+           Trust{segments_.as<SegmentPieces>(), sums + all_, sums, decision_.as<Decision>(), trust_.as<float>(),
+                 spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
   }
   template <class Rule>
   void update(const OptimizerArgs& args, const Rule& rule) const {
     with_type(spec_.weight_dtype, [&](auto zero) {
       using W = decltype(zero);
-      launch(context_.stream, pieces_count_, piece_threads, 0,
+      launch(context_.stream, owned_, piece_threads, 0,
              Update<Rule, W>{pieces_.as<Piece>(), decision_.as<Decision>(), trust_.as<float>(), args.gradient,
                              args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
     });
@@ -95,10 +96,11 @@ class Optimizer : public OptimizerOp {
 
   OptimizerSpec spec_;
   Context context_;
-  std::int64_t pieces_count_ = 0;
-  Buffer pieces_, segments_;   // tables: Piece, SegmentPieces
-  Buffer sums_, weight_sums_;  // of squares, by piece: gradient or direction, weights
-  Buffer decision_, trust_;    // trust: by segment; empty for sgd and adamw
+  Device& device_;
+  std::int64_t owned_ = 0, all_ = 0;  // pieces
+  Buffer pieces_, segments_;          // tables: Piece of those owned, SegmentPieces
+  Buffer sums_;                       // of squares, where a step is not in slices: gradient or direction, then weights
+  Buffer decision_, trust_;           // trust: by segment; empty for sgd and adamw
 };
 
 }  // namespace

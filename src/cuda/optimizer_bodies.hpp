@@ -1,5 +1,5 @@
-// What the optimizer's kernels do. Segments are cut into pieces, a block for each; sums by piece are added in a fixed
-// order. A piece's last pack may reach into the padding behind its segment, which is zeros and stays so.
+// What the optimizer's kernels do: a block for each owned piece; sums by piece are added in a fixed order. A piece's
+// last pack may reach into the padding behind its segment, which is zeros and stays so.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -7,17 +7,13 @@
 
 #include "half.hpp"
 #include "millrace/device/step_state.hpp"
+#include "millrace/ops/optimizer.hpp"
 
 namespace millrace::cuda {
 
-constexpr std::int64_t piece_count = 4096;  // elements: four packs for each of 256 threads
-constexpr int piece_threads = 256, pack = 4;
+using Piece = OptimizerPiece;
+constexpr int piece_threads = 256, pack = 4;  // four packs a thread
 
-struct Piece {
-  std::int64_t begin;
-  std::int32_t count, segment;
-  float decay;
-};
 struct SegmentPieces {
   std::int64_t first, count;
   float decay;
@@ -31,26 +27,27 @@ struct Decision {
   float step_size;               // learning rate * mean
 };
 
-// body(at, k) for the packs of a piece; `at` is where a pack begins in the flat buffers.
+// body(at) for the packs of a piece; `at` is where a pack begins in it.
 template <class Block, class Body>
 MR_BODY void for_packs(Block& block, const Piece& piece, const Body& body) {
-  for (int i = block.thread() * pack; i < piece.count; i += block.threads() * pack) body(piece.begin + i);
+  for (int i = block.thread() * pack; i < piece.count; i += block.threads() * pack) body(i);
 }
 
 struct SumSquares {  // in double: a finite gradient has a finite norm
   const Piece* pieces;
   const float* values;
-  double* sums;  // by piece
+  double* sums;  // by number of the piece
   template <class Block>
   MR_BODY void operator()(Block& block) const {
+    const Piece piece = pieces[block.index()];
     double sum = 0;
-    for_packs(block, pieces[block.index()], [&](std::int64_t at) {
+    for_packs(block, piece, [&](int i) {
       float x[pack];
-      load(x, values + at);
+      load(x, values + piece.begin + i);
       for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
     });
     sum = block.sum(sum);
-    if (block.thread() == 0) sums[block.index()] = sum;
+    if (block.thread() == 0) sums[piece.number] = sum;
   }
 };
 
@@ -175,16 +172,17 @@ struct Update {
     if (!d.go) return;
     const Piece piece = pieces[block.index()];
     const float ratio = trust ? trust[piece.segment] : 1.0f;
-    for_packs(block, piece, [&](std::int64_t at) {
+    for_packs(block, piece, [&](int i) {
+      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
       float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
       load(w, master + at);
       if constexpr (Rule::takes_gradient) load(g, gradient + at);
-      if constexpr (Rule::moments > 0) load(m, moment1 + at);
-      if constexpr (Rule::moments > 1) load(v, moment2 + at);
-      for (int k = 0; k < pack; ++k) rule(d, piece.decay, ratio, g[k], w[k], m[k], v[k]);
+      if constexpr (Rule::moments > 0) load(m, moment1 + kept);
+      if constexpr (Rule::moments > 1) load(v, moment2 + kept);
+      for (int k = 0; k < pack; ++k) rule(d, piece.weight_decay, ratio, g[k], w[k], m[k], v[k]);
       store(master + at, w);
-      if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + at, m);
-      if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + at, v);
+      if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + kept, m);
+      if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + kept, v);
       if constexpr (!std::is_same_v<W, float>) store(weights + at, w);
     });
   }
@@ -205,18 +203,19 @@ struct LambMoments {
     if (!d.go) return;
     const Piece piece = pieces[block.index()];
     double of_weights = 0, of_direction = 0;
-    for_packs(block, piece, [&](std::int64_t at) {
+    for_packs(block, piece, [&](int i) {
+      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
       float w[pack], g[pack], m[pack], v[pack];
-      load(w, master + at), load(g, gradient + at), load(m, moment1 + at), load(v, moment2 + at);
+      load(w, master + at), load(g, gradient + at), load(m, moment1 + kept), load(v, moment2 + kept);
       for (int k = 0; k < pack; ++k) {
         adam.advance(d, g[k], m[k], v[k]);
-        const float u = adam.lamb_direction(d, piece.decay, w[k], m[k], v[k]);
+        const float u = adam.lamb_direction(d, piece.weight_decay, w[k], m[k], v[k]);
         of_weights += double(w[k]) * double(w[k]), of_direction += double(u) * double(u);
       }
-      store(moment1 + at, m), store(moment2 + at, v);
+      store(moment1 + kept, m), store(moment2 + kept, v);
     });
     of_weights = block.sum(of_weights), of_direction = block.sum(of_direction);
-    if (block.thread() == 0) weight_sums[block.index()] = of_weights, direction_sums[block.index()] = of_direction;
+    if (block.thread() == 0) weight_sums[piece.number] = of_weights, direction_sums[piece.number] = of_direction;
   }
 };
 

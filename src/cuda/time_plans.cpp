@@ -74,8 +74,9 @@ std::vector<double> time_plans(cudnnHandle_t handle, Stream stream, const ConvPr
   for (std::size_t c = 0; c < calls.size(); ++c) {
     try {
       for (int i = 0; i < warm_runs; ++i) calls[c].run(handle, pointers, at);
-    } catch (const Error&) {
-      continue;  // one that cuDNN proposes and cannot run
+    } catch (const Error&) {  // one that cuDNN proposes and cannot run
+      (void)cudaGetLastError();
+      continue;
     }
     for (int i = 0; i <= runs; ++i) {
       MR_CUDA(cudaEventRecord(marks[i].raw, stream));

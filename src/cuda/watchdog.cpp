@@ -21,6 +21,8 @@ std::string name_of(const Watchdog::Late& late) {
       return cat("a broadcast (", format_bytes(late.bytes), ")");
     case Kind::step:
       return "the end of a step's sums";
+    case Kind::replay:
+      return "the sums of a recorded step";
   }
   return "";
 }
@@ -37,7 +39,14 @@ void Watchdog::done(std::uint64_t number, double now) {
   while (done_ < number) begun_.pop_front(), ++done_, progress_ = now;
 }
 
+void Watchdog::replays(std::uint64_t begun, std::uint64_t ended, double now) {
+  if (begun != replays_begun_ || ended != replays_ended_) replays_changed_ = now;
+  replays_begun_ = begun, replays_ended_ = ended;
+}
+
 std::optional<Watchdog::Late> Watchdog::late(double now) const {
+  if (replays_begun_ != replays_ended_ && now - replays_changed_ > timeout_)
+    return Late{Kind::replay, 0, 0, now - replays_changed_, replays_ended_, 0};
   if (begun_.empty()) return std::nullopt;
   const Begun& oldest = begun_.front();
   const double seconds = now - std::max(oldest.at, progress_);

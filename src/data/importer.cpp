@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
@@ -39,6 +41,11 @@ class Hdf5Rows : public RowFile {
     file_.read_rows(dataset_, begin, count, dtype_, out);
   }
   const std::string& path() const override { return place_; }
+  std::optional<std::string> layout() const override { return file_.get_string("/", "layout"); }
+  std::optional<double> scale() const override {
+    const auto numbers = file_.get_numbers("/", "scale");
+    return numbers && numbers->size() == 1 && (*numbers)[0] > 0 ? std::optional((*numbers)[0]) : std::nullopt;
+  }
 
  private:
   std::string place_, dataset_;
@@ -90,7 +97,7 @@ void same_rows(const RowFile& a, const RowFile& first) {
 // x and y in files of their own, one behind the other.
 class PairImporter : public Importer {
  public:
-  explicit PairImporter(const ImportOptions& o) : channels_first_(o.channels_first) {
+  explicit PairImporter(const ImportOptions& o) {
     if (o.y.empty() && kind_of(o.x[0]) != Kind::hdf5)  // one HDF5 file may hold both
       fail(Exit::config, "no labels or targets for ", o.x[0], ". give --y FILES");
     const auto y_paths = o.y.empty() ? o.x : o.y;
@@ -108,15 +115,21 @@ class PairImporter : public Importer {
     }
     if (rows_ == 0) fail(Exit::data, o.x[0], " holds no rows");
     if (x_[0]->row().rank == 0) fail(Exit::data, o.x[0], " holds single values, a sample needs at least one dimension");
+    layout_ = layout_of(*x_[0], o.layout);
+    for (const auto& x : x_) {
+      const SampleLayout other = layout_of(*x, o.layout);
+      if (other.channels_first != layout_.channels_first || other.stored != layout_.stored ||
+          x->scale() != x_[0]->scale())
+        fail(Exit::data, x->path(), " and ", x_[0]->path(), " differ in their attributes layout or scale. make them ",
+             "equal, or pack one after the other");
+    }
+    holds_labels(y_[0]->dtype(), y_[0]->row(), y_[0]->path());
   }
   std::int64_t rows() const override { return rows_; }
-  Shape sample() const override {
-    Shape s = x_[0]->row();
-    if (s.rank == 2) s.dims[std::size_t(s.rank++)] = 1;  // (H, W): one channel
-    return s;
-  }
-  bool channels_first() const override { return channels_first_ && x_[0]->row().rank > 2; }
-  DType x_dtype() const override { return x_[0]->dtype(); }
+  Shape sample() const override { return layout_.stored; }
+  bool channels_first() const override { return layout_.channels_first; }
+  DType x_dtype() const override { return narrowed() ? DType::i32 : x_[0]->dtype(); }
+  std::optional<double> scale() const override { return x_[0]->scale(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
@@ -127,19 +140,39 @@ class PairImporter : public Importer {
     while (count > 0) {
       const std::size_t f = std::size_t(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
       const std::int64_t first = begin - (f ? ends_[f - 1] : 0), n = std::min(count, ends_[f] - begin);
-      x_[f]->read(first, n, to_x);
+      narrowed() ? read_narrowed(*x_[f], first, n, to_x) : x_[f]->read(first, n, to_x);
       y_[f]->read(first, n, to_y);
       to_x += std::size_t(n) * x_bytes, to_y += std::size_t(n) * y_bytes;
       begin += n, count -= n;
     }
   }
   std::string describe() const override {
+    const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.told_by);
     return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
-               " rows of ", sample().str(), " ", name_of(x_dtype()));
+               " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
+               layout_.told_by.empty() ? "" : how);
   }
 
  private:
-  bool channels_first_;
+  static SampleLayout layout_of(const RowFile& x, Layout asked) {
+    return sample_layout(x.row(), asked, x.layout(), x.path());
+  }
+  bool narrowed() const { return x_[0]->dtype() == DType::i64; }
+
+  static void read_narrowed(const RowFile& file, std::int64_t begin, std::int64_t count, void* out) {
+    const auto one = file.row().count();
+    std::vector<std::int64_t> wide(std::size_t(count * one));
+    file.read(begin, count, wide.data());
+    auto* to = static_cast<std::int32_t*>(out);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      to[i] = std::int32_t(wide[i]);
+      if (to[i] != wide[i])
+        fail(Exit::data, file.path(), " holds ", wide[i], " in row ", begin + std::int64_t(i) / one,
+             ": 64-bit samples are packed as int32. store them as floating point");
+    }
+  }
+
+  SampleLayout layout_;
   std::vector<std::unique_ptr<RowFile>> x_, y_;
   std::vector<std::int64_t> ends_;
   std::int64_t rows_ = 0;

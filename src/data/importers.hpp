@@ -17,6 +17,9 @@ class RowFile {
   virtual DType dtype() const = 0;
   virtual void read(std::int64_t begin, std::int64_t count, void* out) const = 0;
   virtual const std::string& path() const = 0;
+  // What the file says of its samples, where its format can.
+  virtual std::optional<std::string> layout() const { return std::nullopt; }
+  virtual std::optional<double> scale() const { return std::nullopt; }
 };
 
 std::unique_ptr<RowFile> open_idx(const std::string& path);  // plain or .gz

@@ -53,7 +53,7 @@ class Packer {
         order_(options.seed, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows())), Purpose::pack),
         x_bytes_(std::size_t(in.sample().count()) * size_of(in.x_dtype())),
         y_bytes_(std::size_t(std::max<std::int64_t>(1, in.target().count())) * size_of(in.y_dtype())),
-        scale_(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1),
+        scale_(in.scale().value_or(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1)),
         rows_(in, x_bytes_, y_bytes_, std::size_t(world.local_size())) {}
 
   PackReport run() {
@@ -116,7 +116,7 @@ class Packer {
     std::vector<bool> valid(train_rows < in_.rows() ? std::size_t(in_.rows()) : 0);
     for (std::int64_t p = train_rows; p < in_.rows(); ++p) valid[std::size_t(source_row(p))] = true;
     const Shape sample = in_.sample();
-    const std::int64_t channels = sample.rank == 2 ? 1 : in_.channels_first() ? sample[0] : sample[-1];
+    const std::int64_t channels = in_.channels_first() ? sample[0] : sample[-1];
     const std::int64_t values = sample.count(), blocks = std::min(in_.rows(), statistics_blocks);
     std::vector<double> sums(std::size_t(2 * channels * blocks), 0.0);
     std::int64_t largest = -1;
@@ -155,10 +155,7 @@ class Packer {
     }
   }
 
-  bool labels() const {
-    return in_.target().count() == 1 && in_.y_dtype() != DType::f16 && in_.y_dtype() != DType::f32 &&
-           in_.y_dtype() != DType::f64;
-  }
+  bool labels() const { return holds_labels(in_.y_dtype(), in_.target(), "y"); }
 
   void write(const Part& part) {
     const std::int64_t per_shard =

@@ -24,10 +24,6 @@ Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
   return s;
 }
 
-bool is_integer(DType t) {
-  return t == DType::u8 || t == DType::i8 || t == DType::u16 || t == DType::i16 || t == DType::i32 || t == DType::i64;
-}
-
 io::DatasetInfo readable(const io::File& file, const std::string& name, const char* key) {
   if (!file.has(name)) {
     std::string all;
@@ -40,23 +36,6 @@ io::DatasetInfo readable(const io::File& file, const std::string& name, const ch
     fail(Exit::data, file.path(), ": '", name, "' has ", info.shape.size(), " dimensions. rows and up to ",
          Shape::max_rank - 2, " more are read");
   return info;
-}
-
-bool has_channels_first(const DataOptions& options, const io::File& file, const Shape& stored) {
-  if (options.layout != DataOptions::Layout::automatic) return options.layout == DataOptions::Layout::channels_first;
-  if (const auto layout = file.get_string("/", "layout")) return *layout == "channels_first";
-  const auto few = [](std::int64_t c) { return c == 1 || c == 3 || c == 4; };
-  return stored.rank == 3 && few(stored[0]) && !few(stored[2]);
-}
-
-// A sample as the network sees it, channels last.
-Shape logical(Shape stored, bool channels_first) {
-  if (stored.rank == 2) stored.dims[std::size_t(stored.rank++)] = 1;  // (H, W): one channel
-  if (!channels_first || stored.rank < 2) return stored;
-  Shape out = stored;
-  for (int a = 0; a + 1 < stored.rank; ++a) out[a] = stored[a + 1];
-  out[-1] = stored[0];
-  return out;
 }
 
 void require_bytes(const Shard& shard, const char* what, const std::optional<std::uint64_t>& offset,
@@ -102,10 +81,14 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   const Shape stored = shape_of(x.shape, 1);
   if (stored.rank == 0)
     fail(Exit::data, path, ": '", options.x, "' holds single values. a sample needs at least one dimension");
-  const bool channels_first = stored.rank > 2 && has_channels_first(options, file, stored);
-  const Shape sample = logical(stored, channels_first);
+  if (x.dtype == DType::i64)
+    fail(Exit::data, path, ": '", options.x, "' holds samples of 64-bit integers, which are not read in place. ",
+         "`millrace pack` makes them int32, or store them in a smaller or floating type");
+  const SampleLayout layout = sample_layout(stored, options.layout, file.get_string("/", "layout"), path);
+  const Shape sample = layout.sample;
+  const bool channels_first = layout.channels_first;
   Shape target = shape_of(y.shape, 1);
-  const bool labels = is_integer(y.dtype) && target.count() == 1;
+  const bool labels = holds_labels(y.dtype, target, cat(path, ": '", options.y, "'"));
   if (labels) target = Shape{};
   if (!labels && target.rank == 0) target = Shape{1};
 
@@ -120,15 +103,18 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
 
   if (out.shards.empty()) {
     out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
+    out.layout_told_by = layout.told_by;
     out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
     out.labels = labels, out.y_dtype = y.dtype, out.target = target;
     read_statistics(out, file, options);
   } else if (sample != out.sample || x.dtype != out.x_dtype || channels_first != out.channels_first ||
              labels != out.labels || y.dtype != out.y_dtype || target != out.target ||
              x.big_endian != out.x_big_endian || y.big_endian != out.y_big_endian) {
-    fail(Exit::data, path, " holds ", sample.str(), " ", name_of(x.dtype), " samples with ", target.str(), " ",
-         name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(), " ", name_of(out.x_dtype),
-         " with ", out.target.str(), " ", name_of(out.y_dtype), ". all files of a data set must agree");
+    const auto first = [](bool is) { return is ? " (channels first)" : ""; };
+    fail(Exit::data, path, " holds ", sample.str(), first(channels_first), " ", name_of(x.dtype), " samples with ",
+         target.str(), " ", name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(),
+         first(out.channels_first), " ", name_of(out.x_dtype), " with ", out.target.str(), " ", name_of(out.y_dtype),
+         ". all files of a data set must agree");
   }
   const auto known_classes = file.get_int("/", "classes");
   if (labels)
@@ -146,7 +132,7 @@ ShardIndex read_index(const DataOptions& options) {
     for (const std::string& path : files) add_file(out, path, options);
   }
   if (out.rows == 0) fail(Exit::data, "the data set has no rows");
-  std::string manifest = out.sample.str() + name_of(out.x_dtype);
+  std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "");
   for (const Shard& s : out.shards)
     manifest += cat("\n", std::filesystem::path(s.path).filename().string(), " ", s.rows, " ", s.file_bytes);
   out.manifest_crc = crc32(manifest.data(), manifest.size());
@@ -168,6 +154,7 @@ std::string to_text(const ShardIndex& d) {
               {"x_big_endian", d.x_big_endian},
               {"y_big_endian", d.y_big_endian},
               {"channels_first", d.channels_first},
+              {"layout_told_by", d.layout_told_by},
               {"labels", d.labels},
               {"classes", d.classes},
               {"mean", d.mean},
@@ -189,7 +176,8 @@ ShardIndex from_text(const std::string& text) {
   d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
   d.x_dtype = DType(j.at("x_dtype").get<int>()), d.y_dtype = DType(j.at("y_dtype").get<int>());
   d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
-  d.channels_first = j.at("channels_first"), d.labels = j.at("labels"), d.classes = j.at("classes");
+  d.channels_first = j.at("channels_first"), d.layout_told_by = j.at("layout_told_by");
+  d.labels = j.at("labels"), d.classes = j.at("classes");
   d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
   d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
   d.x_name = j.at("x_name"), d.y_name = j.at("y_name");

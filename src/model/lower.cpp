@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment = 256;  // what libraries ask of their scratch memory
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 bool is_loss(const Node& node) { return node.dst < 0; }
@@ -149,6 +149,7 @@ Cost Lowered::cost() const {
 
 Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   Lowered out;
+  out.device = &backend.device();
   const int most = backend.max_fusion_level();
   out.fusion_level = std::min(fusion_level < 0 ? backend.usual_fusion_level() : fusion_level, most);
   if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));

@@ -1,5 +1,11 @@
 #include "millrace/telemetry/timeline.hpp"
 
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
 namespace millrace {
 namespace {
 
@@ -8,6 +14,24 @@ double between(Timeline::Clock::time_point a, Timeline::Clock::time_point b) {
 }
 
 }  // namespace
+
+std::chrono::steady_clock::time_point process_start() {
+  const auto now = Timeline::Clock::now();
+  std::ifstream in("/proc/self/stat");
+  std::string text;
+  std::getline(in, text);
+  const auto name_end = text.rfind(')');  // the name may hold blanks
+  timespec since_boot{};
+  if (name_end == std::string::npos || ::clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0) return now;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double started = 0;  // field 22, in clock ticks after boot; man 5 proc
+  if (!(fields >> started)) return now;
+  const double age =
+      double(since_boot.tv_sec) + double(since_boot.tv_nsec) * 1e-9 - started / double(::sysconf(_SC_CLK_TCK));
+  return now - std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(std::max(0.0, age)));
+}
 
 const char* name_of(Phase p) {
   static constexpr std::array<const char*, phase_count> names{"startup",    "data_wait",     "copy",      "forward",

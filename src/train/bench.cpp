@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "fit.hpp"
 #include "session.hpp"
 #include "step.hpp"
 
@@ -36,14 +37,14 @@ double median(std::vector<double> values) {
 
 StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec);
+  Network network(s.compute, s.spec, plan_that_fits(s));
   Device& device = *s.compute.device;
   std::int64_t step = 0;
   std::size_t index = 0;
   std::vector<MicroBatch> share;
   const auto items = [&]() -> std::optional<MicroBatch> {
     while (index == share.size())
-      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.steps_per_epoch - 1), world.rank(), world.size(),
+      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.epochs.steps_each() - 1), world.rank(), world.size(),
                            share),
           index = 0;
     return share[index++];
@@ -54,7 +55,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
     Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
     StepRunner runner(s, network, loader);
     std::vector<double> whole, exposed;
-    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.steps_per_epoch - 1)));
+    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.epochs.steps_each() - 1)));
     for (int r = 0; r < steps; ++r) {
       runner.enqueue(r, 1e-4);
       const StepResult result = runner.collect(r, false, false);
@@ -67,6 +68,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   index = 0, share.clear();
   Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
   const Batch batch = *loader.next();
+  network.complete_weights();
   Program& program = network.train_program(batch.item.rows);
   const auto run = [&] {
     program.forward(batch.x, batch.y, batch.ids, true);

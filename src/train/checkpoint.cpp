@@ -109,7 +109,7 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
 }
 
 std::string CheckpointStore::save(Network& network, const RunState& run) {
-  Snapshot snapshot(compute_, network);
+  Snapshot snapshot(world_, compute_, network);
   snapshot.take();
   const fs::path final_path = folder_ / file_name(run.step), aside = folder_ / ("." + file_name(run.step) + ".tmp");
   std::string problem = world_.broadcast_string(world_.rank() == 0 ? lacks_room(folder_, snapshot.tensors()) : "");
@@ -133,14 +133,13 @@ std::string CheckpointStore::save(Network& network, const RunState& run) {
   return "";
 }
 
-// Keeps the newest `keep` files, and the best by validation accuracy.
 void CheckpointStore::prune(const RunState& run) {
   const fs::path best_note = folder_ / "best";
   std::error_code ignored;
   std::string best;
   if (fs::exists(best_note, ignored)) best = read_file(best_note);
   while (!best.empty() && best.back() == '\n') best.pop_back();
-  if (run.valid_accuracy >= 0 && run.valid_accuracy >= run.best_accuracy) {
+  if (run.best_step == run.step) {
     best = file_name(run.step);
     try {
       write_file_atomically(best_note, best + "\n");
@@ -154,7 +153,7 @@ void CheckpointStore::prune(const RunState& run) {
 }
 
 RunState CheckpointStore::read(Network& network, const fs::path& path, bool* damaged, std::string* problem) {
-  Snapshot snapshot(compute_, network);
+  Snapshot snapshot(world_, compute_, network);
   RunState run;
   std::int64_t verdict = 0;  // 1: damaged, 2: of another model
   std::string state;
@@ -222,7 +221,7 @@ RunState CheckpointStore::load(Network& network, const fs::path& path) {
   return run;
 }
 
-std::string describe_checkpoint(const std::string& path) {
+CheckpointText describe_checkpoint(const std::string& path) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
   if (file.get_string("/", "format") != format_name || state.empty())
@@ -230,9 +229,12 @@ std::string describe_checkpoint(const std::string& path) {
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
   out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
-  if (run.valid_accuracy >= 0) out << ", validation accuracy " << run.valid_accuracy * 100 << " %";
+  if (run.valid_accuracy >= 0)
+    out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
   out << "\n";
-  std::int64_t values = 0, damaged = 0;
+  std::int64_t values = 0;
+  std::string damaged;
+  if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32")) damaged = "run_state";
   for (const std::string& name : file.datasets()) {
     const auto info = file.info(name);
     Shape shape;
@@ -243,12 +245,12 @@ std::string describe_checkpoint(const std::string& path) {
     const bool whole = std::int64_t(sum) == file.get_int(name, "crc32");
     out << "  " << name << "  " << shape.str() << "  crc32 " << sum << (whole ? "" : "  IS NOT THE RECORDED ONE")
         << "\n";
-    values += shape.count(), damaged += !whole;
+    values += shape.count();
+    if (!whole) damaged += (damaged.empty() ? "" : ", ") + name;
   }
-  out << (damaged ? cat(damaged, " tensors are damaged") : cat("whole: ", values, " values, all checksums agree"))
-      << "\n";
+  out << (damaged.empty() ? cat("whole: ", values, " values, all checksums agree") : "damaged: " + damaged) << "\n";
   for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return out.str();
+  return {out.str(), damaged.empty() ? "" : cat(path, " is damaged: the checksum of ", damaged, " differs")};
 }
 
 }  // namespace millrace

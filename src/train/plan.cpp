@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/loader.hpp"
@@ -38,7 +39,8 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
 
 std::string describe_plan(World& world, const RunConfig& config) {
   Session s(world, config, Session::Use::train);
-  const NetworkPlan plan = plan_network(*s.compute.backend, s.spec);
+  const Fit fitted = fit(s);
+  const NetworkPlan& plan = fitted.plan;
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
   out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " "
@@ -47,7 +49,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   if (s.has_valid) out << "; validation " << s.valid_data.rows;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
   out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
-      << s.accumulation() << " accumulated; " << s.steps_per_epoch << " steps an epoch, " << s.total_steps
+      << s.accumulation() << " accumulated; " << s.epochs.steps_each() << " steps an epoch, " << s.total_steps()
       << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
@@ -63,14 +65,19 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"moments", m.moments},
                                     {"activations and workspace", m.arena},
                                     {"weight copies of the backend", m.derived},
+                                    {"batches read ahead", m.loaders},
                                     {"all", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
-  out << "  " << s.compute.device->name() << " has " << format_bytes(s.compute.device->memory_bytes()) << "\n";
+  out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " for it\n";
+  if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
-  const auto buckets = cut_buckets(reducer.count, reducer.bucket_elements);
+  const auto buckets = reducer.buckets.cut(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as "
-      << name_of(reducer.compress) << ", the last layers first\n";
+      << name_of(reducer.compress) << ", the last layers first"
+      << (reducer.buckets.divided() ? "; each rank gets and updates its share of each, and the weights are gathered"
+                                    : "")
+      << "\n";
   return out.str();
 }
 

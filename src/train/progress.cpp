@@ -10,6 +10,14 @@
 #include "millrace/base/units.hpp"
 
 namespace millrace {
+namespace {
+
+// At scale 1, as always in fp32 and bf16, it is not the scale that made it overflow.
+const char* note_of(const StepMetrics& m) {
+  return !m.skipped ? "" : m.loss_scale == 1 ? " | not finite, skipped" : " | overflow, skipped";
+}
+
+}  // namespace
 
 bool on_terminal() {
   if (const char* told = std::getenv("MILLRACE_TERMINAL")) return std::strcmp(told, "1") == 0;
@@ -17,13 +25,8 @@ bool on_terminal() {
   return !launched && ::isatty(STDOUT_FILENO);
 }
 
-Progress::Progress(bool speaks, bool terminal, double every_seconds, std::int64_t steps_per_epoch,
-                   std::int64_t total_steps)
-    : speaks_(speaks),
-      terminal_(terminal),
-      every_(every_seconds),
-      steps_per_epoch_(steps_per_epoch),
-      total_steps_(total_steps) {}
+Progress::Progress(bool speaks, bool terminal, double every_seconds)
+    : speaks_(speaks), terminal_(terminal), every_(every_seconds) {}
 
 void Progress::line(const std::string& text) {
   if (!speaks_) return;
@@ -34,14 +37,14 @@ void Progress::line(const std::string& text) {
   std::fflush(stdout);
 }
 
-void Progress::step(const StepMetrics& m) {
+void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   smooth_seconds_ = shown_ == 0 ? m.seconds : 0.95 * smooth_seconds_ + 0.05 * m.seconds;
   ++shown_;
   if (!speaks_) return;
   const auto now = std::chrono::steady_clock::now();
   const double since = std::chrono::duration<double>(now - last_).count();
   const bool due =
-      terminal_ ? since >= 0.2 || m.step == total_steps_ : shown_ <= 3 || since >= every_ || m.step == total_steps_;
+      terminal_ ? since >= 0.2 || m.step == total_steps : shown_ <= 3 || since >= every_ || m.step == total_steps;
   if (!due) return;
   last_ = now;
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
@@ -50,11 +53,10 @@ void Progress::step(const StepMetrics& m) {
                 "step %lld/%lld epoch %lld | loss %.4f | lr %.3g | %s samples/s | step %.1f ms = data %.1f fwd %.1f "
                 "bwd %.1f comm %.1f opt %.1f "
                 "other %.1f%s | left %s",
-                (long long)m.step, (long long)total_steps_, (long long)m.epoch, m.loss, m.lr,
+                (long long)m.step, (long long)total_steps, (long long)m.epoch, m.loss, m.lr,
                 format_count(m.samples_per_second).c_str(), m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy),
                 ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer),
-                ms(Phase::other), m.skipped ? " | overflow, skipped" : "",
-                format_seconds(smooth_seconds_ * double(total_steps_ - m.step)).c_str());
+                ms(Phase::other), note_of(m), format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());
   if (!terminal_) return line(text);
   std::printf("\r%s\033[K", text);
   std::fflush(stdout);

@@ -14,14 +14,14 @@ bool on_terminal();
 
 class Progress {
  public:
-  Progress(bool speaks, bool terminal, double every_seconds, std::int64_t steps_per_epoch, std::int64_t total_steps);
-  void step(const StepMetrics&);
+  Progress(bool speaks, bool terminal, double every_seconds);
+  void step(const StepMetrics&, std::int64_t total_steps);
   void line(const std::string&);  // a line that stays
 
  private:
   bool speaks_, terminal_;
   double every_;
-  std::int64_t steps_per_epoch_, total_steps_, shown_ = 0;
+  std::int64_t shown_ = 0;
   std::chrono::steady_clock::time_point last_;
   bool open_line_ = false;
   double smooth_seconds_ = 0;  // of a step, for the time left

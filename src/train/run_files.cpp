@@ -38,9 +38,33 @@ std::string utc_now() {
   return text;
 }
 
+// What stands for `auto`, and what was chosen.
+json resolved(const Session& s) {
+  const Backend& backend = *s.compute.backend;
+  return {{"global_batch", s.global_batch},
+          {"micro_batch", s.micro_batch},
+          {"accumulation", s.accumulation()},
+          {"steps", s.total_steps()},
+          {"steps_per_epoch", s.epochs.steps_each()},
+          {"threads", s.placement.compute_threads},
+          {"workers", s.loader_options().workers},
+          {"prefetch", s.loader_options().prefetch},
+          {"fusion",
+           s.spec.fusion < 0 ? backend.usual_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
+          {"reader", s.train_source->describe()}};
+}
+
 json data_json(const ShardIndex& data) {
   return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
           {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
+}
+
+bool tells_of_the_end(const std::filesystem::path& summary, std::int64_t steps) {
+  std::error_code none;
+  if (!std::filesystem::exists(summary, none)) return false;
+  const json there = json::parse(read_file(summary), nullptr, false);
+  return !there.is_discarded() && there.value("status", "") == "finished" &&
+         there.value("steps", std::int64_t(-1)) == steps;
 }
 
 }  // namespace
@@ -85,6 +109,7 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
                  {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
                  {"compiler", __VERSION__},
                  {"provenance", s.provenance()},
+                 {"resolved", resolved(s)},
                  {"train", data_json(s.train_data)},
                  {"valid", s.has_valid ? data_json(s.valid_data) : json()},
                  {"environment", environment()}};
@@ -93,13 +118,16 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account) {
+  if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.steps)) return;
   json out{{"status", s.status},
            {"steps", s.steps},
            {"epoch", s.epoch},
            {"samples", s.samples},
+           {"session_steps", s.session_steps},
+           {"session_samples", s.session_samples},
            {"samples_per_second", s.samples_per_second},
            {"seconds", s.seconds},
-           {"loss", s.final_loss},
+           {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"account", json::parse(account.json())}};
   out["valid_loss"] = s.evaluated ? json(s.validation.loss) : json();
   out["valid_accuracy"] = s.evaluated && s.validation.labels ? json(s.validation.top1) : json();

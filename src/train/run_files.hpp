@@ -23,12 +23,15 @@ class RunFolder {
 void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {
-  std::string status;  // finished, stopped, diverged
+  std::string status;  // finished, stopped, diverged, unsaved
   std::int64_t steps = 0, epoch = 0, samples = 0;
+  // Of this start alone, as the rest is.
+  std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
   bool evaluated = false;
   Evaluation validation;
 };
+// A finished run that is started again keeps what its last steps said.
 void write_summary(const std::filesystem::path& dir, const Summary&, const Account&);
 
 }  // namespace millrace

@@ -12,6 +12,9 @@ std::string to_json(const RunState& r) {
               {"epoch", r.epoch},
               {"step_in_epoch", r.step_in_epoch},
               {"samples", r.samples},
+              {"origin", {r.origin.step, r.origin.epoch, r.origin.samples}},
+              {"valid_step", r.valid_step},
+              {"best_step", r.best_step},
               {"valid_accuracy", r.valid_accuracy},
               {"valid_loss", r.valid_loss},
               {"best_accuracy", r.best_accuracy},
@@ -31,6 +34,8 @@ RunState run_state_from_json(const std::string& text) {
   r.epoch = j.at("epoch");
   r.step_in_epoch = j.at("step_in_epoch");
   r.samples = j.at("samples");
+  if (j.contains("origin")) r.origin = {j["origin"].at(0), j["origin"].at(1), j["origin"].at(2)};
+  r.valid_step = j.value("valid_step", std::int64_t(-1)), r.best_step = j.value("best_step", std::int64_t(-1));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");
   r.best_accuracy = j.at("best_accuracy");

@@ -21,10 +21,14 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
-      train.target == valid.target)
+      train.target == valid.target && train.channels_first == valid.channels_first)
     return;
-  fail(Exit::data, "data.valid holds ", valid.sample.str(), " ", name_of(valid.x_dtype), " samples, data.train ",
-       train.sample.str(), " ", name_of(train.x_dtype), ". both need the same shape, type and kind of targets");
+  const auto words = [](const ShardIndex& index) {
+    return cat(index.sample.str(), " ", name_of(index.x_dtype), " samples, channels ",
+               index.channels_first ? "first" : "last");
+  };
+  fail(Exit::data, "data.valid holds ", words(valid), ", data.train ", words(train),
+       ". both need the same shape, type, layout and kind of targets");
 }
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
@@ -136,11 +140,11 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.weight_decay = float(c.optim.weight_decay);
   spec.compress = c.comm.compress == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.compress);
   spec.seed = c.run.seed;
+  spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
+  if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
-    steps_per_epoch = train_order->steps_per_epoch();
-    total_steps =
-        c.train.steps > 0 ? c.train.steps : std::int64_t(std::llround(c.train.epochs * double(steps_per_epoch)));
+    epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
     train_source = make_source(w, train_data, c.data.reader);
   }
@@ -151,6 +155,25 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   }
 }
 
+std::size_t Session::memory_bytes() const {
+  const std::size_t free = compute.device->memory_bytes();
+  return config.run.memory > 0 ? std::min<std::size_t>(free, config.run.memory) : free;
+}
+
+NetworkPlan Session::plan(std::int64_t rows) const {
+  NetworkSpec trial = spec;
+  std::size_t loaders = 0;  // one trains and, at times, one evaluates
+  const auto row_counts = [&](const ShardIndex& data, std::int64_t global) {
+    loaders += Loader::device_bytes(*compute.device, data, {.prefetch = config.data.prefetch, .max_rows = rows});
+    return Sampler(data.rows, global, rows, 0, false).row_counts();
+  };
+  if (train_order) trial.train_rows = row_counts(train_data, global_batch);
+  if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size());
+  NetworkPlan out = plan_network(*compute.backend, trial);
+  out.needs.loaders = loaders;
+  return out;
+}
+
 LoaderOptions Session::loader_options() const {
   LoaderOptions options;
   options.workers = config.data.workers < 0 ? placement.workers : config.data.workers;
@@ -159,11 +182,16 @@ LoaderOptions Session::loader_options() const {
   return options;
 }
 
+std::int64_t Session::total_steps() const {
+  if (config.train.steps > 0) return config.train.steps;
+  const std::int64_t each = epochs.steps_each(), even = std::int64_t(std::llround(config.train.epochs * double(each)));
+  return epochs.origin.step + even - epochs.origin.epoch * each;
+}
+
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
-  return {count, std::int64_t(config.comm.bucket / sizeof(float)), spec.compress, config.comm.overlap,
-          world.size() == 1};
+  return {count, spec.buckets, spec.compress, config.comm.overlap, world.size() == 1};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

@@ -6,6 +6,7 @@
 
 #include "millrace/data/loader.hpp"
 #include "millrace/train/commands.hpp"
+#include "millrace/train/epochs.hpp"
 #include "millrace/train/network.hpp"
 #include "millrace/train/reducer.hpp"
 #include "millrace/train/schedule.hpp"
@@ -25,13 +26,18 @@ struct Session {
   Compute compute;
   ShardIndex train_data, valid_data;
   bool has_valid = false;
-  std::int64_t global_batch = 0, micro_batch = 0, steps_per_epoch = 0, total_steps = 0;
+  std::int64_t global_batch = 0, micro_batch = 0;
+  Epochs epochs;  // of training; a resumed run sets its origin
   std::unique_ptr<Sampler> train_order, valid_order;
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;
 
   LoaderOptions loader_options() const;
-  int accumulation() const;  // micro-batches of rank 0 in a full step
+  std::int64_t total_steps() const;  // by train.steps or train.epochs
+  // What the network of micro-batches of so many rows needs, loaders included. Takes nothing.
+  NetworkPlan plan(std::int64_t rows) const;
+  std::size_t memory_bytes() const;  // that this rank may plan with
+  int accumulation() const;          // micro-batches of rank 0 in a full step
   ReducerSpec reducer_spec(std::int64_t count) const;
   std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same
 };

@@ -2,13 +2,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr int stats_tag = -1;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -18,7 +17,7 @@ int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
 
 int most_micro_batches(const Session& s) {
   int most = 0;
-  for (std::int64_t step : {std::int64_t(0), s.steps_per_epoch - 1})
+  for (std::int64_t step : {std::int64_t(0), s.epochs.steps_each() - 1})
     for (int rank = 0; rank < s.world.size(); ++rank)
       most = std::max(most, int(s.train_order->share(0, step, rank, s.world.size()).size()));
   return most;
@@ -32,61 +31,66 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       loader_(loader),
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
                network.packed) {
-  const int marks = mark_count(most_micro_batches(s));
+  const int marks = mark_count(most_micro_batches(s)) + waits();
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
 }
 
-void StepRunner::end_of_step(Marks& marks, int mark) {
-  reducer_.finish();
-  marks.mark(Lane::compute, mark);
-  network_.optimizer_step();
-  marks.mark(Lane::compute, mark + 1);
+const char* StepRunner::name_step(const char* what, std::int64_t step) {
+  std::snprintf(step_name_.data(), step_name_.size(), "%s%lld", what, (long long)(step + 1));
+  return step_name_.data();
 }
 
-void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count) {
+void StepRunner::end_of_step(int slot, int number) {
+  {
+    const Working here(*s_.compute.device, "the end of sums");
+    reducer_.finish();
+  }
+  mark(slot, number);
+  {
+    const Working here(*s_.compute.device, "optimizer");
+    network_.optimizer_step(wait_marks(slot, gather_waits()));
+  }
+  mark(slot, number + 1);
+}
+
+void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count, bool even) {
   const std::int64_t rows = batch.item.rows;
   const bool first = number == 0, last = number + 1 == count;
-  Program& program = network_.train_program(rows);
-  Marks& marks = *marks_[std::size_t(slot)];
-  const int mark = 1 + 3 * int(number);
-  marks.mark(Lane::compute, mark);
-  auto& recorded = recorded_[{rows, slot, number, count, batch.x.data}];
-  if (!recorded) {
-    // A recording runs its function once and is replayed from then on: the function holds by value, or by reference
-    // what lives as long as the runner, and changes nothing on the host that a later step would need to see.
-    const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-    recorded =
-        s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"),
-                                  [this, &program, &marks, x, y, ids, mark, first, last] {
-                                    program.forward(x, y, ids, first);
-                                    marks.mark(Lane::compute, mark + 1);
-                                    const std::size_t stats = std::size_t(network_.layout().stats_count);
-                                    if (last && stats && s_.world.size() > 1)
-                                      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-                                    program.backward(first, last ? &reducer_ : nullptr);
-                                    marks.mark(Lane::compute, mark + 2);
-                                    if (last) end_of_step(marks, mark + 3);
-                                  });
-  }
+  Gatherer* gatherer = first ? network_.gatherer() : nullptr;
+  Program& program = gatherer ? network_.gathering_program(rows) : network_.train_program(rows);
+  const int at = 1 + 3 * int(number);
+  mark(slot, at);
+  // What is recorded runs once and is replayed from then on: it holds by value, or by reference what lives as long as
+  // the runner, and changes nothing on the host that a later step would need to see.
+  const Tensor x = batch.x, y = batch.y, ids = batch.ids;
+  const auto work = [this, &program, gatherer, x, y, ids, slot, at, first, last] {
+    if (gatherer) gatherer->begin(wait_marks(slot, 0));
+    program.forward(x, y, ids, first, gatherer);
+    if (gatherer) gatherer->finish();
+    mark(slot, at + 1);
+    const std::size_t stats = std::size_t(network_.layout().stats_count);
+    if (last && stats && s_.world.size() > 1)
+      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+    program.backward(first, last ? &reducer_ : nullptr);
+    mark(slot, at + 2);
+    if (last) end_of_step(slot, at + 3);
+  };
+  if ((last || gatherer) && !even) return work();  // what ranks do together is recorded by all or by none
+  auto& recorded = recorded_[{rows, slot, number, count, x.data}];
+  if (!recorded)
+    recorded = s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"), work);
   recorded->run();
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
-  const std::int64_t per_epoch = s_.steps_per_epoch, epoch = step / per_epoch, in_epoch = step % per_epoch;
+  const Working here(*s_.compute.device, name_step("step ", step));
+  const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto& share = share_;
   s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
   Issued& issued = issued_[std::size_t(step % 2)];
-  issued = {step + 1,
-            epoch,
-            rows,
-            epoch * s_.train_data.rows + std::min((in_epoch + 1) * s_.global_batch, s_.train_data.rows),
-            learning_rate,
-            now(),
-            0,
-            int(share.size()),
-            0};
+  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, int(share.size()), 0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);
@@ -98,26 +102,30 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const int slot = int(step % 2);
   network_.push_step(slot);
 
-  marks_[std::size_t(slot)]->mark(Lane::compute, 0);
+  mark(slot, 0);
+  const bool even = s_.train_order->even(in_epoch, s_.world.size());
   for (std::size_t m = 0; m < share.size(); ++m) {
     const Batch* batch = loader_.next();
     MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
              "the loader is out of step");
-    micro_batch(*batch, slot, m, share.size());
+    micro_batch(*batch, slot, m, share.size(), even);
   }
   if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
+    network_.gather_weights(wait_marks(slot, 0));
     network_.clear_statistics();
     const std::size_t stats = std::size_t(network_.layout().stats_count);
     if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
     reducer_.contribute_zeros();
-    end_of_step(*marks_[std::size_t(slot)], 1);
+    end_of_step(slot, 1);
   }
+  if (!even) loader_.rewind();
   network_.stepped();
   network_.record_state(slot);
   issued.ended = now();
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
+  const Working here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
   const Issued& issued = issued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);
@@ -138,10 +146,10 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   m.loss_scale = state.loss_scale;
   m.skipped = out.found_inf;
 
-  const std::size_t marks = std::size_t(mark_count(issued.micro_batches));
-  marks_[std::size_t(slot)]->read({times_.data(), marks});
+  const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(waits());
+  marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
   const auto add = [&](Phase phase, std::size_t mark) {
-    m.phase_seconds[std::size_t(phase)] += times_[mark] - times_[mark - 1];
+    m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
   };
   for (std::size_t k = 0; k < std::size_t(issued.micro_batches); ++k) {
     add(Phase::data_wait, 1 + 3 * k);
@@ -150,6 +158,13 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
+  for (std::size_t wait = 0; wait < shift / 2; ++wait) {  // of a phase that computes
+    const bool gather = int(wait) < gather_waits();
+    if (gather && issued.micro_batches == 0) continue;  // counted as communication already
+    const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
+    m.phase_seconds[std::size_t(gather ? Phase::forward : Phase::optimizer)] -= seconds;
+    m.phase_seconds[std::size_t(Phase::communication)] += seconds;
+  }
   const double at = now();  // of steps in flight at once, each counts from the end of the one before
   m.seconds = at - std::max(issued.began, collected_);
   collected_ = at;

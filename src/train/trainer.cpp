@@ -6,24 +6,34 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluate.hpp"
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
+#include "observer.hpp"
+#include "overflow.hpp"
 #include "progress.hpp"
+#include "resume.hpp"
 #include "run_files.hpp"
 #include "session.hpp"
 #include "step.hpp"
 #include "stop.hpp"
 
 namespace millrace {
+namespace {
+
+constexpr std::int64_t many_overflows = 8;  // a scale that starts too high comes down in fewer
+
+}  // namespace
 
 struct Trainer::Impl {
   Timeline timeline;
   Session s;
   std::filesystem::path dir;
+  Observer observer;
   Network network;
-  Schedule schedule;
+  std::optional<Schedule> schedule;
   CheckpointInterval interval;
   CheckpointStore store;
   StopWatch stop;
@@ -39,26 +49,28 @@ struct Trainer::Impl {
   bool evaluated = false;
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
-  std::int64_t trained_samples = 0, trained_steps = 0;
+  std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
   std::vector<CommSpan> spans;
   double comm_busy = 0;
   std::uint64_t comm_bytes = 0;
   std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
 
-  Impl(World& world, const RunConfig& config)
-      : s(world, config, Session::Use::train),
+  Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
+      : timeline(begun),
+        s(world, config, Session::Use::train),
         dir(config.run.dir),
-        network(s.compute, s.spec),
-        schedule(config.optim, s.steps_per_epoch, s.total_steps, s.global_batch),
+        observer(s),
+        network(s.compute, s.spec, plan_that_fits(s)),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
         stop(config.run, dir, world.rank() == 0),
-        progress(world.rank() == 0, on_terminal(), config.log.every, s.steps_per_epoch, s.total_steps),
+        progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(s.compute.device->shares_host_memory() ? 0 : 1) {
     StepState& state = network.host_state();
     if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
     state.scale_interval = std::uint32_t(config.optim.scale_interval);
     network.push_state();
+    observer.know(network, s.spec.train_rows);
   }
 
   void start_feeding() {
@@ -66,8 +78,8 @@ struct Trainer::Impl {
     auto items = [this, step = issued, index = std::size_t(0),
                   share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
       while (index == share.size()) {
-        if (step >= s.total_steps) return std::nullopt;
-        s.train_order->share(step / s.steps_per_epoch, step % s.steps_per_epoch, s.world.rank(), s.world.size(), share);
+        if (step >= s.total_steps()) return std::nullopt;
+        s.train_order->share(s.epochs.epoch(step), s.epochs.step_in_epoch(step), s.world.rank(), s.world.size(), share);
         index = 0, ++step;
       }
       return share[index++];
@@ -75,6 +87,12 @@ struct Trainer::Impl {
     loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
                                       s.loader_options(), items);
     runner = std::make_unique<StepRunner>(s, network, *loader);
+    schedule.emplace(s.config.optim, s.epochs.steps_each(), s.epochs.even(s.total_steps()), s.global_batch);
+  }
+
+  void enqueue_one() {
+    runner->enqueue(issued, schedule->learning_rate(s.epochs.even(issued)));
+    ++issued;
   }
 
   void resume() {
@@ -92,17 +110,15 @@ struct Trainer::Impl {
       fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
     if (!found) return;
     run = *found;
-    for (const auto& [key, value] : s.provenance())
-      if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
-        log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
-                      " now): the run goes on, but not bit for bit"));
+    go_on_from(run, s);
+    run.origin = s.epochs.origin;
     StepState& state = network.host_state();
     state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
     state.clean_steps = run.state.clean_steps;
     state.applied = run.state.applied;
     network.push_state();
     issued = run.step;
-    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps, " (epoch ", run.epoch, ", ", run.samples,
+    progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
                       " samples)"));
   }
 
@@ -112,17 +128,22 @@ struct Trainer::Impl {
         interval.seconds > 0 && s.world.rank() == 0 &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
     const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
+    observer.after_collect();
     last = result.metrics;
     for (int p = 0; p < phase_count; ++p)
       if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
     train_seconds += last.seconds;
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
-    run.epoch = run.step / s.steps_per_epoch, run.step_in_epoch = run.step % s.steps_per_epoch;
+    run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
     s.compute.collective->take_spans(spans);
     for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
     if (metrics) metrics->write(last);
-    progress.step(last);
+    progress.step(last, s.total_steps());
+    overflows = result.found_inf ? overflows + 1 : 0;
+    if (overflows == many_overflows && !result.at_floor)
+      log::warn(cat("overflow in ", overflows, " steps one after the other: ",
+                    describe_gradient(*s.compute.device, network), ". lower optim.lr or set run.precision = bf16"));
     if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
     *checkpoint = *checkpoint || result.checkpoint;
@@ -130,9 +151,11 @@ struct Trainer::Impl {
 
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
+    const std::string where = describe_gradient(*s.compute.device, network);
     finish("diverged");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
-         ", gradient norm ", last.grad_norm, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+         ", gradient norm ", last.grad_norm, "; ", where,
+         "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
          kept.empty() ? std::string("no checkpoint was written yet")
                       : "the last good checkpoint is " + kept.back().string());
   }
@@ -145,26 +168,30 @@ struct Trainer::Impl {
     run.provenance = s.provenance();
     run.config = s.config.text;
     unsaved = store.save(network, run);
-    if (run.valid_accuracy > run.best_accuracy) run.best_accuracy = run.valid_accuracy;
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
-    if (!unsaved.empty() && run.step < s.total_steps)
+    if (!unsaved.empty() && run.step < s.total_steps())
       log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
   }
 
-  void evaluate_now() {
+  // True when no weights so far were better.
+  bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
     validation = evaluate(s, network);
     evaluated = true;
     run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
+    run.valid_step = run.step;
     progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
+    if (run.valid_accuracy <= run.best_accuracy) return false;
+    run.best_accuracy = run.valid_accuracy, run.best_step = run.step;
+    return true;
   }
 
   bool checkpoint_due(std::int64_t after_step) const {
     if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
-    const double per = double(s.steps_per_epoch) * interval.epochs;  // steps between two
-    return std::floor(double(after_step) / per) > std::floor(double(after_step - 1) / per);
+    const double per = double(s.epochs.steps_each()) * interval.epochs, done = double(s.epochs.even(after_step));
+    return std::floor(done / per) > std::floor((done - 1) / per);
   }
 
   Account account() {
@@ -176,6 +203,7 @@ struct Trainer::Impl {
     mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
+    mine.device = observer.device_time(), mine.health = observer.health();
     Account out;
     for (const std::string& text : s.world.gather(Account{{mine}}.json()))
       out.ranks.push_back(RankAccount::from_json(text));
@@ -189,6 +217,8 @@ struct Trainer::Impl {
                     run.step,
                     run.epoch,
                     run.samples,
+                    trained_steps,
+                    trained_samples,
                     train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
                     timeline.wall_seconds(),
                     last.loss,
@@ -208,21 +238,25 @@ struct Trainer::Impl {
 
   Exit loop() {
     bool stopping = false;
-    while (run.step < s.total_steps && !stopping) {
+    const std::int64_t total = s.total_steps();
+    while (run.step < total && !stopping) {
       bool wanted = false;
       timeline.enter(Phase::other);
-      // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
-      runner->enqueue(issued, schedule.learning_rate(issued));
-      ++issued;
-      const bool boundary = issued % s.steps_per_epoch == 0 || issued == s.total_steps || checkpoint_due(issued);
+      // A boundary is a step after which the host must look: an epoch's end, a checkpoint by count, a trace's end.
+      observer.before_enqueue();
+      enqueue_one();
+      const bool boundary =
+          s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) || observer.window_ends();
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
       if (stopping || wanted)
         while (run.step < issued) collect_one(&stopping, &wanted);
-      const bool last_step = run.step == s.total_steps, epoch_end = run.step % s.steps_per_epoch == 0;
-      if (s.has_valid && run.step == issued && (epoch_end || last_step)) evaluate_now();
-      if (run.step == issued && (checkpoint_due(run.step) || wanted || stopping || last_step)) checkpoint();
+      if (run.step < issued) continue;
+      const bool last_step = run.step == total;
+      bool best = false;
+      if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
+      if (checkpoint_due(run.step) || best || wanted || stopping || last_step) checkpoint();
     }
-    return run.step < s.total_steps ? Exit::stopped : Exit::ok;
+    return run.step < total ? Exit::stopped : Exit::ok;
   }
 
   Exit run_all() {
@@ -252,19 +286,22 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(World& world, const RunConfig& config) : impl_(std::make_unique<Impl>(world, config)) {}
+Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
+    : impl_(std::make_unique<Impl>(world, config, begun)) {}
 Trainer::~Trainer() = default;
 Exit Trainer::run() { return impl_->run_all(); }
 
 void Trainer::one_step() {
   Impl& t = *impl_;
   if (!t.runner) t.start_feeding();
-  t.runner->enqueue(t.issued, t.schedule.learning_rate(t.issued));
-  ++t.issued;
+  t.observer.before_enqueue();
+  t.enqueue_one();
   bool stopping = false, checkpoint = false;
   t.collect_one(&stopping, &checkpoint);
 }
 
-Exit train(World& world, const RunConfig& config) { return Trainer(world, config).run(); }
+Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun) {
+  return Trainer(world, config, begun).run();
+}
 
 }  // namespace millrace

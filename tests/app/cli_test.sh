@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks
+# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks|data
 set -u
 millrace=$1
 mpiexec=$2
@@ -27,17 +27,110 @@ if [ "$3" = solo ]; then
   expect 2 "error: 'trian' is no command" "$millrace" trian
   for command in train eval pack inspect plan bench; do
     expect 0 "usage: millrace $command" "$millrace" $command --help
+    # Every option has a line that says what it does, and the help is whole: it points to no other command's.
+    awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out || complain "an option of $command has no help"
+    grep -q "millrace .* --help" out && complain "the help of $command sends elsewhere"
   done
+  for command in train plan eval "bench step"; do  # with keys: groups, defaults, units
+    "$millrace" $command --help >out 2>err
+    for text in "[run] the run as a whole" "[data] what is read, and how" "[model] the network" "[comm] sums over ranks" \
+      "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket <size>  (8MiB)" "--train.global_batch <whole number>  (128)" \
+      "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."; do
+      grep -qF -- "$text" out || complain "the help of $command does not say '$text'"
+    done
+  done
+  expect 0 "[checkpoint] saved states" "$millrace" train --help
+  expect 0 "--checkpoint <file>  (the newest whole one of run.dir)" "$millrace" eval --help
+  expect 0 "--shard-size <size>  (1GiB)" "$millrace" pack --help
+  for group in "what is read:" "what is written:" "order and split of the rows:"; do grep -qx "$group" out || complain "pack has no group $group"; done
+  expect 0 "--layout <auto|channels_last|channels_first>  (auto)" "$millrace" inspect --help
+  for bench in comm gpu loader step; do
+    "$millrace" bench $bench --help >out 2>err
+    grep -q "^$bench: " out || complain "bench $bench --help does not describe it"
+  done
+  [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 4 ] || complain "not every bench says its repeats"
+  expect 0 "--sample-bytes <size>  (3072)" "$millrace" bench loader --help
   expect 2 "cannot open none.cfg (No such file or directory)" "$millrace" train -c none.cfg
   expect 2 "no configuration file. give one with -c FILE" "$millrace" train
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
-    expect 2 "this millrace was built without CUDA" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
+    expect 2 "set run.device = cpu (or auto)" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg
   expect 3 "nothing is called none.h5" "$millrace" inspect none.h5
+  # srun without PMIx starts tasks that each believe to be alone: refused, and the first of them says how to start.
+  for words in SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4; do
+    expect 2 "error: Slurm started 4 tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix" \
+      env SLURM_STEP_ID=0 SLURM_PROCID=0 $words "$millrace" inspect
+    env SLURM_STEP_ID=0 SLURM_PROCID=1 $words "$millrace" inspect >out 2>err
+    [ $? -eq 2 ] && [ ! -s out ] && [ ! -s err ] || complain "the second of several lonely tasks speaks, or goes on"
+  done
+  expect 0 "MPI" env SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 "$millrace" inspect
   "$millrace" train -c data.cfg --train.steps 7 --print-config >resolved.cfg || complain "--print-config failed"
   "$millrace" train -c resolved.cfg --print-config >again.cfg || complain "--print-config failed on its own output"
   cmp resolved.cfg again.cfg || complain "--print-config does not print itself"
   expect 0 "steps = 7" cat resolved.cfg
+elif [ "$3" = data ]; then  # from arrays to a run: what pack, inspect, plan and run.json say of the data
+  npy() { # NAME SHAPE: uint8 from stdin
+    header="{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
+    { printf '\223NUMPY\1\0'"\\$(printf %03o ${#header})"'\0%s' "$header"; cat; } >"$1"
+  }
+  # set_of NAME SHAPE BYTES OPTIONS...: 60 random samples of three classes, packed
+  set_of() {
+    name=$1 shape=$2 bytes=$3
+    shift 3
+    head -c $((60 * bytes)) /dev/urandom | npy "$name.npy" "(60, $shape)"
+    expect 0 "60 rows of" "$millrace" pack --x "$name.npy" --y labels.npy --out "$name" "$@"
+  }
+  for _ in $(seq 20); do printf '\0\1\2'; done | npy labels.npy '(60,)'
+  set_of images '3, 12, 10' 360
+  set_of signals '64, 8' 512 --layout channels_last
+  set_of firsts '8, 64' 512 --layout channels_first
+  set_of volumes '1, 8, 7, 6' 336
+  expect 0 "samples 12x10x3 uint8, channels first (by the file's attribute), 3 classes" "$millrace" inspect images
+  expect 0 "samples 3x12x10 uint8, channels last (as asked)" "$millrace" inspect images --layout channels_last
+  grep -q "x.mean = " out || complain "inspect shows no mean"
+  expect 2 "layout 'nchw' is none of auto|channels_last|channels_first" "$millrace" inspect images --layout nchw
+  expect 3 "nothing is called firsts/none.h5" "$millrace" inspect firsts/none.h5
+  cat >net.cfg <<'CFG'
+[model]
+name = layers
+layers = conv 4 3 pad=same
+layers = relu as=trunk
+layers = conv 4 3 pad=same
+layers = add trunk
+layers = maxpool 2
+layers = globalpool
+layers = linear outputs
+[train]
+steps = 3
+global_batch = 24
+micro_batch = 8
+[checkpoint]
+every = none
+CFG
+  for case in images/12x10x4/12x10x3 signals/64x4/64x8 firsts/64x4/64x8 volumes/8x7x6x4/8x7x6x1; do
+    name=${case%%/*} made=${case#*/} sample=${case##*/}
+    made=${made%/*}
+    set -- -c net.cfg --data.train "$name/train-*.h5" --run.dir "runs/$name"
+    expect 0 "data: 60 samples of $sample uint8 in 1 files" "$millrace" plan "$@"
+    grep -q "^  1.conv  *.*8x$made " out || complain "plan shows no convolution that makes 8x$made"
+    for text in "global batch 24 = 1 ranks x micro-batch 8 x 3 accumulated; 3 steps an epoch, 3 in all" "  all: " "buckets of up to"; do
+      grep -qF "$text" out || complain "plan does not say '$text'"
+    done
+    [ ! -e "runs/$name" ] || complain "plan made a run's folder"
+    "$millrace" train "$@" >out 2>err || complain "no training on $name"
+    for text in '"sample": "'$sample'"' '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "direct' \
+      '"ranks": "1"' '"precision": "fp32"' '"seed": "1"' '"resumed_at_step": 0' '"hdf5": "HDF5 ' '"mpi": "' '"started": "' '"valid": null'; do
+      grep -qF "$text" "runs/$name/run.json" || complain "run.json of $name does not say $text"
+    done
+    grep -qF '"status": "finished"' "runs/$name/summary.json" || complain "summary.json of $name says something else"
+  done
+  "$millrace" train -c runs/volumes/config.cfg --print-config | cmp - runs/volumes/config.cfg || complain "config.cfg is not what ran"
+  expect 3 "both need the same shape, type, layout and kind of targets" "$millrace" train -c net.cfg --data.train 'signals/*.h5' \
+    --data.valid 'firsts/*.h5' --run.dir runs/mixed
+  # One bad file in a folder does not hide the others.
+  echo text >images/bad.h5
+  expect 3 "error: 1 of 2 files cannot be read: images/bad.h5" "$millrace" inspect images
+  grep -q '/x: 60x3x12x10 uint8' out || complain "the good file is not described"
 else
   expect 0 "usage: millrace train" "$mpiexec" -n 2 "$millrace" train --help
   expect 2 "error: typo.cfg:2: unknown key train.step. did you mean train.steps?" "$mpiexec" -n 2 "$millrace" train -c typo.cfg

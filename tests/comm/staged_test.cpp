@@ -33,6 +33,7 @@ class Settled : public Collective {
   void begin_all_gather(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
     inner_->begin_all_gather(r, b, n, t, tag);
   }
+  void wait(int tag) override { inner_->wait(tag), device_.synchronize(); }
   void finish() override { inner_->finish(), device_.synchronize(); }
   void small_sum(std::span<double> values) override { inner_->small_sum(values); }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
@@ -53,6 +54,7 @@ TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
       check_all(world, *collective);
       check_pipeline(world, *collective);
       check_scatter_gather(world, *collective);
+      check_waits(world, *collective);
       world.barrier();
     });
 }
@@ -64,8 +66,41 @@ TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
     check_all(world, collective);
     check_pipeline(world, collective);
     check_scatter_gather(world, collective);
+    check_waits(world, collective);
     world.barrier();
   });
+}
+
+// What a forward pass does behind each wait() sees its bucket whole, however the lanes are paced.
+TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
+  constexpr std::size_t buckets = 4, part = 700, count = 2 * part;
+  for (const auto& pauses : {std::array{500, 0, 0}, std::array{0, 500, 0}, std::array{0, 0, 500}})
+    run_thread_world(2, [&](World& world) {
+      test::LaneDevice device(pauses);
+      const auto collective = make_staged_collective(world, device, options());
+      const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
+      auto* data = static_cast<float*>(region.data);
+      const std::size_t rank = std::size_t(world.rank());
+      std::atomic<int> wrong = 0;
+      for (int round = 0; round < 4; ++round) {
+        device.enqueue(Lane::compute, [=] {  // the update
+          for (std::size_t i = 0; i < buckets * count; ++i)
+            if (i % count / part == rank) data[i] = value_of(round, i);
+        });
+        for (std::size_t b = 0; b < buckets; ++b)
+          collective->begin_all_gather(region, b * count, count, DType::f32, int(b));
+        for (std::size_t b = 0; b < buckets; ++b) {
+          collective->wait(int(b));
+          device.enqueue(Lane::compute, [=, &wrong] {
+            for (std::size_t i = b * count; i < (b + 1) * count; ++i) wrong += data[i] != value_of(round, i);
+          });
+        }
+      }
+      collective->finish();
+      device.synchronize();
+      EXPECT_EQ(wrong, 0);
+      world.barrier();
+    });
 }
 
 // Steps as the trainer runs them: the compute lane writes buckets late, uses the sums, and writes them anew, while the

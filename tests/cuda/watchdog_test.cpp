@@ -42,6 +42,28 @@ TEST(Watchdog, EveryFinishedOperationGivesTheNextOneItsFullTime) {
   EXPECT_FALSE(dog.late(1e9));
 }
 
+TEST(Watchdog, AReplayIsLateWhenItsCountersStandStillBetweenBeginAndEnd) {
+  Watchdog dog(10);
+  dog.replays(0, 0, 0);
+  EXPECT_FALSE(dog.late(1e9));
+  for (std::uint64_t k = 1; k < 50; ++k) {  // always seen under way, but never the same one
+    dog.replays(k, k - 1, double(k) * 9);
+    EXPECT_FALSE(dog.late(double(k) * 9)) << k;
+  }
+  dog.replays(50, 49, 500);
+  dog.replays(50, 49, 510);
+  EXPECT_FALSE(dog.late(510));
+  const auto late = dog.late(510.5);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->done, 49u);
+  EXPECT_NE(dog.explain(*late, {}, "here").find("the sums of a recorded step"), std::string::npos);
+  EXPECT_EQ(dog.begun(), 50u);
+  dog.replays(50, 50, 511);  // done, and nothing under way for long
+  EXPECT_FALSE(dog.late(1e9));
+  dog.begin(Kind::sum, 0, 1, 1e9);
+  EXPECT_EQ(dog.begun(), 51u);
+}
+
 TEST(Watchdog, AnOperationBegunAfterALongPauseIsNotLateAtOnce) {
   Watchdog dog(10);
   dog.done(dog.begin(Kind::sum, 0, 1, 0), 1);

@@ -218,7 +218,7 @@ TEST_F(Formats, Hdf5DatasetsOfOneFile) {
     file.close();
   }
   ImportOptions options;
-  options.x = {path}, options.x_name = "train/x", options.y_name = "train/y", options.channels_first = true;
+  options.x = {path}, options.x_name = "train/x", options.y_name = "train/y", options.layout = Layout::channels_first;
   const auto in = make_importer(options);
   EXPECT_EQ(in->sample(), (Shape{3, 4, 4}));  // kept as stored
   EXPECT_TRUE(in->channels_first());

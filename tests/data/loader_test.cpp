@@ -1,6 +1,9 @@
 #include "millrace/data/loader.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -131,6 +134,25 @@ TEST(Loader, ABatchStaysUntilTheNextCall) {
   }
 }
 
+TEST(Loader, AfterARewindBatchesLieWhereTheFirstOnesDid) {
+  const Sampler sampler(4000, 8, 8, 5, true);
+  const ShardIndex index = index_of(4000);
+  HostDevice device(false);
+  Numbers source;
+  for (const int taken : {0, 1, 2, 3}) {
+    Loader loader(device, source, index, sampler, {1, 2, 8}, items_of(sampler, 60));
+    const void* first = taken ? loader.next()->x.data : nullptr;
+    for (int b = 1; b < taken; ++b) loader.next();
+    loader.rewind();
+    const Batch* b = loader.next();
+    const void* const place = b->x.data;
+    EXPECT_EQ(place, taken ? first : place) << taken;
+    for (int r = 0; r < 8; ++r) EXPECT_EQ(b->x.as<std::int16_t>()[r * 15], std::int16_t(b->ids.as<std::int64_t>()[r]));
+    EXPECT_NE(loader.next()->x.data, place) << taken;
+    EXPECT_EQ(loader.next()->x.data, place) << taken;
+  }
+}
+
 TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
   const Sampler sampler(100, 10, 10, 5, false);
   const ShardIndex index = index_of(100);
@@ -200,6 +222,31 @@ TEST(Loader, WorkersShareTheOldestSlotAndObeyTheSource) {
   Loader loader(device, alone, index, sampler, {4, 2, 40}, items_of(sampler, 10));
   EXPECT_EQ(all_ids(loader).size(), 400u);
   EXPECT_EQ(alone.most_at_once, 1);
+}
+
+// A process without room for their stacks: what runs is joined, and the key to lower is named.
+TEST(Loader, ThreadsThatCannotStartAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs the address space that is taken away here";
+#endif
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit small{std::size_t(1) << 30, std::size_t(1) << 30};
+    setrlimit(RLIMIT_AS, &small);
+    const Sampler sampler(201, 32, 13, 5, true);
+    const ShardIndex index = index_of(201);
+    Numbers source;
+    HostDevice device;
+    try {
+      const Loader loader(device, source, index, sampler, {100000, 3, 13}, items_of(sampler, 3));
+      _exit(1);
+    } catch (const Error& e) {
+      _exit(e.code() == Exit::config && std::strstr(e.what(), "data.workers") ? 0 : 2);
+    }
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Loader, CountsWaitsAndDepth) {

@@ -90,6 +90,61 @@ TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
   EXPECT_EQ(asked.sample, (Shape{3, 8, 2}));
 }
 
+// One-dimensional signals have the shape of images: they are asked for, or the file says it.
+TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
+  const Folder folder;
+  const auto write = [&](const std::string& name, std::vector<std::int64_t> shape, const std::string& layout) {
+    io::File file = io::File::create(folder / name);
+    file.create_dataset("/x", DType::f32, shape);
+    file.create_dataset("/y", DType::i64, {shape[0]});
+    file.write_rows("/y", 0, shape[0], DType::i64, Images(std::size_t(shape[0])).y.data());
+    if (!layout.empty()) file.set("/", "layout", layout);
+    file.close();
+  };
+  struct Case {
+    std::vector<std::int64_t> shape;
+    std::string attribute;
+    Layout asked;
+    Shape sample;
+    bool channels_first;
+  };
+  const auto automatic = Layout::automatic, last = Layout::channels_last, first = Layout::channels_first;
+  for (const Case& c :
+       {Case{{5, 64, 8}, "", automatic, {64, 8, 1}, false}, Case{{5, 64, 8}, "", last, {64, 8}, false},
+        Case{{5, 64, 1}, "", last, {64, 1}, false}, Case{{5, 3, 64}, "", first, {64, 3}, true},
+        Case{{5, 64, 8}, "channels_last", automatic, {64, 8}, false},
+        Case{{5, 3, 64}, "channels_first", automatic, {64, 3}, true},
+        Case{{5, 3, 64}, "channels_first", last, {3, 64}, false},
+        Case{{5, 1, 16, 15, 14}, "", automatic, {16, 15, 14, 1}, true},
+        Case{{5, 1, 16, 15, 3}, "", automatic, {1, 16, 15, 3}, false},
+        Case{{5, 8, 7, 6, 2}, "", automatic, {8, 7, 6, 2}, false},
+        Case{{5, 8, 7, 6, 2}, "NCDHW", first, {7, 6, 2, 8}, true}, Case{{5, 48}, "", first, {48}, false}}) {
+    write("a.h5", c.shape, c.attribute);
+    const ShardIndex d = index_of({.paths = {folder / "a.h5"}, .layout = c.asked});
+    EXPECT_EQ(d.sample, c.sample) << d.sample.str() << " for " << c.sample.str();
+    EXPECT_EQ(d.channels_first, c.channels_first) << c.sample.str();
+  }
+  write("a.h5", {5, 3, 8, 8}, "NCHW");
+  const std::string message = message_of([&] { index_of({.paths = {folder / "a.h5"}}); });
+  for (const char* word : {"a.h5", "'NCHW'", "data.layout"})
+    EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
+  const Folder folder;
+  const Images i(24);  // labels enough for four a row
+  const auto refusal = [&](hid_t x, const std::vector<hsize_t>& y_shape) {
+    test::write_file(folder / "a.h5", {{"pixels", x, H5T_NATIVE_UINT8, {6, 4, 4, 3}, i.x.data()},
+                                       {"classes", H5T_STD_I32LE, H5T_NATIVE_INT64, y_shape, i.y.data()}});
+    return message_of([&] { index_of({.paths = {folder / "a.h5"}, .x = "pixels", .y = "classes"}); });
+  };
+  const std::string wide = refusal(H5T_STD_I64LE, {6}), one_hot = refusal(H5T_STD_U8LE, {6, 4});
+  for (const char* word : {"a.h5: 'pixels'", "64-bit integers", "millrace pack"})
+    EXPECT_NE(wide.find(word), std::string::npos) << wide;
+  for (const char* word : {"a.h5: 'classes'", "4 integers a row", "one-hot"})
+    EXPECT_NE(one_hot.find(word), std::string::npos) << one_hot;
+}
+
 TEST(Shards, StatisticsOfTheFileFollowTheScale) {
   const Folder folder;
   const Images i(5);

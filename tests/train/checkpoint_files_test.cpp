@@ -70,7 +70,9 @@ TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
       EXPECT_EQ(e.code(), Exit::data);
       EXPECT_NE(std::string(e.what()).find("checksum"), std::string::npos) << e.what();
     }
-    EXPECT_NE(describe_checkpoint(path).find("IS NOT THE RECORDED ONE"), std::string::npos);
+    const CheckpointText seen = describe_checkpoint(path);
+    EXPECT_NE(seen.text.find("IS NOT THE RECORDED ONE"), std::string::npos);
+    EXPECT_NE(seen.damage.find("is damaged: the checksum of /"), std::string::npos) << seen.damage;
     std::ofstream(path, std::ios::binary).write(whole.data(), std::streamsize(whole.size()));
   }
 }

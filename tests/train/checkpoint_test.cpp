@@ -111,11 +111,13 @@ TEST(Checkpoint, TheNewestAndTheBestAreKept) {
   CheckpointStore store(*a.world, a.compute, folder.path, 2);
   const double accuracy[] = {0.5, 0.9, 0.6, 0.7, 0.8};
   double best = -1;
+  std::int64_t best_step = -1;
   for (int i = 0; i < 5; ++i) {
     RunState r = state_at(i + 1);
-    r.valid_accuracy = accuracy[i], r.best_accuracy = best;
+    r.valid_accuracy = accuracy[i], r.valid_step = i + 1;
+    if (accuracy[i] > best) best = accuracy[i], best_step = i + 1;
+    r.best_accuracy = best, r.best_step = best_step;
     ASSERT_EQ(store.save(*a.network, r), "");
-    best = std::max(best, accuracy[i]);
   }
   std::vector<std::string> names;
   for (const auto& f : CheckpointStore::list(folder.path)) names.push_back(f.filename().string());

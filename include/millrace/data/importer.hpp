@@ -2,9 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "millrace/data/sample_layout.hpp"
 #include "millrace/device/tensor.hpp"
 
 namespace millrace {
@@ -13,9 +15,10 @@ class Importer {
  public:
   virtual ~Importer() = default;
   virtual std::int64_t rows() const = 0;
-  virtual Shape sample() const = 0;  // as stored: (28, 28, 1), (3, 32, 32), ...
+  virtual Shape sample() const = 0;  // as stored: (28, 28, 1), (3, 32, 32), (64, 8), ...
   virtual bool channels_first() const = 0;
-  virtual DType x_dtype() const = 0;
+  virtual DType x_dtype() const = 0;                                    // of what read() gives
+  virtual std::optional<double> scale() const { return std::nullopt; }  // on values, where the input has its own
   virtual DType y_dtype() const = 0;
   virtual Shape target() const = 0;  // of one row of y; () for labels
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
@@ -24,11 +27,11 @@ class Importer {
 
 // x and y: files of one kind, told by their names and contents: MNIST idx(.gz), CIFAR-10 binary (y empty), NumPy .npy,
 // HDF5 (x and y may be one file; data set names x_name, y_name). Several files are taken one after the other.
-// Error(data) with file and reason.
+// Samples of int64 come as int32. Error(data) with file and reason.
 struct ImportOptions {
   std::vector<std::string> x, y;
   std::string x_name = "x", y_name = "y";
-  bool channels_first = false;  // of .npy and HDF5 images, when they say nothing else
+  Layout layout = Layout::automatic;  // of all but CIFAR-10, whose layout is known
 };
 std::unique_ptr<Importer> make_importer(const ImportOptions&);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/data/sample_layout.hpp"
 #include "millrace/device/tensor.hpp"
 
 namespace millrace {
@@ -20,11 +21,9 @@ struct Shard {
 struct DataOptions {
   std::vector<std::string> paths;  // files or globs; "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"
   std::string x = "x", y = "y";    // data set names
-  enum class Layout { automatic, channels_last, channels_first };
-  Layout layout =
-      Layout::automatic;  // automatic: the shard's "layout" attribute, else channels last (N,H,W,C); (N,C,H,W) is taken
-                          // when C in {1,3,4} stands first and not last; (N,H,W) gets C = 1
-  double scale = 0;       // 0: 1/255 for uint8 images, else 1
+  using Layout = millrace::Layout;
+  Layout layout = Layout::automatic;  // automatic: the file's "layout" attribute, else the shape (sample_layout.hpp)
+  double scale = 0;                   // 0: 1/255 for uint8 images, else 1
 };
 
 struct ShardIndex {
@@ -34,6 +33,7 @@ struct ShardIndex {
   DType x_dtype = DType::u8;
   bool x_big_endian = false, y_big_endian = false;
   bool channels_first = false;  // how a sample lies in the file
+  std::string layout_told_by;   // "by the shape" and so on
   bool labels = true;           // y are class numbers (integers, one a row); false: float targets
   DType y_dtype = DType::i64;
   Shape target;                   // of one row of y: () for labels
@@ -48,7 +48,8 @@ struct ShardIndex {
 };
 
 // Collective. Error(data) on every rank, with file and reason: nothing matches, missing data set, unequal shapes or
-// dtypes between files, unequal rows of x and y, truncated file, refused layout.
+// dtypes between files, unequal rows of x and y, truncated file, samples of int64,
+// several integers a row of y, refused layout.
 ShardIndex index_shards(World&, const DataOptions&);
 // Per-channel mean and standard deviation of (a sample of) the data where the files hold none. Collective;
 // deterministic.

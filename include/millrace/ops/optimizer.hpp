@@ -13,7 +13,15 @@ struct OptimizerSegment {
   float weight_decay = 0;
 };
 
+// ZeRO stage 1 (Rajbhandari et al. 2020): elements that this rank updates, and whose moments it alone keeps.
+struct OptimizerSlice {
+  std::int64_t begin = 0, count = 0;  // multiples of OptimizerSpec::piece
+};
+
 struct OptimizerSpec {
+  // What the work is cut into: no piece crosses a multiple of this many elements. Sums of squares are made by piece and
+  // added in the pieces' order, so slices change no bit.
+  static constexpr std::int64_t piece = 4096;
   // lars and lamb give each segment a step in proportion to its weights; a segment is then one parameter. With wd the
   // segment's weight_decay, |.| the norm over the segment, and a ratio of 1 where wd or either norm is 0 (biases,
   // norms):
@@ -26,7 +34,8 @@ struct OptimizerSpec {
   std::int64_t count = 0;  // elements of master, weights, gradient and moments, padding included (padding stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
   std::vector<OptimizerSegment> segments;
-  float momentum = 0.9f;  // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
+  std::vector<OptimizerSlice> slices;  // in order; empty: all. Else moments hold these alone, one after the other
+  float momentum = 0.9f;               // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
   float trust = 0.001f;                                 // lars
@@ -47,12 +56,35 @@ struct OptimizerArgs {
   float* running = nullptr;
   const float* stats = nullptr;  // summed over ranks
   StepState* state = nullptr;
+  double* sums = nullptr;  // square_sums(spec) of them, for a step in slices; else null
 };
 
+// A step is its parts in order; each only enqueues. With slices, a part leaves in args.sums what the ranks must add up
+// before the next part: its own pieces' sums of squares, and zeros for those of others. Bitwise the same for any slices
+// and thread count (CUDA: any slices).
 class OptimizerOp {
  public:
   virtual ~OptimizerOp() = default;
-  virtual void step(const OptimizerArgs&) = 0;  // enqueues; bitwise the same for the same thread count
+  virtual int parts() const = 0;
+  virtual void run(int part, const OptimizerArgs&) = 0;
+  void step(const OptimizerArgs& args) {
+    for (int part = 0; part < parts(); ++part) run(part, args);
+  }
 };
+
+struct OptimizerPiece {
+  std::int64_t begin = 0, moments = 0;  // in the flat buffers, in the moments
+  std::int32_t count = 0, segment = 0;
+  std::int32_t number = 0;  // among the pieces of all slices
+  float weight_decay = 0;
+};
+struct OptimizerPieces {
+  std::vector<OptimizerPiece> owned;
+  std::vector<std::int64_t> first;  // by segment: number of its first piece; then the number of all pieces
+  std::int64_t all() const { return first.back(); }
+};
+// Error(internal) when segments or slices overlap, begin at no multiple of 4 (slices: of a piece) or end beyond count.
+OptimizerPieces cut_pieces(const OptimizerSpec&);
+std::int64_t square_sums(const OptimizerSpec&);
 
 }  // namespace millrace

@@ -10,6 +10,9 @@
 
 namespace millrace {
 
+// When this process was started, by the kernel's account: before libraries were loaded and MPI began.
+std::chrono::steady_clock::time_point process_start();
+
 enum class Phase {
   startup,
   data_wait,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/train/epochs.hpp"
 #include "millrace/train/network.hpp"
 
 namespace millrace {
@@ -18,7 +19,9 @@ namespace millrace {
 struct RunState {
   std::int64_t step = 0;  // attempted steps = lines of metrics.jsonl
   std::int64_t epoch = 0, step_in_epoch = 0, samples = 0;
+  Origin origin;
   StepState state;
+  std::int64_t valid_step = -1, best_step = -1;  // whose weights were evaluated; none: -1
   double valid_accuracy = -1, valid_loss = -1, best_accuracy = -1;
   std::map<std::string, std::string> provenance;  // ranks, threads, versions, ...: a change on resume is warned of
   std::string config;
@@ -41,7 +44,7 @@ class CheckpointStore {
  private:
   std::string write(const std::filesystem::path& aside, Snapshot&, const RunState&);
   RunState read(Network&, const std::filesystem::path&, bool* damaged, std::string* problem);
-  void prune(const RunState&);
+  void prune(const RunState&);  // names the best, keeps it and the newest
   World& world_;
   Compute& compute_;
   std::filesystem::path folder_;

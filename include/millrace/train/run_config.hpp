@@ -23,6 +23,8 @@ struct RunOptions {
   Precision precision = Precision::fp32;
   bool deterministic = true;  // same ranks, threads and libraries: the same bits
   int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
+  std::uint64_t memory = 0;   // bytes that a rank may plan with; 0: its share of what is free at the start
+  int profile = 0;            // steps of each thousand whose kernels are traced, on devices that tell
   double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
   double stop_margin = 120;   // stop this long before the end
 };
@@ -81,6 +83,7 @@ struct OptimOptions {
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
+  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
   double clip = 0;            // > 0: clip by global norm
   double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;

@@ -20,6 +20,7 @@ class Schedule {
 struct CheckpointInterval {
   std::int64_t steps = 0;  // 0: none
   double epochs = 0, seconds = 0;
+  bool never() const { return steps == 0 && epochs == 0 && seconds == 0; }
   static CheckpointInterval parse(const std::string&);  // Error(config)
 };
 

@@ -4,13 +4,15 @@
 #include <memory>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/telemetry/timeline.hpp"
 #include "millrace/train/run_config.hpp"
 
 namespace millrace {
 
 class Trainer {
  public:
-  Trainer(World&, const RunConfig&);
+  // The account counts from `begun` on.
+  Trainer(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
   ~Trainer();
   Exit run();
   void one_step();  // benches and tests: a step without metrics, evaluation or checkpoints

@@ -1,0 +1,76 @@
+#include "resume.hpp"
+
+#include <sstream>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+namespace {
+
+using Keys = std::map<std::string, std::string>;
+
+// The keys of a resolved configuration; the elements of a list are joined.
+Keys keys_of(const std::string& config) {
+  Keys out;
+  std::string section;
+  std::istringstream lines(config);
+  for (std::string line; std::getline(lines, line);) {
+    const auto equals = line.find(" = ");
+    if (line.starts_with("["))
+      section = line.substr(1, line.find(']') - 1);
+    else if (!line.starts_with("#") && equals != std::string::npos) {
+      std::string& value = out[section + "." + line.substr(0, equals)];
+      value += (value.empty() ? "" : "; ") + line.substr(equals + 3);
+    }
+  }
+  return out;
+}
+
+// Of keys that decide what is learned and are not in the provenance.
+bool decides(const std::string& key) {
+  for (const char* not_so : {"data.train", "data.valid", "data.reader", "data.workers", "data.prefetch", "train.steps",
+                             "train.global_batch", "train.micro_batch", "train.evaluate"})
+    if (key == not_so) return false;
+  return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||
+         key.starts_with("optim.");
+}
+
+std::string changed_keys(const std::string& then, const std::string& now) {
+  const Keys before = keys_of(then), after = keys_of(now);
+  std::string out;
+  for (const auto& [key, value] : after) {
+    const auto it = before.find(key);
+    if (!decides(key) || it == before.end() || it->second == value) continue;
+    out += cat(out.empty() ? "" : ", ", key, " (", it->second, " then, ", value, " now)");
+  }
+  return out;
+}
+
+}  // namespace
+
+void go_on_from(const RunState& run, Session& s) {
+  const auto changed = [&](const char* key) {
+    const auto it = run.provenance.find(key);
+    return it != run.provenance.end() && it->second != s.provenance().at(key);
+  };
+  const bool other_batch = changed("global_batch"), other_data = changed("data");
+  s.epochs.origin = run.origin;
+  if (other_batch || other_data) {
+    if (run.step_in_epoch != 0)
+      fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
+           other_batch ? cat(", with train.global_batch ", run.provenance.at("global_batch"), ", now ", s.global_batch)
+                       : cat(", with other files in data.train"),
+           ": samples would be skipped or repeated. set it back, at least to the end of that epoch, or give this run "
+           "another run.dir");
+    s.epochs.origin = {run.step, run.epoch, run.samples};
+  }
+  for (const auto& [key, value] : s.provenance())
+    if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
+      log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
+                    " now): the run goes on, but not bit for bit"));
+  if (const std::string keys = changed_keys(run.config, s.config.text); !keys.empty())
+    log::warn(cat("resuming with another ", keys));
+}
+
+}  // namespace millrace

@@ -1,0 +1,160 @@
+// What a run may change when it goes on, and which weights are called the best.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "millrace/train/checkpoint.hpp"
+#include "millrace/train/epochs.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+struct Folder : test::Folder {
+  RunConfig config = test::small_run(true, "96");
+  Folder() { config.run.dir = (path / "run").string(), config.train.epochs = 3; }
+  void train(int ranks = 1) const {
+    run_thread_world(ranks, [&](World& world) { millrace::train(world, config); });
+  }
+  std::vector<json> lines() const {
+    std::vector<json> out;
+    std::ifstream in(path / "run" / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+    return out;
+  }
+  json summary() const { return json::parse(std::ifstream(path / "run" / "summary.json")); }
+  void stop_after(std::int64_t steps) {
+    config.train.steps = steps;
+    train();
+    config.train.steps = 0;
+  }
+};
+
+TEST(Epochs, CountOnFromTheirOrigin) {
+  const Epochs plain{100, 30, {}};
+  EXPECT_EQ(plain.steps_each(), 4);
+  EXPECT_EQ(plain.epoch(7), 1);
+  EXPECT_EQ(plain.step_in_epoch(7), 3);
+  EXPECT_EQ(plain.samples(6), 190);
+  EXPECT_EQ(plain.samples(7), 200);  // the last step of an epoch is short
+  EXPECT_EQ(plain.even(7), 7);
+  const Epochs later{100, 50, {8, 2, 200}};  // two epochs of four steps, then of two
+  EXPECT_EQ(later.epoch(8), 2);
+  EXPECT_EQ(later.step_in_epoch(9), 1);
+  EXPECT_EQ(later.samples(8), 250);
+  EXPECT_EQ(later.samples(11), 400);
+  EXPECT_EQ(later.even(8), 4);
+}
+
+TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
+  Folder run;
+  run.stop_after(4);  // three steps are an epoch
+  run.config.train.global_batch = 48;
+  for (const int ranks : {1, 2}) try {
+      run.train(ranks);
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::config);
+      EXPECT_NE(std::string(e.what()).find("with train.global_batch 32, now 48"), std::string::npos) << e.what();
+    }
+  EXPECT_EQ(run.lines().size(), 4u);  // nothing is lost
+  run.config.train.global_batch = 32;
+  run.train();
+  EXPECT_EQ(run.lines().size(), 9u);
+}
+
+TEST(Resume, AnotherDataSetInTheMiddleOfAnEpochIsRefused) {
+  Folder run;
+  run.stop_after(4);
+  run.config.data.train = {"synthetic:images:rows=192,shape=9x8x3,classes=4"};
+  EXPECT_THROW(run.train(), Error);
+}
+
+TEST(Resume, AnotherGlobalBatchFromTheStartOfAnEpochGoesOnWithThatEpoch) {
+  Folder run, whole;
+  run.stop_after(3);
+  run.config.train.global_batch = 48;
+  run.train();
+  const auto lines = run.lines();
+  ASSERT_EQ(lines.size(), 7u);  // 3, and twice 2
+  const std::int64_t epochs[] = {0, 0, 0, 1, 1, 2, 2}, samples[] = {32, 64, 96, 144, 192, 240, 288};
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(lines[i].at("step"), std::int64_t(i + 1));
+    EXPECT_EQ(lines[i].at("epoch"), epochs[i]);
+    EXPECT_EQ(lines[i].at("samples"), samples[i]);
+  }
+  // The learning rate is where it would be had every epoch had two steps.
+  whole.config.train.global_batch = 48;
+  whole.train();
+  for (std::size_t i = 3; i < 7; ++i) EXPECT_EQ(lines[i].at("lr"), whole.lines()[i - 1].at("lr"));
+}
+
+TEST(Resume, AfterAnotherGlobalBatchItIsExactAgain) {
+  Folder once, twice;
+  for (Folder* run : {&once, &twice}) {
+    run->config.optim.schedule = "constant";
+    run->stop_after(3);
+    run->config.train.global_batch = 48;
+  }
+  once.train();
+  twice.stop_after(4);
+  twice.train();
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(once.lines().at(i).at("loss"), twice.lines().at(i).at("loss")) << i;
+}
+
+TEST(Resume, AFinishedRunKeepsItsSummary) {
+  Folder run;
+  run.config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=9"};
+  run.stop_after(2);
+  EXPECT_EQ(run.summary().at("status"), "finished");
+  run.train();
+  const json first = run.summary();
+  EXPECT_EQ(first.at("steps"), 9);
+  EXPECT_EQ(first.at("session_steps"), 7);
+  EXPECT_EQ(first.at("session_samples"), 3 * 96 - 64);
+  EXPECT_GT(first.at("samples_per_second"), 0);
+  run.train();
+  EXPECT_EQ(run.summary(), first);
+}
+
+// Evaluations fall between checkpoints by steps: the best is what was evaluated, at the step that it was evaluated at.
+TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
+  Folder run;
+  run.config.data.valid = {"synthetic:images:rows=200,shape=9x8x3,classes=4,seed=9"};
+  run.config.checkpoint.every = "2", run.config.checkpoint.keep = 1;
+  run.config.train.epochs = 5;
+  run.train();
+  std::string best;
+  std::getline(std::ifstream(run.path / "run/checkpoints/best"), best);
+  const auto text = describe_checkpoint((run.path / "run/checkpoints" / best).string());
+  const auto step =
+      text.text.substr(text.text.find("step ") + 5, text.text.find(", epoch") - text.text.find("step ") - 5);
+  EXPECT_EQ(std::stoi(step) % 3, 0) << "not the end of an epoch: " << text.text;
+  EXPECT_NE(text.text.find("% at step " + step + "\n"), std::string::npos) << text.text;
+  EXPECT_EQ(text.damage, "");
+}
+
+TEST(Checkpoint, AnAccuracyOfEarlierWeightsDoesNotWinAgain) {
+  const test::Folder folder;
+  const auto world = solo_world();
+  Compute compute = make_cpu_compute(*world, {});
+  NetworkSpec spec;
+  spec.model.name = "mlp", spec.model.hidden = {4};
+  spec.batch = {0, {4}, DType::f32, {}, true};
+  spec.train_rows = {2};
+  Network network(compute, spec);
+  CheckpointStore store(*world, compute, folder.path, 1);
+  RunState run;
+  for (run.step = 1; run.step <= 4; ++run.step) {
+    if (run.step == 2) run.valid_step = run.best_step = 2, run.valid_accuracy = run.best_accuracy = 0.9;
+    ASSERT_EQ(store.save(network, run), "");
+  }
+  std::vector<std::string> names;
+  for (const auto& f : CheckpointStore::list(folder.path)) names.push_back(f.filename().string());
+  EXPECT_EQ(names, (std::vector<std::string>{"step-00000002.h5", "step-00000004.h5"}));
+}
+
+}  // namespace
+}  // namespace millrace
