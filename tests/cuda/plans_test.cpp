@@ -9,6 +9,7 @@
 #include "../../src/cuda/conv.hpp"
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/cpu/backend.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
 
