@@ -216,8 +216,10 @@ TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
       for (const Network& n : zoo())
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
           for (const Mode mode : {Mode::train, Mode::infer})
-            for (const std::int64_t rows : {64, 1})
-              for (const int level : {0, 1, 2}) checker.check(n, rows, dtype, mode, level);
+            for (const std::int64_t rows : {64, 1}) {
+              checker.check(n, rows, dtype, mode);  // level 1 has the same convolutions
+              if (dtype == DType::f16 && mode == Mode::train) checker.check(n, rows, dtype, mode, 2);
+            }
       checker.expect_round_trips(!deterministic);
     }
 }
