@@ -13,7 +13,6 @@ namespace millrace {
 namespace {
 
 using namespace cuda;
-using cudnn::PlanCache;
 namespace fs = std::filesystem;
 
 std::string h200() { return read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json"); }
@@ -79,7 +78,7 @@ TEST_F(PlanCacheFile, AFolderThatCannotBeMadeIsNoError) {
 
 TEST(PlanCache, StandsInTheUsersCacheFolder) {
   setenv("XDG_CACHE_HOME", "/some/where", 1);
-  EXPECT_EQ(cudnn::plan_cache_file(91900, "NVIDIA H200/x", 132),
+  EXPECT_EQ(plan_cache_file("cudnn", 91900, "NVIDIA H200/x", 132),
             "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
   unsetenv("XDG_CACHE_HOME");
 }
@@ -87,9 +86,9 @@ TEST(PlanCache, StandsInTheUsersCacheFolder) {
 TEST(PlanChoice, IsRankZerosOnEveryRank) {
   std::deque<std::string> sent;
   cudnn::Options first, second;
-  first.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
-  second.rank = 1;
-  second.broadcast = [&](const std::string& mine) {
+  first.choices.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
+  second.choices.rank = 1;
+  second.choices.broadcast = [&](const std::string& mine) {
     EXPECT_TRUE(mine.empty());
     const std::string text = sent.front();
     return sent.pop_front(), text;
@@ -104,8 +103,9 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
 TEST(PlanChoice, IsMadeOnceAGraph) {
   int broadcasts = 0;
   cudnn::Options options;
-  options.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
+  options.choices.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
   cudnn::Cudnn library(h200(), options);
+  broadcasts = 0;
   for (int i = 0; i < 3; ++i) make_conv(conv(), Context{}, library);
   EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
 }
