@@ -45,8 +45,8 @@ class Cudnn {
   bool warned_ = false;
 };
 
-// Median seconds of one run of every plan, by events on the stream; infinity for one that fails. Buffers are of the
-// real size and random: zeros would make kernels look faster.
+// Median seconds of one run of every plan, by events on the stream; infinity for one that fails or is far behind.
+// Buffers are of the real size and random: zeros would make kernels look faster.
 std::vector<double> time_plans(cudnnHandle_t, Stream, const ConvProblem&, std::vector<Call>&);
 
 }  // namespace millrace::cuda::cudnn

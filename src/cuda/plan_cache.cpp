@@ -19,13 +19,14 @@ const PlanEntry* PlanCache::find(const std::string& key) const {
 }
 
 void PlanCache::insert(const std::string& key, PlanEntry entry) {
+  changed_ = changed_ || entry.kept;
   entries_[key] = std::move(entry);
-  changed_ = true;
 }
 
 std::string PlanCache::exported() const {
   json plans = json::object();
-  for (const auto& [key, entry] : entries_) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
+  for (const auto& [key, entry] : entries_)
+    if (entry.kept) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
   return json{{"format", 1}, {"identity", identity_}, {"plans", plans}}.dump();
 }
 

@@ -10,6 +10,8 @@ namespace millrace::cuda {
 struct PlanEntry {
   std::string plan;    // in the library's words; "": it has nothing for the problem
   double seconds = 0;  // median of one run; 0: not timed
+  bool kept = true;    // for later runs; false: good for this one alone
+  bool operator==(const PlanEntry&) const = default;
 };
 
 class PlanCache {
@@ -19,7 +21,7 @@ class PlanCache {
   void insert(const std::string& key, PlanEntry);
   const std::map<std::string, PlanEntry>& entries() const { return entries_; }
 
-  std::string exported() const;
+  std::string exported() const;  // what is kept
   // Adds to what is there. "" or why the text was refused as a whole.
   std::string absorb(const std::string& text);
   // Becomes a copy of another rank's, whatever its identity: all ranks then know the same problems.
@@ -27,7 +29,7 @@ class PlanCache {
 
   // A file that is damaged or stale is ignored with one warning; so is a folder that cannot be written.
   void load(const std::filesystem::path&);
-  void save(const std::filesystem::path&);  // nothing where nothing changed since load() or save()
+  void save(const std::filesystem::path&);  // nothing where nothing to keep is new
 
  private:
   std::string identity_;

@@ -54,7 +54,9 @@ PlanEntry PlanChoices::get(const std::string& problem, const std::function<PlanE
     }
   }
   PlanEntry entry = shared(key, std::move(mine));
+  entry.kept = times() && (entry.seconds > 0 || entry.plan.empty());  // the others cost little to find again
   cache_.insert(key, entry);
+  if (entry.kept) cache_.save(file_);  // measured at some cost: a run that fails keeps it too
   return entry;
 }
 

@@ -1,6 +1,6 @@
-// PlanChoices: a library's plan for every problem, chosen once. Remembered by the problem's key, in a file of the user
-// too, so that runs do not measure again; and rank 0's count for all ranks, so that all run the same kernels and plan
-// the same memory. One thread at a time.
+// PlanChoices: a library's plan for every problem, chosen once. Remembered by the problem's key, the timed ones in a
+// file of the user too, so that runs do not measure again; and rank 0's count for all ranks, so that all run the same
+// kernels and plan the same memory. One thread at a time.
 #pragma once
 #include <functional>
 
@@ -25,7 +25,6 @@ class PlanChoices {
   static PlanChoices of_current_device(const std::string& library, std::size_t version, const ChoiceOptions&);
   // file: "" for none.
   PlanChoices(const std::string& identity, const std::filesystem::path& file, const ChoiceOptions&);
-  ~PlanChoices() { save(); }
   PlanChoices(const PlanChoices&) = delete;
   PlanChoices& operator=(const PlanChoices&) = delete;
 
@@ -33,7 +32,6 @@ class PlanChoices {
   PlanEntry get(const std::string& problem, const std::function<PlanEntry()>& select);
   bool times() const { return options_.tune; }  // whether select() is to time candidates
   PlanCache& cache() { return cache_; }
-  void save() { cache_.save(file_); }  // otherwise done at the end
 
  private:
   PlanEntry shared(const std::string& key, PlanEntry mine) const;

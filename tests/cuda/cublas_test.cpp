@@ -5,8 +5,6 @@
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
 
@@ -71,16 +69,9 @@ std::size_t scratch(PlanChoices& choices, const MatmulSpec& spec) {
   return product ? product->workspace_bytes() : 0;
 }
 
-class ProductChoice : public ::testing::Test {
- protected:
-  ProductChoice() {
-    char name[] = "/tmp/millrace_products_XXXXXX";
-    folder_ = mkdtemp(name);
-    offered = {7, 9}, confirms = true, more_scratch = 0;
-  }
-  ~ProductChoice() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
-  const ChoiceOptions first_{.tune = false};
+struct ProductChoice : ::testing::Test {
+  ProductChoice() { offered = {7, 9}, confirms = true, more_scratch = 0; }
+  const ChoiceOptions first{.tune = false};
 };
 
 TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
@@ -98,24 +89,22 @@ TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
   });
 }
 
-TEST_F(ProductChoice, IsKeptForLaterRuns) {
-  const auto file = folder_ / "products.json";
-  {
-    PlanChoices choices("a device", file, first_);
-    EXPECT_EQ(scratch(choices, plain), 7u * 256);
-  }
+TEST_F(ProductChoice, IsRememberedByTheWholeProduct) {
+  PlanChoices choices("a device", "", first);
+  EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
-  PlanChoices later("a device", file, first_);
-  EXPECT_EQ(scratch(later, plain), 7u * 256);
-  MatmulSpec other = plain;
-  other.transpose_a = true;
-  EXPECT_EQ(scratch(later, other), 9u * 256);
-  PlanChoices elsewhere("another device", file, first_);
-  EXPECT_EQ(scratch(elsewhere, plain), 9u * 256);
+  EXPECT_EQ(scratch(choices, plain), 7u * 256);
+  for (const auto change : {+[](MatmulSpec& s) { s.transpose_a = true; }, +[](MatmulSpec& s) { s.transpose_b = true; },
+                            +[](MatmulSpec& s) { s.k = 17; }, +[](MatmulSpec& s) { s.output = DType::f16; },
+                            +[](MatmulSpec& s) { s.input = DType::bf16; }}) {
+    MatmulSpec other = plain;
+    change(other);
+    EXPECT_EQ(scratch(choices, other), 9u * 256) << str(other);
+  }
 }
 
 TEST_F(ProductChoice, ThatIsNotConfirmedGivesWayToCublassOwn) {
-  PlanChoices choices("a device", "", first_);
+  PlanChoices choices("a device", "", first);
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
   EXPECT_EQ(scratch(choices, plain), 7u * 256);

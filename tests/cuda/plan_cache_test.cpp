@@ -83,6 +83,30 @@ TEST(PlanCache, StandsInTheUsersCacheFolder) {
   unsetenv("XDG_CACHE_HOME");
 }
 
+TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
+  const fs::path file = folder_ / "plans.json";
+  const auto in_file = [&](const std::string& problem) {
+    PlanCache cache("this device");
+    cache.load(file);
+    return cache.find(problem) != nullptr;
+  };
+  const ChoiceOptions options{};
+  PlanChoices choices("this device", file, options);
+  choices.get("measured", [] { return PlanEntry{"text", 1e-5}; });
+  EXPECT_TRUE(in_file("measured"));
+  choices.get("without engines", [] { return PlanEntry{}; });
+  EXPECT_TRUE(in_file("without engines"));
+  choices.get("not measured", [] { return PlanEntry{"text"}; });
+  EXPECT_FALSE(in_file("not measured")) << "a later run may have the memory to";
+  PlanChoices later("this device", file, options);
+  const auto nothing = [] { return ADD_FAILURE() << "known", PlanEntry{}; };
+  EXPECT_EQ(later.get("measured", nothing).plan, "text");
+  EXPECT_EQ(choices.get("not measured", nothing).plan, "text");
+  PlanChoices other_rank("this device", file, {.rank = 1});
+  other_rank.get("another", [] { return PlanEntry{"text", 1e-5}; });
+  EXPECT_FALSE(in_file("another"));
+}
+
 TEST(PlanChoice, IsRankZerosOnEveryRank) {
   std::deque<std::string> sent;
   cudnn::Options first, second;
@@ -97,7 +121,7 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
   make_conv(conv(), Context{}, a), make_conv(conv(), Context{}, b);
   EXPECT_EQ(a.cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
-  EXPECT_EQ(a.cache().exported(), b.cache().exported());
+  EXPECT_EQ(a.cache().entries(), b.cache().entries());
 }
 
 TEST(PlanChoice, IsMadeOnceAGraph) {
