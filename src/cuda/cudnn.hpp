@@ -32,7 +32,7 @@ class Cudnn {
   std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine within the rules
   // Of the choice, the same on every rank; nullopt as above.
   std::optional<double> seconds(const ConvProblem&);
-  PlanCache& cache() { return choices_.cache(); }
+  PlanChoices& choices() { return choices_; }
 
  private:
   PlanEntry entry(const ConvProblem&);

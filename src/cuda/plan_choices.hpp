@@ -30,7 +30,8 @@ class PlanChoices {
 
   // The same on every rank. select: makes the choice where there is none yet; called where it counts alone.
   PlanEntry get(const std::string& problem, const std::function<PlanEntry()>& select);
-  bool times() const { return options_.tune; }  // whether select() is to time candidates
+  bool times() const { return options_.tune && timing_; }  // whether select() is to time candidates
+  void time(bool on) { timing_ = on; }                     // those chosen while it is off are remembered apart
   PlanCache& cache() { return cache_; }
 
  private:
@@ -38,6 +39,7 @@ class PlanChoices {
   ChoiceOptions options_;
   std::filesystem::path file_;
   PlanCache cache_;
+  bool timing_ = true;
 };
 
 }  // namespace millrace::cuda

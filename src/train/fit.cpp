@@ -30,6 +30,17 @@ std::int64_t most_rows(std::int64_t too_many, std::size_t limit,
 
 namespace {
 
+// A scope whose plans are only looked at.
+class Untimed {
+ public:
+  explicit Untimed(Backend& backend) : backend_(backend) { backend_.time_kernels(false); }
+  ~Untimed() { backend_.time_kernels(true); }
+  Untimed(const Untimed&) = delete;
+
+ private:
+  Backend& backend_;
+};
+
 std::size_t reduced(World& world, std::size_t mine, World::Reduce how) {
   std::array<std::int64_t, 1> value{std::int64_t(mine)};
   world.all_reduce(value, how);
@@ -46,6 +57,7 @@ Fit fit(Session& s) {
   Fit out{s.plan(s.micro_batch), ""};
   const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
   if (total <= limit) return out;
+  const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
   const std::int64_t most = most_rows(s.micro_batch, limit, [&](std::int64_t rows) {
     return rows == s.micro_batch ? total : most_of(s.plan(rows).needs.total());
   });

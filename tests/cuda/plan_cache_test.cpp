@@ -98,6 +98,11 @@ TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
   EXPECT_TRUE(in_file("without engines"));
   choices.get("not measured", [] { return PlanEntry{"text"}; });
   EXPECT_FALSE(in_file("not measured")) << "a later run may have the memory to";
+  choices.time(false);
+  choices.get("measured", [] { return PlanEntry{"guess"}; });
+  EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");
+  choices.time(true);
+  EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "text");
   PlanChoices later("this device", file, options);
   const auto nothing = [] { return ADD_FAILURE() << "known", PlanEntry{}; };
   EXPECT_EQ(later.get("measured", nothing).plan, "text");
@@ -119,9 +124,9 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
   };
   cudnn::Cudnn a(h200(), first), b(h200(), second);
   make_conv(conv(), Context{}, a), make_conv(conv(), Context{}, b);
-  EXPECT_EQ(a.cache().entries().size(), 3u);
+  EXPECT_EQ(a.choices().cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
-  EXPECT_EQ(a.cache().entries(), b.cache().entries());
+  EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
 }
 
 TEST(PlanChoice, IsMadeOnceAGraph) {
@@ -138,7 +143,8 @@ TEST(PlanChoice, OfARememberedPlanThatDoesNotLoadIsCudnnsOwn) {
   cudnn::Cudnn library(h200(), {});
   const auto op = make_conv(conv(), Context{}, library);
   cudnn::Cudnn spoilt(h200(), {});
-  for (const auto& [key, entry] : library.cache().entries()) spoilt.cache().insert(key, {"{\"engine\": {}}", 1});
+  for (const auto& [key, entry] : library.choices().cache().entries())
+    spoilt.choices().cache().insert(key, {"{\"engine\": {}}", 1});
   EXPECT_EQ(make_conv(conv(), Context{}, spoilt)->implementation(), op->implementation());
 }
 
@@ -161,7 +167,7 @@ TEST(PlanRules, AreObeyed) {
 TEST(ConvPlans, RefusalNamesTheConvolution) {
   cudnn::Cudnn library(h200(), {}), barren(h200(), {});
   make_conv(conv(), Context{}, library);
-  for (const auto& [key, entry] : library.cache().entries()) barren.cache().insert(key, {});
+  for (const auto& [key, entry] : library.choices().cache().entries()) barren.choices().cache().insert(key, {});
   try {
     make_conv(conv(), Context{}, barren);
     FAIL() << "made";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <set>
 
 #include "train/runs.hpp"
 
@@ -63,13 +64,16 @@ TEST(Fit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
   }
 }
 
-// A backend whose operations take more scratch on one rank than on the others.
+// A backend whose linear layers take more scratch. Knows for which batches it would time kernels, and for which not.
 class Greedy : public Backend {
  public:
   Greedy(std::unique_ptr<Backend> real, std::size_t more) : real_(std::move(real)), more_(more) {}
+  std::set<std::int64_t> rows[2];  // [timed]
   Device& device() override { return real_->device(); }
   std::unique_ptr<Op> make(const Spec& spec) override {
-    return std::make_unique<More>(real_->make(spec), std::holds_alternative<LinearSpec>(spec) ? more_ : 0);
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    if (linear) rows[timing_].insert(linear->src[0]);
+    return std::make_unique<More>(real_->make(spec), linear ? more_ : 0);
   }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
     return real_->make_optimizer(spec);
@@ -78,6 +82,7 @@ class Greedy : public Backend {
     real_->convert(to, t, from, f, count);
   }
   int max_fusion_level() const override { return real_->max_fusion_level(); }
+  void time_kernels(bool on) override { timing_ = on; }
   std::string precision_note(DType t) const override { return real_->precision_note(t); }
 
  private:
@@ -96,6 +101,7 @@ class Greedy : public Backend {
   };
   std::unique_ptr<Backend> real_;
   std::size_t more_;
+  bool timing_ = true;
 };
 
 TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
@@ -117,6 +123,21 @@ TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
     EXPECT_EQ(problems[0].empty(), more == 0) << problems[0];
     EXPECT_EQ(problems[0], problems[1]);
   }
+}
+
+TEST(Fit, TimesNoKernelsForBatchesThatAreOnlyTried) {
+  RunConfig c = test::small_run(false, "5000");
+  c.train.global_batch = 4096, c.run.memory = 3 << 20;
+  const auto world = solo_world();
+  Session s(*world, c, Session::Use::train);
+  auto greedy = std::make_unique<Greedy>(std::move(s.compute.backend), 0);
+  const Greedy& made = *greedy;
+  s.compute.backend = std::move(greedy);
+  EXPECT_NE(fit(s).problem, "");
+  EXPECT_EQ(made.rows[true], (std::set<std::int64_t>{4096, 5000 - 4096}));
+  EXPECT_GE(made.rows[false].size(), 3u);
+  s.plan(7);
+  EXPECT_TRUE(made.rows[true].count(7)) << "afterwards they are timed again";
 }
 
 TEST(Fit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
