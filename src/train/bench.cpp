@@ -33,45 +33,48 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// As training runs: with steps in flight, over as many epochs as it takes. Steps that are not full do not count, nor do
+// the first ones: on a device that records, those of both slots are launched once and recorded the next time.
+void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
+  const int lag = steps_in_flight(*s.compute.device);
+  const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
+  const auto counts = [&](std::int64_t step) {
+    return step >= warm_up &&
+           s.train_order->rows_of_step(s.epochs.step_in_epoch(step)) == s.train_order->rows_of_step(0);
+  };
+  std::int64_t end = 0;
+  for (int counted = 0; counted < repeats; ++end) counted += counts(end);
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+                s.micro_batches(0, end));
+  StepRunner runner(s, network, loader);
+  std::vector<double> whole, exposed;
+  for (std::int64_t issued = 0, collected = 0; collected < end;) {
+    if (issued < end) runner.enqueue(issued++, 1e-4);
+    if (issued < end && issued - collected <= lag) continue;
+    const StepMetrics m = runner.collect(collected, false, false).metrics;
+    if (!counts(collected++)) continue;
+    whole.push_back(m.seconds);
+    exposed.push_back(m.phase_seconds[std::size_t(Phase::communication)]);
+  }
+  out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
+}
+
 }  // namespace
 
 StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   Session s(world, config, Session::Use::train);
   Network network(s.compute, s.spec, plan_that_fits(s));
   Device& device = *s.compute.device;
-  std::int64_t step = 0;
-  std::size_t index = 0;
-  std::vector<MicroBatch> share;
-  const auto items = [&]() -> std::optional<MicroBatch> {
-    while (index == share.size())
-      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.epochs.steps_each() - 1), world.rank(), world.size(),
-                           share),
-          index = 0;
-    return share[index++];
-  };
   StepBench out;
   out.peaks = measure_peaks(s.compute, s.spec.compute);
-  {
-    Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
-    StepRunner runner(s, network, loader);
-    std::vector<double> whole, exposed;
-    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.epochs.steps_each() - 1)));
-    for (int r = 0; r < steps; ++r) {
-      runner.enqueue(r, 1e-4);
-      const StepResult result = runner.collect(r, false, false);
-      if (r == 0 && steps > 1) continue;
-      whole.push_back(result.metrics.seconds);
-      exposed.push_back(result.metrics.phase_seconds[std::size_t(Phase::communication)]);
-    }
-    out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
-  }
-  index = 0, share.clear();
-  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
-  const Batch batch = *loader.next();
+  whole_steps(s, network, repeats, out);
+  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), s.micro_batches(0, 1));
+  const Batch* batch = loader.next();
+  if (!batch) fail(Exit::config, "bench: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
   network.complete_weights();
-  Program& program = network.train_program(batch.item.rows);
+  Program& program = network.train_program(batch->item.rows);
   const auto run = [&] {
-    program.forward(batch.x, batch.y, batch.ids, true);
+    program.forward(batch->x, batch->y, batch->ids, true);
     program.backward(true, nullptr);
   };
   run();
