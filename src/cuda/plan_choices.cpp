@@ -36,9 +36,11 @@ PlanChoices::PlanChoices(const std::string& identity, const std::filesystem::pat
 PlanEntry PlanChoices::shared(const std::string& key, PlanEntry mine) const {
   if (!options_.broadcast) return mine;
   PlanCache one("");
-  one.insert(key, std::move(mine));
+  if (options_.rank == 0) one.insert(key, std::move(mine));
   one.absorb(options_.broadcast(options_.rank == 0 ? one.exported() : ""));
-  return *one.find(key);
+  const PlanEntry* entry = one.find(key);
+  MR_CHECK(entry, "rank 0 chose a plan for another problem than " + key);
+  return *entry;
 }
 
 PlanEntry PlanChoices::get(const std::string& problem, const std::function<PlanEntry()>& select) {

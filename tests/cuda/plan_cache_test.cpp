@@ -8,6 +8,7 @@
 #include "../../src/cuda/conv.hpp"
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/comm/world.hpp"
 
 namespace millrace {
 namespace {
@@ -127,6 +128,21 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
   EXPECT_EQ(a.choices().cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
   EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
+}
+
+TEST(PlanChoice, OfAnotherProblemThanRankZerosIsRefused) {
+  run_thread_world(2, [](World& world) {
+    ChoiceOptions options{.rank = world.rank()};
+    options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
+    PlanChoices choices("equal devices", "", options);
+    const auto select = [] { return PlanEntry{"text", 1e-5}; };
+    EXPECT_EQ(choices.get("the same", select).plan, "text");
+    const std::string other = cat("of rank ", world.rank());
+    if (world.rank() == 0)
+      EXPECT_EQ(choices.get(other, select).plan, "text");
+    else
+      EXPECT_THROW(choices.get(other, select), Error);
+  });
 }
 
 TEST(PlanChoice, IsMadeOnceAGraph) {
