@@ -18,7 +18,7 @@ struct Make {
     }
     if (s.zero_channels > 0) {
       ConvSpec plain = s;
-      plain.src[s.src.rank() - 1] -= s.zero_channels, plain.zero_channels = 0;
+      plain.src[-1] -= s.zero_channels, plain.zero_channels = 0;
       return cpu::make_conv_of_wide_images(s, (*this)(plain));
     }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);

@@ -1,8 +1,10 @@
 // Channels of zeros, by copies of their own: nothing is gained by them on a processor, but kernels of other backends
 // are compared with this.
+#include <algorithm>
 #include <cstring>
 
 #include "ops.hpp"
+#include "parallel.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -28,7 +28,7 @@ struct InputSpec {
 
   Shape dst() const {
     Shape shape = src;
-    shape[src.rank() - 1] += zero_channels;
+    shape[-1] += zero_channels;
     return shape;
   }
   static constexpr bool keeps_src = false, keeps_dst = false;
