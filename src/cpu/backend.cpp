@@ -16,6 +16,11 @@ struct Make {
       plain.makes_sums = plain.makes_diff_sums = false;
       return cpu::make_conv_sums(s, (*this)(plain));
     }
+    if (s.zero_channels > 0) {
+      ConvSpec plain = s;
+      plain.src[-1] -= s.zero_channels, plain.zero_channels = 0;
+      return cpu::make_conv_of_wide_images(s, (*this)(plain));
+    }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
   }
   std::unique_ptr<Op> operator()(const LinearSpec& s) const { return cpu::make_linear(s); }
@@ -24,7 +29,9 @@ struct Make {
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cpu::make_activation(s); }
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return cpu::make_add(s); }
   std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cpu::make_dropout(s); }
-  std::unique_ptr<Op> operator()(const InputSpec& s) const { return cpu::make_input(s); }
+  std::unique_ptr<Op> operator()(const InputSpec& s) const {
+    return s.zero_channels > 0 ? cpu::make_wide_input(s, cpu::make_input(s)) : cpu::make_input(s);
+  }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
 };

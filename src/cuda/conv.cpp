@@ -4,7 +4,7 @@
 //
 // Narrow images (3 channels) in 16 bits: engines read vectors of 4 or 8 channels, and cuDNN fills up to 8 in a
 // workspace at every call. The op may do so itself, with a copy of the weights in `derived` that has the wider rows:
-// whichever is faster, or, untimed, takes less memory.
+// whichever is faster, or, untimed, takes less memory. Images that come with channels of zeros need no copy.
 #include "conv.hpp"
 
 #include <algorithm>
@@ -27,7 +27,8 @@ ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channel
   ConvProblem p;
   p.direction = direction, p.dtype = s.dtype, p.window = s.window;
   p.src = s.src, p.weight = s.weight(), p.dst = s.dst();
-  if (channels != s.src[-1]) p.src[-1] = p.weight[-1] = channels;
+  p.src[-1] = channels;
+  if (s.groups == 1) p.weight[-1] = channels;
   return p;
 }
 
@@ -83,7 +84,7 @@ std::optional<Way> find_way(const ConvSpec& s, std::int64_t channels, Cudnn& lib
 Way best_way(const ConvSpec& s, Cudnn& library) {
   const std::int64_t own = s.src[-1];
   std::vector<std::int64_t> widths{own};
-  if (narrow(s) && !s.makes_sums) {
+  if (narrow(s) && !s.makes_sums && s.zero_channels == 0) {
     if (own < 4) widths.push_back(4);
     widths.push_back((own + 7) / 8 * 8);
   }
@@ -110,6 +111,7 @@ class Conv : public Op {
     Way way = best_way(s, library);
     wide_ = way.channels;
     fused_bias_ = way.bias;
+    own_ = s.src[-1] - s.zero_channels;
     const ConvProblem weights = problem(s, Direction::backward_weights, wide_);
     if (way.weights) weights_ = Call(std::move(way.weights->plan), weights);
     forward_ = Call(std::move(way.forward->plan), forward_problem(s, wide_, fused_bias_));
@@ -120,7 +122,7 @@ class Conv : public Op {
              s.src.str(), " -> ", s.dst().str(), " in ", name_of(s.dtype), ". choose another train.precision");
       data_ = Call(std::move(choice->plan), data_problem(s));
     }
-    if (weights_ && s.dtype == DType::f32) {
+    if (weights_ && s.dtype == DType::f32 && !widens_weight()) {
       ConvProblem add = weights;
       add.add = true;
       if (auto choice = library.choose(add)) weights_add_ = Call(std::move(choice->plan), add);
@@ -135,21 +137,21 @@ class Conv : public Op {
     if (data_) text += ", backward data " + data_.plan().engine();
     if (spec_.makes_diff_sums) text += " with sums";
     if (weights_) text += ", backward weights " + weights_.plan().engine();
-    if (padded()) text += cat(", ", wide_, " channels");
+    if (widens_weight()) text += cat(", ", wide_, " channels");
     if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
     return text;
   }
 
   void refresh(const OpArgs& args) override {
-    if (padded())
-      copy_channels(context_, {at(args.derived, 0), spec_.dtype, wide_},
-                    {args.weight[0].data, spec_.dtype, spec_.src[-1]}, weight_rows());
+    if (widens_weight())
+      copy_channels(context_, {at(args.derived, 0), spec_.dtype, wide_}, {args.weight[0].data, spec_.dtype, own_},
+                    weight_rows());
     if (copies_bias())
       convert(context_, at(args.derived, bias_at_), spec_.dtype, args.weight[1].data, DType::f32, spec_.out_channels);
   }
 
   void forward(const OpArgs& args) override {
-    void* weight = padded() ? at(args.derived, 0) : args.weight[0].data;
+    void* weight = widens_weight() ? at(args.derived, 0) : args.weight[0].data;
     std::vector<void*> pointers{wide_src(args), weight, args.dst.data};
     if (fused_bias_) pointers.push_back(copies_bias() ? at(args.derived, bias_at_) : args.weight[1].data);
     if (spec_.makes_sums)
@@ -168,7 +170,8 @@ class Conv : public Op {
   }
 
  private:
-  bool padded() const { return wide_ != spec_.src[-1]; }
+  bool widens_src() const { return wide_ != spec_.src[-1]; }
+  bool widens_weight() const { return spec_.groups == 1 && wide_ != own_; }
   bool copies_bias() const { return fused_bias_ && spec_.dtype != DType::f32; }
   std::int64_t dst_rows() const { return dst_rows_; }
   std::int64_t weight_rows() const { return weight_rows_; }
@@ -184,20 +187,20 @@ class Conv : public Op {
     if (weights_ && spec_.bias) own = std::max(own, row_sums_bytes(dst_rows_, spec_.out_channels, context_));
     src_at_ = unused_at_ = align64(own);
     diff_weight_at_ =
-        src_at_ + (padded() ? align64(std::size_t(spec_.src.count() / spec_.src[-1] * wide_) * element) : 0);
+        src_at_ + (widens_src() ? align64(std::size_t(spec_.src.count() / spec_.src[-1] * wide_) * element) : 0);
     needs_.workspace = diff_weight_at_;
     const std::size_t weight_bytes = align64(std::size_t(weight_rows_ * weight_channels()) * element);
-    if (weights_ && !(spec_.dtype == DType::f32 && weights_add_)) needs_.workspace += weight_bytes;
+    if (weights_ && !weights_add_) needs_.workspace += weight_bytes;
     if (spec_.makes_diff_sums) needs_.workspace = std::max(needs_.workspace, unused_at_ + 3 * unused_bytes());
-    if (padded()) needs_.derived = bias_at_ = weight_bytes;
+    if (widens_weight()) needs_.derived = bias_at_ = weight_bytes;
     if (copies_bias()) needs_.derived += align64(std::size_t(spec_.out_channels) * element);
   }
 
   std::size_t unused_bytes() const { return align64(std::size_t(spec_.src[-1]) * sizeof(float)); }
-  std::int64_t weight_channels() const { return padded() ? wide_ : spec_.src[-1] / spec_.groups; }
+  std::int64_t weight_channels() const { return wide_ / spec_.groups; }
 
   void* wide_src(const OpArgs& args) const {
-    if (!padded()) return args.src[0].data;
+    if (!widens_src()) return args.src[0].data;
     void* wide = at(args.workspace, src_at_);
     copy_channels(context_, {wide, spec_.dtype, wide_}, {args.src[0].data, spec_.dtype, spec_.src[-1]},
                   spec_.src.count() / spec_.src[-1]);
@@ -218,14 +221,14 @@ class Conv : public Op {
 
   void backward_weights(const OpArgs& args) {
     const Tensor& home = args.diff_weight[0];
-    const bool add = args.mode[0] == GradMode::add, direct = spec_.dtype == DType::f32 && (!add || weights_add_);
+    const bool add = args.mode[0] == GradMode::add;
+    const bool direct = spec_.dtype == DType::f32 && !widens_weight() && (!add || weights_add_);
     void* diff = direct ? home.data : at(args.workspace, diff_weight_at_);
     Call& call = direct && add ? weights_add_ : weights_;
     call.run(handle_, {wide_src(args), diff, args.diff_dst.data}, args.workspace);
     if (direct) return;
-    if (padded())
-      copy_channels(context_, {home.data, DType::f32, spec_.src[-1]}, {diff, spec_.dtype, wide_}, weight_rows(),
-                    args.mode[0]);
+    if (widens_weight())
+      copy_channels(context_, {home.data, DType::f32, own_}, {diff, spec_.dtype, wide_}, weight_rows(), args.mode[0]);
     else
       accumulate(context_, home.as<float>(), diff, spec_.dtype, home.count(), args.mode[0]);
   }
@@ -233,7 +236,7 @@ class Conv : public Op {
   ConvSpec spec_;
   Context context_;
   cudnnHandle_t handle_;
-  std::int64_t wide_ = 0;  // channels that cuDNN sees
+  std::int64_t own_ = 0, wide_ = 0;  // channels of the weights, and those that cuDNN sees
   std::int64_t dst_rows_ = 0, weight_rows_ = 0;
   bool fused_bias_ = false;
   Call forward_, data_, weights_, weights_add_;
@@ -247,6 +250,13 @@ class Conv : public Op {
 std::unique_ptr<Op> make_conv(const ConvSpec& spec, const Context& context, Cudnn& library) {
   spec.dst();  // checks the spec
   return std::make_unique<Conv>(spec, context, library);
+}
+
+std::int64_t zero_channels(const ConvSpec& spec, Cudnn& library) {
+  if (!narrow(spec)) return 0;
+  ConvSpec wide = spec;
+  wide.src[-1] = best_way(spec, library).channels;
+  return wide.src[-1] - spec.src[-1];
 }
 
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {

@@ -1,5 +1,5 @@
-// The input pass. Without crop, flip and change of layout it is pointwise; else blocks belong to samples, so that a
-// thread draws a sample's crop and flip once and then makes many packs of it.
+// The input pass. Without crop, flip, change of layout and channels of zeros it is pointwise; else blocks belong to
+// samples, so that a thread draws a sample's crop and flip once and then makes many packs of it.
 #include <algorithm>
 
 #include "kernels.hpp"
@@ -71,24 +71,24 @@ struct Moved {
   const std::int64_t* ids;
   const StepState* state;
   Augment augment;
-  std::int64_t depth, height, width, channels;
+  std::int64_t depth, height, width, channels, dst_channels;
   std::int64_t row_blocks;  // blocks of one sample
-  bool channels_first, wide;
+  bool channels_first, packs;
 
   template <class Block>
   MR_BODY void operator()(Block& block) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augment::Move move = augment.of(state, ids, row);
-    const std::int64_t positions = depth * height * width, row_count = positions * channels;
+    const std::int64_t positions = depth * height * width, row_count = positions * dst_channels;
     const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? positions : 1;
-    const Raw* image = src + row * row_count;
+    const Raw* image = src + row * positions * channels;
     T* out = dst + row * row_count;
 
     for (std::int64_t begin = (block_of_row * block.threads() + block.thread()) * n; begin < row_count;
          begin += row_blocks * block.threads() * n) {
-      const std::int64_t pixel = begin / channels, line = pixel / width, d = line / height;
-      std::int64_t c = begin - pixel * channels, x = pixel - line * width;
+      const std::int64_t pixel = begin / dst_channels, line = pixel / width, d = line / height;
+      std::int64_t c = begin - pixel * dst_channels, x = pixel - line * width;
       std::int64_t y = line - d * height + move.by[1], z = d + move.by[0];
       float values[n];
       for (int k = 0; k < n; ++k) {
@@ -96,16 +96,16 @@ struct Moved {
         const bool inside =
             begin + k < row_count && z >= 0 && z < depth && y >= 0 && y < height && from_x >= 0 && from_x < width;
         Raw raw{};
-        if (inside) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
-        values[k] = affine[c].of(raw);
-        if (++c < channels) continue;
+        if (inside && c < channels) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
+        values[k] = c < channels ? affine[c].of(raw) : 0;
+        if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
         x = 0;
         if (++y < height + move.by[1]) continue;
         y = move.by[1], ++z;
       }
-      if (wide)
+      if (packs)
         store(out + begin, values);
       else
         for (int k = 0; k < n && begin + k < row_count; ++k) out[begin + k] = narrow<T>(values[k]);
@@ -174,7 +174,7 @@ class Input : public Op {
         using Raw = decltype(from);
         T* dst = args.dst.as<T>();
         const Raw* src = args.src[0].as<Raw>();
-        if (augments || turns)
+        if (augments || turns || spec_.zero_channels > 0)
           move(args, dst, src, augments);
         else
           straight(dst, src);
@@ -194,14 +194,14 @@ class Input : public Op {
   template <class Raw, class T>
   void move(const OpArgs& args, T* dst, const Raw* src, bool augments) const {
     constexpr int n = pack_size<T>;
-    const std::int64_t row_count = spec_.src.row_count(), packs = (row_count + n - 1) / n;
+    const std::int64_t row_count = spec_.dst().row_count(), packs = (row_count + n - 1) / n;
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
     const Augment augment{rng_key(spec_.seed, Purpose::augment), spec_.crop_pad, spatial_, augments, spec_.flip};
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
            Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augment,
-                         extent_[0], extent_[1], extent_[2], channels_, row_blocks, spec_.channels_first,
-                         row_count % n == 0 && aligned(dst, n)});
+                         extent_[0], extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
+                         spec_.channels_first, row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;

@@ -154,6 +154,7 @@ Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   out.fusion_level = std::min(fusion_level < 0 ? backend.usual_fusion_level() : fusion_level, most);
   if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));
   out.graph = fuse(std::move(graph), out.fusion_level);
+  if (out.fusion_level >= 1) out.graph = widen_images(std::move(out.graph), backend);
   if (out.fusion_level >= 2) out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.adders.resize(out.graph.values.size());

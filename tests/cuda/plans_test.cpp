@@ -76,6 +76,7 @@ class DescribedBackend : public Backend {
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { return nullptr; }
   void convert(void*, DType, const void*, DType, std::int64_t) override {}
   int max_fusion_level() const override { return 2; }
+  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library); }
   std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library); }
   std::string precision_note(DType) const override { return ""; }
   cudnn::Cudnn library;

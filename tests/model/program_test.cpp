@@ -127,23 +127,28 @@ TEST(Program, EveryElementOfTheGradientIsAnnouncedOnceLastFirst) {
   EXPECT_GT(sink.first_begin, std::int64_t(sink.seen.size()) * 9 / 10 - 64);
 }
 
+// The processor's, for tests that change what it wants.
+struct Passing : Backend {
+  Backend& inner;
+  explicit Passing(Backend& b) : inner(b) {}
+  Device& device() override { return inner.device(); }
+  std::unique_ptr<Op> make(const Spec& spec) override { return inner.make(spec); }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& s) override { return inner.make_optimizer(s); }
+  void convert(void* dst, DType to, const void* src, DType from, std::int64_t n) override {
+    inner.convert(dst, to, src, from, n);
+  }
+  int max_fusion_level() const override { return 2; }
+  int usual_fusion_level() const override { return 1; }
+  std::string precision_note(DType) const override { return ""; }
+};
+
 // A backend that says no is heard, once for each, and nothing of the refused fusion is left in the graph.
 TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
-  struct Refusing : Backend {
-    Backend& inner;
-    explicit Refusing(Backend& b) : inner(b) {}
-    Device& device() override { return inner.device(); }
-    std::unique_ptr<Op> make(const Spec& spec) override { return inner.make(spec); }
-    std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& s) override { return inner.make_optimizer(s); }
-    void convert(void* dst, DType to, const void* src, DType from, std::int64_t n) override {
-      inner.convert(dst, to, src, from, n);
-    }
-    int max_fusion_level() const override { return 2; }
-    int usual_fusion_level() const override { return 1; }
+  struct Refusing : Passing {
+    using Passing::Passing;
     std::string why_not_fused(const ConvSpec& s) override {
       return s.makes_sums && s.src[-1] == 3 ? "three channels" : s.makes_diff_sums ? "no" : "";
     }
-    std::string precision_note(DType) const override { return ""; }
   };
   const Processor processor;
   Refusing backend(*processor.compute.backend);
@@ -158,6 +163,28 @@ TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
   EXPECT_EQ(high.fusion_level, 2);
   EXPECT_EQ(high.notes.front(), "fusion level 7 is not there, 2 is used");
   EXPECT_LT(two.cost().bytes, usual.cost().bytes);
+}
+
+TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {
+  struct Widening : Passing {
+    using Passing::Passing;
+    std::int64_t zero_channels(const ConvSpec& s) override { return asked = 8 - s.src[-1]; }
+    std::int64_t asked = 0;
+  };
+  const Processor processor;
+  Widening backend(*processor.compute.backend);
+  lower(backend, build_model(small_resnet(), {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, Mode::train), 0);
+  EXPECT_EQ(backend.asked, 0);
+  Bench usual(small_resnet(), 5, {12, 10, 3}, 1);
+  ProgramBench wide(backend.device(), backend, small_resnet(), 5, {12, 10, 3}, 1);
+  EXPECT_EQ(backend.asked, 5);
+  const Graph& graph = wide.program->graph();
+  EXPECT_EQ(graph.values[std::size_t(graph.nodes[0].dst)].shape, (Shape{5, 12, 10, 8}));
+  for (const bool first : {true, false}) {
+    EXPECT_EQ(wide.run(first), usual.run(first));
+    EXPECT_EQ(wide.gradient, usual.gradient);
+    EXPECT_EQ(wide.stats, usual.stats);
+  }
 }
 
 TEST(Lowering, EvaluationIsTheSameAtLevelTwo) {

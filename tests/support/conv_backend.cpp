@@ -17,6 +17,7 @@ class ConvBackend : public KernelsBackend {
       return cuda::make_conv(*conv, cuda::Context{nullptr, 2}, library_);
     return KernelsBackend::make(spec);
   }
+  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library_); }
   std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library_); }
 
  private:

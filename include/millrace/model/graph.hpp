@@ -94,6 +94,8 @@ class GraphBuilder {
 
 // Graph -> graph, level 1: batch norm + (add) + relu into one node, linear + activation into one. 0 changes nothing.
 Graph fuse(Graph, int level);
+// Level 1 too: images that one convolution alone reads get as many channels of zeros as the backend wants for it.
+Graph widen_images(Graph, Backend&);
 // Level 2, after level 1, where the backend agrees: the convolution before a batch norm makes its sums, the one behind
 // norm + relu makes the sums of its backward. `kept`: a line for each that the backend would not.
 Graph fuse_norms(Graph, Backend&, std::vector<std::string>& kept);

@@ -35,6 +35,7 @@ enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
   linear_activation = 1,
+  input_channels = 1,
   conv_sums = 2,
   conv_diff_sums = 2
 };
@@ -50,6 +51,9 @@ class Backend {
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
   virtual int max_fusion_level() const = 0;
   virtual int usual_fusion_level() const { return max_fusion_level(); }  // when none is asked for
+  // Level 1, of a convolution of images that has no diff_src: how many channels of zeros behind theirs make it faster.
+  // Collective where make() is.
+  virtual std::int64_t zero_channels(const ConvSpec&) { return 0; }
   // Level 2, of a convolution with makes_sums or makes_diff_sums: "" where make() takes it and it is worth it, else why
   // it is not. Collective where make() is.
   virtual std::string why_not_fused(const ConvSpec&) { return ""; }
