@@ -183,7 +183,8 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(size_key(FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
                        "most scratch memory that one convolution may take"));
   k.push_back(number_key(FIELD(cuda.channels), at_least(1),
-                         "blocks that NCCL may take from the step; auto: its own choice", from_zero));
+                         "most blocks that NCCL may take from the step; auto: 8 on one host, 16 over several",
+                         from_zero));
   k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
 }
 

@@ -11,14 +11,20 @@
 namespace millrace::cuda {
 namespace {
 
+ChoiceOptions choice_options(World& world, const ComputeOptions& options) {
+  ChoiceOptions out;
+  out.tune = options.cuda.tune;
+  out.rank = world.rank();
+  if (world.size() > 1) out.broadcast = [&world](const std::string& text) { return world.broadcast_string(text); };
+  return out;
+}
+
 cudnn::Options cudnn_options(World& world, const ComputeOptions& options) {
   cudnn::Options out;
   out.rules.workspace_limit = options.cuda.workspace;
   out.rules.deterministic = options.deterministic;
   out.rules.tf32 = options.cuda.tf32;
-  out.tune = options.cuda.tune;
-  out.rank = world.rank();
-  if (world.size() > 1) out.broadcast = [&world](const std::string& text) { return world.broadcast_string(text); };
+  out.choices = choice_options(world, options);
   return out;
 }
 
@@ -28,7 +34,8 @@ class CudaBackend : public Backend {
       : device_(device),
         context_{device.stream(Lane::compute), device.multiprocessors()},
         cudnn_(context_, cudnn_options(world, options)),
-        cublas_(make_cublas(context_, {.tf32 = options.cuda.tf32, .tune = options.cuda.tune})) {}
+        products_(PlanChoices::of_current_device("cublaslt", cublas_version(), choice_options(world, options))),
+        cublas_(make_cublas(context_, products_, {.tf32 = options.cuda.tf32})) {}
 
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
@@ -42,6 +49,7 @@ class CudaBackend : public Backend {
   int usual_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
   std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, cudnn_); }
   std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, cudnn_); }
+  void time_kernels(bool on) override { cudnn_.choices().time(on), products_.time(on); }
   std::string precision_note(DType) const override { return ""; }
 
  private:
@@ -61,6 +69,7 @@ class CudaBackend : public Backend {
   CudaDevice& device_;
   Context context_;
   cudnn::Cudnn cudnn_;
+  PlanChoices products_;
   std::unique_ptr<Cublas> cublas_;
 };
 

@@ -3,10 +3,12 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <utility>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "check.hpp"
+#include "millrace/base/log.hpp"
 
 namespace millrace::cuda {
 
@@ -77,6 +79,23 @@ struct Choice {
   double seconds = 0;  // 0: not timed
 };
 
+// cuBLAS's algorithm is plain data, good for the version that made it.
+std::string text_of(const Choice& c) {
+  return nlohmann::json{{"algorithm", c.algorithm.data}, {"workspace", c.workspace}}.dump();
+}
+
+std::optional<Choice> from_text(const std::string& text) {
+  try {
+    const auto j = nlohmann::json::parse(text);
+    Choice c;
+    j.at("algorithm").get_to(c.algorithm.data);
+    j.at("workspace").get_to(c.workspace);
+    return c;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
 class LtMatmul : public Matmul {
  public:
   LtMatmul(cublasLtHandle_t handle, const MatmulSpec& s, bool tf32) : handle_(handle), spec_(s) {
@@ -119,7 +138,7 @@ class LtMatmul : public Matmul {
 
   // Best first by cuBLAS's own guess; empty: it has none.
   std::vector<Choice> candidates(std::size_t workspace_limit) {
-    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(std::uintptr_t(alignment)));
+    point_at_some_bias();
     cublasLtMatmulPreference_t made = nullptr;
     MR_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
     const Preference preference(made);
@@ -144,12 +163,28 @@ class LtMatmul : public Matmul {
     return out;
   }
 
+  // The choice that `text` tells of, as cuBLAS confirms it here: nullopt where it would not run, or wants more scratch
+  // than was said.
+  std::optional<Choice> confirmed(const std::string& text) {
+    point_at_some_bias();
+    auto choice = from_text(text);
+    cublasLtMatmulHeuristicResult_t result{};
+    if (!choice ||
+        cublasLtMatmulAlgoCheck(handle_, product_.get(), a_.get(), b_.get(), d_.get(), d_.get(), &choice->algorithm,
+                                &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > choice->workspace)
+      return std::nullopt;
+    return choice;
+  }
+
   void choose(const Choice& choice) { choice_ = choice; }
-  const Choice& choice() const { return choice_; }
   const MatmulSpec& spec() const { return spec_; }
   bool has_bias() const { return spec_.epilogue != Epilogue::none && spec_.epilogue != Epilogue::relu; }
 
  private:
+  void point_at_some_bias() {  // the choice of a kernel asks for its alignment
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(std::uintptr_t(alignment)));
+  }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t what, T value) {
     MR_CUBLAS(cublasLtMatmulDescSetAttribute(product_.get(), what, &value, sizeof value));
@@ -221,7 +256,8 @@ Choice fastest(const Context& context, LtMatmul& product, std::vector<Choice> ca
 
 class Lt : public Cublas {
  public:
-  Lt(const Context& context, const CublasOptions& options) : context_(context), options_(options) {
+  Lt(const Context& context, PlanChoices& choices, const CublasOptions& options)
+      : context_(context), choices_(choices), options_(options) {
     cublasLtHandle_t handle = nullptr;
     MR_CUBLAS(cublasLtCreate(&handle));
     handle_.reset(handle);
@@ -229,27 +265,41 @@ class Lt : public Cublas {
 
   std::unique_ptr<Matmul> find(const MatmulSpec& spec) override {
     auto product = std::make_unique<LtMatmul>(handle_.get(), spec, options_.tf32);
-    for (const auto& [known, choice] : known_)
-      if (known == spec) return product->choose(choice), std::move(product);
+    const std::string key = cat(str(spec), ", up to ", options_.workspace_bytes, options_.tf32 ? " tf32" : "");
+    const PlanEntry entry = choices_.get(key, [&] { return select(*product); });
+    if (entry.plan.empty()) return nullptr;
+    if (const auto choice = product->confirmed(entry.plan)) return product->choose(*choice), std::move(product);
+    if (!warned_)
+      log::local("warning: a remembered kernel for a product does not run here. cuBLAS's own choice is taken");
+    warned_ = true;
     const auto candidates = product->candidates(options_.workspace_bytes);
-    if (candidates.empty()) return nullptr;
-    const bool time = options_.tune && candidates.size() > 1;
-    product->choose(time ? fastest(context_, *product, candidates) : candidates.front());
-    known_.emplace_back(spec, product->choice());
+    if (candidates.empty())
+      fail(Exit::config, "cuBLAS has no kernel for the product ", str(spec), ", though rank 0's has. use equal GPUs");
+    product->choose(candidates.front());
     return product;
   }
 
  private:
+  PlanEntry select(LtMatmul& product) {
+    const auto candidates = product.candidates(options_.workspace_bytes);
+    if (candidates.empty()) return {};
+    const bool time = choices_.times() && candidates.size() > 1;
+    const Choice choice = time ? fastest(context_, product, candidates) : candidates.front();
+    return {text_of(choice), choice.seconds};
+  }
   Context context_;
+  PlanChoices& choices_;
   CublasOptions options_;
   Handle handle_;
-  std::vector<std::pair<MatmulSpec, Choice>> known_;  // equal products get equal kernels
+  bool warned_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Cublas> make_cublas(const Context& context, const CublasOptions& options) {
-  return std::make_unique<Lt>(context, options);
+std::unique_ptr<Cublas> make_cublas(const Context& context, PlanChoices& choices, const CublasOptions& options) {
+  return std::make_unique<Lt>(context, choices, options);
 }
+
+std::size_t cublas_version() { return cublasLtGetVersion(); }
 
 }  // namespace millrace::cuda

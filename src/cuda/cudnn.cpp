@@ -20,20 +20,9 @@ cudnnHandle_t make_handle(Stream stream) {
   return handle;
 }
 
-cudaDeviceProp current_device() {
-  int device = 0;
-  cudaDeviceProp properties;
-  MR_CUDA(cudaGetDevice(&device));
-  MR_CUDA(cudaGetDeviceProperties(&properties, device));
-  return properties;
-}
-
-std::string identity_of_current_device() {
-  const cudaDeviceProp p = current_device();
-  int driver = 0;
-  MR_CUDA(cudaDriverGetVersion(&driver));
-  return cat("cuDNN ", cudnnGetVersion(), ", ", p.name, ", ", p.multiProcessorCount, " multiprocessors, driver ",
-             driver);
+ChoiceOptions untimed(ChoiceOptions options) {
+  options.tune = false;
+  return options;
 }
 
 }  // namespace
@@ -43,54 +32,20 @@ Cudnn::Cudnn(const Context& context, const Options& options)
       handle_(make_handle(context.stream)),
       options_(options),
       target_(handle_),
-      cache_(identity_of_current_device()) {
-  if (options_.keep && options_.rank == 0) {
-    const cudaDeviceProp p = current_device();
-    file_ = plan_cache_file(cudnnGetVersion(), p.name, p.multiProcessorCount);
-    cache_.load(file_);
-  }
-  if (!options_.broadcast) return;
-  const std::string all = options_.broadcast(options_.rank == 0 ? cache_.exported() : "");
-  if (options_.rank == 0) return;
-  const std::string why = cache_.adopt(all);
-  MR_CHECK(why.empty(), why);
-}
+      choices_(PlanChoices::of_current_device("cudnn", cudnnGetVersion(), options.choices)) {}
 
 Cudnn::Cudnn(const std::string& device_properties, const Options& options)
-    : options_(options), target_(Target::described_by(device_properties)), cache_(device_properties) {}
+    : options_(options),
+      target_(Target::described_by(device_properties)),
+      choices_(device_properties, "", untimed(options.choices)) {}
 
 Cudnn::~Cudnn() {
-  save();
   if (handle_) cudnnDestroy(handle_);
-}
-
-void Cudnn::save() { cache_.save(file_); }
-
-// Rank 0's entry on all ranks; what the others pass does not count. It travels as a cache of one.
-PlanEntry Cudnn::shared(const std::string& key, PlanEntry mine) const {
-  if (!options_.broadcast) return mine;
-  PlanCache one("");
-  one.insert(key, std::move(mine));
-  one.absorb(options_.broadcast(options_.rank == 0 ? one.exported() : ""));
-  return *one.find(key);
 }
 
 // The same on every rank.
 PlanEntry Cudnn::entry(const ConvProblem& problem) {
-  const std::string key = cat(problem.key(), " ", options_.rules.key(), times() ? "" : " untimed");
-  if (!cache_.find(key)) {
-    PlanEntry mine;
-    if (!options_.broadcast || options_.rank == 0) {
-      try {
-        mine = select(problem);
-      } catch (...) {
-        shared(key, {});  // the others wait
-        throw;
-      }
-    }
-    cache_.insert(key, shared(key, std::move(mine)));
-  }
-  return *cache_.find(key);
+  return choices_.get(cat(problem.key(), " ", options_.rules.key()), [&] { return select(problem); });
 }
 
 std::optional<double> Cudnn::seconds(const ConvProblem& problem) {
@@ -114,7 +69,7 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
 
 PlanEntry Cudnn::select(const ConvProblem& problem) {
   // Few channels: the good engines stand far down in cuDNN's list.
-  const std::size_t most = !times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
+  const std::size_t most = !choices_.times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
   auto plans = ConvGraph(target_, problem).plans(options_.rules, most);
   if (plans.empty()) return {};
   if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};

@@ -13,8 +13,8 @@ namespace millrace::cuda {
 // communicator waits for the graphs that use it. Operations of replays give no spans. The capture must be thread-local:
 // a thread of the collective's asks CUDA about events meanwhile. When sums last longer than timeout_seconds, replayed
 // ones too, or when NCCL fails, that thread ends all ranks by World::abort with one line that says which operation it
-// is and, on this host, which rank is late. channels: blocks that a sum may occupy on the GPU at most, 0 for NCCL's
-// choice. even_alone: a single rank goes through NCCL too (tests).
+// is and, on this host, which rank is late. channels: blocks that a sum may occupy on the GPU at most, 0 for the usual
+// number. even_alone: a single rank goes through NCCL too (tests).
 std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, int channels,
                                                  bool even_alone = false);
 

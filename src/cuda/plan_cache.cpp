@@ -8,7 +8,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 
-namespace millrace::cuda::cudnn {
+namespace millrace::cuda {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -19,13 +19,14 @@ const PlanEntry* PlanCache::find(const std::string& key) const {
 }
 
 void PlanCache::insert(const std::string& key, PlanEntry entry) {
+  changed_ = changed_ || entry.kept;
   entries_[key] = std::move(entry);
-  changed_ = true;
 }
 
 std::string PlanCache::exported() const {
   json plans = json::object();
-  for (const auto& [key, entry] : entries_) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
+  for (const auto& [key, entry] : entries_)
+    if (entry.kept) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
   return json{{"format", 1}, {"identity", identity_}, {"plans", plans}}.dump();
 }
 
@@ -65,7 +66,7 @@ void PlanCache::load(const fs::path& path) {
   } catch (const Error& e) {
     why = e.what();
   }
-  if (!why.empty()) log::warn(cat(path.string(), " is not used (", why, "). convolutions are timed again"));
+  if (!why.empty()) log::warn(cat(path.string(), " is not used (", why, "). kernels are timed again"));
 }
 
 void PlanCache::save(const fs::path& path) {
@@ -75,12 +76,13 @@ void PlanCache::save(const fs::path& path) {
     write_file_atomically(path, exported());
     changed_ = false;
   } catch (const std::exception& e) {
-    log::warn(cat("the times of convolutions are not kept (", e.what(), "). set XDG_CACHE_HOME to a folder of yours"));
+    log::warn(cat("the choice of kernels is not kept (", e.what(), "). set XDG_CACHE_HOME to a folder of yours"));
     changed_ = false;
   }
 }
 
-fs::path plan_cache_file(std::size_t cudnn_version, const std::string& device, int multiprocessors) {
+fs::path plan_cache_file(const std::string& library, std::size_t version, const std::string& device,
+                         int multiprocessors) {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   fs::path folder;
   if (cache && *cache == '/')
@@ -92,7 +94,7 @@ fs::path plan_cache_file(std::size_t cudnn_version, const std::string& device, i
   std::string name = device;
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return folder / "millrace" / cat("cudnn-", cudnn_version, "-", name, "-", multiprocessors, ".json");
+  return folder / "millrace" / cat(library, "-", version, "-", name, "-", multiprocessors, ".json");
 }
 
-}  // namespace millrace::cuda::cudnn
+}  // namespace millrace::cuda

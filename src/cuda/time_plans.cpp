@@ -1,17 +1,17 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <limits>
+#include <deque>
 
 #include "check.hpp"
 #include "cudnn.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/rng.hpp"
+#include "race.hpp"
 
 namespace millrace::cuda::cudnn {
 namespace {
 
-constexpr int warm_runs = 3, runs = 10;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 // Device memory and events that end with the scope.
@@ -52,7 +52,6 @@ std::size_t align256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 }  // namespace
 
 std::vector<double> time_plans(cudnnHandle_t handle, Stream stream, const ConvProblem& p, std::vector<Call>& calls) {
-  std::vector<double> medians(calls.size(), never);
   std::vector<std::size_t> sizes;
   for (const Argument& argument : p.arguments()) sizes.push_back(argument.bytes());
   std::size_t bytes = 0, workspace_bytes = 0;
@@ -63,32 +62,34 @@ std::vector<double> time_plans(cudnnHandle_t handle, Stream stream, const ConvPr
   if (cudaMalloc(&memory.data, bytes + workspace_bytes) != cudaSuccess) {
     cudaGetLastError();
     log::warn(cat(p.key(), " is not timed (no memory for it on the device). cuDNN's own choice is taken"));
-    return medians;
+    return std::vector<double>(calls.size(), never);
   }
   fill_random(stream, memory.data, bytes, p.dtype);
   std::vector<void*> pointers;
   auto* at = static_cast<std::byte*>(memory.data);
   for (const std::size_t size : sizes) pointers.push_back(at), at += align256(size);
 
-  Event marks[runs + 1];
-  for (std::size_t c = 0; c < calls.size(); ++c) {
+  std::deque<Event> marks(1);
+  const auto median = [&](std::size_t c, int runs) {
+    while (int(marks.size()) <= runs) marks.emplace_back();
     try {
-      for (int i = 0; i < warm_runs; ++i) calls[c].run(handle, pointers, at);
-    } catch (const Error&) {  // one that cuDNN proposes and cannot run
+      calls[c].run(handle, pointers, at);  // the first is slow, and while it runs the others are enqueued
+    } catch (const Error&) {               // one that cuDNN proposes and cannot run
       (void)cudaGetLastError();
-      continue;
+      return never;
     }
     for (int i = 0; i <= runs; ++i) {
-      MR_CUDA(cudaEventRecord(marks[i].raw, stream));
+      MR_CUDA(cudaEventRecord(marks[std::size_t(i)].raw, stream));
       if (i < runs) calls[c].run(handle, pointers, at);
     }
     MR_CUDA(cudaStreamSynchronize(stream));
-    float times[runs];
-    for (int i = 0; i < runs; ++i) MR_CUDA(cudaEventElapsedTime(&times[i], marks[i].raw, marks[i + 1].raw));
-    std::nth_element(times, times + runs / 2, times + runs);
-    medians[c] = double(times[runs / 2]) * 1e-3;
-  }
-  return medians;
+    std::vector<float> times(static_cast<std::size_t>(runs));
+    for (std::size_t i = 0; i < times.size(); ++i)
+      MR_CUDA(cudaEventElapsedTime(&times[i], marks[i].raw, marks[i + 1].raw));
+    std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+    return double(times[times.size() / 2]) * 1e-3;
+  };
+  return race(calls.size(), median);
 }
 
 }  // namespace millrace::cuda::cudnn

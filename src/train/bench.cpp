@@ -1,7 +1,7 @@
 #include "millrace/train/bench.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <cstdio>
 #include <map>
 
@@ -12,25 +12,59 @@
 namespace millrace {
 namespace {
 
-template <class F>
-double timed(Device& device, F f) {
-  device.synchronize();
-  const auto began = std::chrono::steady_clock::now();
-  f();
-  device.synchronize();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
+// By marks on the compute lane: how late the host looks does not count. Where the host runs ahead, one call leads and
+// several follow each other between the marks, so that launching does not count either.
+class LaneClock {
+ public:
+  explicit LaneClock(Device& device)
+      : marks_(device.make_marks(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), leads_(calls_ > 1) {}
+  // Seconds of one call.
+  template <class F>
+  double time(const F& f) {
+    if (leads_) f();
+    marks_->mark(Lane::compute, 0);
+    for (int i = 0; i < calls_; ++i) f();
+    marks_->mark(Lane::compute, 1);
+    std::array<double, 2> at;
+    marks_->read(at);
+    return at[1] / calls_;
+  }
 
-template <class F>
-double best_of(Device& device, int repeats, F f) {
-  double best = 1e30;
-  for (int r = 0; r < repeats; ++r) best = std::min(best, timed(device, f));
-  return best;
-}
+ private:
+  std::unique_ptr<Marks> marks_;
+  int calls_;
+  bool leads_;
+};
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// As training runs: with steps in flight, over as many epochs as it takes. Steps that are not full do not count, nor do
+// the first ones: on a device that records, those of both slots are launched once and recorded the next time.
+void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
+  const int lag = steps_in_flight(*s.compute.device);
+  const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
+  const auto counts = [&](std::int64_t step) {
+    return step >= warm_up &&
+           s.train_order->rows_of_step(s.epochs.step_in_epoch(step)) == s.train_order->rows_of_step(0);
+  };
+  std::int64_t end = 0;
+  for (int counted = 0; counted < repeats; ++end) counted += counts(end);
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+                s.micro_batches(0, end));
+  StepRunner runner(s, network, loader);
+  std::vector<double> whole, exposed;
+  for (std::int64_t issued = 0, collected = 0; collected < end;) {
+    if (issued < end) runner.enqueue(issued++, 1e-4);
+    if (issued < end && issued - collected <= lag) continue;
+    const StepMetrics m = runner.collect(collected, false, false).metrics;
+    if (!counts(collected++)) continue;
+    whole.push_back(m.seconds);
+    exposed.push_back(m.phase_seconds[std::size_t(Phase::communication)]);
+  }
+  out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
 }
 
 }  // namespace
@@ -39,53 +73,31 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   Session s(world, config, Session::Use::train);
   Network network(s.compute, s.spec, plan_that_fits(s));
   Device& device = *s.compute.device;
-  std::int64_t step = 0;
-  std::size_t index = 0;
-  std::vector<MicroBatch> share;
-  const auto items = [&]() -> std::optional<MicroBatch> {
-    while (index == share.size())
-      s.train_order->share(0, step++ % std::max<std::int64_t>(1, s.epochs.steps_each() - 1), world.rank(), world.size(),
-                           share),
-          index = 0;
-    return share[index++];
-  };
   StepBench out;
   out.peaks = measure_peaks(s.compute, s.spec.compute);
-  {
-    Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
-    StepRunner runner(s, network, loader);
-    std::vector<double> whole, exposed;
-    const int steps = std::min<int>(repeats, int(std::max<std::int64_t>(1, s.epochs.steps_each() - 1)));
-    for (int r = 0; r < steps; ++r) {
-      runner.enqueue(r, 1e-4);
-      const StepResult result = runner.collect(r, false, false);
-      if (r == 0 && steps > 1) continue;
-      whole.push_back(result.metrics.seconds);
-      exposed.push_back(result.metrics.phase_seconds[std::size_t(Phase::communication)]);
-    }
-    out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
-  }
-  index = 0, share.clear();
-  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
-  const Batch batch = *loader.next();
+  whole_steps(s, network, repeats, out);
+  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), s.micro_batches(0, 1));
+  const Batch* batch = loader.next();
+  if (!batch) fail(Exit::config, "bench: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
   network.complete_weights();
-  Program& program = network.train_program(batch.item.rows);
+  Program& program = network.train_program(batch->item.rows);
   const auto run = [&] {
-    program.forward(batch.x, batch.y, batch.ids, true);
+    program.forward(batch->x, batch->y, batch->ids, true);
     program.backward(true, nullptr);
   };
   run();
+  LaneClock clock(device);
   std::vector<double> times;
   const int nodes = int(program.graph().nodes.size());
   out.ops.resize(std::size_t(nodes));
   for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
   // In turns, so that a slow moment of the machine meets both sides.
   for (int r = 0; r < repeats; ++r) {
-    times.push_back(timed(device, run));
+    times.push_back(clock.time(run));
     for (int n = 0; n < nodes; ++n) {
       OpTime& op = out.ops[std::size_t(n)];
-      op.forward_seconds = std::min(op.forward_seconds, best_of(device, 1, [&] { program.run_node(n, false); }));
-      op.backward_seconds = std::min(op.backward_seconds, best_of(device, 1, [&] { program.run_node(n, true); }));
+      op.forward_seconds = std::min(op.forward_seconds, clock.time([&] { program.run_node(n, false); }));
+      op.backward_seconds = std::min(op.backward_seconds, clock.time([&] { program.run_node(n, true); }));
     }
   }
   out.step_seconds = median(times);

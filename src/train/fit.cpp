@@ -28,18 +28,41 @@ std::int64_t most_rows(std::int64_t too_many, std::size_t limit,
   return fits;
 }
 
+namespace {
+
+// A scope whose plans are only looked at.
+class Untimed {
+ public:
+  explicit Untimed(Backend& backend) : backend_(backend) { backend_.time_kernels(false); }
+  ~Untimed() { backend_.time_kernels(true); }
+  Untimed(const Untimed&) = delete;
+
+ private:
+  Backend& backend_;
+};
+
+std::size_t reduced(World& world, std::size_t mine, World::Reduce how) {
+  std::array<std::int64_t, 1> value{std::int64_t(mine)};
+  world.all_reduce(value, how);
+  return std::size_t(value[0]);
+}
+
+}  // namespace
+
+// Ranks may need unequal memory, where their kernels do. All decide by the same numbers: whoever left alone would leave
+// the others waiting in the next plan, which is collective.
 Fit fit(Session& s) {
-  std::array<std::int64_t, 1> least{std::int64_t(s.memory_bytes())};
-  s.world.all_reduce(least, World::Reduce::min);
-  const std::size_t limit = std::size_t(least[0]);
+  const auto most_of = [&](std::size_t mine) { return reduced(s.world, mine, World::Reduce::max); };
+  const std::size_t limit = reduced(s.world, s.memory_bytes(), World::Reduce::min);
   Fit out{s.plan(s.micro_batch), ""};
-  const MemoryNeeds& needs = out.plan.needs;
-  if (needs.total() <= limit) return out;
+  const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
+  if (total <= limit) return out;
+  const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
   const std::int64_t most = most_rows(s.micro_batch, limit, [&](std::int64_t rows) {
-    return rows == s.micro_batch ? needs.total() : s.plan(rows).needs.total();
+    return rows == s.micro_batch ? total : most_of(s.plan(rows).needs.total());
   });
-  out.problem = cat("train.micro_batch: ", s.micro_batch, " samples at once need ", format_bytes(needs.total()), " (",
-                    format_bytes(needs.arena), " of them for activations), ", s.compute.device->name(), " has ",
+  out.problem = cat("train.micro_batch: ", s.micro_batch, " samples at once need ", format_bytes(total), " (",
+                    format_bytes(arena), " of them for activations), ", s.compute.device->name(), " has ",
                     format_bytes(limit), " for a rank. ");
   out.problem += most > 0 ? cat("set it to ", most, ", the most that fits")
                           : std::string(

@@ -10,7 +10,7 @@ struct Fit {
   NetworkPlan plan;
   std::string problem;  // what is needed, what there is, and the largest train.micro_batch that fits; "" when it fits
 };
-// The same on all ranks, for the least memory that any has. Collective.
+// The same on all ranks, for the most memory that any needs and the least that any has. Collective.
 Fit fit(Session&);
 NetworkPlan plan_that_fits(Session&);  // Error(config) with the problem
 

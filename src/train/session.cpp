@@ -188,6 +188,18 @@ std::int64_t Session::total_steps() const {
   return epochs.origin.step + even - epochs.origin.epoch * each;
 }
 
+std::function<std::optional<MicroBatch>()> Session::micro_batches(std::int64_t from, std::int64_t to) const {
+  return [this, to, step = from, index = std::size_t(0),
+          share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
+    while (index == share.size()) {
+      if (step >= to) return std::nullopt;
+      train_order->share(epochs.epoch(step), epochs.step_in_epoch(step), world.rank(), world.size(), share);
+      index = 0, ++step;
+    }
+    return share[index++];
+  };
+}
+
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {

@@ -1,7 +1,9 @@
 // Session: a RunConfig resolved against the data and the ranks: indexes, samplers, the network's spec, the memory. Made
 // by train, eval and plan alike, so that all three speak of the same run.
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "millrace/data/loader.hpp"
@@ -37,7 +39,9 @@ struct Session {
   // What the network of micro-batches of so many rows needs, loaders included. Takes nothing.
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // that this rank may plan with
-  int accumulation() const;          // micro-batches of rank 0 in a full step
+  // This rank's micro-batches of steps [from, to), one at each call, then none.
+  std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t from, std::int64_t to) const;
+  int accumulation() const;  // micro-batches of rank 0 in a full step
   ReducerSpec reducer_spec(std::int64_t count) const;
   std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same
 };

@@ -25,6 +25,8 @@ int most_micro_batches(const Session& s) {
 
 }  // namespace
 
+int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
+
 StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
     : s_(s),
       network_(network),

@@ -23,6 +23,9 @@ struct StepResult {
   bool at_floor = false;  // the loss scale can't fall further
 };
 
+// Steps that may be enqueued before the results of the one before are collected: none on a device that works at once.
+int steps_in_flight(const Device&);
+
 class StepRunner {
  public:
   StepRunner(Session&, Network&, Loader&);

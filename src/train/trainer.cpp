@@ -65,7 +65,7 @@ struct Trainer::Impl {
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
         stop(config.run, dir, world.rank() == 0),
         progress(world.rank() == 0, on_terminal(), config.log.every),
-        lag(s.compute.device->shares_host_memory() ? 0 : 1) {
+        lag(steps_in_flight(*s.compute.device)) {
     StepState& state = network.host_state();
     if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
     state.scale_interval = std::uint32_t(config.optim.scale_interval);
@@ -74,18 +74,8 @@ struct Trainer::Impl {
   }
 
   void start_feeding() {
-    // Called by the loader, one micro-batch of this rank after the other, from the next step to the last.
-    auto items = [this, step = issued, index = std::size_t(0),
-                  share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
-      while (index == share.size()) {
-        if (step >= s.total_steps()) return std::nullopt;
-        s.train_order->share(s.epochs.epoch(step), s.epochs.step_in_epoch(step), s.world.rank(), s.world.size(), share);
-        index = 0, ++step;
-      }
-      return share[index++];
-    };
     loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
-                                      s.loader_options(), items);
+                                      s.loader_options(), s.micro_batches(issued, s.total_steps()));
     runner = std::make_unique<StepRunner>(s, network, *loader);
     schedule.emplace(s.config.optim, s.epochs.steps_each(), s.epochs.even(s.total_steps()), s.global_batch);
   }

@@ -8,12 +8,12 @@
 #include "../../src/cuda/conv.hpp"
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/comm/world.hpp"
 
 namespace millrace {
 namespace {
 
 using namespace cuda;
-using cudnn::PlanCache;
 namespace fs = std::filesystem;
 
 std::string h200() { return read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json"); }
@@ -79,33 +79,78 @@ TEST_F(PlanCacheFile, AFolderThatCannotBeMadeIsNoError) {
 
 TEST(PlanCache, StandsInTheUsersCacheFolder) {
   setenv("XDG_CACHE_HOME", "/some/where", 1);
-  EXPECT_EQ(cudnn::plan_cache_file(91900, "NVIDIA H200/x", 132),
+  EXPECT_EQ(plan_cache_file("cudnn", 91900, "NVIDIA H200/x", 132),
             "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
   unsetenv("XDG_CACHE_HOME");
+}
+
+TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
+  const fs::path file = folder_ / "plans.json";
+  const auto in_file = [&](const std::string& problem) {
+    PlanCache cache("this device");
+    cache.load(file);
+    return cache.find(problem) != nullptr;
+  };
+  const ChoiceOptions options{};
+  PlanChoices choices("this device", file, options);
+  choices.get("measured", [] { return PlanEntry{"text", 1e-5}; });
+  EXPECT_TRUE(in_file("measured"));
+  choices.get("without engines", [] { return PlanEntry{}; });
+  EXPECT_TRUE(in_file("without engines"));
+  choices.get("not measured", [] { return PlanEntry{"text"}; });
+  EXPECT_FALSE(in_file("not measured")) << "a later run may have the memory to";
+  choices.time(false);
+  choices.get("measured", [] { return PlanEntry{"guess"}; });
+  EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");
+  choices.time(true);
+  EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "text");
+  PlanChoices later("this device", file, options);
+  const auto nothing = [] { return ADD_FAILURE() << "known", PlanEntry{}; };
+  EXPECT_EQ(later.get("measured", nothing).plan, "text");
+  EXPECT_EQ(choices.get("not measured", nothing).plan, "text");
+  PlanChoices other_rank("this device", file, {.rank = 1});
+  other_rank.get("another", [] { return PlanEntry{"text", 1e-5}; });
+  EXPECT_FALSE(in_file("another"));
 }
 
 TEST(PlanChoice, IsRankZerosOnEveryRank) {
   std::deque<std::string> sent;
   cudnn::Options first, second;
-  first.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
-  second.rank = 1;
-  second.broadcast = [&](const std::string& mine) {
+  first.choices.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
+  second.choices.rank = 1;
+  second.choices.broadcast = [&](const std::string& mine) {
     EXPECT_TRUE(mine.empty());
     const std::string text = sent.front();
     return sent.pop_front(), text;
   };
   cudnn::Cudnn a(h200(), first), b(h200(), second);
   make_conv(conv(), Context{}, a), make_conv(conv(), Context{}, b);
-  EXPECT_EQ(a.cache().entries().size(), 3u);
+  EXPECT_EQ(a.choices().cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
-  EXPECT_EQ(a.cache().exported(), b.cache().exported());
+  EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
+}
+
+TEST(PlanChoice, OfAnotherProblemThanRankZerosIsRefused) {
+  run_thread_world(2, [](World& world) {
+    ChoiceOptions options{.rank = world.rank()};
+    options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
+    PlanChoices choices("equal devices", "", options);
+    const auto select = [] { return PlanEntry{"text", 1e-5}; };
+    EXPECT_EQ(choices.get("the same", select).plan, "text");
+    const std::string other = cat("of rank ", world.rank());
+    if (world.rank() == 0)
+      EXPECT_EQ(choices.get(other, select).plan, "text");
+    else
+      EXPECT_THROW(choices.get(other, select), Error);
+  });
 }
 
 TEST(PlanChoice, IsMadeOnceAGraph) {
   int broadcasts = 0;
   cudnn::Options options;
-  options.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
+  options.choices.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
   cudnn::Cudnn library(h200(), options);
+  broadcasts = 0;
   for (int i = 0; i < 3; ++i) make_conv(conv(), Context{}, library);
   EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
 }
@@ -114,7 +159,8 @@ TEST(PlanChoice, OfARememberedPlanThatDoesNotLoadIsCudnnsOwn) {
   cudnn::Cudnn library(h200(), {});
   const auto op = make_conv(conv(), Context{}, library);
   cudnn::Cudnn spoilt(h200(), {});
-  for (const auto& [key, entry] : library.cache().entries()) spoilt.cache().insert(key, {"{\"engine\": {}}", 1});
+  for (const auto& [key, entry] : library.choices().cache().entries())
+    spoilt.choices().cache().insert(key, {"{\"engine\": {}}", 1});
   EXPECT_EQ(make_conv(conv(), Context{}, spoilt)->implementation(), op->implementation());
 }
 
@@ -137,7 +183,7 @@ TEST(PlanRules, AreObeyed) {
 TEST(ConvPlans, RefusalNamesTheConvolution) {
   cudnn::Cudnn library(h200(), {}), barren(h200(), {});
   make_conv(conv(), Context{}, library);
-  for (const auto& [key, entry] : library.cache().entries()) barren.cache().insert(key, {});
+  for (const auto& [key, entry] : library.choices().cache().entries()) barren.choices().cache().insert(key, {});
   try {
     make_conv(conv(), Context{}, barren);
     FAIL() << "made";

@@ -132,7 +132,7 @@ class Checker {
   // What was chosen along the way, once a graph: it loads again, with the same text and the same needs.
   void expect_round_trips(bool print) {
     std::size_t without = 0;
-    for (const auto& [key, entry] : library_.cache().entries()) {
+    for (const auto& [key, entry] : library_.choices().cache().entries()) {
       if (entry.plan.empty()) {
         ++without;
         std::printf("without %s\n", key.c_str());
@@ -148,7 +148,7 @@ class Checker {
     }
     std::printf(
         "%zu ops, %zu graphs (%zu have no engine, and another way is taken), largest workspace of an op %.1f MB\n",
-        ops_, library_.cache().entries().size(), without, double(workspace_) / (1 << 20));
+        ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
     for (const std::string& note : notes_) std::printf("not fused %s\n", note.c_str());
     EXPECT_GT(ops_, 0u);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <set>
 
 #include "train/runs.hpp"
 
@@ -61,6 +62,82 @@ TEST(Fit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
     c.train.micro_batch += 1;
     EXPECT_NE(refusal(c, ranks), "");
   }
+}
+
+// A backend whose linear layers take more scratch. Knows for which batches it would time kernels, and for which not.
+class Greedy : public Backend {
+ public:
+  Greedy(std::unique_ptr<Backend> real, std::size_t more) : real_(std::move(real)), more_(more) {}
+  std::set<std::int64_t> rows[2];  // [timed]
+  Device& device() override { return real_->device(); }
+  std::unique_ptr<Op> make(const Spec& spec) override {
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    if (linear) rows[timing_].insert(linear->src[0]);
+    return std::make_unique<More>(real_->make(spec), linear ? more_ : 0);
+  }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
+    return real_->make_optimizer(spec);
+  }
+  void convert(void* to, DType t, const void* from, DType f, std::int64_t count) override {
+    real_->convert(to, t, from, f, count);
+  }
+  int max_fusion_level() const override { return real_->max_fusion_level(); }
+  void time_kernels(bool on) override { timing_ = on; }
+  std::string precision_note(DType t) const override { return real_->precision_note(t); }
+
+ private:
+  struct More : Op {
+    More(std::unique_ptr<Op> op, std::size_t more) : real(std::move(op)), more(more) {}
+    Needs needs() const override {
+      Needs out = real->needs();
+      out.workspace += more;
+      return out;
+    }
+    void forward(const OpArgs& args) override { real->forward(args); }
+    void backward(const OpArgs& args) override { real->backward(args); }
+    std::string implementation() const override { return real->implementation(); }
+    std::unique_ptr<Op> real;
+    std::size_t more;
+  };
+  std::unique_ptr<Backend> real_;
+  std::size_t more_;
+  bool timing_ = true;
+};
+
+TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
+  RunConfig c = test::small_run(false);
+  std::size_t needed = 0;
+  {
+    const auto world = solo_world();
+    Session s(*world, c, Session::Use::train);
+    needed = s.plan(s.micro_batch / 2).needs.total();
+  }
+  c.run.memory = needed + (1 << 20);  // enough but for the greedy rank
+  for (const std::size_t more : {std::size_t(0), std::size_t(64) << 20}) {
+    std::vector<std::string> problems(2);
+    run_thread_world(2, [&](World& world) {
+      Session s(world, c, Session::Use::train);
+      if (world.rank() == 1) s.compute.backend = std::make_unique<Greedy>(std::move(s.compute.backend), more);
+      problems[std::size_t(world.rank())] = fit(s).problem;
+    });
+    EXPECT_EQ(problems[0].empty(), more == 0) << problems[0];
+    EXPECT_EQ(problems[0], problems[1]);
+  }
+}
+
+TEST(Fit, TimesNoKernelsForBatchesThatAreOnlyTried) {
+  RunConfig c = test::small_run(false, "5000");
+  c.train.global_batch = 4096, c.run.memory = 3 << 20;
+  const auto world = solo_world();
+  Session s(*world, c, Session::Use::train);
+  auto greedy = std::make_unique<Greedy>(std::move(s.compute.backend), 0);
+  const Greedy& made = *greedy;
+  s.compute.backend = std::move(greedy);
+  EXPECT_NE(fit(s).problem, "");
+  EXPECT_EQ(made.rows[true], (std::set<std::int64_t>{4096, 5000 - 4096}));
+  EXPECT_GE(made.rows[false].size(), 3u);
+  s.plan(7);
+  EXPECT_TRUE(made.rows[true].count(7)) << "afterwards they are timed again";
 }
 
 TEST(Fit, ANetworkTooLargeForASingleSampleIsSaidToBe) {

@@ -24,7 +24,7 @@ struct CudaOptions {
   std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch
   enum class Sums { automatic, nccl, mpi };
   Sums sums = Sums::automatic;  // automatic: NCCL where every rank has a GPU of its own
-  int channels = 0;             // blocks that NCCL may take from the step; 0: its own choice
+  int channels = 0;             // most blocks that NCCL may take from the step; 0: 8 on one host, 16 over several
 };
 
 struct ComputeOptions {

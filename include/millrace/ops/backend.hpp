@@ -57,6 +57,8 @@ class Backend {
   // Level 2, of a convolution with makes_sums or makes_diff_sums: "" where make() takes it and it is worth it, else why
   // it is not. Collective where make() is.
   virtual std::string why_not_fused(const ConvSpec&) { return ""; }
+  // false: operations made from now on are asked for their Needs alone, and no kernels are timed for them.
+  virtual void time_kernels(bool) {}
   virtual std::string precision_note(
       DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
 };

@@ -11,7 +11,7 @@ namespace millrace {
 
 struct OpTime {
   std::string name, kind, implementation;
-  double forward_seconds = 0, backward_seconds = 0;  // best of the repeats, alone
+  double forward_seconds = 0, backward_seconds = 0;  // best of the repeats, alone, by the device's clock
   Cost forward, backward;
 };
 
