@@ -53,6 +53,8 @@ std::string describe_data_file(const std::string& path) {
   std::string out = path + "\n" + attributes(file, "/");
   for (const auto& name : file.datasets()) {
     out += describe_dataset(file.info(name));
+    if (const auto matlab = file.get_string(name, "MATLAB_class"))
+      out += cat("  ", name, " is MATLAB's ", *matlab, ": extents lie reversed, its last dimension is the row\n");
     out += attributes(file, name);
   }
   return out;

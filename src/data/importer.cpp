@@ -46,6 +46,7 @@ class Hdf5Rows : public RowFile {
     const auto numbers = file_.get_numbers("/", "scale");
     return numbers && numbers->size() == 1 && (*numbers)[0] > 0 ? std::optional((*numbers)[0]) : std::nullopt;
   }
+  std::string rows_hint() const override { return matlab_hint(file_, dataset_); }
 
  private:
   std::string place_, dataset_;
@@ -108,7 +109,7 @@ class PairImporter : public Importer {
       y_.push_back(open_rows(y_paths[f], o.y_name));
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
-             ". they must be equal");
+             ". they must be equal", y_[f]->rows_hint());
       same_rows(*x_[f], *x_[0]), same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();
       ends_.push_back(rows_);
@@ -189,6 +190,11 @@ std::vector<std::string> expand(const std::vector<std::string>& patterns) {
 }
 
 }  // namespace
+
+std::string matlab_hint(const io::File& file, const std::string& dataset) {
+  if (!file.get_string(dataset, "MATLAB_class")) return "";
+  return ". MATLAB's extents lie reversed in the file: its last dimension is the row, so save y as 1 x N, not N x 1";
+}
 
 std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset) {
   return std::make_unique<Hdf5Rows>(path, dataset);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/data/importer.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace {
 
@@ -20,7 +21,11 @@ class RowFile {
   // What the file says of its samples, where its format can.
   virtual std::optional<std::string> layout() const { return std::nullopt; }
   virtual std::optional<double> scale() const { return std::nullopt; }
+  virtual std::string rows_hint() const { return ""; }  // where the number of rows may surprise
 };
+
+// Behind a complaint about rows: MATLAB's arrays lie in HDF5 with their extents reversed. "" for other files.
+std::string matlab_hint(const io::File&, const std::string& dataset);
 
 std::unique_ptr<RowFile> open_idx(const std::string& path);  // plain or .gz
 std::unique_ptr<RowFile> open_npy(const std::string& path);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/data/source.hpp"
@@ -76,7 +77,7 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   const io::DatasetInfo x = readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
   if (x.shape[0] != y.shape[0])
     fail(Exit::data, path, ": '", options.x, "' has ", x.shape[0], " rows, '", options.y, "' ", y.shape[0],
-         ". they must be equal");
+         ". they must be equal", matlab_hint(file, options.y));
   if (x.shape[0] == 0) return;
   const Shape stored = shape_of(x.shape, 1);
   if (stored.rank == 0)
