@@ -111,9 +111,7 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
           name_of(set.x_dtype), layout_of(set), ", ",
           set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
-  const bool direct = std::all_of(set.shards.begin(), set.shards.end(), [](const Shard& s) { return s.contiguous; });
-  return out +
-         (direct ? "reader: direct\n" : "reader: HDF5 (not every file is contiguous; millrace pack makes it so)\n");
+  return out + (own_reads(set) ? "reader: direct, " : "reader: HDF5, one thread; ") + describe_storage(set) + "\n";
 }
 
 const std::vector<Flag>& flags() {

@@ -59,11 +59,11 @@ void add_data(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
                          from_zero));
-  k.push_back(
-      choice_key(FIELD(data.reader),
-                 Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
-                 "direct: own reads of contiguous data; mpio: HDF5 through MPI-IO, any file, one worker; both give the "
-                 "same bytes"));
+  k.push_back(choice_key(
+      FIELD(data.reader),
+      Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
+      "direct: own reads of contiguous data, and of chunks that the workers decode; mpio: HDF5 through MPI-IO, any "
+      "file, one worker; both give the same bytes"));
   k.push_back(number_key(FIELD(data.workers), between(0, 256),
                          "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
                          -1));

@@ -50,7 +50,8 @@ TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
   EXPECT_EQ(d.classes, 6);  // counted
   EXPECT_DOUBLE_EQ(d.scale, 1 / 255.0);
   EXPECT_FALSE(d.channels_first);
-  EXPECT_TRUE(d.shards[0].contiguous);
+  EXPECT_FALSE(d.shards[0].x_chunks || d.shards[0].y_chunks);
+  EXPECT_EQ(d.shards[0].hdf5_only, "");
   const Images images(7);
   const std::string bytes = test::content(d.shards[0].path);
   EXPECT_EQ(bytes.compare(d.shards[0].x_offset, 7 * 48, reinterpret_cast<const char*>(images.x.data()), 7 * 48), 0);

@@ -83,6 +83,10 @@ class File {
   std::unique_ptr<Impl> impl_;
 };
 
+// Up to so many chunks a data set are listed within seconds: before 1.14, HDF5 walks its index from the beginning for
+// each.
+std::int64_t chunks_listed_quickly();
+
 std::string library_version();  // "HDF5 1.10.8, parallel, not thread-safe"
 
 }  // namespace millrace::io
