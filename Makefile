@@ -15,18 +15,21 @@ export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
-.PHONY: all build deps data run test test-long bench format sanitize install clean
+.PHONY: all build deps data run test test-long bench gpu-check gpu-sanitize format sanitize install clean
 
 all: build
+	@cat $(BUILD)/found.txt
 	@echo "built $(MILLRACE). next: make run, make test, or $(MILLRACE) --help"
 
 deps:
 	@scripts/deps.sh
 
-build: $(BUILD)/CMakeCache.txt
+build: $(BUILD)/Makefile
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory | grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
 
-$(BUILD)/CMakeCache.txt:
+# Not CMakeCache.txt: that is there after a failure too, and a later make has to look again.
+$(BUILD)/Makefile:
+	@command -v cmake >/dev/null || { echo "cmake is missing (Debian package cmake). install it: make deps" >&2; exit 1; }
 	cmake -S . -B $(BUILD)
 
 data: deps build
@@ -50,8 +53,16 @@ bench: deps build data
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
+# Where a GPU is: its tests, benches and a comparison with the processor, with a short table at the end.
+gpu-check: deps build
+	scripts/gpu-check.sh $(BUILD)
+
+gpu-sanitize: deps build
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
+
 format:
-	clang-format -i $$(git ls-files '*.cpp' '*.hpp')
+	clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh')
 
 sanitize: deps
 	scripts/sanitize.sh address

@@ -16,7 +16,7 @@ for room in $rooms; do
   if [ -e "tests/$room/CMakeLists.txt" ]; then targets="$targets test_$room"; fi
 done
 set -x
-cmake -S . -B $build -DMILLRACE_SANITIZE=$kind
+cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=120
 # shellcheck disable=SC2086
 cmake --build $build -j "${JOBS:-$(nproc)}" --target $targets
-ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -LE "long|mpi" --timeout 120 --output-on-failure
+ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -LE "long|mpi" --output-on-failure

@@ -104,8 +104,9 @@ Parsed parse_arguments(const Arguments& arguments, const std::vector<Flag>& flag
 }
 
 std::string flags_help(const std::vector<Flag>& flags) {
-  std::string out;
+  std::string out, group;
   for (const Flag& flag : flags) {
+    if (flag.group != group) out += cat(out.empty() ? "" : "\n", group = flag.group, ":\n");
     const auto comma = flag.name.find(',');
     out += comma == std::string::npos ? "  " : "  -" + flag.name.substr(comma + 1) + ", ";
     out += "--" + long_name(flag);

@@ -18,6 +18,7 @@ struct Flag {
   std::string help;
   Takes takes = Takes::one;
   std::string preset = "";  // default, as text
+  std::string group = "";   // title in --help, above the first of its flags
 };
 
 struct Parsed {

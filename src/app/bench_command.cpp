@@ -2,6 +2,7 @@
 
 #include "arguments.hpp"
 #include "key_forms.hpp"
+#include "millrace/base/units.hpp"
 #include "millrace/comm/bench.hpp"
 #include "millrace/data/bench.hpp"
 #include "millrace/train/bench.hpp"
@@ -13,39 +14,66 @@ namespace {
 struct Bench {
   const char* name;
   const char* summary;
+  std::vector<Flag> (*flags)();
   Exit (*run)(World&, const Arguments&);
 };
 
 Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
+std::vector<Flag> comm_flags() { return {repeats_flag()}; }
+std::vector<Flag> gpu_flags() { return {repeats_flag()}; }
+std::vector<Flag> step_flags() { return {config_flag(), repeats_flag()}; }
+std::vector<Flag> loader_flags() {
+  return {repeats_flag(),
+          {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
+          {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
+          {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
+}
+
+// Keys of a bench's own case, where the command line does not name them.
+void preset(Parsed& parsed, std::vector<Override> overrides) {
+  for (Override& o : overrides)
+    if (std::none_of(parsed.keys.begin(), parsed.keys.end(), [&](const Override& given) { return given.key == o.key; }))
+      parsed.keys.push_back(std::move(o));
+}
 
 // Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows a rank.
 Exit step_bench(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, {config_flag(), repeats_flag()}, true);
+  Parsed parsed = parse_arguments(arguments, step_flags(), true);
   refuse_rest(parsed);
-  if (!parsed.has("config")) {
-    std::vector<Override> preset{{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
-                                 {"model.name", {"resnet"}},
-                                 {"model.depth", {"18"}},
-                                 {"train.global_batch", {std::to_string(64 * world.size())}}};
-    for (Override& o : preset)
-      if (std::none_of(parsed.keys.begin(), parsed.keys.end(),
-                       [&](const Override& given) { return given.key == o.key; }))
-        parsed.keys.push_back(std::move(o));
-  }
+  if (!parsed.has("config"))
+    preset(parsed, {{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
+                    {"model.name", {"resnet"}},
+                    {"model.depth", {"18"}},
+                    {"train.global_batch", {std::to_string(64 * world.size())}}});
   const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
   print(world, bench_step(world, config, std::max(1, parse_number<int>(parsed.get("repeats", "15")))).str());
   return Exit::ok;
 }
 
+// ResNet-50 on 224x224 images in fp16, where a GPU is: its peaks, its operations beside their rooflines, the whole
+// step.
+Exit gpu_bench(World& world, const Arguments& arguments) {
+  const Parsed given = parse_arguments(arguments, gpu_flags(), true);
+  refuse_rest(given);
+  for (const int batch : {256, 512}) {
+    Parsed parsed = given;
+    preset(parsed, {{"run.device", {"cuda"}},
+                    {"run.precision", {"fp16"}},
+                    {"data.train", {"synthetic:images:rows=65536,shape=224x224x3,classes=1000"}},
+                    {"model.name", {"resnet"}},
+                    {"model.depth", {"50"}},
+                    {"train.global_batch", {std::to_string(batch * world.size())}}});
+    const int repeats = std::max(1, parse_number<int>(parsed.get("repeats", "15")));
+    const StepBench bench = bench_step(world, resolve_config({}, parsed.keys), repeats);
+    print(world, cat("ResNet-50, batch ", batch, " a rank, ",
+                     format_count(batch * world.size() / bench.full_step_seconds), " images/s\n", bench.str(), "\n"));
+  }
+  return Exit::ok;
+}
+
 // One rank measures; the others wait.
 Exit loader_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed =
-      parse_arguments(arguments,
-                      {repeats_flag(),
-                       {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
-                       {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
-                       {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}},
-                      false);
+  const Parsed parsed = parse_arguments(arguments, loader_flags(), false);
   refuse_rest(parsed);
   LoaderBenchOptions options;
   options.repeats = parse_number<int>(parsed.get("repeats", "15"));
@@ -63,7 +91,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
 }
 
 Exit comm_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, {repeats_flag()}, false);
+  const Parsed parsed = parse_arguments(arguments, comm_flags(), false);
   refuse_rest(parsed);
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
@@ -75,19 +103,20 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 }
 
 const Bench benches[] = {
-    {"comm", "sums over ranks beside MPI's own, at several sizes: bench comm [--repeats N]", comm_bench},
-    {"loader", "random samples from the page cache against bare reads: bench loader [--workers N] [--repeats N]",
-     loader_bench},
-    {"step", "one training step against the sum of its operations: bench step [-c FILE] [--repeats N]", step_bench},
+    {"comm", "sums over ranks beside MPI's own, at several sizes", comm_flags, comm_bench},
+    {"gpu", "ResNet-50's step on GPUs, batch 256 and 512, fp16, beside its rooflines", gpu_flags, gpu_bench},
+    {"loader", "random samples from the page cache against bare reads", loader_flags, loader_bench},
+    {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
+     step_flags, step_bench},
 };
 
 }  // namespace
 
 std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
-  for (const Bench& bench : benches)
-    out += cat("  ", bench.name, std::string(8 - std::string(bench.name).size(), ' '), bench.summary, "\n");
-  return out;
+  for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
+  return out + "bench step takes keys too. Those of checkpoint and log change nothing.\n\n" +
+         keys_help({"checkpoint", "log"});
 }
 
 Exit bench_command(World& world, const Arguments& arguments) {

@@ -24,7 +24,10 @@ std::string eval_help() {
          "       millrace eval RUN_DIR [--checkpoint FILE] [--section.key VALUE...]\n\n" +
          flags_help(flags()) +
          "\nRUN_DIR: a run's folder, for its config.cfg with run.dir set to it.\n"
-         "\nPrints loss, top-1 and top-5 on data.valid; every sample counts once. Keys: millrace train --help\n";
+         "\nPrints loss, top-1 and top-5 on data.valid; every sample counts once. Keys of optim, checkpoint and log "
+         "are\n"
+         "accepted, as a run's config.cfg holds them, and change nothing.\n\n" +
+         keys_help({"optim", "checkpoint", "log"});
 }
 
 Exit eval_command(World& world, const Arguments& arguments) {

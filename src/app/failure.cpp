@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <future>
 #include <new>
-#include <thread>
 
 #include "millrace/base/log.hpp"
 
@@ -21,9 +22,10 @@ using namespace std::chrono_literals;
 std::unique_ptr<World> world, farewell;
 constexpr auto patience = 1s;  // all ranks fail within this time, or they did not fail together
 
+// Nothing here allocates: memory may be what is missing. The message belongs to the exception, which nobody ends.
 struct Failure {
-  Exit code;
-  std::string message;
+  Exit code = Exit::internal;
+  const char* message = "terminated without an exception";
 };
 
 Failure current_failure() {
@@ -36,9 +38,12 @@ Failure current_failure() {
   } catch (const std::exception& error) {
     return {Exit::internal, error.what()};
   } catch (...) {
+    return {Exit::internal, "terminated by an exception of unknown type"};
   }
-  return {Exit::internal, "terminated without an exception"};
+  return {};
 }
+
+volatile std::sig_atomic_t alarm_code;
 
 // Every rank failed: each distinct message once, the code of the lowest rank.
 [[noreturn]] void end_together(const std::vector<std::string>& all) {
@@ -49,14 +54,24 @@ Failure current_failure() {
   }
   for (const auto& message : messages) log::info("error: " + message);
   const int code = std::atoi(all.front().c_str());
-  std::thread([code] {  // MPI may not end when a library left something open
-    std::this_thread::sleep_for(2s);
-    std::_Exit(code);
-  })
-      .detach();
+  alarm_code = code;
+  std::signal(SIGALRM, [](int) { std::_Exit(alarm_code); });
+  ::alarm(2);  // MPI may not end when a library left something open
   farewell.reset();
   world.reset();
   std::_Exit(code);
+}
+
+// This rank failed, the others did not say so in time, or cannot be asked.
+[[noreturn]] void end_alone(const Failure& failure) {
+  try {
+    log::error(failure.message);
+  } catch (...) {
+    for (const char* part : {"error: ", failure.message, "\n"})
+      [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));
+  }
+  world->abort(int(failure.code));
+  std::_Exit(int(failure.code));
 }
 
 [[noreturn]] void on_terminate() {
@@ -64,13 +79,16 @@ Failure current_failure() {
   if (ending.exchange(true))
     for (;;) ::pause();  // another thread of this rank is at it
   const Failure failure = current_failure();
-  const std::string mine = std::to_string(int(failure.code)) + " " + failure.message;
-  if (world->size() == 1) end_together({mine});
-  auto all = std::async(std::launch::async, [&] { return farewell->gather(mine); });
-  if (all.wait_for(patience) == std::future_status::ready) end_together(all.get());
-  log::error(failure.message);
-  world->abort(int(failure.code));
-  std::_Exit(int(failure.code));
+  std::future<std::vector<std::string>> all;  // never destroyed: that would wait for the other ranks
+  try {
+    const std::string mine = std::to_string(int(failure.code)) + " " + failure.message;
+    if (world->size() == 1) end_together({mine});
+    all = std::async(std::launch::async, [&] { return farewell->gather(mine); });
+    if (all.wait_for(patience) == std::future_status::ready) end_together(all.get());
+    end_alone(failure);
+  } catch (...) {  // no thread or no memory is left to ask the others, or MPI refuses
+    end_alone(failure);
+  }
 }
 
 }  // namespace

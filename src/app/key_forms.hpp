@@ -11,19 +11,23 @@
 
 namespace millrace::app {
 
+std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
+inline std::string print_plain(double value) { return print_number(value); }
+inline std::string print_size(double bytes) { return print_bytes(std::uint64_t(bytes)); }
+inline std::string print_duration(double seconds) { return print_number(seconds, std::chars_format::fixed) + "s"; }
+const std::string& only(const std::vector<std::string>& words);  // Error(config) unless there is one
+
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool without_low = false, without_high = false;
 
-  void check(double value, const std::string& text) const;  // Error(config)
+  // Error(config), with the bounds as `print` writes them.
+  void check(double value, const std::string& text, std::string (*print)(double) = print_plain) const;
 };
 inline Range at_least(double low) { return {.low = low}; }
 inline Range between(double low, double high) { return {.low = low, .high = high}; }
 inline Range above(double low) { return {.low = low, .without_low = true}; }
 inline Range share() { return {.low = 0, .high = 1, .without_high = true}; }  // [0, 1)
-
-std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
-const std::string& only(const std::vector<std::string>& words);                    // Error(config) unless there is one
 
 template <class T>
 T parse_number(const std::string& text) {
@@ -119,29 +123,34 @@ Key duration_key(const char* name, Field field, Range range, const char* help,
               [=](RunConfig& c, const std::vector<std::string>& words) {
                 const std::string& text = only(words);
                 const double value = !std::isnan(automatic) && text == "auto" ? automatic : parse_seconds(text);
-                if (value != automatic) range.check(value, text);
+                if (value != automatic) range.check(value, text, print_duration);
                 field(c) = value;
               },
           .get =
               [=](const RunConfig& c) {
                 const double value = field(c);
-                return std::vector<std::string>{
-                    value == automatic ? "auto" : print_number(value, std::chars_format::fixed) + "s"};
+                return std::vector<std::string>{value == automatic ? "auto" : print_duration(value)};
               }};
 }
 
 template <class Field>
-Key size_key(const char* name, Field field, Range range, const char* help) {
+Key size_key(const char* name, Field field, Range range, const char* help, bool zero_is_auto = false) {
   return {.name = name,
-          .form = "size",
+          .form = zero_is_auto ? "size or auto" : "size",
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
-                const std::uint64_t value = parse_bytes(only(words));
-                range.check(double(value), only(words));
+                const std::string& text = only(words);
+                if (zero_is_auto && text == "auto") return void(field(c) = 0);
+                const std::uint64_t value = parse_bytes(text);
+                range.check(double(value), text, print_size);
                 field(c) = value;
               },
-          .get = [=](const RunConfig& c) { return std::vector<std::string>{print_bytes(field(c))}; }};
+          .get =
+              [=](const RunConfig& c) {
+                const bool automatic = zero_is_auto && field(c) == 0;
+                return std::vector<std::string>{automatic ? "auto" : print_bytes(field(c))};
+              }};
 }
 
 // One of a few words. T is an enum, a bool or the word itself.

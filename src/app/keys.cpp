@@ -37,6 +37,12 @@ void add_run(std::vector<Key>& k) {
                          "same ranks, threads and libraries give the same bits; may cost some speed on CUDA"));
   k.push_back(number_key(FIELD(run.threads), at_least(1),
                          "compute threads of a rank; auto: its share of the host's cores", from_zero));
+  k.push_back(size_key(FIELD(run.memory), Range{.low = 1, .high = double(1ull << 50)},
+                       "most memory that a rank may plan with; auto: its share of what is free at the start", true));
+  k.push_back(number_key(FIELD(run.profile), Range{.low = 0, .high = 900},
+                         "on GPUs: trace the kernels of so many steps of every thousand, for the account of busy time, "
+                         "exposed communication and heaviest kernels; costs seconds at the start and slows traced "
+                         "steps; 0: never"));
   k.push_back(duration_key(
       FIELD(run.walltime), above(0),
       "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", from_zero));
@@ -114,8 +120,10 @@ void add_train(std::vector<Key>& k) {
 }
 
 void add_optim(std::vector<Key>& k) {
-  k.push_back(word_key(FIELD(optim.name), {"sgd", "adamw"},
-                       "optimizer; adamw keeps two moments: 4 bytes a parameter more than sgd"));
+  k.push_back(word_key(FIELD(optim.name), {"sgd", "adamw", "lars", "lamb"},
+                       "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
+                       "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
+                       "its norm"));
   k.push_back(number_key(FIELD(optim.lr), at_least(0), "learning rate after warm-up"));
   k.push_back(number_key(FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is for this global batch and is scaled by global_batch / lr_batch"));
@@ -126,12 +134,19 @@ void add_optim(std::vector<Key>& k) {
   k.push_back(numbers_key(FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
   k.push_back(number_key(FIELD(optim.gamma), above(0), "step: the factor at each milestone"));
-  k.push_back(number_key(FIELD(optim.momentum), share(), "sgd: share of the last update that is kept"));
-  k.push_back(switch_key(FIELD(optim.nesterov), "sgd: look-ahead momentum"));
-  k.push_back(number_key(FIELD(optim.weight_decay), at_least(0), "pull of weights to zero; not on biases and norms"));
-  k.push_back(number_key(FIELD(optim.beta1), share(), "adamw: memory of the first moment"));
-  k.push_back(number_key(FIELD(optim.beta2), share(), "adamw: memory of the second moment"));
-  k.push_back(number_key(FIELD(optim.epsilon), above(0), "adamw: added to the root of the second moment"));
+  k.push_back(number_key(FIELD(optim.momentum), share(), "sgd, lars: share of the last update that is kept"));
+  k.push_back(switch_key(FIELD(optim.nesterov), "sgd, lars: look-ahead momentum"));
+  k.push_back(number_key(FIELD(optim.weight_decay), at_least(0),
+                         "pull of weights to zero; not on biases and norms; lars and lamb scale only what decays"));
+  k.push_back(number_key(FIELD(optim.beta1), share(), "adamw, lamb: memory of the first moment"));
+  k.push_back(number_key(FIELD(optim.beta2), share(), "adamw, lamb: memory of the second moment"));
+  k.push_back(number_key(FIELD(optim.epsilon), above(0),
+                         "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
+  k.push_back(
+      number_key(FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
+  k.push_back(number_key(FIELD(optim.zero), Range{.low = 0, .high = 1},
+                         "ZeRO stage; 1: a rank keeps the moments of its share of the parameters alone, updates these "
+                         "and gathers the others' during the next forward pass; on a CPU the result is the same bits"));
   k.push_back(number_key(FIELD(optim.clip), at_least(0), "above 0: scale gradients down to this global norm"));
   k.push_back(number_key(FIELD(optim.loss_scale), above(0), "fp16: where the dynamic loss scale starts"));
   k.push_back(number_key(FIELD(optim.scale_interval), at_least(1),
@@ -147,6 +162,8 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(switch_key(FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
   k.push_back(word_key(FIELD(comm.progress), {"auto", "thread", "inline"},
                        "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
+  k.push_back(word_key(FIELD(comm.backend), {"auto", "nccl", "mpi"},
+                       "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
   k.push_back(duration_key(FIELD(comm.timeout), above(0), "a sum that takes longer ends the run with exit 5"));
   k.push_back(
       hidden(duration_key(FIELD(comm.test_delay), at_least(0), "tests: time that every summed MB takes longer")));
@@ -154,6 +171,16 @@ void add_rest(std::vector<Key>& k) {
                        "steps, epochs or time between checkpoints; one is written at the end in any case"));
   k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
+  k.push_back(switch_key(FIELD(cuda.graph),
+                         "capture a step once and replay it, where all ranks have the same micro-batches; off: launch "
+                         "one by one, to debug"));
+  k.push_back(
+      switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
+  k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));
+  k.push_back(size_key(FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
+                       "most scratch memory that one convolution may take"));
+  k.push_back(number_key(FIELD(cuda.channels), at_least(1),
+                         "blocks that NCCL may take from the step; auto: its own choice", from_zero));
   k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
 }
 
@@ -197,6 +224,7 @@ const char* group_title(const std::string& group) {
   if (group == "optim") return "the optimizer and its learning rate";
   if (group == "comm") return "sums over ranks";
   if (group == "checkpoint") return "saved states";
+  if (group == "cuda") return "steps on GPUs";
   return "lines for people";
 }
 

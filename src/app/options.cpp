@@ -181,12 +181,14 @@ std::string print_config(const RunConfig& config) {
   return out;
 }
 
-std::string keys_help() {
+std::string keys_help(const std::vector<std::string>& but) {
   static const RunConfig defaults;
   std::ostringstream out;
+  out << "Keys, with <form> and (default). In a file: [section] and key = value. On the command line they win.\n"
+         "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00.\n";
   std::string group;
   for (const Key& key : keys()) {
-    if (key.hidden) continue;
+    if (key.hidden || std::find(but.begin(), but.end(), key.group()) != but.end()) continue;
     if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
     const std::string preset = join_words(key, key.get(defaults));
     const std::string head = cat("  --", key.name, " <", key.form, ">");

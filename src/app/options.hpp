@@ -25,8 +25,8 @@ RunConfig resolve_config(const std::vector<ConfigFile>&, const std::vector<Overr
 // The resolved configuration as a file that resolves to the same RunConfig. Hidden keys only when not at their default.
 std::string print_config(const RunConfig&);
 
-// Keys with their defaults, by group, for --help.
-std::string keys_help();
+// How keys are written, then the keys with their defaults by group, but for the named groups; for --help.
+std::string keys_help(const std::vector<std::string>& but = {});
 // docs/configuration.md.
 std::string configuration_page();
 

@@ -11,32 +11,49 @@ namespace {
 using Takes = Flag::Takes;
 
 const std::vector<Flag>& flags() {
+  const char *input = "what is read", *shards = "what is written", *order = "order and split of the rows";
   static const std::vector<Flag> table = {
       {.name = "x",
        .value = "files",
        .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or HDF5; globs are expanded",
-       .takes = Takes::many},
+       .takes = Takes::many,
+       .group = input},
       {.name = "y",
        .value = "files",
        .help = "labels or targets, as many files as --x; none for CIFAR-10",
-       .takes = Takes::many},
-      {.name = "out", .value = "folder", .help = "where the shards go; made when absent"},
-      {.name = "prefix", .value = "name", .help = "shards are called <name>-00000.h5 and so on", .preset = "train"},
-      {.name = "shard-size", .value = "size", .help = "size of a shard at most", .preset = "1GiB"},
-      {.name = "seed", .value = "number", .help = "seed of the shuffle and the split", .preset = "1"},
-      {.name = "no-shuffle", .value = "", .help = "keep the order of the input", .takes = Takes::nothing},
-      {.name = "valid-fraction",
-       .value = "number",
-       .help = "this share of the rows goes to shards called valid-00000.h5 and so on",
-       .preset = "0"},
-      {.name = "overwrite", .value = "", .help = "replace shards of this name that are there", .takes = Takes::nothing},
-      {.name = "x-name", .value = "name", .help = "HDF5 input: data set of the samples", .preset = "x"},
-      {.name = "y-name", .value = "name", .help = "HDF5 input: data set of the labels", .preset = "y"},
+       .takes = Takes::many,
+       .group = input},
+      {.name = "x-name", .value = "name", .help = "HDF5 input: data set of the samples", .preset = "x", .group = input},
+      {.name = "y-name", .value = "name", .help = "HDF5 input: data set of the labels", .preset = "y", .group = input},
       {.name = "layout",
        .value = "auto|channels_last|channels_first",
        .help =
            "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
-       .preset = "auto"},
+       .preset = "auto",
+       .group = input},
+      {.name = "out", .value = "folder", .help = "where the shards go; made when absent", .group = shards},
+      {.name = "prefix",
+       .value = "name",
+       .help = "shards are called <name>-00000.h5 and so on",
+       .preset = "train",
+       .group = shards},
+      {.name = "shard-size", .value = "size", .help = "size of a shard at most", .preset = "1GiB", .group = shards},
+      {.name = "overwrite",
+       .value = "",
+       .help = "replace shards of this name that are there",
+       .takes = Takes::nothing,
+       .group = shards},
+      {.name = "seed", .value = "number", .help = "seed of the shuffle and the split", .preset = "1", .group = order},
+      {.name = "no-shuffle",
+       .value = "",
+       .help = "keep the order of the input",
+       .takes = Takes::nothing,
+       .group = order},
+      {.name = "valid-fraction",
+       .value = "number",
+       .help = "this share of the rows goes to shards called valid-00000.h5 and so on",
+       .preset = "0",
+       .group = order},
   };
   return table;
 }
@@ -84,7 +101,8 @@ PackOptions pack_options(const Parsed& parsed) {
 
 std::string pack_help() {
   return "usage: millrace pack --x FILES --y FILES --out FOLDER [options]\n\n" + flags_help(flags()) +
-         "\nAll ranks write, each its share of every shard. Under mpirun: mpirun -n 4 millrace pack ...\n";
+         "\nSizes: 64MiB, 512k. All ranks write, each its share of every shard. Under mpirun: mpirun -n 4 millrace "
+         "pack ...\n";
 }
 
 Exit pack_command(World& world, const Arguments& arguments) {

@@ -1,5 +1,4 @@
 #include "arguments.hpp"
-#include "keys.hpp"
 #include "millrace/train/commands.hpp"
 
 namespace millrace::app {
@@ -19,9 +18,7 @@ const std::vector<Flag>& flags() {
 }  // namespace
 
 std::string train_help() {
-  return "usage: millrace train -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(flags()) +
-         "\nKeys, with <form> and (default). In a file: [section] and key = value. On the command line they win.\n"
-         "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00.\n" +
+  return "usage: millrace train -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(flags()) + "\n" +
          keys_help() +
          "\nEnds with 0 when done, 75 when stopped and resumable (USR2, TERM, a file STOP in run.dir), 2 for a wrong\n"
          "configuration, 3 for unreadable data, 4 when diverged, 5 when communication failed, 1 for a defect.\n";

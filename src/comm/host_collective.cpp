@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -32,6 +33,13 @@ std::string list(const std::vector<int>& ranks) {
   std::string out;
   for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += cat(i ? ", " : "", ranks[i]);
   return out + (ranks.size() > 8 ? ", ..." : "");
+}
+
+std::string name_of(const Operation& op) {
+  return cat(op.kind == Kind::all_gather       ? "gather "
+             : op.kind == Kind::reduce_scatter ? "scattered sum "
+                                               : "sum ",
+             op.span.tag);
 }
 
 class HostCollective : public Collective {
@@ -115,18 +123,14 @@ class HostCollective : public Collective {
     this->begin(Kind::all_gather, r, begin, count, t, tag);
   }
 
-  void finish() override {
+  void wait(int tag) override {
     if (alone_) return;
-    if (worker_.joinable())
-      finish_worker();
-    else
-      while (!queue_.empty()) {
-        await(queue_.front());
-        run_front();
-      }
-    Patience patience(options_.timeout_seconds);
-    while (!all_reached(&RankBoard::done, begun_))
-      if (!patience.wait()) fail_late("the end of a step's sums", &RankBoard::done, begun_);
+    const auto newest = newest_.find(tag);
+    MR_CHECK(newest != newest_.end(), "nothing was begun with tag ", tag);
+    complete(newest->second);
+  }
+  void finish() override {
+    if (!alone_) complete(begun_);
   }
 
   void small_sum(std::span<double> values) override {
@@ -171,14 +175,14 @@ class HostCollective : public Collective {
     Patience patience(options_.timeout_seconds);
     while (!all_reached(&RankBoard::begun, executed_ + 1)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_late(cat("sum ", op.span.tag), &RankBoard::begun, executed_ + 1);
+      if (!patience.wait()) fail_late(name_of(op), &RankBoard::begun, executed_ + 1);
     }
     SharedMemory& memory = *op.region->memory;
     if (memory.one_host) return true;
     patience.spin_again();
     while (!memory.met(Meeting::operation)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_far(cat("sum ", op.span.tag));
+      if (!patience.wait()) fail_far(name_of(op));
     }
     return true;
   }
@@ -195,9 +199,24 @@ class HostCollective : public Collective {
       queue_.push_back({kind, &region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0}});
     }
     mine_->begun.store(++begun_, std::memory_order_release);
+    newest_[tag] = begun_;
     if (threaded_) work_.notify_one();
     if (worker_.joinable()) return;
     while (!queue_.empty() && all_reached(&RankBoard::begun, executed_ + 1)) run_front();
+  }
+
+  // Returns when all ranks have done their operations up to this number.
+  void complete(std::uint64_t number) {
+    if (worker_.joinable())
+      await_worker(number);
+    else
+      while (executed_ < number) {
+        await(queue_.front());
+        run_front();
+      }
+    Patience patience(options_.timeout_seconds);
+    while (!all_reached(&RankBoard::done, number))
+      if (!patience.wait()) fail_late("the end of a step's sums", &RankBoard::done, number);
   }
 
   // Executes the oldest operation, which all ranks have begun.
@@ -218,7 +237,7 @@ class HostCollective : public Collective {
     spans_.push_back(op.span);
     queue_.pop_front();
     ++finished_;
-    if (queue_.empty()) idle_.notify_all();
+    advanced_.notify_all();
   }
 
   void sum_values(std::span<double> values) {
@@ -247,7 +266,7 @@ class HostCollective : public Collective {
     }
   }
 
-  // The worker executes operations as they come (threaded_), else only while the caller waits in finish().
+  // The worker executes operations as they come (threaded_), else only while the caller waits.
   void start_worker() {
     if (!worker_.joinable()) worker_ = std::thread([this] { serve(); });
   }
@@ -268,11 +287,11 @@ class HostCollective : public Collective {
     } catch (...) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
-      idle_.notify_all();
+      advanced_.notify_all();
     }
   }
 
-  void finish_worker() {
+  void await_worker(std::uint64_t number) {
     std::unique_lock lock(mutex_);
     finishing_ = true;
     work_.notify_one();
@@ -280,14 +299,14 @@ class HostCollective : public Collective {
     const std::chrono::duration<double> most(options_.timeout_seconds + 1);
     std::uint64_t before;
     do before = finished_;
-    while (!idle_.wait_for(lock, most, [&] { return queue_.empty() || failure_; }) && finished_ != before);
+    while (!advanced_.wait_for(lock, most, [&] { return finished_ >= number || failure_; }) && finished_ != before);
     finishing_ = false;
     if (failure_) std::rethrow_exception(failure_);
-    if (queue_.empty()) return;
+    if (finished_ >= number) return;
     stuck_ = true;
-    const int tag = queue_.front().span.tag;
+    const std::string what = name_of(queue_.front());
     lock.unlock();
-    fail_far(cat("sum ", tag, ", inside MPI"));
+    fail_far(what + ", inside MPI");
   }
 
   void say_private(std::size_t bytes) {
@@ -309,7 +328,7 @@ class HostCollective : public Collective {
   bool threaded_ = false, said_private_ = false, stuck_ = false;
   std::thread worker_;
   std::mutex mutex_;  // guards what follows, as far as the worker exists
-  std::condition_variable work_, idle_;
+  std::condition_variable work_, advanced_;
   OperationQueue queue_;
   std::vector<CommSpan> spans_;
   std::exception_ptr failure_;
@@ -317,6 +336,7 @@ class HostCollective : public Collective {
   std::uint64_t finished_ = 0;
   std::atomic<bool> ending_ = false;
   std::uint64_t begun_ = 0, executed_ = 0, small_sums_ = 0;
+  std::map<int, std::uint64_t> newest_;  // by tag, the number of its last operation; the caller's
 };
 
 }  // namespace

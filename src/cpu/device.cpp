@@ -1,5 +1,4 @@
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "host_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/cpu/backend.hpp"
@@ -57,27 +57,19 @@ class KeptStep : public Recorded {
 
 class CpuDevice : public Device {
  public:
+  explicit CpuDevice(int sharers) : share_(cpu::host_memory().available / std::size_t(std::max(1, sharers))) {}
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
-    return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(memory_bytes()), ", oneDNN ",
+    return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(total_), ", oneDNN ",
                DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " with ", cpu::onednn::isa_name());
   }
-  // Of the host, or of the control group (versions 2, 1) where that is less. Ranks of one host share it.
-  std::size_t memory_bytes() const override {
-    std::size_t bytes = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGESIZE));
-    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-      std::size_t limit = 0;
-      if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
-    }
-    return bytes;
-  }
+  std::size_t memory_bytes() const override { return share_; }
   void* allocate(MemoryKind, std::size_t bytes) override {
     const std::size_t padded = (bytes + page - 1) / page * page;
-    const std::size_t have = memory_bytes();
-    void* data = bytes <= have ? std::aligned_alloc(page, padded) : nullptr;
+    void* data = bytes <= share_ ? std::aligned_alloc(page, padded) : nullptr;
     if (!data)
-      fail(Exit::config, "not enough memory (", format_bytes(bytes), " wanted at once, ", format_bytes(have),
-           " in this machine or its limit). use a smaller micro-batch or more ranks");
+      fail(Exit::config, "not enough memory (", format_bytes(bytes), " wanted at once, ", format_bytes(share_),
+           " free for this rank). use a smaller micro-batch or more ranks");
     if (padded >= (4u << 20)) madvise(data, padded, MADV_HUGEPAGE);  // advice: its failure costs speed only
     std::memset(data, 0, padded);
     return data;
@@ -100,10 +92,11 @@ class CpuDevice : public Device {
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes && to != from) std::memcpy(to, from, bytes);
   }
+  const std::size_t total_ = cpu::host_memory().total, share_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> make_cpu_device(int sharers) { return std::make_unique<CpuDevice>(sharers); }
 
 }  // namespace millrace

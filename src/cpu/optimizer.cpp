@@ -1,4 +1,5 @@
-// The optimizer on the CPU: the gradient's norm by fixed blocks in double, the decision on the caller, one fused pass.
+// The optimizer on the CPU: squares by piece in double, added in the pieces' order; the decision on the caller; one
+// fused pass.
 #include <cmath>
 #include <limits>
 #ifdef __SSE2__
@@ -10,8 +11,6 @@
 
 namespace millrace::cpu {
 namespace {
-
-constexpr std::int64_t norm_block = 16384;
 
 // Eight sums side by side, whatever the instruction set.
 MR_CLONES double sum_of_squares(const float* g, std::int64_t n) {
@@ -26,8 +25,9 @@ MR_CLONES double sum_of_squares(const float* g, std::int64_t n) {
 // One step's numbers, the same for all elements of a segment. `unscale` holds 1 / loss scale and the clip.
 struct Rates {
   float unscale, learning_rate, decay;
-  float momentum;                                // sgd
-  float beta1, beta2, step_size, root, epsilon;  // adamw: root = 1 / sqrt(1 - beta2^t)
+  float momentum;                                      // sgd, lars
+  float beta1, beta2, mean, step_size, root, epsilon;  // adamw, lamb: mean = 1 / (1 - beta1^t), step_size = mean *
+                                                       // learning_rate, root = 1 / sqrt(1 - beta2^t)
 };
 
 MR_CLONES void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
@@ -73,8 +73,8 @@ MR_CLONES void adamw_weights(float* __restrict w, const float* __restrict m, con
   const float kept = 1 - r.learning_rate * r.decay, step_size = r.step_size, root = r.root, epsilon = r.epsilon;
   for (std::int64_t i = 0; i < n; ++i) w[i] = w[i] * kept - step_size * m[i] / (root_v[i] * root + epsilon);
 }
-void adamw(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
-           const Rates& r) {
+void adamw_step(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
+                std::int64_t n, const Rates& r) {
   constexpr std::int64_t part = 256;  // what three loops share stays in the first-level cache
   alignas(64) float root_v[part];
   for (std::int64_t at = 0; at < n; at += part) {
@@ -84,105 +84,189 @@ void adamw(float* __restrict w, float* __restrict m, float* __restrict v, const 
     adamw_weights(w + at, m + at, root_v, k, r);
   }
 }
+MR_CLONES void lamb_direction(float* __restrict u, const float* __restrict w, const float* __restrict m,
+                              const float* __restrict root_v, std::int64_t n, const Rates& r) {
+  const float decay = r.decay, mean = r.mean, root = r.root, epsilon = r.epsilon;
+  for (std::int64_t i = 0; i < n; ++i) u[i] = m[i] * mean / (root_v[i] * root + epsilon) + decay * w[i];
+}
+MR_CLONES void move_by(float* __restrict w, const float* __restrict u, std::int64_t n, float rate) {
+  for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * u[i];
+}
+// The moments; returns the direction's sum of squares.
+double lamb_moments(const float* w, float* m, float* v, const float* g, std::int64_t n, const Rates& r) {
+  constexpr std::int64_t part = 256;
+  alignas(64) float root_v[part], u[part];
+  double sum = 0;
+  for (std::int64_t at = 0; at < n; at += part) {
+    const std::int64_t k = std::min(part, n - at);
+    adamw_moments(m + at, v + at, g + at, k, r);
+    square_roots(root_v, v + at, k);
+    lamb_direction(u, w + at, m + at, root_v, k, r);
+    sum += sum_of_squares(u, k);
+  }
+  return sum;
+}
+void lamb_weights(float* w, const float* m, const float* v, std::int64_t n, const Rates& r, float ratio) {
+  constexpr std::int64_t part = 256;
+  alignas(64) float root_v[part], u[part];
+  for (std::int64_t at = 0; at < n; at += part) {
+    const std::int64_t k = std::min(part, n - at);
+    square_roots(root_v, v + at, k);
+    lamb_direction(u, w + at, m + at, root_v, k, r);
+    move_by(w + at, u, k, r.learning_rate * ratio);
+  }
+}
 MR_CLONES void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
   for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
 }
 
 class Optimizer : public OptimizerOp {
+  using Kind = OptimizerSpec::Kind;
+
  public:
   explicit Optimizer(const OptimizerSpec& spec)
-      : spec_(spec), sums_(std::size_t((spec.count + norm_block - 1) / norm_block)) {
+      : spec_(spec), pieces_(cut_pieces(spec)), own_sums_(spec.slices.empty() ? std::size_t(square_sums(spec)) : 0) {
     with_type(spec_.weight_dtype, [](auto) {});
-    std::int64_t end = 0;
-    for (const auto& segment : spec_.segments) {
-      if (segment.begin < end || segment.count < 0 || segment.begin + segment.count > spec_.count)
-        fail(Exit::internal, "optimizer: segment [", segment.begin, ", +", segment.count, ") overlaps another or ends ",
-             "beyond ", spec_.count);
-      end = segment.begin + segment.count;
-      for (std::int64_t at = segment.begin; at < end; at += tile_count)
-        pieces_.push_back({at, std::min(tile_count, end - at), segment.weight_decay});
-    }
+    if (spec_.by_segment()) ratios_.resize(spec_.segments.size());
   }
 
-  void step(const OptimizerArgs& args) override {
-    StepState& state = *args.state;
-    const double norm = gradient_norm(args.gradient) / double(state.loss_scale);
+  int parts() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+
+  void run(int part, const OptimizerArgs& args) override {
+    double* sums = spec_.slices.empty() ? own_sums_.data() : args.sums;
+    if (part == 0) return sum_squares(args, sums);
+    if (part == 1 && !decide(*args.state, sums)) return;
+    if (!go_) return;
+    if (part == 1 && spec_.kind == Kind::lamb) return advance_moments(args, sums);
+    if (spec_.by_segment()) find_ratios(sums);
+    update(args);
+  }
+
+ private:
+  template <class Body>
+  void for_pieces(const Body& body) const {
+    parallel_ranges(std::int64_t(pieces_.owned.size()), 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) body(pieces_.owned[std::size_t(i)]);
+    });
+  }
+
+  // Of the weights or of another thing (gradient, direction), by piece.
+  double& of_weights(double* sums, const OptimizerPiece& p) const { return sums[pieces_.all() + p.number]; }
+  double& of_other(double* sums, const OptimizerPiece& p) const { return sums[p.number]; }
+  void clear_those_of_others(double* sums) const {
+    if (!spec_.slices.empty()) std::fill_n(sums, pieces_.all() * (spec_.by_segment() ? 2 : 1), 0.0);
+  }
+
+  void sum_squares(const OptimizerArgs& args, double* sums) const {
+    clear_those_of_others(sums);
+    for_pieces([&](const OptimizerPiece& p) {
+      of_other(sums, p) = sum_of_squares(args.gradient + p.begin, p.count);
+      if (spec_.kind == Kind::lars) of_weights(sums, p) = sum_of_squares(args.master + p.begin, p.count);
+    });
+  }
+
+  bool decide(StepState& state, const double* sums) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < pieces_.all(); ++i) sum += sums[i];
+    const double norm = std::sqrt(sum) / double(state.loss_scale);
     ++state.attempted;
     state.grad_norm = float(norm);
     state.found_inf = state.force_inf != 0 || !std::isfinite(norm);
     state.force_inf = 0;
-    if (state.found_inf) {
+    go_ = !state.found_inf;
+    if (!go_) {
       if (state.scale_on)
         state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor), state.clean_steps = 0;
-      return;
+      return false;
     }
-    update(args, norm);
+    set_rates(state, norm);
     ++state.applied, ++state.clean_steps;
     if (state.scale_on && state.clean_steps >= state.scale_interval) {
       state.clean_steps = 0;
       if (state.loss_scale * state.scale_growth <= std::numeric_limits<float>::max())
         state.loss_scale *= state.scale_growth;
     }
+    return true;
   }
 
- private:
-  double gradient_norm(const float* gradient) {
-    parallel_ranges(std::int64_t(sums_.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        sums_[std::size_t(i)] =
-            sum_of_squares(gradient + i * norm_block, std::min(norm_block, spec_.count - i * norm_block));
-    });
-    double sum = 0;
-    for (const double s : sums_) sum += s;
-    return std::sqrt(sum);
-  }
-
-  Rates rates(const StepState& state, double norm) const {
+  void set_rates(const StepState& state, double norm) {
     const double clip = spec_.clip > 0 ? std::min(1.0, double(spec_.clip) / (norm + 1e-6)) : 1.0;
     const double t = double(state.applied + 1);
-    Rates r{};
+    Rates& r = rates_;
     r.unscale = float(clip / double(state.loss_scale));
     r.learning_rate = state.learning_rate;
     r.momentum = spec_.momentum;
     r.beta1 = spec_.beta1, r.beta2 = spec_.beta2, r.epsilon = spec_.epsilon;
-    r.step_size = float(double(state.learning_rate) / (1 - std::pow(double(spec_.beta1), t)));
+    const double mean = 1 / (1 - std::pow(double(spec_.beta1), t));
+    r.mean = float(mean), r.step_size = float(double(state.learning_rate) * mean);
     r.root = float(1 / std::sqrt(1 - std::pow(double(spec_.beta2), t)));
+  }
+
+  Rates rates_of(const OptimizerPiece& p) const {
+    Rates r = rates_;
+    r.decay = p.weight_decay;
     return r;
   }
 
-  void update(const OptimizerArgs& args, double norm) const {
-    const Rates common = rates(*args.state, norm);
-    parallel_ranges(std::int64_t(pieces_.size()), 8, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const Piece& piece = pieces_[std::size_t(i)];
-        Rates r = common;
-        r.decay = piece.decay;
-        float* w = args.master + piece.begin;
-        const float* g = args.gradient + piece.begin;
-        float* m = args.moment1 + piece.begin;
-        if (spec_.kind == OptimizerSpec::Kind::adamw)
-          adamw(w, m, args.moment2 + piece.begin, g, piece.count, r);
-        else if (spec_.momentum == 0)
-          sgd_plain(w, g, piece.count, r);
-        else if (spec_.nesterov)
-          sgd_nesterov(w, m, g, piece.count, r);
-        else
-          sgd_momentum(w, m, g, piece.count, r);
-        if (spec_.weight_dtype != DType::f32)
-          from_float(static_cast<std::byte*>(args.weights) + std::size_t(piece.begin) * size_of(spec_.weight_dtype),
-                     spec_.weight_dtype, w, piece.count);
-      }
+  void advance_moments(const OptimizerArgs& args, double* sums) const {  // lamb
+    clear_those_of_others(sums);
+    for_pieces([&](const OptimizerPiece& p) {
+      const float* w = args.master + p.begin;
+      of_weights(sums, p) = sum_of_squares(w, p.count);
+      of_other(sums, p) = lamb_moments(w, args.moment1 + p.moments, args.moment2 + p.moments, args.gradient + p.begin,
+                                       p.count, rates_of(p));
+    });
+  }
+
+  // The trust ratios of the segments.
+  void find_ratios(const double* sums) {
+    const bool lars = spec_.kind == Kind::lars;
+    for (std::size_t s = 0; s < ratios_.size(); ++s) {
+      double weights = 0, other = 0;
+      for (std::int64_t i = pieces_.first[s]; i < pieces_.first[s + 1]; ++i)
+        weights += sums[pieces_.all() + i], other += sums[i];
+      const double decay = double(spec_.segments[s].weight_decay);
+      weights = std::sqrt(weights), other = std::sqrt(other) * (lars ? double(rates_.unscale) : 1.0);
+      const double below = lars ? other + decay * weights + double(spec_.epsilon) : other;
+      const bool scaled = decay != 0 && weights > 0 && other > 0;
+      ratios_[s] = scaled ? float((lars ? double(spec_.trust) : 1.0) * weights / below) : 1.0f;
+    }
+  }
+
+  void update(const OptimizerArgs& args) const {
+    for_pieces([&](const OptimizerPiece& p) {
+      update(args, p);
+      if (spec_.weight_dtype == DType::f32) return;
+      from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
+                 spec_.weight_dtype, args.master + p.begin, p.count);
     });
     if (spec_.stats_count) move_towards(args.running, args.stats, spec_.stats_count, spec_.stats_momentum);
   }
 
-  struct Piece {
-    std::int64_t begin, count;
-    float decay;
-  };
+  void update(const OptimizerArgs& args, const OptimizerPiece& p) const {
+    using enum OptimizerSpec::Kind;
+    Rates r = rates_of(p);
+    float* w = args.master + p.begin;
+    const float* g = args.gradient + p.begin;
+    float* m = args.moment1 + p.moments;
+    if (spec_.kind == adamw) return adamw_step(w, m, args.moment2 + p.moments, g, p.count, r);
+    const float ratio = spec_.by_segment() ? ratios_[std::size_t(p.segment)] : 1.0f;
+    if (spec_.kind == lamb) return lamb_weights(w, m, args.moment2 + p.moments, p.count, r, ratio);
+    if (spec_.kind == lars) r.unscale *= ratio, r.decay *= ratio;
+    if (spec_.momentum == 0)
+      sgd_plain(w, g, p.count, r);
+    else if (spec_.nesterov)
+      sgd_nesterov(w, m, g, p.count, r);
+    else
+      sgd_momentum(w, m, g, p.count, r);
+  }
+
   OptimizerSpec spec_;
-  std::vector<double> sums_;  // of squares, by block
-  std::vector<Piece> pieces_;
+  OptimizerPieces pieces_;
+  std::vector<double> own_sums_;  // of squares, where a step is not in slices
+  std::vector<float> ratios_;     // by segment; lars, lamb
+  Rates rates_{};                 // of this step, as is go_
+  bool go_ = false;
 };
 
 }  // namespace

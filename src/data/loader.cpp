@@ -26,10 +26,22 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 // A copy engine works on one slot while the step reads another.
 constexpr std::size_t device_slots = 2;
+std::size_t ring_slots(const LoaderOptions& o) { return std::size_t(std::max(2, o.prefetch)); }
+
+// Where things lie in a slot: samples, ids, labels or targets.
+struct SlotLayout {
+  std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
+  SlotLayout(const ShardIndex& i, std::int64_t rows)
+      : x_bytes(i.sample_bytes()),
+        y_bytes(y_step_bytes(i)),
+        ids_offset(aligned(x_bytes * std::size_t(rows))),
+        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(rows))),
+        bytes(y_offset + aligned(y_bytes * std::size_t(rows))) {}
+};
 
 }  // namespace
 
-struct Loader::Impl {
+struct Loader::Impl : SlotLayout {
   struct Slot {
     char* host = nullptr;
     MicroBatch item;
@@ -45,14 +57,13 @@ struct Loader::Impl {
   std::function<std::optional<MicroBatch>()> items;
   const int workers;
   const std::int64_t max_rows;
-  const std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
   std::int64_t unit_rows = 1;
   Buffer host_memory, device_memory;
   std::vector<Slot> slots;
   std::array<std::unique_ptr<Event>, device_slots> copied, consumed;
   std::uint64_t head = 0, tail = 0,
                 planned = 0;  // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
-  std::uint64_t handed = 0;
+  std::size_t at_device = 0, next_on_device = 0;  // of the slots on the device: the last batch's, the next one's
   bool exhausted = false, ending = false;
   mutable std::mutex mutex;
   std::condition_variable room, filled;
@@ -62,20 +73,16 @@ struct Loader::Impl {
 
   Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& order, const LoaderOptions& o,
        std::function<std::optional<MicroBatch>()> next)
-      : device(d),
+      : SlotLayout(i, o.max_rows),
+        device(d),
         source(s),
         index(i),
         sampler(order),
         items(std::move(next)),
         workers(std::min(o.workers, s.max_workers())),
-        max_rows(o.max_rows),
-        x_bytes(i.sample_bytes()),
-        y_bytes(y_step_bytes(i)),
-        ids_offset(aligned(x_bytes * std::size_t(o.max_rows))),
-        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(o.max_rows))),
-        bytes(y_offset + aligned(y_bytes * std::size_t(o.max_rows))) {
+        max_rows(o.max_rows) {
     MR_CHECK(o.max_rows >= 1);
-    const std::size_t count = std::size_t(std::max(2, o.prefetch));
+    const std::size_t count = ring_slots(o);
     host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
     slots.resize(count);
     for (std::size_t k = 0; k < count; ++k) slots[k].host = host_memory.as<char>() + k * bytes;
@@ -199,9 +206,8 @@ struct Loader::Impl {
     std::unique_lock lock(mutex);
     if (head > tail) {  // the batch handed out before is done with
       if (!device.shares_host_memory()) {
-        consumed[(handed - 1) % device_slots]->record(Lane::compute);
-        copied[(handed - 1) % device_slots]
-            ->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
+        consumed[at_device]->record(Lane::compute);
+        copied[at_device]->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
       }
       release_oldest();
     }
@@ -218,7 +224,6 @@ struct Loader::Impl {
     ++head;
     lock.unlock();
     hand_over(s);
-    ++handed;
     return &batch;
   }
 
@@ -237,9 +242,10 @@ struct Loader::Impl {
   void hand_over(Slot& s) {
     char* at = s.host;
     if (!device.shares_host_memory()) {
-      const std::size_t k = handed % device_slots;
+      const std::size_t k = at_device = next_on_device;
+      next_on_device = (k + 1) % device_slots;
       at = device_memory.as<char>() + k * bytes;
-      if (handed >= device_slots) consumed[k]->wait(Lane::copy);
+      consumed[k]->wait(Lane::copy);  // the first time it holds nobody up
       device.copy_in(Lane::copy, at, s.host, bytes);
       copied[k]->record(Lane::copy);
       copied[k]->wait(Lane::compute);
@@ -267,7 +273,11 @@ Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sa
 }
 Loader::~Loader() = default;
 const Batch* Loader::next() { return impl_->next(); }
-std::size_t Loader::slot_bytes() const { return impl_->bytes; }
+void Loader::rewind() { impl_->next_on_device = 0; }
+std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
+  const std::size_t slots = device.shares_host_memory() ? ring_slots(options) : device_slots;
+  return slots * SlotLayout(index, options.max_rows).bytes;
+}
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->figures;

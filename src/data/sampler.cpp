@@ -68,6 +68,11 @@ void Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size, s
         {epoch, step, step * global_batch_ + m * micro_batch_, std::min(micro_batch_, rows - m * micro_batch_)});
 }
 
+bool Sampler::even(std::int64_t step, int size) const {
+  const std::int64_t rows = rows_of_step(step);
+  return size == 1 || (rows % micro_batch_ == 0 && rows / micro_batch_ % size == 0);
+}
+
 void Sampler::ids(const MicroBatch& item, std::int64_t* out) const {
   const Permutation order(seed_, std::uint64_t(item.epoch), std::uint64_t(rows_));
   for (std::int64_t i = 0; i < item.rows; ++i)

@@ -41,12 +41,14 @@ ParameterLayout::ParameterLayout(const Graph& graph) {
   }
 }
 
-std::vector<OptimizerSegment> ParameterLayout::segments(const Graph& graph, float weight_decay) const {
+std::vector<OptimizerSegment> ParameterLayout::segments(const Graph& graph, float weight_decay,
+                                                        const OptimizerSpec& optimizer) const {
   std::vector<OptimizerSegment> out;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const float decay = graph.parameters[p].matrix ? weight_decay : 0;
     const auto& slot = parameters[p];
-    if (!out.empty() && out.back().weight_decay == decay)
+    const bool apart = optimizer.by_segment() && decay != 0;
+    if (!out.empty() && out.back().weight_decay == decay && !apart)
       out.back().count = slot.end - out.back().begin;
     else
       out.push_back({slot.begin, slot.end - slot.begin, decay});

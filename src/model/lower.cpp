@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment = 256;  // what libraries ask of their scratch memory
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 bool is_loss(const Node& node) { return node.dst < 0; }
@@ -122,6 +122,7 @@ std::size_t place_regions(std::vector<Region>& regions) {
 
 Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   Lowered out;
+  out.device = &backend.device();
   out.graph = fuse(std::move(graph),
                    std::min(fusion_level < 0 ? backend.max_fusion_level() : fusion_level, backend.max_fusion_level()));
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));

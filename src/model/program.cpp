@@ -28,6 +28,8 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
   std::vector<bool> written(graph.values.size(), false);
   const int n = int(graph.nodes.size());
   args_.resize(std::size_t(n));
+  for (const Node& node : graph.nodes)
+    labels_.push_back({node.name + " forward", node.name + " backward", node.name + " weights"});
   additions_.resize(std::size_t(n));
   announces_.resize(std::size_t(n));
   first_user_.assign(graph.parameters.size(), -1);
@@ -83,10 +85,13 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
 }
 
 void Program::refresh_weights() {
-  for (std::size_t i = 0; i < args_.size(); ++i) lowered_.ops[i]->refresh(args_[i]);
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    const Working here(*lowered_.device, labels_[i].refresh.c_str());
+    lowered_.ops[i]->refresh(args_[i]);
+  }
 }
 
-void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first) {
+void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate) {
   const Graph& graph = lowered_.graph;
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
            graph.values[Graph::x].shape.str());
@@ -97,11 +102,21 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
       if (src[s] == Graph::x || src[s] == Graph::y || src[s] == Graph::ids)
         args.src[s].data = src[s] == Graph::x ? x.data : src[s] == Graph::y ? y.data : ids.data;
     args.stats_mode = first ? GradMode::write : GradMode::add;
+    if (gate) {
+      for (const int p : graph.nodes[i].weight) {
+        const auto& slot = layout_.parameters[std::size_t(p)];
+        gate->need(slot.begin, slot.end);
+      }
+      const Working here(*lowered_.device, labels_[i].refresh.c_str());
+      lowered_.ops[i]->refresh(args);
+    }
+    const Working here(*lowered_.device, labels_[i].forward.c_str());
     lowered_.ops[i]->forward(args);
   }
 }
 
 void Program::backward_node(int i, bool first) {
+  const Working here(*lowered_.device, labels_[std::size_t(i)].backward.c_str());
   OpArgs& args = args_[std::size_t(i)];
   const auto& weight = lowered_.graph.nodes[std::size_t(i)].weight;
   for (std::size_t w = 0; w < weight.size(); ++w)

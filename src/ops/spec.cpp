@@ -51,4 +51,63 @@ double flops_of(const Spec& spec) {
       spec);
 }
 
+namespace {
+
+double size_of_tensor(const Shape& shape, DType dtype) { return double(shape.count()) * double(size_of(dtype)); }
+
+struct Forward {
+  Cost operator()(const ConvSpec& s) const {
+    return {s.flops(),
+            size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+  }
+  Cost operator()(const LinearSpec& s) const {
+    return {s.flops(),
+            size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+  }
+  Cost operator()(const BatchNormSpec& s) const {
+    return {0, ((s.mode == Mode::train ? 3 : 2) + s.residual) * size_of_tensor(s.src, s.dtype)};
+  }
+  Cost operator()(const InputSpec& s) const {
+    return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.src, s.dtype)};
+  }
+  Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const CrossEntropySpec& s) const { return {0, 2 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const MseSpec& s) const {
+    return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, DType::f32)};
+  }
+  template <class Rest>  // one tensor in, one out
+  Cost operator()(const Rest& s) const {
+    return {0, size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+  }
+};
+
+struct Backward {
+  Cost operator()(const ConvSpec& s) const { return product(s); }
+  Cost operator()(const LinearSpec& s) const { return product(s); }
+  Cost operator()(const BatchNormSpec& s) const { return {0, (5 + s.residual) * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const InputSpec&) const { return {}; }
+  Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
+  Cost operator()(const MseSpec&) const { return {}; }
+  Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const ActivationSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  template <class Rest>
+  Cost operator()(const Rest& s) const {
+    return Forward{}(s);
+  }
+
+ private:
+  template <class Product>  // gradients of the weight (float32), and of the source where wanted
+  Cost product(const Product& s) const {
+    Cost cost{s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) +
+                             size_of_tensor(s.weight(), DType::f32)};
+    if (s.need_diff_src) cost.flops += s.flops(), cost.bytes += Forward{}(s).bytes;
+    return cost;
+  }
+};
+
+}  // namespace
+
+Cost forward_cost(const Spec& spec) { return std::visit(Forward{}, spec); }
+Cost backward_cost(const Spec& spec) { return std::visit(Backward{}, spec); }
+
 }  // namespace millrace

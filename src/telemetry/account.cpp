@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "device_report.hpp"
+
 namespace millrace {
 namespace {
 
@@ -39,6 +41,8 @@ RankAccount RankAccount::from_json(const std::string& text) {
   r.loader.wait_seconds = loader.at("wait_seconds"), r.loader.read_seconds = loader.at("read_seconds");
   r.loader.queue_depth_sum =
       std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
+  if (j.contains("device")) r.device = device_time_from(j.at("device"));
+  if (j.contains("health")) r.health = health_from(j.at("health"));
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
   return r;
 }
@@ -66,7 +70,7 @@ std::string Account::table() const {
   out += line;
   std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n",
                 depth.median, wait.median);
-  return out + line;
+  return out + line + device_lines(ranks);
 }
 
 std::string Account::json() const {
@@ -89,6 +93,8 @@ std::string Account::json() const {
           {"read_seconds", r.loader.read_seconds},
           {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
+    if (r.device.steps > 0) one["device"] = to_json(r.device);
+    if (r.health.samples > 0) one["health"] = to_json(r.health);
     per_rank.push_back(one);
   }
   return nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "fit.hpp"
 #include "session.hpp"
 #include "step.hpp"
 
@@ -36,7 +37,7 @@ double median(std::vector<double> values) {
 
 StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec);
+  Network network(s.compute, s.spec, plan_that_fits(s));
   Device& device = *s.compute.device;
   std::int64_t step = 0;
   std::size_t index = 0;
@@ -49,6 +50,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
     return share[index++];
   };
   StepBench out;
+  out.peaks = measure_peaks(s.compute, s.spec.compute);
   {
     Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
     StepRunner runner(s, network, loader);
@@ -66,6 +68,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   index = 0, share.clear();
   Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), items);
   const Batch batch = *loader.next();
+  network.complete_weights();
   Program& program = network.train_program(batch.item.rows);
   const auto run = [&] {
     program.forward(batch.x, batch.y, batch.ids, true);
@@ -90,7 +93,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
     const Node& node = program.graph().nodes[std::size_t(n)];
     OpTime& op = out.ops[std::size_t(n)];
     op.name = node.name, op.kind = name_of(node.spec), op.implementation = program.op(n).implementation();
-    op.flops = flops_of(node.spec);
+    op.forward = forward_cost(node.spec), op.backward = backward_cost(node.spec);
     out.ops_seconds += op.forward_seconds + op.backward_seconds;
   }
   return out;
@@ -104,23 +107,30 @@ std::string StepBench::str() const {
                 "which exposed communication %.3f ms (%.2f %%)\n",
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
-  std::string out = line;
+  std::string out = peaks.str() + line;
   struct Sum {
-    double forward = 0, backward = 0, flops = 0;
+    double forward = 0, backward = 0, flops = 0, bytes = 0, bound = 0;
   };
   std::map<std::string, Sum> kinds;
-  for (const OpTime& op : ops) {
-    Sum& s = kinds[op.kind];
-    s.forward += op.forward_seconds, s.backward += op.backward_seconds, s.flops += op.flops;
-  }
-  std::snprintf(line, sizeof line, "  %-16s %12s %12s %14s %14s\n", "operation", "forward ms", "backward ms",
-                "fwd GFLOP/s", "bwd GFLOP/s");
+  Sum all;
+  for (const OpTime& op : ops)
+    for (Sum* s : {&kinds[op.kind], &all}) {
+      s->forward += op.forward_seconds, s->backward += op.backward_seconds;
+      s->flops += op.forward.flops + op.backward.flops, s->bytes += op.forward.bytes + op.backward.bytes;
+      s->bound += peaks.seconds(op.forward) + peaks.seconds(op.backward);
+    }
+  kinds["all"] = all;
+  std::snprintf(line, sizeof line, "  %-26s %9s %9s %10s %8s %10s\n", "operation", "fwd ms", "bwd ms", "GFLOP/s",
+                "GB/s", "roofline");
   out += line;
-  for (const auto& [kind, s] : kinds) {
-    std::snprintf(line, sizeof line, "  %-16s %12.3f %12.3f %14.1f %14.1f\n", kind.c_str(), s.forward * 1e3,
-                  s.backward * 1e3, s.flops / s.forward * 1e-9, 2 * s.flops / s.backward * 1e-9);
+  const auto row = [&](const std::string& name, const Sum& s, const std::string& note) {
+    const double seconds = s.forward + s.backward;
+    std::snprintf(line, sizeof line, "  %-26.26s %9.3f %9.3f %10.1f %8.1f %8.0f %%  %.100s\n", name.c_str(),
+                  s.forward * 1e3, s.backward * 1e3, s.flops / seconds * 1e-9, s.bytes / seconds * 1e-9,
+                  100 * s.bound / seconds, note.c_str());
     out += line;
-  }
+  };
+  for (const auto& [kind, s] : kinds) row(kind, s, "");
   std::vector<const OpTime*> heavy;
   for (const OpTime& op : ops) heavy.push_back(&op);
   std::sort(heavy.begin(), heavy.end(), [](const OpTime* a, const OpTime* b) {
@@ -129,10 +139,10 @@ std::string StepBench::str() const {
   out += "the heaviest:\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(12, heavy.size()); ++i) {
     const OpTime& op = *heavy[i];
-    std::snprintf(line, sizeof line, "  %-26s %9.3f %9.3f ms %8.1f %8.1f GFLOP/s  %s\n", op.name.c_str(),
-                  op.forward_seconds * 1e3, op.backward_seconds * 1e3, op.flops / op.forward_seconds * 1e-9,
-                  2 * op.flops / op.backward_seconds * 1e-9, op.implementation.c_str());
-    out += line;
+    row(op.name,
+        {op.forward_seconds, op.backward_seconds, op.forward.flops + op.backward.flops,
+         op.forward.bytes + op.backward.bytes, peaks.seconds(op.forward) + peaks.seconds(op.backward)},
+        op.implementation);
   }
   return out;
 }

@@ -109,7 +109,7 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
 }
 
 std::string CheckpointStore::save(Network& network, const RunState& run) {
-  Snapshot snapshot(compute_, network);
+  Snapshot snapshot(world_, compute_, network);
   snapshot.take();
   const fs::path final_path = folder_ / file_name(run.step), aside = folder_ / ("." + file_name(run.step) + ".tmp");
   std::string problem = world_.broadcast_string(world_.rank() == 0 ? lacks_room(folder_, snapshot.tensors()) : "");
@@ -153,7 +153,7 @@ void CheckpointStore::prune(const RunState& run) {
 }
 
 RunState CheckpointStore::read(Network& network, const fs::path& path, bool* damaged, std::string* problem) {
-  Snapshot snapshot(compute_, network);
+  Snapshot snapshot(world_, compute_, network);
   RunState run;
   std::int64_t verdict = 0;  // 1: damaged, 2: of another model
   std::string state;

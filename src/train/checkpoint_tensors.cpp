@@ -2,12 +2,14 @@
 
 namespace millrace {
 
-Snapshot::Snapshot(Compute& compute, Network& network) : device_(*compute.device), network_(network) {
+Snapshot::Snapshot(World& world, Compute& compute, Network& network)
+    : world_(world), device_(*compute.device), network_(network) {
   const ParameterLayout& layout = network.layout();
   const Graph& graph = network.graph();
-  const auto add_flat = [&](float* device, std::int64_t count) {
-    if (!device_.shares_host_memory()) copies_.emplace_back(std::size_t(count));
-    flats_.push_back({device_.shares_host_memory() ? device : copies_.back().data(), device, count});
+  const auto add_flat = [&](float* device, std::int64_t count, bool divided = false) {
+    const bool copied = divided || !device_.shares_host_memory();
+    if (copied) copies_.emplace_back(std::size_t(divided ? network.buckets().padded(count) : count));
+    flats_.push_back({copied ? copies_.back().data() : device, device, count, copied, divided});
     return flats_.back().host;
   };
   const auto add_parameters = [&](const std::string& group, float* base) {
@@ -17,7 +19,8 @@ Snapshot::Snapshot(Compute& compute, Network& network) : device_(*compute.device
   };
   add_parameters("parameters", add_flat(network.master(), layout.count));
   for (int i = 0; i < network.moment_count(); ++i)
-    add_parameters("moment" + std::to_string(i + 1), add_flat(network.moment(i), layout.count));
+    add_parameters("moment" + std::to_string(i + 1),
+                   add_flat(network.moment(i), layout.count, network.buckets().divided()));
   if (layout.stats_count > 0) {
     float* running = add_flat(network.running(), layout.stats_count);
     for (std::size_t s = 0; s < graph.stats.size(); ++s) {
@@ -28,17 +31,38 @@ Snapshot::Snapshot(Compute& compute, Network& network) : device_(*compute.device
   }
 }
 
+// What is this rank's of a flat buffer, and where it lies on the device.
+template <class Move>
+void Snapshot::for_own(const Flat& flat, const Move& move) const {
+  if (!flat.copied) return;
+  if (!flat.divided) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
+  float* device = flat.device;
+  for (const OptimizerSlice& slice : network_.buckets().slices(network_.layout().count)) {
+    move(flat.host + slice.begin, device, std::size_t(slice.count) * sizeof(float));
+    device += slice.count;
+  }
+}
+
 void Snapshot::take() {
-  if (device_.shares_host_memory()) return;
-  for (const Flat& f : flats_) device_.copy_out(Lane::compute, f.host, f.device, std::size_t(f.count) * sizeof(float));
+  network_.complete_weights();
+  for (const Flat& flat : flats_)
+    for_own(flat, [&](float* host, float* device, std::size_t bytes) {
+      device_.copy_out(Lane::compute, host, device, bytes);
+    });
   device_.synchronize();
+  BucketSpec buckets = network_.buckets();
+  for (const Flat& flat : flats_)
+    for (buckets.rank = 0; flat.divided && buckets.rank < buckets.ranks; ++buckets.rank)
+      for (const OptimizerSlice& slice : buckets.slices(network_.layout().count))
+        world_.broadcast(flat.host + slice.begin, std::size_t(slice.count) * sizeof(float), buckets.rank);
 }
 
 void Snapshot::put() {
-  if (!device_.shares_host_memory()) {
-    for (const Flat& f : flats_) device_.copy_in(Lane::compute, f.device, f.host, std::size_t(f.count) * sizeof(float));
-    device_.synchronize();
-  }
+  for (const Flat& flat : flats_)
+    for_own(flat, [&](float* host, float* device, std::size_t bytes) {
+      device_.copy_in(Lane::compute, device, host, bytes);
+    });
+  device_.synchronize();
   network_.weights_changed();
 }
 

@@ -14,21 +14,27 @@ struct NamedTensor {
   float* data = nullptr;  // in the snapshot
 };
 
-// Host copies of master, moments and running values; on a device that shares host memory, those themselves.
+// Host copies of master, moments and running values; on a device that shares host memory, those themselves. Moments
+// that ranks have divided among them are copied whole to every rank.
 class Snapshot {
  public:
-  Snapshot(Compute&, Network&);
+  Snapshot(World&, Compute&, Network&);
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  void take();  // device -> host
+  void take();  // device -> host; collective
   void put();   // host -> device, and the 16-bit weights anew
   struct Flat {
     float* host = nullptr;
     float* device = nullptr;
     std::int64_t count = 0;
+    bool copied = false;   // host is a copy
+    bool divided = false;  // the device holds this rank's slices of it
   };
   std::vector<Flat>& flats() { return flats_; }
 
  private:
+  template <class Move>
+  void for_own(const Flat&, const Move&) const;
+  World& world_;
   Device& device_;
   Network& network_;
   std::vector<std::vector<float>> copies_;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/train/checkpoint.hpp"
 
@@ -30,11 +31,12 @@ Evaluation evaluate(Session& s, Network& network) {
     }
     return share[index++];
   };
+  network.complete_weights();
   const StepState before = network.host_state();
   StepState& state = network.host_state();
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
   state.row_weight = 0;
-  network.push_step();
+  network.push_step(0);
   {
     Loader loader(*s.compute.device, *s.valid_source, s.valid_data, order, s.loader_options(), items);
     while (const Batch* batch = loader.next())
@@ -54,7 +56,7 @@ Evaluation evaluate(Session& s, Network& network) {
 
 Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoint) {
   Session s(world, config, Session::Use::evaluate);
-  Network network(s.compute, s.spec);
+  Network network(s.compute, s.spec, plan_that_fits(s));
   CheckpointStore store(world, s.compute, std::filesystem::path(config.run.dir) / "checkpoints", 1);
   RunState run;
   if (!checkpoint.empty())

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/loader.hpp"
@@ -34,7 +35,8 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
 
 std::string describe_plan(World& world, const RunConfig& config) {
   Session s(world, config, Session::Use::train);
-  const NetworkPlan plan = plan_network(*s.compute.backend, s.spec);
+  const Fit fitted = fit(s);
+  const NetworkPlan& plan = fitted.plan;
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
   out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " "
@@ -59,14 +61,19 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"moments", m.moments},
                                     {"activations and workspace", m.arena},
                                     {"weight copies of the backend", m.derived},
+                                    {"batches read ahead", m.loaders},
                                     {"all", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
-  out << "  " << s.compute.device->name() << " has " << format_bytes(s.compute.device->memory_bytes()) << "\n";
+  out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " for it\n";
+  if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
-  const auto buckets = cut_buckets(reducer.count, reducer.bucket_elements);
+  const auto buckets = reducer.buckets.cut(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as "
-      << name_of(reducer.compress) << ", the last layers first\n";
+      << name_of(reducer.compress) << ", the last layers first"
+      << (reducer.buckets.divided() ? "; each rank gets and updates its share of each, and the weights are gathered"
+                                    : "")
+      << "\n";
   return out.str();
 }
 

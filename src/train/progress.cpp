@@ -10,6 +10,14 @@
 #include "millrace/base/units.hpp"
 
 namespace millrace {
+namespace {
+
+// At scale 1, as always in fp32 and bf16, it is not the scale that made it overflow.
+const char* note_of(const StepMetrics& m) {
+  return !m.skipped ? "" : m.loss_scale == 1 ? " | not finite, skipped" : " | overflow, skipped";
+}
+
+}  // namespace
 
 bool on_terminal() {
   if (const char* told = std::getenv("MILLRACE_TERMINAL")) return std::strcmp(told, "1") == 0;
@@ -48,8 +56,7 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
                 (long long)m.step, (long long)total_steps, (long long)m.epoch, m.loss, m.lr,
                 format_count(m.samples_per_second).c_str(), m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy),
                 ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer),
-                ms(Phase::other), m.skipped ? " | overflow, skipped" : "",
-                format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());
+                ms(Phase::other), note_of(m), format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());
   if (!terminal_) return line(text);
   std::printf("\r%s\033[K", text);
   std::fflush(stdout);

@@ -6,14 +6,6 @@
 
 namespace millrace {
 
-std::vector<Bucket> cut_buckets(std::int64_t count, std::int64_t bucket_elements) {
-  const std::int64_t unit = ParameterLayout::padding;
-  const std::int64_t size = std::max(unit, bucket_elements / unit * unit);
-  std::vector<Bucket> buckets;
-  for (std::int64_t end = count; end > 0; end -= size) buckets.push_back({std::max<std::int64_t>(0, end - size), end});
-  return buckets;
-}
-
 Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& spec, SharedRegion gradient,
                  SharedRegion packed)
     : collective_(collective),
@@ -21,8 +13,16 @@ Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& sp
       spec_(spec),
       gradient_(gradient),
       packed_(packed),
-      buckets_(cut_buckets(spec.count, spec.bucket_elements)) {
-  for (const Bucket& b : buckets_) missing_.push_back(b.end - b.begin);
+      buckets_(spec.buckets.cut(spec.count)),
+      missing_(buckets_.size()) {
+  expect_all();
+}
+
+// The padding behind the last parameter is never announced.
+void Reducer::expect_all() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    missing_[b] = std::min(spec_.count, buckets_[b].end) - buckets_[b].begin;
+  next_ = 0;
 }
 
 void Reducer::ready(std::int64_t begin, std::int64_t end) {
@@ -46,14 +46,24 @@ void Reducer::launch(std::size_t b) {
   if (spec_.alone) return;
   const Bucket& bucket = buckets_[b];
   const std::size_t begin = std::size_t(bucket.begin), count = std::size_t(bucket.end - bucket.begin);
-  if (spec_.compress == DType::f32) {
-    collective_.begin_sum(gradient_, begin, count, DType::f32, int(b));
-    return;
-  }
+  const auto begin_sum = [&](const SharedRegion& region) {
+    if (spec_.buckets.divided())
+      collective_.begin_reduce_scatter(region, begin, count, spec_.compress, int(b));
+    else
+      collective_.begin_sum(region, begin, count, spec_.compress, int(b));
+  };
+  if (spec_.compress == DType::f32) return begin_sum(gradient_);
   char* packed = static_cast<char*>(packed_.data) + begin * size_of(spec_.compress);
   backend_.convert(packed, spec_.compress, static_cast<float*>(gradient_.data) + begin, DType::f32,
                    bucket.end - bucket.begin);
-  collective_.begin_sum(packed_, begin, count, spec_.compress, int(b));
+  begin_sum(packed_);
+}
+
+void Reducer::widen(const Bucket& b) {
+  if (spec_.compress == DType::f32) return;
+  backend_.convert(static_cast<float*>(gradient_.data) + b.begin, DType::f32,
+                   static_cast<char*>(packed_.data) + std::size_t(b.begin) * size_of(spec_.compress), spec_.compress,
+                   b.end - b.begin);
 }
 
 void Reducer::finish() {
@@ -62,11 +72,12 @@ void Reducer::finish() {
     MR_CHECK(missing_[b] == 0, "bucket ", b, " was announced ", missing_[b] > 0 ? "in part only" : "twice");
   if (!spec_.alone) {
     collective_.finish();
-    if (spec_.compress != DType::f32)
-      backend_.convert(gradient_.data, DType::f32, packed_.data, spec_.compress, spec_.count);
+    if (spec_.buckets.divided())
+      for (const Bucket& b : buckets_) widen(spec_.buckets.own(b));
+    else
+      widen({0, spec_.count});
   }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].end - buckets_[b].begin;
-  next_ = 0;
+  expect_all();
 }
 
 }  // namespace millrace

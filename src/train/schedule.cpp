@@ -38,16 +38,18 @@ double Schedule::learning_rate(std::int64_t step) const {
 
 CheckpointInterval CheckpointInterval::parse(const std::string& text) {
   CheckpointInterval out;
-  if (text == "none" || text == "0") return out;
+  if (text == "none") return out;
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
-  if (problem == std::errc() && value > 0) {
+  if (problem == std::errc() && value > 0 && value < 1e15) {
     if (unit == "e") return out.epochs = value, out;
     if (unit.empty() && value == std::floor(value)) return out.steps = std::int64_t(value), out;
     if (!unit.empty()) return out.seconds = parse_seconds(text), out;
   }
-  fail(Exit::config, "checkpoint.every: '", text, "' is no interval. steps (500), epochs (2e), time (10m) or none");
+  fail(Exit::config, "checkpoint.every: '", text, "' is no interval",
+       problem == std::errc() && value == 0 ? " (none is the word for never)" : "",
+       ". steps (500), epochs (2e), time (10m) or none");
 }
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -62,10 +63,14 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
 
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
   OptimizerSpec s;
-  if (o.name != "sgd" && o.name != "adamw")
-    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw");
-  s.kind = o.name == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
-  s.momentum = float(o.momentum), s.nesterov = o.nesterov;
+  using enum OptimizerSpec::Kind;
+  static const std::map<std::string, OptimizerSpec::Kind> kinds{
+      {"sgd", sgd}, {"adamw", adamw}, {"lars", lars}, {"lamb", lamb}};
+  const auto kind = kinds.find(o.name);
+  if (kind == kinds.end())
+    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw, lars, lamb");
+  s.kind = kind->second;
+  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust = float(o.trust);
   s.beta1 = float(o.beta1), s.beta2 = float(o.beta2), s.epsilon = float(o.epsilon);
   s.clip = float(o.clip);
   return s;
@@ -87,6 +92,11 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
                                 : config.comm.progress == "inline" ? Progress::inline_
                                                                    : Progress::automatic;
   options.collective.delay_seconds_per_mb = config.comm.test_delay;
+  options.cuda = config.cuda;
+  using Sums = CudaOptions::Sums;
+  options.cuda.sums = config.comm.backend == "nccl"  ? Sums::nccl
+                      : config.comm.backend == "mpi" ? Sums::mpi
+                                                     : Sums::automatic;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
   if (config.run.device == DeviceChoice::cuda) return make_cuda_compute(world, options);
@@ -130,6 +140,8 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.weight_decay = float(c.optim.weight_decay);
   spec.compress = c.comm.compress == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.compress);
   spec.seed = c.run.seed;
+  spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
+  if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
     train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
     epochs = {train_data.rows, global_batch, {}};
@@ -141,6 +153,25 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     spec.eval_rows = valid_order->row_counts();
     valid_source = make_source(w, valid_data, c.data.reader);
   }
+}
+
+std::size_t Session::memory_bytes() const {
+  const std::size_t free = compute.device->memory_bytes();
+  return config.run.memory > 0 ? std::min<std::size_t>(free, config.run.memory) : free;
+}
+
+NetworkPlan Session::plan(std::int64_t rows) const {
+  NetworkSpec trial = spec;
+  std::size_t loaders = 0;  // one trains and, at times, one evaluates
+  const auto row_counts = [&](const ShardIndex& data, std::int64_t global) {
+    loaders += Loader::device_bytes(*compute.device, data, {.prefetch = config.data.prefetch, .max_rows = rows});
+    return Sampler(data.rows, global, rows, 0, false).row_counts();
+  };
+  if (train_order) trial.train_rows = row_counts(train_data, global_batch);
+  if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size());
+  NetworkPlan out = plan_network(*compute.backend, trial);
+  out.needs.loaders = loaders;
+  return out;
 }
 
 LoaderOptions Session::loader_options() const {
@@ -160,8 +191,7 @@ std::int64_t Session::total_steps() const {
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
-  return {count, std::int64_t(config.comm.bucket / sizeof(float)), spec.compress, config.comm.overlap,
-          world.size() == 1};
+  return {count, spec.buckets, spec.compress, config.comm.overlap, world.size() == 1};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

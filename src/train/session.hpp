@@ -34,6 +34,9 @@ struct Session {
 
   LoaderOptions loader_options() const;
   std::int64_t total_steps() const;  // by train.steps or train.epochs
+  // What the network of micro-batches of so many rows needs, loaders included. Takes nothing.
+  NetworkPlan plan(std::int64_t rows) const;
+  std::size_t memory_bytes() const;  // that this rank may plan with
   int accumulation() const;          // micro-batches of rank 0 in a full step
   ReducerSpec reducer_spec(std::int64_t count) const;
   std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same

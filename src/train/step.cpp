@@ -2,13 +2,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr int stats_tag = -1;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -32,34 +31,60 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       loader_(loader),
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
                network.packed) {
-  const int marks = mark_count(most_micro_batches(s));
+  const int marks = mark_count(most_micro_batches(s)) + waits();
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
 }
 
-void StepRunner::micro_batch(const Batch& batch, bool first, bool last) {
-  const std::int64_t rows = batch.item.rows;
-  Program& program = network_.train_program(rows);
-  auto& recorded = recorded_[{rows, first, last, batch.x.data}];
-  if (!recorded) {
-    // Everything a recorded micro-batch needs is captured by value or lives as long as the runner.
-    const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-    recorded = s_.compute.device->record(cat("micro ", rows, first ? " first" : "", last ? " last" : ""),
-                                         [this, &program, x, y, ids, first, last] {
-                                           Collective& collective = *s_.compute.collective;
-                                           program.forward(x, y, ids, first);
-                                           marking_->mark(Lane::compute, mark_++);
-                                           const std::size_t stats = std::size_t(network_.layout().stats_count);
-                                           if (last && stats && s_.world.size() > 1)
-                                             collective.begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-                                           program.backward(first, last ? &reducer_ : nullptr);
-                                           marking_->mark(Lane::compute, mark_++);
-                                         });
+const char* StepRunner::name_step(const char* what, std::int64_t step) {
+  std::snprintf(step_name_.data(), step_name_.size(), "%s%lld", what, (long long)(step + 1));
+  return step_name_.data();
+}
+
+void StepRunner::end_of_step(int slot, int number) {
+  {
+    const Working here(*s_.compute.device, "the end of sums");
+    reducer_.finish();
   }
+  mark(slot, number);
+  {
+    const Working here(*s_.compute.device, "optimizer");
+    network_.optimizer_step(wait_marks(slot, gather_waits()));
+  }
+  mark(slot, number + 1);
+}
+
+void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count, bool even) {
+  const std::int64_t rows = batch.item.rows;
+  const bool first = number == 0, last = number + 1 == count;
+  Gatherer* gatherer = first ? network_.gatherer() : nullptr;
+  Program& program = gatherer ? network_.gathering_program(rows) : network_.train_program(rows);
+  const int at = 1 + 3 * int(number);
+  mark(slot, at);
+  // What is recorded runs once and is replayed from then on: it holds by value, or by reference what lives as long as
+  // the runner, and changes nothing on the host that a later step would need to see.
+  const Tensor x = batch.x, y = batch.y, ids = batch.ids;
+  const auto work = [this, &program, gatherer, x, y, ids, slot, at, first, last] {
+    if (gatherer) gatherer->begin(wait_marks(slot, 0));
+    program.forward(x, y, ids, first, gatherer);
+    if (gatherer) gatherer->finish();
+    mark(slot, at + 1);
+    const std::size_t stats = std::size_t(network_.layout().stats_count);
+    if (last && stats && s_.world.size() > 1)
+      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+    program.backward(first, last ? &reducer_ : nullptr);
+    mark(slot, at + 2);
+    if (last) end_of_step(slot, at + 3);
+  };
+  if ((last || gatherer) && !even) return work();  // what ranks do together is recorded by all or by none
+  auto& recorded = recorded_[{rows, slot, number, count, x.data}];
+  if (!recorded)
+    recorded = s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"), work);
   recorded->run();
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
+  const Working here(*s_.compute.device, name_step("step ", step));
   const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   const auto& share = share_;
@@ -74,33 +99,33 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   state.rng_step = state.attempted = std::uint64_t(step);
   state.force_inf = double(step + 1) == s_.config.train.test_force_overflow_at;
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
-  network_.push_step();
+  const int slot = int(step % 2);
+  network_.push_step(slot);
 
-  marking_ = marks_[std::size_t(step % 2)].get();
-  marking_->mark(Lane::compute, 0);
-  mark_ = 1;
+  mark(slot, 0);
+  const bool even = s_.train_order->even(in_epoch, s_.world.size());
   for (std::size_t m = 0; m < share.size(); ++m) {
     const Batch* batch = loader_.next();
     MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
              "the loader is out of step");
-    marking_->mark(Lane::compute, mark_++);
-    micro_batch(*batch, m == 0, m + 1 == share.size());
+    micro_batch(*batch, slot, m, share.size(), even);
   }
   if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
+    network_.gather_weights(wait_marks(slot, 0));
     network_.clear_statistics();
     const std::size_t stats = std::size_t(network_.layout().stats_count);
     if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
     reducer_.contribute_zeros();
+    end_of_step(slot, 1);
   }
-  reducer_.finish();
-  marking_->mark(Lane::compute, mark_++);
-  network_.optimizer_step();
-  marking_->mark(Lane::compute, mark_++);
-  network_.record_state(int(step % 2));
+  if (!even) loader_.rewind();
+  network_.stepped();
+  network_.record_state(slot);
   issued.ended = now();
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
+  const Working here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
   const Issued& issued = issued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);
@@ -121,10 +146,10 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   m.loss_scale = state.loss_scale;
   m.skipped = out.found_inf;
 
-  const std::size_t marks = std::size_t(mark_count(issued.micro_batches));
-  marks_[std::size_t(slot)]->read({times_.data(), marks});
+  const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(waits());
+  marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
   const auto add = [&](Phase phase, std::size_t mark) {
-    m.phase_seconds[std::size_t(phase)] += times_[mark] - times_[mark - 1];
+    m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
   };
   for (std::size_t k = 0; k < std::size_t(issued.micro_batches); ++k) {
     add(Phase::data_wait, 1 + 3 * k);
@@ -133,7 +158,16 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
-  m.seconds = now() - issued.began;
+  for (std::size_t wait = 0; wait < shift / 2; ++wait) {  // of a phase that computes
+    const bool gather = int(wait) < gather_waits();
+    if (gather && issued.micro_batches == 0) continue;  // counted as communication already
+    const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
+    m.phase_seconds[std::size_t(gather ? Phase::forward : Phase::optimizer)] -= seconds;
+    m.phase_seconds[std::size_t(Phase::communication)] += seconds;
+  }
+  const double at = now();  // of steps in flight at once, each counts from the end of the one before
+  m.seconds = at - std::max(issued.began, collected_);
+  collected_ = at;
   double inside = 0;
   for (const double seconds : m.phase_seconds) inside += seconds;
   m.phase_seconds[std::size_t(Phase::other)] = std::max(0.0, m.seconds - inside);

@@ -33,7 +33,14 @@ class StepRunner {
   const Reducer& reducer() const { return reducer_; }
 
  private:
-  void micro_batch(const Batch&, bool first, bool last);
+  void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + waits() : 0); }
+  // Where weights are gathered: 2 marks for each wait, between mark 0 and the others.
+  WaitMarks wait_marks(int slot, int wait) { return {marks_[std::size_t(slot)].get(), 1 + 2 * wait}; }
+  int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
+  int waits() const { return 2 * (gather_waits() + network_.optimizer_waits()); }
+  void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count, bool even);
+  const char* name_step(const char* what, std::int64_t step);  // valid until the next
+  void end_of_step(int slot, int mark);                        // sums and optimizer; may be part of a recorded step
   struct Issued {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
     double learning_rate = 0, began = 0, ended = 0;
@@ -48,10 +55,12 @@ class StepRunner {
   std::vector<double> times_;
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
-  // A micro-batch made once for each program, place in the step and slot of the loader.
-  std::map<std::tuple<std::int64_t, bool, bool, const void*>, std::unique_ptr<Recorded>> recorded_;
-  int mark_ = 0;
-  Marks* marking_ = nullptr;
+  std::array<char, 48> step_name_{};
+  double collected_ = 0;  // when the last results came
+  // A micro-batch made once for each program, slot of the marks, place in the step and slot of the loader. The last one
+  // of a step holds the sums and the optimizer: a step of one micro-batch is one recording. Sums must come from the
+  // same recording on all ranks, or on none; so the last one of a step that is not even is never recorded.
+  std::map<std::tuple<std::int64_t, int, std::size_t, std::size_t, const void*>, std::unique_ptr<Recorded>> recorded_;
 };
 
 }  // namespace millrace

@@ -6,10 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluate.hpp"
+#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
+#include "observer.hpp"
+#include "overflow.hpp"
 #include "progress.hpp"
 #include "resume.hpp"
 #include "run_files.hpp"
@@ -18,11 +21,17 @@
 #include "stop.hpp"
 
 namespace millrace {
+namespace {
+
+constexpr std::int64_t many_overflows = 8;  // a scale that starts too high comes down in fewer
+
+}  // namespace
 
 struct Trainer::Impl {
   Timeline timeline;
   Session s;
   std::filesystem::path dir;
+  Observer observer;
   Network network;
   std::optional<Schedule> schedule;
   CheckpointInterval interval;
@@ -40,7 +49,7 @@ struct Trainer::Impl {
   bool evaluated = false;
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
-  std::int64_t trained_samples = 0, trained_steps = 0;
+  std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
   std::vector<CommSpan> spans;
   double comm_busy = 0;
   std::uint64_t comm_bytes = 0;
@@ -50,7 +59,8 @@ struct Trainer::Impl {
       : timeline(begun),
         s(world, config, Session::Use::train),
         dir(config.run.dir),
-        network(s.compute, s.spec),
+        observer(s),
+        network(s.compute, s.spec, plan_that_fits(s)),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
         stop(config.run, dir, world.rank() == 0),
@@ -60,6 +70,7 @@ struct Trainer::Impl {
     if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
     state.scale_interval = std::uint32_t(config.optim.scale_interval);
     network.push_state();
+    observer.know(network, s.spec.train_rows);
   }
 
   void start_feeding() {
@@ -117,6 +128,7 @@ struct Trainer::Impl {
         interval.seconds > 0 && s.world.rank() == 0 &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
     const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
+    observer.after_collect();
     last = result.metrics;
     for (int p = 0; p < phase_count; ++p)
       if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
@@ -128,6 +140,10 @@ struct Trainer::Impl {
     for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
     if (metrics) metrics->write(last);
     progress.step(last, s.total_steps());
+    overflows = result.found_inf ? overflows + 1 : 0;
+    if (overflows == many_overflows && !result.at_floor)
+      log::warn(cat("overflow in ", overflows, " steps one after the other: ",
+                    describe_gradient(*s.compute.device, network), ". lower optim.lr or set run.precision = bf16"));
     if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
     *checkpoint = *checkpoint || result.checkpoint;
@@ -135,9 +151,11 @@ struct Trainer::Impl {
 
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
+    const std::string where = describe_gradient(*s.compute.device, network);
     finish("diverged");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
-         ", gradient norm ", last.grad_norm, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+         ", gradient norm ", last.grad_norm, "; ", where,
+         "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
          kept.empty() ? std::string("no checkpoint was written yet")
                       : "the last good checkpoint is " + kept.back().string());
   }
@@ -169,10 +187,10 @@ struct Trainer::Impl {
     return true;
   }
 
-  bool checkpoint_due() const {
-    if (interval.steps > 0) return run.step % interval.steps == 0;
+  bool checkpoint_due(std::int64_t after_step) const {
+    if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
-    const double per = double(s.epochs.steps_each()) * interval.epochs, done = double(s.epochs.even(run.step));
+    const double per = double(s.epochs.steps_each()) * interval.epochs, done = double(s.epochs.even(after_step));
     return std::floor(done / per) > std::floor((done - 1) / per);
   }
 
@@ -185,6 +203,7 @@ struct Trainer::Impl {
     mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
+    mine.device = observer.device_time(), mine.health = observer.health();
     Account out;
     for (const std::string& text : s.world.gather(Account{{mine}}.json()))
       out.ranks.push_back(RankAccount::from_json(text));
@@ -223,19 +242,19 @@ struct Trainer::Impl {
     while (run.step < total && !stopping) {
       bool wanted = false;
       timeline.enter(Phase::other);
-      // A boundary is a step after which the host must look: an epoch's end or a checkpoint by count.
+      // A boundary is a step after which the host must look: an epoch's end, a checkpoint by count, a trace's end.
+      observer.before_enqueue();
       enqueue_one();
-      const bool boundary = s.epochs.step_in_epoch(issued) == 0 || issued == total ||
-                            (interval.steps > 0 && issued % interval.steps == 0) || interval.epochs > 0 ||
-                            interval.seconds > 0;
+      const bool boundary =
+          s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) || observer.window_ends();
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
-      if (stopping)
+      if (stopping || wanted)
         while (run.step < issued) collect_one(&stopping, &wanted);
       if (run.step < issued) continue;
       const bool last_step = run.step == total;
       bool best = false;
       if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
-      if (checkpoint_due() || best || wanted || stopping || last_step) checkpoint();
+      if (checkpoint_due(run.step) || best || wanted || stopping || last_step) checkpoint();
     }
     return run.step < total ? Exit::stopped : Exit::ok;
   }
@@ -275,6 +294,7 @@ Exit Trainer::run() { return impl_->run_all(); }
 void Trainer::one_step() {
   Impl& t = *impl_;
   if (!t.runner) t.start_feeding();
+  t.observer.before_enqueue();
   t.enqueue_one();
   bool stopping = false, checkpoint = false;
   t.collect_one(&stopping, &checkpoint);

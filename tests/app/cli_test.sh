@@ -27,13 +27,43 @@ if [ "$3" = solo ]; then
   expect 2 "error: 'trian' is no command" "$millrace" trian
   for command in train eval pack inspect plan bench; do
     expect 0 "usage: millrace $command" "$millrace" $command --help
+    # Every option has a line that says what it does, and the help is whole: it points to no other command's.
+    awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out || complain "an option of $command has no help"
+    grep -q "millrace .* --help" out && complain "the help of $command sends elsewhere"
   done
+  for command in train plan eval "bench step"; do  # with keys: groups, defaults, units
+    "$millrace" $command --help >out 2>err
+    for text in "[run] the run as a whole" "[data] what is read, and how" "[model] the network" "[comm] sums over ranks" \
+      "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket <size>  (8MiB)" "--train.global_batch <whole number>  (128)" \
+      "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."; do
+      grep -qF -- "$text" out || complain "the help of $command does not say '$text'"
+    done
+  done
+  expect 0 "[checkpoint] saved states" "$millrace" train --help
+  expect 0 "--checkpoint <file>  (the newest whole one of run.dir)" "$millrace" eval --help
+  expect 0 "--shard-size <size>  (1GiB)" "$millrace" pack --help
+  for group in "what is read:" "what is written:" "order and split of the rows:"; do grep -qx "$group" out || complain "pack has no group $group"; done
+  expect 0 "--layout <auto|channels_last|channels_first>  (auto)" "$millrace" inspect --help
+  for bench in comm gpu loader step; do
+    "$millrace" bench $bench --help >out 2>err
+    grep -q "^$bench: " out || complain "bench $bench --help does not describe it"
+  done
+  [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 4 ] || complain "not every bench says its repeats"
+  expect 0 "--sample-bytes <size>  (3072)" "$millrace" bench loader --help
   expect 2 "cannot open none.cfg (No such file or directory)" "$millrace" train -c none.cfg
   expect 2 "no configuration file. give one with -c FILE" "$millrace" train
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
-    expect 2 "this millrace was built without CUDA" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
+    expect 2 "set run.device = cpu (or auto)" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg
   expect 3 "nothing is called none.h5" "$millrace" inspect none.h5
+  # srun without PMIx starts tasks that each believe to be alone: refused, and the first of them says how to start.
+  for words in SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4; do
+    expect 2 "error: Slurm started 4 tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix" \
+      env SLURM_STEP_ID=0 SLURM_PROCID=0 $words "$millrace" inspect
+    env SLURM_STEP_ID=0 SLURM_PROCID=1 $words "$millrace" inspect >out 2>err
+    [ $? -eq 2 ] && [ ! -s out ] && [ ! -s err ] || complain "the second of several lonely tasks speaks, or goes on"
+  done
+  expect 0 "MPI" env SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 "$millrace" inspect
   "$millrace" train -c data.cfg --train.steps 7 --print-config >resolved.cfg || complain "--print-config failed"
   "$millrace" train -c resolved.cfg --print-config >again.cfg || complain "--print-config failed on its own output"
   cmp resolved.cfg again.cfg || complain "--print-config does not print itself"

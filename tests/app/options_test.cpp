@@ -61,6 +61,15 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is none of auto|cpu|cuda");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");
+  EXPECT_EQ(refusal("[comm]\nbucket = 100\n"),
+            "a.cfg:2: comm.bucket: '100' is out of range (must be at least 1KiB and at most 1TiB)");
+  EXPECT_EQ(refusal("[comm]\nbucket = 2TiB\n"),
+            "a.cfg:2: comm.bucket: '2TiB' is out of range (must be at least 1KiB and at most 1TiB)");
+  EXPECT_EQ(refusal("[comm]\ntimeout = 0s\n"), "a.cfg:2: comm.timeout: '0s' is out of range (must be above 0s)");
+  for (const std::string never : {"0", "0e", "0m", "0.0"})
+    EXPECT_EQ(refusal("[checkpoint]\nevery = " + never + "\n"),
+              "a.cfg:2: checkpoint.every: '" + never +
+                  "' is no interval (none is the word for never). steps (500), epochs (2e), time (10m) or none");
   EXPECT_EQ(refusal("[run]\nseed = -1\n"), "a.cfg:2: run.seed: '-1' is not a whole number");
   EXPECT_EQ(refusal("[optim]\nlr = nan\n"), "a.cfg:2: optim.lr: 'nan' is not a number");
   EXPECT_EQ(refusal("[optim]\nlr =\n"), "a.cfg:2: optim.lr: a value is missing");

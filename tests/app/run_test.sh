@@ -188,12 +188,16 @@ overlap)  # sums during backward or after it, by a thread or not, in small bucke
   same_run plain overlapped
   ;;
 diverged)
-  train 2 run --run.precision fp32 --train.test_force_overflow_at 12 --checkpoint.every 5 >log 2>&1
+  train 2 run --run.precision fp32 --train.test_force_overflow_at 12 --checkpoint.every 5 --log.every 0 >log 2>&1
   expect_code 4 $? "a run whose loss is not finite"
   [ "$(grep -c 'error:' log)" -eq 1 ] || complain "the error was not said once"
   grep -q "lower optim.lr" log || complain "no advice"
   [ -e run/checkpoints/step-00000010.h5 ] || complain "the last good checkpoint is gone"
   grep -q '"status": "diverged"' run/summary.json || complain "summary.json says nothing"
+  grep -q '^step 12/.*| not finite' log || complain "the step's line does not say what it met"
+  grep -q overflow log && complain "an overflow without a loss scale"
+  train 2 scaled --train.steps 21 --log.every 0 >log 2>&1
+  grep -q '^step 20/.*| overflow, skipped' log || complain "no word of the step that a loss scale lost"
   ;;
 full_disk)  # training goes on while a disk is full; what could not be saved in the end is an error, and the rest follows later
   if [ "${4:-}" != inside ]; then
@@ -243,6 +247,92 @@ twice)  # two runs in one folder: the second is refused, the first is not distur
   touch run/STOP
   wait $pid
   expect_code 75 $? "the first run"
+  ;;
+files)  # metrics.jsonl and summary.json have all that is promised, and their figures agree
+  train 2 run --run.precision fp32 --train.test_force_overflow_at -1 >log 2>&1
+  expect_code 0 $? "the run"
+  for key in step epoch samples loss lr grad_norm loss_scale samples_per_second step_ms data_wait_ms copy_ms forward_ms backward_ms \
+    communication_ms optimizer_ms other_ms; do
+    [ "$(grep -cE "[{,]\"$key\":-?[0-9][0-9.e+-]*[,}]" run/metrics.jsonl)" -eq 42 ] || complain "not every line of metrics has a number $key"
+  done
+  awk -F'[:,{}"]+' '{ for (i = 2; i < NF; i += 2) v[$i] = $(i + 1)
+    if (v["step"] != NR || v["samples"] != 500 * int((NR - 1) / 14) + (NR % 14 ? 36 * (NR % 14) : 500)) exit 1
+    sum = v["data_wait_ms"] + v["copy_ms"] + v["forward_ms"] + v["backward_ms"] + v["communication_ms"] + v["optimizer_ms"] + v["other_ms"]
+    if (sum < 0.99 * v["step_ms"] || sum > 1.01 * v["step_ms"] || v["samples_per_second"] <= 0) exit 1 }' run/metrics.jsonl ||
+    complain "samples have a gap, or the phases of a step are not its time"
+  value() { sed -n "s/^  \"$1\": \([^,]*\),\{0,1\}$/\1/p" run/summary.json; }
+  [ "$(value status) $(value steps) $(value samples)" = '"finished" 42 1500' ] || complain "summary.json: $(value status) $(value steps) $(value samples)"
+  last=$(sed -n 's/.*): validation loss \([0-9.]*\), top-1 \([0-9.]*\) .*/\1 \2/p' log | tail -n 1)
+  shown=$(LC_ALL=C awk -v l="$(value valid_loss)" -v a="$(value valid_accuracy)" 'BEGIN { printf "%.4f %.2f", l, 100 * a }')
+  [ "$last" = "$shown" ] || complain "the log says validation '$last', summary.json '$shown'"
+  awk -v r="$(value samples_per_second)" -v t="$(value seconds)" 'BEGIN { exit !(r > 1500 / t && r < 1e9) }' || complain "samples_per_second is $(value samples_per_second)"
+  # The account: on each rank the phases sum to the wall time, which is the run's.
+  awk -v t="$(value seconds)" -F'[:,] *' '/"seconds": \{/ { inside = 1; sum = phases = 0; next } inside && /}/ { inside = 0 } inside { sum += $2; ++phases }
+    /"wall_seconds": [0-9]/ { ++ranks; if (phases != 10 || sum < 0.99 * $2 || sum > 1.01 * $2 || $2 < 0.5 * t || $2 > 1.01 * t) bad = 1 }
+    END { exit bad || ranks != 2 }' run/summary.json || { complain "the account is not whole"; cat run/summary.json; }
+  for phase in startup data_wait copy forward backward communication optimizer evaluation checkpoint other; do
+    grep -A 4 "^      \"$phase\": {" run/summary.json | grep -c '"\(min\|median\|max\)": ' | grep -qx 3 || complain "the account has no $phase"
+  done
+  ;;
+eval)  # the same figures at any number of ranks, those that the run saw at its end
+  train 2 run >log 2>&1
+  last=$(sed -n 's/.*\((step 42)\): \(validation .*\)/\2/p' log | tail -n 1)
+  for ranks in 1 2 3; do
+    "$mpiexec" --bind-to none -n $ranks "$millrace" eval run >seen 2>>log
+    expect_code 0 $? "eval at $ranks ranks"
+    [ "$(cat seen)" = "step 42: $last" ] && [ "$last" ] || complain "eval at $ranks ranks says '$(cat seen)', the run '$last'"
+  done
+  case $last in *" of 100") ;; *) complain "not each of the 100 samples counted: $last" ;; esac
+  older=run/checkpoints/step-00000014.h5
+  "$mpiexec" --bind-to none -n 2 "$millrace" eval -c net.cfg --checkpoint $older >seen 2>>log
+  expect_code 0 $? "eval of an older checkpoint"
+  grep -q "^step 14: $(sed -n 's/.*(step 14): //p' log)$" seen || complain "the older checkpoint has other figures: $(cat seen)"
+  ;;
+walltime)  # time runs out, by run.walltime and by Slurm's word: a checkpoint, 75, and the same run afterwards
+  set -- --checkpoint.every none --train.evaluate off
+  train 2 whole "$@" >log 2>&1
+  train 2 parts "$@" --comm.test_delay 30 --run.walltime 3s --run.stop_margin 2500ms >>log 2>&1
+  expect_code 75 $? "the run with little time"
+  first=$(steps_of parts)
+  [ "$first" -gt 0 ] && [ "$first" -lt 42 ] || complain "stopped after $first steps"
+  [ -e "parts/checkpoints/$(printf 'step-%08d.h5' "$first")" ] || complain "no checkpoint of the last step, $first"
+  SLURM_JOB_END_TIME=$(($(date +%s) + 4)) train 2 parts "$@" --comm.test_delay 30 --run.stop_margin 3s >>log 2>&1
+  expect_code 75 $? "the run whose job ends"
+  second=$(steps_of parts)
+  [ "$second" -gt "$first" ] && [ "$second" -lt 42 ] || complain "stopped after $second steps, first after $first"
+  [ "$(grep -c "^stopped early (end of the job's time)" log)" -eq 2 ] || complain "not said why"
+  train 2 parts "$@" >>log 2>&1
+  expect_code 0 $? "the resumed run"
+  same_run whole parts
+  ;;
+must)  # run.resume: must fails without a checkpoint and goes on with one; never begins anew
+  "$millrace" train -c net.cfg --run.dir run --run.precision fp32 --run.resume must >log 2>&1
+  expect_code 3 $? "must without a checkpoint"
+  [ "$(grep -c . log)" -eq 1 ] && grep -q "^error: run.resume = must, but there is no checkpoint in run/checkpoints" log || complain "not said in one line"
+  train 2 run --train.steps 9 --optim.schedule constant >log 2>&1
+  train 2 run --train.steps 12 --optim.schedule constant --run.resume must >log 2>&1
+  expect_code 0 $? "must with a checkpoint"
+  grep -q "^resumed at step 9 of 12" log || complain "must did not go on"
+  fields run >before
+  train 2 run --train.steps 5 --optim.schedule constant --run.resume never >log 2>&1
+  expect_code 0 $? "never"
+  grep -q "^resumed" log && complain "never went on"
+  fields run | cmp - <(head -n 5 before) || complain "never did not begin anew"
+  [ "$(cd run/checkpoints && echo step-*)" = step-00000005.h5 ] || complain "old checkpoints were left: $(ls run/checkpoints)"
+  ;;
+samples)  # any number of ranks sees the same samples, crops and dropout: with weights that stand still the losses are the same, but for the
+  # order in which doubles are summed
+  set -- --run.precision fp32 --optim.lr 0 --train.test_force_overflow_at -1 --train.evaluate off
+  losses() { LC_ALL=C awk -F'[:,]' '{ printf "%d %.12f\n", $6, $8 }' "$1/metrics.jsonl"; }
+  for ranks in 1 2 3; do
+    train $ranks run$ranks "$@" >log 2>&1
+    expect_code 0 $? "the run on $ranks ranks"
+    losses run1 >one && losses run$ranks >two && cmp one two || { complain "$ranks ranks see other samples than one"; diff one two | head -4; }
+  done
+  [ "$(cut -d ' ' -f 2 one | sort -u | wc -l)" -eq 42 ] || complain "steps have the same loss: they would not tell samples apart"
+  train 2 parts "$@" --train.steps 17 >log 2>&1
+  train 3 parts "$@" >>log 2>&1
+  losses parts | cmp - one || complain "two ranks, then three see other samples"
   ;;
 *) complain "no case $3" ;;
 esac

@@ -53,7 +53,7 @@ std::string library_of(const std::string& header) {
       {std::regex("cublas.*"), "cublas"},
       {std::regex("cudnn.*"), "cudnn"},
       {std::regex("nccl.*"), "nccl"},
-      {std::regex("cuda.*|cooperative_groups.*|mma\\.h|cub/.*|curand.*|nvToolsExt.*|nvtx3/.*"), "cuda"},
+      {std::regex("cuda.*|cupti.*|cooperative_groups.*|mma\\.h|cub/.*|curand.*|nvToolsExt.*|nvtx3/.*"), "cuda"},
   };
   for (const auto& [pattern, name] : known)
     if (std::regex_match(header, pattern)) return name;

@@ -28,6 +28,7 @@ TEST(ThreadCollective, SumsEqualTheSumInRankOrder) {
         check_all(world, *collective);
         check_pipeline(world, *collective);
         check_scatter_gather(world, *collective);
+        check_waits(world, *collective);
         world.barrier();
       });
 }
@@ -73,6 +74,26 @@ TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
     ASSERT_EQ(spans.size(), 4u);
     const double first_end = spans[0].ended - std::chrono::duration<double>(began.time_since_epoch()).count();
     EXPECT_LT(first_end, 0.25);  // long before the computing ends
+  });
+}
+
+TEST(ThreadCollective, WaitLeavesLaterOperationsToTheProgressThread) {
+  run_thread_world(2, [](World& world) {
+    CollectiveOptions options = with(CollectiveOptions::Progress::thread);
+    options.delay_seconds_per_mb = 0.05;
+    const auto collective = make_host_collective(world, options);
+    const SharedRegion region = collective->allocate(6 << 20);
+    world.barrier();
+    for (int part = 0; part < 6; ++part)
+      collective->begin_all_gather(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
+    collective->wait(0);
+    std::vector<CommSpan> spans;
+    collective->take_spans(spans);
+    EXPECT_GE(spans.size(), 1u);
+    EXPECT_LT(spans.size(), 6u);  // 0.25 s of gathers are still to come
+    collective->finish();
+    collective->take_spans(spans);
+    EXPECT_GE(spans.size(), 1u);
   });
 }
 

@@ -134,6 +134,25 @@ TEST(Loader, ABatchStaysUntilTheNextCall) {
   }
 }
 
+TEST(Loader, AfterARewindBatchesLieWhereTheFirstOnesDid) {
+  const Sampler sampler(4000, 8, 8, 5, true);
+  const ShardIndex index = index_of(4000);
+  HostDevice device(false);
+  Numbers source;
+  for (const int taken : {0, 1, 2, 3}) {
+    Loader loader(device, source, index, sampler, {1, 2, 8}, items_of(sampler, 60));
+    const void* first = taken ? loader.next()->x.data : nullptr;
+    for (int b = 1; b < taken; ++b) loader.next();
+    loader.rewind();
+    const Batch* b = loader.next();
+    const void* const place = b->x.data;
+    EXPECT_EQ(place, taken ? first : place) << taken;
+    for (int r = 0; r < 8; ++r) EXPECT_EQ(b->x.as<std::int16_t>()[r * 15], std::int16_t(b->ids.as<std::int64_t>()[r]));
+    EXPECT_NE(loader.next()->x.data, place) << taken;
+    EXPECT_EQ(loader.next()->x.data, place) << taken;
+  }
+}
+
 TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
   const Sampler sampler(100, 10, 10, 5, false);
   const ShardIndex index = index_of(100);

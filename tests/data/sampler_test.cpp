@@ -130,6 +130,22 @@ TEST(Sampler, IdsAreTheSameAtAnyRankCount) {
   EXPECT_EQ(*epoch.rbegin(), 1002);
 }
 
+TEST(Sampler, AStepIsEvenWhenAllRanksHaveTheSameShapes) {
+  for (const std::int64_t rows : {96, 131, 144, 160, 200})
+    for (int size = 1; size <= 5; ++size) {
+      const Sampler sampler(rows, 48, 8, 1, true);
+      for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+        std::set<std::vector<std::int64_t>> shapes;
+        for (int rank = 0; rank < size; ++rank) {
+          std::vector<std::int64_t> shape;
+          for (const MicroBatch& m : sampler.share(0, step, rank, size)) shape.push_back(m.rows);
+          shapes.insert(shape);
+        }
+        EXPECT_EQ(sampler.even(step, size), shapes.size() == 1) << rows << " rows, step " << step << ", " << size;
+      }
+    }
+}
+
 TEST(Sampler, UnshuffledIdsArePositions) {
   const Sampler sampler(10, 4, 3, 9, false);
   std::vector<std::int64_t> ids(3);

@@ -116,5 +116,17 @@ TEST(Layout, OnlyMatricesDecay) {
   EXPECT_EQ(covered, layout.count);
 }
 
+TEST(Layout, LarsAndLambSeeEachMatrixApart) {
+  Graph g = resnet(8, {28, 28, 1}, 10);
+  for (auto& p : g.parameters) p.matrix = true;  // neighbours
+  const ParameterLayout layout(g);
+  OptimizerSpec optimizer;
+  EXPECT_EQ(layout.segments(g, 0.5f, optimizer).size(), 1u);
+  optimizer.kind = OptimizerSpec::Kind::lars;
+  const auto segments = layout.segments(g, 0.5f, optimizer);
+  ASSERT_EQ(segments.size(), g.parameters.size());
+  for (std::size_t p = 0; p < segments.size(); ++p) EXPECT_EQ(segments[p].begin, layout.parameters[p].begin);
+}
+
 }  // namespace
 }  // namespace millrace

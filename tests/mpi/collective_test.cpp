@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/comm/progress_board.hpp"
+#include "millrace/comm/staged.hpp"
 #include "mpi/world.hpp"
 #include "support/collective_checks.hpp"
+#include "support/host_device.hpp"
 
 namespace millrace {
 namespace {
@@ -37,6 +40,31 @@ TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
     const auto collective =
         make_host_collective(test_world(), with(CollectiveOptions::Progress::thread, private_memory));
     check_scatter_gather(test_world(), *collective);
+    check_waits(test_world(), *collective);
+  }
+}
+
+TEST(Collective, SumsOfDevicesThroughHostMemoryEqualTheSumInRankOrder) {
+  for (const bool private_memory : {false, true}) {
+    test::HostDevice device(false);
+    const auto collective =
+        make_staged_collective(test_world(), device, with(CollectiveOptions::Progress::automatic, private_memory));
+    check_all(test_world(), *collective);
+    check_pipeline(test_world(), *collective);
+    check_scatter_gather(test_world(), *collective);
+  }
+}
+
+TEST(Collective, TheBoardShowsWhoIsBehind) {
+  const auto board = make_progress_board(test_world());
+  board->post(test_world().rank() == 0 ? 1 : 2);
+  test_world().barrier();
+  const auto behind = board->behind(2);
+  test_world().barrier();
+  if (test_world().node() == 0) {
+    EXPECT_EQ(behind, std::vector<int>{0});
+  } else {
+    EXPECT_TRUE(behind.empty());
   }
 }
 

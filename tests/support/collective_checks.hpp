@@ -101,4 +101,24 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   EXPECT_EQ(wrong, 0u) << "all_gather";
 }
 
+// Several gathers begun at once, each used as soon as wait() says so while later ones are still to come.
+inline void check_waits(World& world, Collective& collective) {
+  constexpr std::size_t buckets = 6, part = 500;
+  const std::size_t rank = std::size_t(world.rank()), ranks = std::size_t(world.size()), bucket = part * ranks;
+  const SharedRegion region = collective.allocate(buckets * bucket * sizeof(float));
+  auto* data = static_cast<float*>(region.data);
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < buckets * bucket; ++i)  // only what is this rank's is right
+      data[i] = i % bucket / part == rank ? value_of(round, i) : -1;
+    for (std::size_t b = 0; b < buckets; ++b)
+      collective.begin_all_gather(region, b * bucket, bucket, DType::f32, int(b));
+    for (std::size_t b = 0; b < buckets; ++b) {
+      collective.wait(int(b));
+      std::size_t wrong = 0;
+      for (std::size_t i = b * bucket; i < (b + 1) * bucket; ++i) wrong += data[i] != value_of(round, i);
+      EXPECT_EQ(wrong, 0u) << "bucket " << b << " of round " << round;
+    }
+  }
+}
+
 }  // namespace millrace

@@ -1,10 +1,12 @@
-// One op of the CPU's backend with memory around it, for comparison with a reference in double. Values are rounded to
+// One op of a backend with memory around it, for comparison with a reference in double. Values are rounded to
 // the tensor's dtype when set, and handed back as the op sees them, so that a reference computes from the same numbers.
 // Before each call the workspace is filled with NaN patterns, results too: what an op leaves unwritten, or expects to
-// find in scratch, shows.
+// find in scratch, shows. All memory that an op sees is the device's, and the host can read and write it too; it does
+// so only when the device has finished.
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -15,20 +17,36 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
-#include "millrace/cpu/backend.hpp"
+#include "millrace/ops/backend.hpp"
 
 namespace millrace::test {
 
 using Values = std::vector<double>;
 
-inline Device& device() {
-  static const std::unique_ptr<Device> device = make_cpu_device();
-  return *device;
-}
-inline Backend& backend() {
-  static const std::unique_ptr<Backend> backend = make_cpu_backend(device());
-  return *backend;
-}
+// What the cases run on, chosen when the test is linked: cpu_backend.cpp, kernels_backend.cpp, cuda_backend.cpp, ...
+Device& device();
+Backend& backend();
+
+// A vector in memory that both the device under test and the host can use. What the device does to it is seen after
+// device().synchronize().
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(std::size_t size) : size_(size), buffer_(device(), MemoryKind::device, size * sizeof(T)) {}
+  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  T* data() const { return buffer_.as<T>(); }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t i) const { return data()[i]; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + size_; }
+  std::vector<T> copy() const { return {begin(), end()}; }
+
+ private:
+  std::size_t size_;
+  Buffer buffer_;
+};
 
 // Uniform in [-1, 1), the same for the same seed.
 inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
@@ -128,6 +146,8 @@ class OpHarness {
     args.workspace = workspace_.data(), args.saved = saved_.data(), args.derived = derived_.data();
     args.state = &state;
   }
+  OpHarness(const OpHarness&) = delete;
+  OpHarness& operator=(const OpHarness&) = delete;
 
   Values set_src(int i, const Shape& shape, DType dtype, const Values& v) { return set(args.src[i], shape, dtype, v); }
   Values set_weight(int i, const Shape& shape, DType dtype, const Values& v) {
@@ -150,13 +170,18 @@ class OpHarness {
     return Values(static_cast<std::size_t>(shape.count()), 0.0);
   }
 
-  void refresh() { dirty(), op_->refresh(args); }
-  void forward() { dirty(), op_->forward(args); }
-  void backward() { dirty(), op_->backward(args); }
+  void refresh() { dirty(), op_->refresh(args), device().synchronize(); }
+  void forward() { dirty(), op_->forward(args), device().synchronize(); }
+  void backward() { dirty(), op_->backward(args), device().synchronize(); }
   Op& op() { return *op_; }
 
   OpArgs args;
-  StepState state;
+
+ private:
+  OnDevice<StepState> state_{std::vector<StepState>(1)};
+
+ public:
+  StepState& state = state_[0];
 
  private:
   static Buffer bytes(std::size_t count) {

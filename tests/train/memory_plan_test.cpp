@@ -47,10 +47,11 @@ NetworkSpec resnet(DType compute) {
 }
 
 struct Side {
-  std::unique_ptr<World> world = solo_world();
-  Compute compute = make_cpu_compute(*world, {});
+  std::unique_ptr<World> alone = solo_world();
+  Compute compute;
   CountingDevice* device = nullptr;
-  Side() {
+  Side() : Side(nullptr) {}
+  explicit Side(World* world) : compute(make_cpu_compute(world ? *world : *alone, {})) {
     auto counting = std::make_unique<CountingDevice>(std::move(compute.device));
     device = counting.get();
     compute.device = std::move(counting);
@@ -94,6 +95,33 @@ TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
       EXPECT_LE(grown, planned.total() + planned.total() / 20 + (4u << 20)) << name_of(dtype);
     }
   }
+}
+
+TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
+  NetworkSpec spec = resnet(DType::bf16);
+  spec.optimizer.kind = OptimizerSpec::Kind::adamw;
+  MemoryNeeds whole;
+  {
+    Side side;
+    whole = plan_network(*side.compute.backend, spec).needs;
+  }
+  run_thread_world(3, [&](World& world) {
+    Side side(&world);
+    NetworkSpec divided = spec;
+    divided.buckets = {1 << 16, world.size(), world.rank()};
+    const MemoryNeeds planned = plan_network(*side.compute.backend, divided).needs;
+    const std::size_t padding = 3 * OptimizerSpec::piece * 2 * sizeof(float);
+    EXPECT_GE(planned.moments, whole.moments / 3);
+    EXPECT_LE(planned.moments, whole.moments / 3 + padding / 3);
+    const std::size_t before = side.device->taken;
+    const Network network(side.compute, divided);
+    // The master belongs to the collective too, which lets every rank write to it.
+    const std::size_t master = std::size_t(divided.buckets.padded(network.layout().count)) * sizeof(float);
+    const std::size_t from_device = planned.total() - planned.gradients - master;
+    EXPECT_GE(side.device->taken - before, from_device);
+    EXPECT_LE(side.device->taken - before, from_device + 4096);
+    world.barrier();
+  });
 }
 
 TEST(MemoryPlan, TooLittleMemoryIsSaidBeforeAnythingIsTaken) {

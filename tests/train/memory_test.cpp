@@ -34,12 +34,13 @@ void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 namespace millrace {
 namespace {
 
-TEST(Memory, TheStepLoopAllocatesNothing) {
+void expect_no_allocation(int zero) {
   if (!MR_COUNTS) GTEST_SKIP() << "a sanitizer has its own operator new";
   const test::Folder folder;
   RunConfig c = test::small_run(true, "4096");
   c.run.dir = (folder.path / "run").string();
   c.train.micro_batch = 8;
+  c.optim.zero = zero;
   run_thread_world(2, [&](World& world) {
     Trainer trainer(world, c);
     for (int i = 0; i < 30; ++i) trainer.one_step();  // every slot of the ring has met every place of a micro-batch
@@ -53,6 +54,9 @@ TEST(Memory, TheStepLoopAllocatesNothing) {
     world.barrier();
   });
 }
+
+TEST(Memory, TheStepLoopAllocatesNothing) { expect_no_allocation(0); }
+TEST(Memory, TheStepLoopOfZeroAllocatesNothing) { expect_no_allocation(1); }
 
 }  // namespace
 }  // namespace millrace

@@ -26,7 +26,7 @@ std::vector<float> reduce(int ranks, CollectiveOptions::Progress progress, bool 
     const Compute compute = make_cpu_compute(world, options);
     const SharedRegion gradient = compute.collective->allocate(count * 4),
                        packed = compute.collective->allocate(count * 4);
-    Reducer reducer(*compute.collective, *compute.backend, {count, 5 * unit, compress, overlap, ranks == 1}, gradient,
+    Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, compress, overlap, ranks == 1}, gradient,
                     packed);
     auto* data = static_cast<float*>(gradient.data);
     std::vector<CommSpan> spans;
@@ -100,7 +100,7 @@ TEST(ReducerOrder, ARangeAnnouncedTwiceIsRefused) {
   const auto world = solo_world();
   const Compute compute = make_cpu_compute(*world, {});
   const SharedRegion gradient = compute.collective->allocate(count * 4);
-  Reducer reducer(*compute.collective, *compute.backend, {count, 5 * unit, DType::f32, true, true}, gradient, {});
+  Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, DType::f32, true, true}, gradient, {});
   reducer.ready(0, count);
   reducer.ready(0, unit);
   EXPECT_THROW(reducer.finish(), Error);

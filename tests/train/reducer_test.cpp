@@ -17,7 +17,7 @@ TEST(Buckets, CoverAllElementsOnceLastFirst) {
   for (const std::int64_t count : {64, 640, 1000 * 64})
     for (const std::int64_t size : {1, 64, 100, 6400, 1 << 30}) {
       std::int64_t end = count;
-      for (const Bucket& b : cut_buckets(count, size)) {
+      for (const Bucket& b : BucketSpec{size}.cut(count)) {
         EXPECT_EQ(b.end, end);
         EXPECT_LT(b.begin, b.end);
         EXPECT_EQ(b.begin % 64, 0);
@@ -31,7 +31,7 @@ TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
   const auto world = solo_world();
   const Compute compute = make_cpu_compute(*world, {});
   const SharedRegion gradient = compute.collective->allocate(6400 * 4);
-  Reducer reducer(*compute.collective, *compute.backend, {6400, 640, DType::f32, true, true}, gradient, {});
+  Reducer reducer(*compute.collective, *compute.backend, {6400, {640}, DType::f32, true, true}, gradient, {});
   reducer.ready(640, 6400);
   EXPECT_THROW(reducer.finish(), Error);
 }
@@ -47,7 +47,7 @@ TEST(Reducer, SumsHideBehindBackward) {
     options.collective.delay_seconds_per_mb = 0.0095;
     const Compute compute = make_cpu_compute(world, options);
     const SharedRegion gradient = compute.collective->allocate(blocks * block * 4);
-    Reducer reducer(*compute.collective, *compute.backend, {blocks * block, block, DType::f32, true, false}, gradient,
+    Reducer reducer(*compute.collective, *compute.backend, {blocks * block, {block}, DType::f32, true, false}, gradient,
                     {});
     using Clock = std::chrono::steady_clock;
     const auto seconds = [](Clock::time_point t) {

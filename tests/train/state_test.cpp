@@ -73,7 +73,7 @@ TEST(EqualityOfTensors, AStepThatOverflowsTouchesNothing) {
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1024;
   c.train.test_force_overflow_at = 3;
-  for (const char* optimizer : {"sgd", "adamw"}) {
+  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"}) {
     c.optim.name = optimizer;
     const Tensors before = after(c, 2, 2, 8), skipped = after(c, 3, 2, 8), next = after(c, 4, 2, 8);
     for (const auto& [name, values] : before) {

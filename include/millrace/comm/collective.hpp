@@ -1,7 +1,7 @@
-// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm lane; finish() makes
-// the compute lane wait (on the CPU: the caller). All ranks issue the same calls in the same order. Sums run in rank
-// order, so the result is the same on every rank and at every timing; 16-bit elements are added in float32 and rounded
-// once.
+// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm lane; wait()
+// and finish() make the compute lane wait (on the CPU: the caller). All ranks issue the same calls in the same order.
+// Sums run in rank order, so the result is the same on every rank and at every timing; 16-bit elements are added in
+// float32 and rounded once.
 #pragma once
 #include <memory>
 #include <span>
@@ -41,6 +41,9 @@ class Collective {
   virtual void begin_reduce_scatter(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
   // Part r of size() equal parts is taken from rank r; every rank ends up with all.
   virtual void begin_all_gather(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
+  // Makes the compute lane wait for the newest operation of this tag and for all begun before it, not for later ones.
+  // In a recorded step: for one begun in the same recording. Errors as finish()'s.
+  virtual void wait(int tag) = 0;
   // Waits until everything begun is done. Error(comm) after timeout, naming the operation and the ranks that are late.
   virtual void finish() = 0;
   virtual void small_sum(std::span<double> values) = 0;  // immediate, in rank order

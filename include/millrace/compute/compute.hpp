@@ -16,10 +16,22 @@ struct Compute {  // destroyed in reverse order
   std::unique_ptr<Collective> collective;
 };
 
+// What only a GPU obeys.
+struct CudaOptions {
+  bool graph = true;  // a step is captured once and replayed; false: launched one by one, for debugging
+  bool tune = true;   // convolutions and matrix products: time the candidates and keep the fastest
+  bool tf32 = false;  // fp32: let tensor cores round factors to 10 bits of mantissa
+  std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch
+  enum class Sums { automatic, nccl, mpi };
+  Sums sums = Sums::automatic;  // automatic: NCCL where every rank has a GPU of its own
+  int channels = 0;             // blocks that NCCL may take from the step; 0: its own choice
+};
+
 struct ComputeOptions {
   Placement placement;
   CollectiveOptions collective;
   bool deterministic = false;
+  CudaOptions cuda;
 };
 
 Compute make_cpu_compute(World&, const ComputeOptions&);

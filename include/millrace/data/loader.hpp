@@ -37,8 +37,12 @@ class Loader {
   // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, at its batch's turn,
   // as the Error it was (and again by later calls).
   const Batch* next();
+  // From here on batches lie where they would from the beginning on: ranks that have taken different numbers of them
+  // are in step again.
+  void rewind();
   LoaderFigures figures() const;
-  std::size_t slot_bytes() const;  // of one slot: plan and memory figures
+  // What a loader of these samples takes of the device's memory.
+  static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);
 
  private:
   struct Impl;

@@ -41,6 +41,8 @@ class Sampler {
   std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;
   void share(std::int64_t epoch, std::int64_t step, int rank, int size,
              std::vector<MicroBatch>& out) const;  // no allocation once grown
+  // In this step, have all ranks micro-batches of the same sizes?
+  bool even(std::int64_t step, int size) const;
   // Sample ids of a micro-batch.
   void ids(const MicroBatch&, std::int64_t* out) const;
   // All row counts that micro-batches can have (full and tails), largest first: a Program is prepared for each.

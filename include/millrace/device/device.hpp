@@ -20,7 +20,9 @@ enum class MemoryKind {
   pinned   // host memory that copies asynchronously to the device (plain aligned memory on the CPU)
 };
 
+class ActivityWatch;
 class Device;
+struct Health;
 
 // Owns one allocation; moves, never copies. 4096-byte aligned (also the padding), so that O_DIRECT and vector code may
 // use it.
@@ -80,7 +82,7 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;          // "cpu" or the device's own
   virtual std::string describe() const = 0;      // one line: model, cores or SMs, memory, instruction set
-  virtual std::size_t memory_bytes() const = 0;  // what a run may plan with
+  virtual std::size_t memory_bytes() const = 0;  // what a rank may plan with: its share of what was free at the start
   virtual void* allocate(MemoryKind,
                          std::size_t bytes) = 0;  // zero-filled; Error(config) with what is needed and what there is
   virtual void release(MemoryKind, void*, std::size_t bytes) noexcept = 0;
@@ -93,6 +95,25 @@ class Device {
   virtual std::unique_ptr<Marks> make_marks(int count) = 0;
   virtual std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) = 0;
   virtual void synchronize() = 0;
+  // Names what this thread enqueues from here to leave(): in failures, and in profilers. Nests; may be part of a
+  // recorded step. The text lives at least as long.
+  virtual void enter(const char*) {}
+  virtual void leave() {}
+  // See activity.hpp. Null, with the reason, where the device cannot tell what it runs.
+  virtual std::unique_ptr<ActivityWatch> watch_activity(std::string* why_not);
+  // Clock, power and heat now. Takes milliseconds, on any thread. False where the device cannot tell.
+  virtual bool read_health(Health&);
+};
+
+// enter() and leave() of a scope.
+class Working {
+ public:
+  Working(Device& device, const char* what) : device_(device) { device_.enter(what); }
+  ~Working() { device_.leave(); }
+  Working(const Working&) = delete;
+
+ private:
+  Device& device_;
 };
 
 }  // namespace millrace

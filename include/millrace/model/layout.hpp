@@ -20,7 +20,8 @@ struct ParameterLayout {
   std::int64_t count = 0, stats_count = 0;
 
   explicit ParameterLayout(const Graph&);
-  std::vector<OptimizerSegment> segments(const Graph&, float weight_decay) const;
+  // Neighbours with the same decay share a segment, unless the optimizer looks at each matrix.
+  std::vector<OptimizerSegment> segments(const Graph&, float weight_decay, const OptimizerSpec& = {}) const;
   // Fills master (float32, `count`) and running from the seed: element i of parameter p depends on (seed, name of p, i)
   // alone.
   void initialise(const Graph&, std::uint64_t seed, float* master, float* running) const;

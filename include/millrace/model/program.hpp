@@ -19,6 +19,14 @@ class GradSink {
   virtual void ready(std::int64_t begin, std::int64_t end) = 0;
 };
 
+// Asked before an op's forward for the elements [begin, end) of the flat weights that it will read: it makes the
+// compute lane wait until they are there.
+class WeightGate {
+ public:
+  virtual ~WeightGate() = default;
+  virtual void need(std::int64_t begin, std::int64_t end) = 0;
+};
+
 // Offsets in the arena of one region that lives during steps [first, last] of the 2n-step schedule (n forwards, then n
 // backwards).
 struct Region {
@@ -45,6 +53,7 @@ struct Lowered {
   int workspace_region = -1;
   std::vector<std::size_t> derived_offset;
   MemoryPlan plan;
+  Device* device = nullptr;  // the backend's
 };
 
 Lowered lower(Backend&, Graph, int fusion_level);
@@ -69,19 +78,29 @@ class Program {
 
   void refresh_weights();  // after the master or the weights changed
   // first: the first micro-batch of a step writes gradients and statistics, the others add.
-  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first);
+  // With a gate, weights are still to come: each op's derived copies are refreshed when its weights are there.
+  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate = nullptr);
   void backward(bool first, GradSink* sink);
   // One node alone, on whatever its buffers hold: benches.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
+  // What the device is told a node's work is called: "conv1 forward". The address is this program's own.
+  const char* label(int node, bool backward) const {
+    const Labels& of = labels_[std::size_t(node)];
+    return (backward ? of.backward : of.forward).c_str();
+  }
 
  private:
+  struct Labels {
+    std::string forward, backward, refresh;
+  };
   void backward_node(int node, bool first);
   Lowered lowered_;
   ParameterLayout layout_;
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
-  struct Addition {  // after a node's backward: diff of value += extra
+  std::vector<Labels> labels_;  // by node
+  struct Addition {             // after a node's backward: diff of value += extra
     int value = -1;
     OpArgs args;
   };

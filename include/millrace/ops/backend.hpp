@@ -21,6 +21,14 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
 const char* name_of(const Spec&);  // "conv", "linear", ...
 double flops_of(const Spec&);      // forward; 0 for what is bound by memory
 
+// The least that an operation must do: what its rooflines are made of. Bytes count every tensor once for each pass that
+// must see all of it before the next can begin (a norm reads its source twice).
+struct Cost {
+  double flops = 0, bytes = 0;
+};
+Cost forward_cost(const Spec&);
+Cost backward_cost(const Spec&);
+
 // Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none).
 enum class Fusion { batch_norm_relu = 1, batch_norm_add_relu = 1, linear_activation = 1 };
 

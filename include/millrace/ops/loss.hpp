@@ -1,7 +1,7 @@
 // Losses end the network. In Mode::train forward() computes the loss *and* writes diff_src[0], in one pass over the
 // logits; backward() does nothing. The gradient is that of loss_scale * row_weight * sum over rows, so that plain sums
 // over micro-batches and ranks give the gradient of the mean over the global batch. Sums go to the StepState (loss_sum,
-// top1, top5, counted), in row order whatever the threads.
+// top1, top5, counted), in an order that the shape alone decides: repeatable bits.
 #pragma once
 #include "millrace/ops/op.hpp"
 

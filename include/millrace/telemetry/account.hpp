@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/telemetry/device_time.hpp"
 #include "millrace/telemetry/timeline.hpp"
 
 namespace millrace {
@@ -23,6 +24,8 @@ struct RankAccount {
   LoaderFigures loader;
   double comm_busy_seconds = 0;  // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
+  DeviceTime device;     // of the steps that were traced; none on a device that tells nothing
+  HealthFigures health;  // the same
 
   // From Account{{one}}.json(): how ranks send theirs.
   static RankAccount from_json(const std::string&);

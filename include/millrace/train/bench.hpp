@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/train/peaks.hpp"
 #include "millrace/train/run_config.hpp"
 
 namespace millrace {
@@ -11,7 +12,7 @@ namespace millrace {
 struct OpTime {
   std::string name, kind, implementation;
   double forward_seconds = 0, backward_seconds = 0;  // best of the repeats, alone
-  double flops = 0;                                  // forward; backward has about twice
+  Cost forward, backward;
 };
 
 struct StepBench {
@@ -19,7 +20,8 @@ struct StepBench {
   double ops_seconds = 0;                                   // sum of the operations' own best times
   double communication_seconds = 0, full_step_seconds = 0;  // exposed, of whole steps with sums and optimizer; medians
   std::vector<OpTime> ops;
-  std::string str() const;  // a table: totals by kind, the heaviest operations
+  Peaks peaks;
+  std::string str() const;  // a table: totals by kind, the heaviest operations, each beside its roofline
 };
 
 // Collective; every rank measures at the same time.

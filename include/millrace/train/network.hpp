@@ -11,6 +11,7 @@
 #include "millrace/compute/compute.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
+#include "millrace/train/gatherer.hpp"
 
 namespace millrace {
 
@@ -24,19 +25,22 @@ struct NetworkSpec {
   OptimizerSpec optimizer;  // counts and segments are filled in
   float weight_decay = 0;
   DType compress = DType::f32;
+  BucketSpec buckets;  // divided: the optimizer's state is, over the ranks
   std::uint64_t seed = 1;
 };
 
 // Bytes by purpose, before anything is allocated.
 struct MemoryNeeds {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, derived = 0;
-  std::size_t total() const { return parameters + gradients + moments + arena + derived; }
+  std::size_t loaders = 0;  // batches read ahead; not the network's own: a Session's plan has them
+  std::size_t total() const { return parameters + gradients + moments + arena + derived + loaders; }
 };
 
 // Sizes only: what a Network will need.
 struct NetworkPlan {
   std::vector<Lowered> train, eval;  // in the order of the row counts
   ParameterLayout layout;
+  OptimizerSpec optimizer;  // complete
   MemoryNeeds needs;
 };
 NetworkPlan plan_network(Backend&, const NetworkSpec&);
@@ -48,25 +52,39 @@ class Network {
   Network(Compute&, const NetworkSpec&, NetworkPlan);
 
   Program& train_program(std::int64_t rows) { return fresh(train_, rows); }
+  // For the first micro-batch of a step: its forward gets gatherer() as its gate, between the gatherer's begin() and
+  // finish(). Only with a gatherer.
+  Program& gathering_program(std::int64_t rows);
   Program& eval_program(std::int64_t rows) { return fresh(eval_, rows); }
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
   const MemoryNeeds& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
-  void push_step();   // the host's part, on the compute lane
+  // The host's part, on the compute lane, by way of slot 0 or 1: that slot's last copy must be done.
+  void push_step(int slot);
   void push_state();  // all of it: at the start, after a checkpoint was read
   // Copies the whole state to slot 0 or 1 without waiting; read_state waits for that copy.
   void record_state(int slot);
   const StepState& read_state(int slot);
 
-  void optimizer_step();    // enqueues; derived copies are refreshed when a program is used next
-  void clear_statistics();  // a rank without rows: its part of the running statistics is zero
-  void weights_changed();   // after the master was written from outside: rounds the 16-bit weights anew
+  // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
+  void optimizer_step(WaitMarks = {});
+  int optimizer_waits() const { return gatherer_ ? optimizer_->parts() - 1 : 0; }
+  // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
+  // those of the last step but for this rank's own.
+  Gatherer* gatherer() { return gatherer_.get(); }
+  // Without a program: gathers at once. Collective; complete_weights() only where weights are not complete.
+  void gather_weights(WaitMarks = {});
+  void complete_weights();
+  void stepped() { ++version_; }  // after optimizer_step(): derived copies are refreshed when a program is used next
+  void clear_statistics();        // a rank without rows: its part of the running statistics is zero
+  void weights_changed();         // after the master was written from outside: rounds the 16-bit weights anew
 
   // Flat views, for the reducer and checkpoints.
   SharedRegion gradient, packed, stats;
-  float* master() const { return master_.as<float>(); }
+  float* master() const { return master_data_; }
   float* running() const { return running_.as<float>(); }
+  const BucketSpec& buckets() const { return buckets_; }  // divided: moments hold its slices alone, one after the other
   float* moment(int i) const { return i < int(moments_.size()) ? moments_[std::size_t(i)].as<float>() : nullptr; }
   int moment_count() const { return int(moments_.size()); }
 
@@ -81,14 +99,19 @@ class Network {
   ParameterLayout layout_;
   MemoryNeeds needs_;
   DType dtype_;
-  Buffer master_, weights_, running_, arena_, derived_, state_, recorded_;
+  SharedRegion shared_master_, squares_;  // with a gatherer
+  float* master_data_ = nullptr;
+  Buffer master_, weights_, running_, arena_, derived_, state_, pushed_, recorded_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
+  BucketSpec buckets_;
+  std::int64_t square_sums_ = 0;
+  std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<OptimizerOp> optimizer_;
   OptimizerArgs optimizer_args_;
   std::map<std::int64_t, Prepared> train_, eval_;
   StepState host_state_;
-  std::uint64_t version_ = 1;
+  std::uint64_t version_ = 1, complete_ = 1;  // complete_: the last version whose weights are all here
 };
 
 }  // namespace millrace

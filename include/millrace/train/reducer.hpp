@@ -1,27 +1,23 @@
 // Reducer: cuts the flat gradient into buckets, from its end as backward fills it, and starts each bucket's sum when
 // its last element is announced. Bucket i is begun before bucket i+1 on every rank. With compression a bucket is
-// rounded to 16 bits, summed, and widened again.
+// rounded to 16 bits, summed, and widened again. Of divided buckets each rank gets the sum of its own part alone.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "millrace/comm/collective.hpp"
 #include "millrace/model/program.hpp"
+#include "millrace/train/buckets.hpp"
 
 namespace millrace {
 
 struct ReducerSpec {
   std::int64_t count = 0;  // elements of the gradient
-  std::int64_t bucket_elements = 0;
+  BucketSpec buckets;
   DType compress = DType::f32;  // bf16 or f16: what travels
   bool overlap = true;          // false: all sums start in finish()
   bool alone = false;           // one rank: nothing to sum
 };
-
-struct Bucket {
-  std::int64_t begin = 0, end = 0;
-};
-std::vector<Bucket> cut_buckets(std::int64_t count, std::int64_t bucket_elements);  // the last elements first
 
 class Reducer : public GradSink {
  public:
@@ -36,6 +32,8 @@ class Reducer : public GradSink {
  private:
   void launch_ready();
   void launch(std::size_t bucket);
+  void widen(const Bucket&);
+  void expect_all();
   Collective& collective_;
   Backend& backend_;
   ReducerSpec spec_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/compute/compute.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/data/source.hpp"
 
@@ -22,6 +23,8 @@ struct RunOptions {
   Precision precision = Precision::fp32;
   bool deterministic = true;  // same ranks, threads and libraries: the same bits
   int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
+  std::uint64_t memory = 0;   // bytes that a rank may plan with; 0: its share of what is free at the start
+  int profile = 0;            // steps of each thousand whose kernels are traced, on devices that tell
   double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
   double stop_margin = 120;   // stop this long before the end
 };
@@ -66,7 +69,7 @@ struct TrainOptions {
 };
 
 struct OptimOptions {
-  std::string name = "sgd";  // sgd, adamw
+  std::string name = "sgd";  // sgd, adamw, lars, lamb
   double lr = 0.1;
   double lr_batch =
       0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
@@ -79,6 +82,8 @@ struct OptimOptions {
   bool nesterov = false;
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
+  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
   double clip = 0;            // > 0: clip by global norm
   double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
@@ -89,6 +94,7 @@ struct CommOptions {
   std::string compress = "none";    // none, bf16, fp16
   bool overlap = true;              // start sums during backward
   std::string progress = "auto";    // auto, thread, inline
+  std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
   double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
   double test_delay = 0;            // tests: seconds that every summed MB takes longer
 };
@@ -111,6 +117,7 @@ struct RunConfig {
   CommOptions comm;
   CheckpointOptions checkpoint;
   LogOptions log;
+  CudaOptions cuda;
   std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
 };
 

@@ -1,0 +1,42 @@
+// Gatherer: brings the weights that other ranks have updated (ZeRO stage 1), bucket by bucket, while the forward pass
+// runs: each op waits for the buckets that it reads and for no later one.
+#pragma once
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+#include "millrace/model/program.hpp"
+#include "millrace/train/buckets.hpp"
+
+namespace millrace {
+
+// Marks around the waits of a step, two for each, so that they count as communication. None: nothing is marked.
+struct WaitMarks {
+  Marks* marks = nullptr;
+  int next = 0;
+  void mark() {
+    if (marks) marks->mark(Lane::compute, next++);
+  }
+};
+
+class Gatherer : public WeightGate {
+ public:
+  // master belongs to the collective; weights: rounded to dtype from what has arrived, null with float32.
+  Gatherer(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights, DType);
+  void begin(WaitMarks = {});  // by every rank, after each update and before the next; with finish() in one recording
+  void need(std::int64_t begin, std::int64_t end) override;
+  void finish();  // what no op has asked for
+  int waits() const { return int(buckets_.size()); }
+
+ private:
+  int tag_of(std::size_t bucket) const;
+  Collective& collective_;
+  Backend& backend_;
+  SharedRegion master_;
+  void* weights_;
+  DType dtype_;
+  std::vector<Bucket> buckets_;  // in forward order
+  std::size_t arrived_ = 0;
+  WaitMarks marks_;
+};
+
+}  // namespace millrace

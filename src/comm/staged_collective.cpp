@@ -1,0 +1,259 @@
+// A begun operation is cut into pieces whose copies to the host are enqueued at once, each followed by an event. The
+// worker takes pieces in order: it waits for the event, sums with the other ranks, and enqueues the way back. That goes
+// by the copy lane: on the comm lane it would queue behind the copies of later operations, which wait for their
+// gradients. The copy lane never waits for what is not yet enqueued, so this cannot lock up.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "millrace/base/error.hpp"
+#include "millrace/comm/staged.hpp"
+#include "operation.hpp"
+#include "patience.hpp"
+
+namespace millrace {
+namespace {
+
+using Kind = Operation::Kind;
+
+struct Region {
+  Buffer device;
+  SharedRegion host;
+};
+
+// A range of elements that is summed at once, and what of it comes back.
+struct Piece {
+  Kind kind = Kind::sum;
+  const Region* region = nullptr;
+  std::size_t begin = 0, count = 0, back_begin = 0, back_count = 0;
+  DType dtype = DType::f32;
+  std::unique_ptr<Event> here;  // its elements are on the host
+  bool first = false, last = false;
+  CommSpan span;  // of its operation
+};
+
+class StagedCollective : public Collective {
+ public:
+  StagedCollective(World& world, Device& device, const CollectiveOptions& options, HostPinning pinning)
+      : world_(world.duplicate()), device_(device), options_(options), pinning_(std::move(pinning)) {
+    CollectiveOptions host = options;
+    host.progress = CollectiveOptions::Progress::inline_;  // the worker is the progress
+    host_ = make_host_collective(*world_, host);
+    filled_ = device.make_event(), landed_ = device.make_event(), moved_ = device.make_event();
+    if (world.size() > 1) worker_ = std::thread([this] { serve(); });
+  }
+
+  ~StagedCollective() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    work_.notify_all();
+    if (worker_.joinable()) worker_.join();
+    try {
+      device_.synchronize();  // the lanes may still be copying
+    } catch (...) {
+    }
+    for (const Region& r : regions_)
+      if (pinning_.unpin && r.host.data) pinning_.unpin(r.host.data);
+  }
+
+  std::string describe() const override {
+    return alone() ? "one rank" : cat("through host memory (", host_->describe(), ")");
+  }
+
+  SharedRegion allocate(std::size_t bytes) override {
+    Region region;
+    region.device = Buffer(device_, MemoryKind::device, std::max<std::size_t>(bytes, 4096));
+    if (alone()) {
+      regions_.push_back(std::move(region));
+      return {regions_.back().device.data(), regions_.back().device.bytes(), int(regions_.size()) - 1};
+    }
+    region.host = host_->allocate(bytes);
+    if (pinning_.pin) pinning_.pin(region.host.data, region.host.bytes);
+    regions_.push_back(std::move(region));
+    return {regions_.back().device.data(), region.host.bytes, int(regions_.size()) - 1};
+  }
+
+  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    const std::size_t most = std::max<std::size_t>(1, options_.chunk_bytes / size_of(t));
+    const CommSpan whole = span(tag, count, t);
+    start(r, begin, count, t);
+    for (std::size_t at = 0; at < count; at += most) {
+      const std::size_t n = std::min(most, count - at);
+      send({Kind::sum, &region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count, whole},
+           begin + at, n);
+    }
+  }
+  // These two have one piece: which part of it belongs to whom depends on its length.
+  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    const std::size_t part = part_of(count);
+    start(r, begin, count, t);
+    send({Kind::reduce_scatter, &region(r), begin, count, begin + part * rank(), part, t, nullptr, true, true,
+          span(tag, count, t)},
+         begin, count);
+  }
+  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    const std::size_t part = part_of(count);
+    start(r, begin, count, t);
+    send({Kind::all_gather, &region(r), begin, count, begin, count, t, nullptr, true, true, span(tag, count, t)},
+         begin + part * rank(), part);
+  }
+
+  void wait(int tag) override {
+    complete([&] {
+      return std::none_of(queue_.begin(), queue_.end(), [&](const Piece& piece) { return piece.span.tag == tag; });
+    });
+  }
+  void finish() override {
+    complete([&] { return queue_.empty(); });
+  }
+
+  void small_sum(std::span<double> values) override { host_->small_sum(values); }
+
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
+    if (alone()) return;
+    MR_CHECK(begin + bytes <= region(r).device.bytes());
+    char *host = static_cast<char*>(region(r).host.data) + begin, *here = static_cast<char*>(r.data) + begin;
+    if (world_->rank() == root) {
+      device_.copy_out(Lane::compute, host, here, bytes);
+      moved_->record(Lane::compute);
+      moved_->synchronize();
+    }
+    world_->broadcast(host, bytes, root);
+    if (world_->rank() == root) return;
+    device_.copy_in(Lane::compute, here, host, bytes);
+    moved_->record(Lane::compute);
+    moved_->synchronize();
+  }
+
+  void take_spans(std::vector<CommSpan>& out) override {
+    out.clear();
+    const std::lock_guard lock(mutex_);
+    std::swap(out, spans_);
+  }
+
+ private:
+  // The compute lane goes on when what has come back so far is on the device.
+  template <class Done>
+  void complete(const Done& done) {
+    if (alone()) return;
+    std::unique_lock lock(mutex_);
+    advanced_.wait(lock, [&] { return failure_ || done(); });  // the host collective knows when to give up
+    if (failure_) std::rethrow_exception(failure_);
+    landed_->wait(Lane::compute);
+  }
+
+  bool alone() const { return world_->size() == 1; }
+  std::size_t rank() const { return std::size_t(world_->rank()); }
+  const Region& region(const SharedRegion& r) const {
+    MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
+    return regions_[std::size_t(r.id)];
+  }
+  std::size_t part_of(std::size_t count) const {
+    MR_CHECK(count % std::size_t(world_->size()) == 0);
+    return count / std::size_t(world_->size());
+  }
+  static CommSpan span(int tag, std::size_t count, DType t) { return {tag, count * size_of(t), seconds_now(), 0, 0}; }
+
+  // The comm lane goes on when the compute lane has written what it has been told to so far.
+  void start(const SharedRegion& r, std::size_t begin, std::size_t count, DType t) {
+    MR_CHECK((begin + count) * size_of(t) <= region(r).device.bytes());
+    if (alone()) return;
+    filled_->record(Lane::compute);
+    filled_->wait(Lane::comm);
+  }
+
+  // Elements [begin, begin + count) to the host, then the piece to the worker.
+  void send(Piece piece, std::size_t begin, std::size_t count) {
+    if (alone()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) std::rethrow_exception(failure_);
+      if (!spare_.empty()) piece.here = std::move(spare_.back()), spare_.pop_back();
+    }
+    if (!piece.here) piece.here = device_.make_event();
+    const std::size_t size = size_of(piece.dtype), at = begin * size;
+    device_.copy_out(Lane::comm, static_cast<char*>(piece.region->host.data) + at,
+                     static_cast<char*>(piece.region->device.data()) + at, count * size);
+    piece.here->record(Lane::comm);
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(piece));
+    work_.notify_one();
+  }
+
+  void serve() {
+    try {
+      double started = 0;
+      for (;;) {
+        Piece* piece;
+        {
+          std::unique_lock lock(mutex_);
+          work_.wait(lock, [&] { return ending_ || !queue_.empty(); });
+          if (ending_) return;
+          piece = &queue_.front();  // stays where it is while others are added
+        }
+        piece->here->synchronize();
+        if (piece->first) started = seconds_now();
+        sum(*piece);
+        const std::size_t at = piece->back_begin * size_of(piece->dtype);
+        device_.copy_in(Lane::copy, static_cast<char*>(piece->region->device.data()) + at,
+                        static_cast<char*>(piece->region->host.data) + at, piece->back_count * size_of(piece->dtype));
+        piece->span.started = started, piece->span.ended = seconds_now();
+
+        const std::lock_guard lock(mutex_);
+        landed_->record(Lane::copy);
+        if (piece->last) spans_.push_back(piece->span);
+        spare_.push_back(std::move(piece->here));
+        queue_.pop_front();
+        advanced_.notify_all();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      advanced_.notify_all();
+    }
+  }
+
+  void sum(const Piece& p) {
+    const SharedRegion& host = p.region->host;
+    if (p.kind == Kind::sum)
+      host_->begin_sum(host, p.begin, p.count, p.dtype, p.span.tag);
+    else if (p.kind == Kind::reduce_scatter)
+      host_->begin_reduce_scatter(host, p.begin, p.count, p.dtype, p.span.tag);
+    else
+      host_->begin_all_gather(host, p.begin, p.count, p.dtype, p.span.tag);
+    host_->finish();
+    host_->take_spans(unused_);
+  }
+
+  std::unique_ptr<World> world_;
+  Device& device_;
+  CollectiveOptions options_;
+  HostPinning pinning_;
+  std::unique_ptr<Collective> host_;
+  std::deque<Region> regions_;             // pieces point to them
+  std::unique_ptr<Event> filled_, moved_;  // the caller's
+  std::vector<CommSpan> unused_;           // the worker's
+  std::thread worker_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable work_, advanced_;
+  std::unique_ptr<Event> landed_;  // behind all copies to the device so far
+  std::deque<Piece> queue_;
+  std::vector<std::unique_ptr<Event>> spare_;
+  std::vector<CommSpan> spans_;
+  std::exception_ptr failure_;
+  bool ending_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> make_staged_collective(World& world, Device& device, const CollectiveOptions& options,
+                                                   HostPinning pinning) {
+  return std::make_unique<StagedCollective>(world, device, options, std::move(pinning));
+}
+
+}  // namespace millrace

@@ -1,0 +1,70 @@
+#include "backend.hpp"
+
+#include <cstdlib>
+
+#include "conv.hpp"
+#include "cublas.hpp"
+#include "cudnn.hpp"
+#include "kernels.hpp"
+#include "linear.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+cudnn::Options cudnn_options(World& world, const ComputeOptions& options) {
+  cudnn::Options out;
+  out.rules.workspace_limit = options.cuda.workspace;
+  out.rules.deterministic = options.deterministic;
+  out.rules.tf32 = options.cuda.tf32;
+  out.tune = options.cuda.tune;
+  out.rank = world.rank();
+  if (world.size() > 1) out.broadcast = [&world](const std::string& text) { return world.broadcast_string(text); };
+  return out;
+}
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(World& world, CudaDevice& device, const ComputeOptions& options)
+      : device_(device),
+        context_{device.stream(Lane::compute), device.multiprocessors()},
+        cudnn_(context_, cudnn_options(world, options)),
+        cublas_(make_cublas(context_, {.tf32 = options.cuda.tf32, .tune = options.cuda.tune})) {}
+
+  Device& device() override { return device_; }
+  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
+    return cuda::make_optimizer(spec, context_, device_);
+  }
+  void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
+    cuda::convert(context_, dst, dst_type, src, src_type, count);
+  }
+  int max_fusion_level() const override { return 1; }
+  std::string precision_note(DType) const override { return ""; }
+
+ private:
+  struct Make {
+    CudaBackend& b;
+    std::unique_ptr<Op> operator()(const ConvSpec& s) const { return make_conv(s, b.context_, b.cudnn_); }
+    std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
+    std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return make_batch_norm(s, b.context_); }
+    std::unique_ptr<Op> operator()(const PoolSpec& s) const { return make_pool(s, b.context_); }
+    std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return make_activation(s, b.context_); }
+    std::unique_ptr<Op> operator()(const AddSpec& s) const { return make_add(s, b.context_); }
+    std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return make_dropout(s, b.context_); }
+    std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, b.context_, b.device_); }
+    std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, b.context_); }
+    std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, b.context_); }
+  };
+  CudaDevice& device_;
+  Context context_;
+  cudnn::Cudnn cudnn_;
+  std::unique_ptr<Cublas> cublas_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(World& world, CudaDevice& device, const ComputeOptions& options) {
+  return std::make_unique<CudaBackend>(world, device, options);
+}
+
+}  // namespace millrace::cuda

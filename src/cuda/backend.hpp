@@ -1,0 +1,12 @@
+#pragma once
+#include <memory>
+
+#include "device.hpp"
+#include "millrace/compute/compute.hpp"
+
+namespace millrace::cuda {
+
+// Collective: rank 0 chooses the kernels of every convolution when it is first made, the others take its choice.
+std::unique_ptr<Backend> make_cuda_backend(World&, CudaDevice&, const ComputeOptions&);
+
+}  // namespace millrace::cuda

@@ -1,0 +1,59 @@
+// block.hpp's Block on the host: the threads of a block are fibers of the caller's thread, each run to its next
+// barrier before the following one starts. A forgotten barrier therefore shows, always in the same way.
+#pragma once
+#include <functional>
+#include <vector>
+
+namespace millrace::cuda {
+
+class HostBlock {
+ public:
+  HostBlock(std::int64_t index, std::int64_t blocks, int threads, std::size_t shared_bytes);
+  int thread() const { return thread_; }
+  int threads() const { return threads_; }
+  std::int64_t index() const { return index_; }
+  std::int64_t blocks() const { return blocks_; }
+  void sync();
+  template <class T>
+  T* shared() {
+    return reinterpret_cast<T*>(shared_.data());
+  }
+  template <class T>
+  T sum(T value) {
+    return reduce(value, [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  T max(T value) {
+    return reduce(value, [](T a, T b) { return a > b ? a : b; });
+  }
+
+  // Runs body once a thread.
+  void run(const std::function<void()>& body);
+
+ private:
+  template <class T, class F>
+  T reduce(T value, F f) {
+    static_assert(sizeof(T) <= sizeof(double));
+    T* of_thread = reinterpret_cast<T*>(exchange_.data());
+    of_thread[thread_] = value;
+    sync();
+    T result = of_thread[0];
+    for (int t = 1; t < threads_; ++t) result = f(result, of_thread[t]);
+    sync();
+    return result;
+  }
+
+  std::int64_t index_, blocks_;
+  int threads_, thread_ = 0;
+  std::vector<double> shared_, exchange_;  // shared memory begins as garbage
+};
+
+template <class Body>
+void launch(Stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    HostBlock block(b, blocks, threads, shared_bytes);
+    block.run([&] { body(block); });
+  }
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,255 @@
+#include "cublas.hpp"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+
+namespace millrace::cuda {
+
+inline void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw Error(Exit::comm, work::describe_failure(
+                                call, cat(cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")")));
+}
+#define MR_CUBLAS(call) ::millrace::cuda::check(call, #call)
+
+namespace {
+
+constexpr std::uint32_t alignment = 16;  // what every pointer of ours keeps
+constexpr int most_candidates = 16;
+
+cudaDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      fail(Exit::config, "CUDA does not compute in ", name_of(t), ". choose fp32, bf16 or fp16");
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue e) {
+  switch (e) {
+    case Epilogue::none:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::relu:
+      return CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::bias_relu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Epilogue::bias_grad:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// Destroys a handle of cuBLASLt's.
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* handle) const {
+    destroy(handle);
+  }
+};
+using Handle = std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy<cublasLtDestroy>>;
+using Descriptor = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy<cublasLtMatmulDescDestroy>>;
+using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, Destroy<cublasLtMatrixLayoutDestroy>>;
+using Preference =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+Layout column_major(DType t, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  MR_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
+  return Layout(layout);
+}
+
+struct Choice {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::size_t workspace = 0;
+  double seconds = 0;  // 0: not timed
+};
+
+class LtMatmul : public Matmul {
+ public:
+  LtMatmul(cublasLtHandle_t handle, const MatmulSpec& s, bool tf32) : handle_(handle), spec_(s) {
+    const bool rounds = tf32 && s.input == DType::f32;
+    cublasLtMatmulDesc_t product = nullptr;
+    MR_CUBLAS(
+        cublasLtMatmulDescCreate(&product, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    product_.reset(product);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(type_of(s.output)));
+    a_ = s.transpose_a ? column_major(s.input, s.k, s.m) : column_major(s.input, s.m, s.k);
+    b_ = s.transpose_b ? column_major(s.input, s.n, s.k) : column_major(s.input, s.k, s.n);
+    d_ = column_major(s.output, s.m, s.n);
+  }
+
+  std::size_t workspace_bytes() const override { return choice_.workspace; }
+
+  std::string name() const override {
+    int id = 0, tile = 0;
+    std::size_t written = 0;
+    cublasLtMatmulAlgoConfigGetAttribute(&choice_.algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
+    cublasLtMatmulAlgoConfigGetAttribute(&choice_.algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile,
+                                         &written);
+    return cat("cublasLt ", id, ":", tile);
+  }
+
+  void run(Stream stream, float alpha, const void* a, const void* b, float beta, void* d, void* bias,
+           void* workspace) override {
+    MR_CUBLAS(enqueue(stream, choice_, alpha, a, b, beta, d, bias, workspace));
+  }
+
+  cublasStatus_t enqueue(Stream stream, const Choice& choice, float alpha, const void* a, const void* b, float beta,
+                         void* d, void* bias, void* workspace) {
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    return cublasLtMatmul(handle_, product_.get(), &alpha, a, a_.get(), b, b_.get(), &beta, d, d_.get(), d, d_.get(),
+                          &choice.algorithm, workspace, choice.workspace, stream);
+  }
+
+  // Best first by cuBLAS's own guess; empty: it has none.
+  std::vector<Choice> candidates(std::size_t workspace_limit) {
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(std::uintptr_t(alignment)));
+    cublasLtMatmulPreference_t made = nullptr;
+    MR_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
+    const Preference preference(made);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+      MR_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, what, &value, sizeof value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t(workspace_limit));
+    // Parts of a split sum meet in float32 and in one order: neither in the result's 16 bits nor as they come.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto matrix : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(matrix, alignment);
+    cublasLtMatmulHeuristicResult_t results[most_candidates];
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, product_.get(), a_.get(), b_.get(), d_.get(),
+                                                                 d_.get(), made, most_candidates, results, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
+    MR_CUBLAS(status);
+    std::vector<Choice> out;
+    for (int i = 0; i < count; ++i)
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) out.push_back({results[i].algo, results[i].workspaceSize, 0});
+    return out;
+  }
+
+  void choose(const Choice& choice) { choice_ = choice; }
+  const Choice& choice() const { return choice_; }
+  const MatmulSpec& spec() const { return spec_; }
+  bool has_bias() const { return spec_.epilogue != Epilogue::none && spec_.epilogue != Epilogue::relu; }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t what, T value) {
+    MR_CUBLAS(cublasLtMatmulDescSetAttribute(product_.get(), what, &value, sizeof value));
+  }
+  cublasLtHandle_t handle_;
+  MatmulSpec spec_;
+  Descriptor product_;
+  Layout a_, b_, d_;
+  Choice choice_;
+};
+
+// Device memory for timing, null where there is none to spare.
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes) {
+    if (cudaMalloc(&data_, std::max<std::size_t>(bytes, 1)) != cudaSuccess) data_ = nullptr, (void)cudaGetLastError();
+  }
+  ~Scratch() { cudaFree(data_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// The fastest of the candidates on random data: the best of three rounds each, rounds interleaved.
+Choice fastest(const Context& context, LtMatmul& product, std::vector<Choice> candidates) {
+  const MatmulSpec& s = product.spec();
+  std::size_t most = 0;
+  for (const Choice& c : candidates) most = std::max(most, c.workspace);
+  const Scratch a(std::size_t(s.m * s.k) * size_of(s.input)), b(std::size_t(s.k * s.n) * size_of(s.input)),
+      d(std::size_t(s.m * s.n) * size_of(s.output)), bias(std::size_t(std::max(s.m, s.n)) * size_of(s.output)),
+      workspace(most);
+  for (const Scratch* scratch : {&a, &b, &d, &bias, &workspace})
+    if (!scratch->data()) return candidates.front();
+  fill_random(context, a.data(), s.input, s.m * s.k);
+  fill_random(context, b.data(), s.input, s.k * s.n);
+  fill_random(context, bias.data(), s.output, std::max(s.m, s.n));
+  const auto run = [&](const Choice& c) {
+    return product.enqueue(context.stream, c, 1, a.data(), b.data(), 0, d.data(), bias.data(), workspace.data());
+  };
+  // A candidate that does not even start is none.
+  std::erase_if(candidates, [&](const Choice& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
+  (void)cudaGetLastError();
+  if (candidates.empty()) fail(Exit::config, "cuBLAS: every kernel for the product ", str(s), " failed. report this");
+  cudaEvent_t begin, end;
+  MR_CUDA(cudaEventCreate(&begin));
+  MR_CUDA(cudaEventCreate(&end));
+  constexpr int repeats = 5;
+  for (int round = 0; round < 3; ++round)
+    for (Choice& c : candidates) {
+      MR_CUDA(cudaEventRecord(begin, context.stream));
+      for (int r = 0; r < repeats; ++r) MR_CUBLAS(run(c));
+      MR_CUDA(cudaEventRecord(end, context.stream));
+      MR_CUDA(cudaEventSynchronize(end));
+      float milliseconds = 0;
+      MR_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+      const double seconds = double(milliseconds) * 1e-3 / repeats;
+      if (round == 0 || seconds < c.seconds) c.seconds = seconds;
+    }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  // cuBLAS's order decides between those that are as good as equal: noise should not.
+  double best = candidates.front().seconds;
+  for (const Choice& c : candidates) best = std::min(best, c.seconds);
+  return *std::find_if(candidates.begin(), candidates.end(), [&](const Choice& c) { return c.seconds <= best * 1.02; });
+}
+
+class Lt : public Cublas {
+ public:
+  Lt(const Context& context, const CublasOptions& options) : context_(context), options_(options) {
+    cublasLtHandle_t handle = nullptr;
+    MR_CUBLAS(cublasLtCreate(&handle));
+    handle_.reset(handle);
+  }
+
+  std::unique_ptr<Matmul> find(const MatmulSpec& spec) override {
+    auto product = std::make_unique<LtMatmul>(handle_.get(), spec, options_.tf32);
+    for (const auto& [known, choice] : known_)
+      if (known == spec) return product->choose(choice), std::move(product);
+    const auto candidates = product->candidates(options_.workspace_bytes);
+    if (candidates.empty()) return nullptr;
+    const bool time = options_.tune && candidates.size() > 1;
+    product->choose(time ? fastest(context_, *product, candidates) : candidates.front());
+    known_.emplace_back(spec, product->choice());
+    return product;
+  }
+
+ private:
+  Context context_;
+  CublasOptions options_;
+  Handle handle_;
+  std::vector<std::pair<MatmulSpec, Choice>> known_;  // equal products get equal kernels
+};
+
+}  // namespace
+
+std::unique_ptr<Cublas> make_cublas(const Context& context, const CublasOptions& options) {
+  return std::make_unique<Lt>(context, options);
+}
+
+}  // namespace millrace::cuda

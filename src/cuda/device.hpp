@@ -1,0 +1,69 @@
+// CudaDevice: one GPU of this rank. Lanes are streams, recorded steps are graphs, waits of the host have a deadline.
+#pragma once
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "block.hpp"
+#include "cupti.hpp"
+#include "millrace/comm/world.hpp"
+#include "millrace/device/device.hpp"
+#include "nvml.hpp"
+#include "work.hpp"
+
+namespace millrace::cuda {
+
+struct DeviceOptions {
+  bool graph = true;             // false: recorded steps are launched one by one, for debugging
+  double timeout_seconds = 600;  // a wait of the host longer than this is an Error(comm)
+  int rank = 0;                  // for messages
+};
+
+// Which of `count` GPUs a rank takes, and what the user should know about it.
+struct Choice {
+  int ordinal = 0;
+  int sharers = 1;      // ranks of this host on that GPU
+  std::string warning;  // of rank 0's host, or ""
+};
+Choice choose_device(int local_rank, int local_size, int count);
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(const Choice&, const DeviceOptions&);  // Error(config): no such GPU, too old, driver too old
+  ~CudaDevice() override;
+  Stream stream(Lane lane) const { return streams_[std::size_t(lane)]; }
+  int ordinal() const { return ordinal_; }
+  int multiprocessors() const { return multiprocessors_; }
+  bool capturing() const;                           // is the compute lane being recorded now?
+  std::string bus_id() const;                       // "0000:1b:00.0": the same for ranks that share the GPU
+  void forbid_graphs() { options_.graph = false; }  // a collective needs the host in the middle of a step
+
+  std::string name() const override { return name_; }
+  std::string describe() const override;
+  std::size_t memory_bytes() const override { return memory_bytes_; }
+  void* allocate(MemoryKind, std::size_t bytes) override;
+  void release(MemoryKind, void*, std::size_t) noexcept override;
+  void copy_in(Lane, void* device, const void* host, std::size_t bytes) override;
+  void copy_out(Lane, void* host, const void* device, std::size_t bytes) override;
+  void fill_zero(Lane, void* device, std::size_t bytes) override;
+  bool shares_host_memory() const override { return false; }
+  std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Marks> make_marks(int count) override;
+  std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) override;
+  void synchronize() override;
+  void enter(const char* what) override { work::enter(what); }
+  void leave() override { work::leave(); }
+  std::unique_ptr<ActivityWatch> watch_activity(std::string* why_not) override { return make_cupti_watch(why_not); }
+  bool read_health(Health&) override;
+
+ private:
+  DeviceOptions options_;
+  int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
+  std::string name_;
+  std::size_t memory_bytes_ = 0, total_bytes_ = 0;
+  std::array<Stream, 3> streams_{};
+  std::once_flag nvml_tried_;
+  std::unique_ptr<Nvml> nvml_;
+};
+
+}  // namespace millrace::cuda

@@ -1,0 +1,222 @@
+// The input pass. Without crop, flip and change of layout it is pointwise; else blocks belong to samples, so that a
+// thread draws a sample's crop and flip once and then makes many packs of it.
+#include <algorithm>
+
+#include "kernels.hpp"
+#include "millrace/base/rng.hpp"
+#include "packs.hpp"
+#include "with_type.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+struct alignas(8) Affine {
+  float factor, offset;
+  template <class Raw>
+  MR_BODY float of(Raw raw) const {
+    return widen(raw) * factor + offset;
+  }
+};
+
+template <class Raw, class T>
+struct Straight {
+  T* dst;
+  const Raw* src;
+  const Affine* affine;
+  std::int64_t channels;
+  template <int n>
+  MR_BODY void at(std::int64_t i) const {
+    const Pack<Raw, n> raw = *reinterpret_cast<const Pack<Raw, n>*>(src + i);
+    std::int64_t c = channels == 1 ? 0 : i % channels;
+    float y[n];
+    for (int k = 0; k < n; ++k) {
+      y[k] = affine[c].of(raw.v[k]);
+      if (++c == channels) c = 0;
+    }
+    store(dst + i, y);
+  }
+};
+
+// Where a sample's pixels come from: first the crop, then the flip of what was cropped.
+struct Augment {
+  std::uint64_t key;
+  std::int64_t crop_pad;
+  int spatial;
+  bool on, flip;
+
+  struct Move {
+    std::int64_t by[3];
+    bool flip;
+  };
+  MR_BODY Move of(const StepState* state, const std::int64_t* ids, std::int64_t row) const {
+    Move move{{0, 0, 0}, false};
+    if (!on) return move;
+    const Random4 r = philox(key, state->epoch, std::uint64_t(ids[row]));
+    if (crop_pad > 0)
+      for (int a = 0; a < 3; ++a) {
+        const int axis = a - 3 + spatial;
+        const std::uint32_t bits = axis == 0 ? r.v[0] : axis == 1 ? r.v[1] : r.v[2];
+        if (axis >= 0) move.by[a] = std::int64_t(below(bits, std::uint32_t(2 * crop_pad + 1))) - crop_pad;
+      }
+    move.flip = flip && r.v[3] >> 31;
+    return move;
+  }
+};
+
+template <class Raw, class T>
+struct Moved {
+  T* dst;
+  const Raw* src;
+  const Affine* affine;
+  const std::int64_t* ids;
+  const StepState* state;
+  Augment augment;
+  std::int64_t depth, height, width, channels;
+  std::int64_t row_blocks;  // blocks of one sample
+  bool channels_first, wide;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    constexpr int n = pack_size<T>;
+    const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
+    const Augment::Move move = augment.of(state, ids, row);
+    const std::int64_t positions = depth * height * width, row_count = positions * channels;
+    const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? positions : 1;
+    const Raw* image = src + row * row_count;
+    T* out = dst + row * row_count;
+
+    for (std::int64_t begin = (block_of_row * block.threads() + block.thread()) * n; begin < row_count;
+         begin += row_blocks * block.threads() * n) {
+      const std::int64_t pixel = begin / channels, line = pixel / width, d = line / height;
+      std::int64_t c = begin - pixel * channels, x = pixel - line * width;
+      std::int64_t y = line - d * height + move.by[1], z = d + move.by[0];
+      float values[n];
+      for (int k = 0; k < n; ++k) {
+        const std::int64_t from_x = (move.flip ? width - 1 - x : x) + move.by[2];
+        const bool inside =
+            begin + k < row_count && z >= 0 && z < depth && y >= 0 && y < height && from_x >= 0 && from_x < width;
+        Raw raw{};
+        if (inside) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
+        values[k] = affine[c].of(raw);
+        if (++c < channels) continue;
+        c = 0;
+        if (++x < width) continue;
+        x = 0;
+        if (++y < height + move.by[1]) continue;
+        y = move.by[1], ++z;
+      }
+      if (wide)
+        store(out + begin, values);
+      else
+        for (int k = 0; k < n && begin + k < row_count; ++k) out[begin + k] = narrow<T>(values[k]);
+    }
+  }
+};
+
+template <class Body>
+void with_raw(DType raw, const Body& body) {
+  switch (raw) {
+    case DType::u8:
+      return body(std::uint8_t{});
+    case DType::i8:
+      return body(std::int8_t{});
+    case DType::u16:
+      return body(std::uint16_t{});
+    case DType::i16:
+      return body(std::int16_t{});
+    case DType::i32:
+      return body(std::int32_t{});
+    case DType::f16:
+      return body(f16{});
+    case DType::bf16:
+      return body(bf16{});
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      return body(double{});
+    case DType::i64:
+      break;
+  }
+  fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
+}
+
+class Input : public Op {
+ public:
+  Input(const InputSpec& spec, const Context& context, Device& device)
+      : spec_(spec), context_(context), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()) {
+    with_type(spec_.dtype, [](auto) {});
+    with_raw(spec_.raw, [](auto) {});
+    if (spatial_ > 3 || spatial_ < 0)
+      fail(Exit::config, "input: samples ", spec_.src.str(), " have ", spatial_, " spatial dimensions. at most 3");
+    for (const auto* values : {&spec_.mean, &spec_.std})
+      if (!values->empty() && std::int64_t(values->size()) != channels_)
+        fail(Exit::config, "input: mean and std have ", values->size(), " values, the samples ", channels_,
+             " channels. give one a channel");
+    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = spec_.src[1 + a];
+    for (std::size_t c = 0; c < std::size_t(channels_); ++c) {
+      const double mean = spec_.mean.empty() ? 0 : spec_.mean[c], std = spec_.std.empty() ? 1 : spec_.std[c];
+      host_affine_.push_back({float(double(spec_.scale) / std), float(-mean / std)});
+    }
+    const std::size_t bytes = host_affine_.size() * sizeof(Affine);
+    affine_ = Buffer(device, MemoryKind::device, bytes);
+    device.copy_in(Lane::compute, affine_.data(), host_affine_.data(), bytes);
+  }
+
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "kernel"; }
+
+  void forward(const OpArgs& args) override {
+    const bool augments = spec_.mode == Mode::train && spatial_ > 0 && (spec_.crop_pad > 0 || spec_.flip);
+    const bool turns = spec_.channels_first && channels_ > 1 && spec_.src.row_count() > channels_;
+    with_type(spec_.dtype, [&](auto to) {
+      with_raw(spec_.raw, [&](auto from) {
+        using T = decltype(to);
+        using Raw = decltype(from);
+        T* dst = args.dst.as<T>();
+        const Raw* src = args.src[0].as<Raw>();
+        if (augments || turns)
+          move(args, dst, src, augments);
+        else
+          straight(dst, src);
+      });
+    });
+  }
+  void backward(const OpArgs&) override {}
+
+ private:
+  template <class Raw, class T>
+  void straight(T* dst, const Raw* src) const {
+    constexpr int n = 16 / int(std::max(sizeof(Raw), sizeof(T)));
+    for_each_pack<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
+                     Straight<Raw, T>{dst, src, affine_.as<Affine>(), channels_});
+  }
+
+  template <class Raw, class T>
+  void move(const OpArgs& args, T* dst, const Raw* src, bool augments) const {
+    constexpr int n = pack_size<T>;
+    const std::int64_t row_count = spec_.src.row_count(), packs = (row_count + n - 1) / n;
+    const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
+    const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
+    const Augment augment{rng_key(spec_.seed, Purpose::augment), spec_.crop_pad, spatial_, augments, spec_.flip};
+    launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
+           Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augment,
+                         extent_[0], extent_[1], extent_[2], channels_, row_blocks, spec_.channels_first,
+                         row_count % n == 0 && aligned(dst, n)});
+  }
+
+  InputSpec spec_;
+  Context context_;
+  std::int64_t channels_;
+  int spatial_;
+  std::int64_t extent_[3] = {1, 1, 1};
+  std::vector<Affine> host_affine_;  // must outlive the copy
+  Buffer affine_;                    // one a channel
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_input(const InputSpec& spec, const Context& context, Device& device) {
+  return std::make_unique<Input>(spec, context, device);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,41 @@
+// Which plan was chosen for which graph, as text that other ranks and later runs can use. Bound to one identity (cuDNN
+// version, device, driver): text of another identity is refused, since plans load nowhere else.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace millrace::cuda::cudnn {
+
+struct PlanEntry {
+  std::string plan;    // cuDNN's JSON; "": no engine supports the graph
+  double seconds = 0;  // median of one run; 0: not timed
+};
+
+class PlanCache {
+ public:
+  explicit PlanCache(std::string identity) : identity_(std::move(identity)) {}
+  const PlanEntry* find(const std::string& key) const;
+  void insert(const std::string& key, PlanEntry);
+  const std::map<std::string, PlanEntry>& entries() const { return entries_; }
+
+  std::string exported() const;
+  // Adds to what is there. "" or why the text was refused as a whole.
+  std::string absorb(const std::string& text);
+  // Becomes a copy of another rank's, whatever its identity: all ranks then know the same graphs.
+  std::string adopt(const std::string& text);
+
+  // A file that is damaged or stale is ignored with one warning; so is a folder that cannot be written.
+  void load(const std::filesystem::path&);
+  void save(const std::filesystem::path&);  // nothing where nothing changed since load() or save()
+
+ private:
+  std::string identity_;
+  std::map<std::string, PlanEntry> entries_;
+  bool changed_ = false;
+};
+
+// $XDG_CACHE_HOME or ~/.cache, then millrace/cudnn-<version>-<device>-<multiprocessors>.json; empty without a home.
+std::filesystem::path plan_cache_file(std::size_t cudnn_version, const std::string& device, int multiprocessors);
+
+}  // namespace millrace::cuda::cudnn

@@ -1,0 +1,23 @@
+#include "check.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/comm/staged.hpp"
+#include "nccl_collective.hpp"
+
+namespace millrace::cuda {
+
+std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& device, const CollectiveOptions& options) {
+  const int ordinal = device.ordinal();
+  HostPinning pinning;
+  pinning.pin = [ordinal](void* memory, std::size_t bytes) {
+    MR_CUDA(cudaSetDevice(ordinal));
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return;
+    (void)cudaGetLastError();
+    log::warn("gradients on the host cannot be page-locked: copies to and from the GPU are slower (see ulimit -l)");
+  };
+  pinning.unpin = [](void* memory) {
+    if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();
+  };
+  return millrace::make_staged_collective(world, device, options, std::move(pinning));
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,67 @@
+#include "watchdog.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+std::string name_of(const Watchdog::Late& late) {
+  using Kind = Watchdog::Kind;
+  switch (late.kind) {
+    case Kind::sum:
+      return cat("sum ", late.tag, " (", format_bytes(late.bytes), ")");
+    case Kind::reduce_scatter:
+      return cat("the scattered sum ", late.tag, " (", format_bytes(late.bytes), ")");
+    case Kind::all_gather:
+      return cat("the gathering ", late.tag, " (", format_bytes(late.bytes), ")");
+    case Kind::broadcast:
+      return cat("a broadcast (", format_bytes(late.bytes), ")");
+    case Kind::step:
+      return "the end of a step's sums";
+    case Kind::replay:
+      return "the sums of a recorded step";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::uint64_t Watchdog::begin(Kind kind, int tag, std::size_t bytes, double now) {
+  begun_.push_back({kind, tag, bytes, now});
+  return done_ + begun_.size();
+}
+
+void Watchdog::done(std::uint64_t number, double now) {
+  MR_CHECK(number <= done_ + begun_.size());
+  while (done_ < number) begun_.pop_front(), ++done_, progress_ = now;
+}
+
+void Watchdog::replays(std::uint64_t begun, std::uint64_t ended, double now) {
+  if (begun != replays_begun_ || ended != replays_ended_) replays_changed_ = now;
+  replays_begun_ = begun, replays_ended_ = ended;
+}
+
+std::optional<Watchdog::Late> Watchdog::late(double now) const {
+  if (replays_begun_ != replays_ended_ && now - replays_changed_ > timeout_)
+    return Late{Kind::replay, 0, 0, now - replays_changed_, replays_ended_, 0};
+  if (begun_.empty()) return std::nullopt;
+  const Begun& oldest = begun_.front();
+  const double seconds = now - std::max(oldest.at, progress_);
+  if (seconds <= timeout_) return std::nullopt;
+  return Late{oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
+}
+
+std::string Watchdog::explain(const Late& late, const std::vector<int>& behind, const std::string& host) const {
+  std::string who;
+  for (std::size_t i = 0; i < behind.size() && i < 8; ++i) who += cat(i ? ", " : "", behind[i]);
+  if (behind.size() > 8) who += ", ...";
+  who = behind.empty() ? cat("no rank of ", host, " is known to be late: another host's, or the network")
+                       : cat("late: rank ", who, " on ", host);
+  return cat("waited ", int(late.seconds), " s for ", name_of(late), " on the GPU (", who, "; ", late.done,
+             " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
+}
+
+}  // namespace millrace::cuda

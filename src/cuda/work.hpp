@@ -1,0 +1,29 @@
+// What this thread is doing for the GPU: the names between enter() and leave(), for failures and for profilers (NVTX
+// ranges; nothing listens unless a profiler is attached). Work is done later than it is enqueued, so a failure also
+// names what was enqueued last.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <string>
+
+namespace millrace::cuda::work {
+
+void set_rank(int rank);  // of this thread's messages
+void enter(const char* name);
+void leave();
+// Told of every enter() and leave() of this thread.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void entered(const char* name) = 0;
+  virtual void left() = 0;
+};
+void listen(Listener*);                       // null: nobody; not in the middle of named work
+void replayed(const std::string& recording);  // a recorded step was launched as a whole
+
+// One line: the call, the rank, the names, the library's words (`why`).
+std::string describe_failure(const char* call, const std::string& why);
+// The same for CUDA's errors. Faults of the GPU show up in any later call: says what may lie behind, and how to know.
+std::string describe_failure(const char* call, cudaError_t);
+
+}  // namespace millrace::cuda::work

@@ -1,0 +1,54 @@
+#include "millrace/ops/optimizer.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+void check(const OptimizerSpec& spec) {
+  std::int64_t end = 0;
+  for (const auto& s : spec.segments) {
+    if (s.begin < end || s.begin % 4 || s.count < 0 || (s.begin + s.count + 3) / 4 * 4 > spec.count)
+      fail(Exit::internal, "optimizer: segment [", s.begin, ", +", s.count,
+           ") overlaps another, begins at no multiple of 4 or ends beyond ", spec.count);
+    end = s.begin + s.count;
+  }
+  end = 0;
+  for (const auto& s : spec.slices) {
+    if (s.begin < end || s.begin % spec.piece || s.count % spec.piece || s.begin + s.count > spec.count)
+      fail(Exit::internal, "optimizer: slice [", s.begin, ", +", s.count,
+           ") overlaps another, is no multiple of a piece or ends beyond ", spec.count);
+    end = s.begin + s.count;
+  }
+}
+
+}  // namespace
+
+OptimizerPieces cut_pieces(const OptimizerSpec& spec) {
+  check(spec);
+  OptimizerPieces out;
+  std::int32_t number = 0;
+  std::size_t slice = 0;
+  std::int64_t kept = 0;  // elements of the slices before this one
+  for (const auto& segment : spec.segments) {
+    out.first.push_back(number);
+    const std::int64_t end = segment.begin + segment.count;
+    for (std::int64_t at = segment.begin, next; at < end; at = next, ++number) {
+      next = std::min(end, (at / spec.piece + 1) * spec.piece);
+      while (slice < spec.slices.size() && spec.slices[slice].begin + spec.slices[slice].count <= at)
+        kept += spec.slices[slice++].count;
+      const bool all = spec.slices.empty();
+      if (!all && (slice == spec.slices.size() || at < spec.slices[slice].begin)) continue;
+      out.owned.push_back({at, all ? at : kept + at - spec.slices[slice].begin, std::int32_t(next - at),
+                           std::int32_t(out.first.size() - 1), number, segment.weight_decay});
+    }
+  }
+  out.first.push_back(number);
+  return out;
+}
+
+std::int64_t square_sums(const OptimizerSpec& spec) { return cut_pieces(spec).all() * (spec.by_segment() ? 2 : 1); }
+
+}  // namespace millrace

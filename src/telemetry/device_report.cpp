@@ -1,0 +1,134 @@
+#include "device_report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+template <class... Args>
+std::string text(const char* form, Args... args) {
+  char line[320];
+  std::snprintf(line, sizeof line, form, args...);
+  return line;
+}
+
+double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+// Least, median and most over the ranks that were traced, in percent of the traced time.
+std::string spread(const std::vector<RankAccount>& ranks, double DeviceTime::*part) {
+  std::vector<double> shares;
+  for (const RankAccount& r : ranks)
+    if (r.device.seconds > 0) shares.push_back(share(r.device.*part, r.device.seconds));
+  std::sort(shares.begin(), shares.end());
+  if (shares.size() == 1) return text("%.2f %%", shares.front());
+  return text("%.2f %% (%.2f to %.2f over ranks)", shares[shares.size() / 2], shares.front(), shares.back());
+}
+
+std::string kernel_lines(const DeviceTime& device) {
+  std::string out = "  heaviest kernels of a rank: time, launches, time each, share of the roofline\n";
+  for (const KernelTime& k : device.kernels) {
+    const std::string roofline = k.least_seconds > 0 ? text("%6.0f %%", share(k.least_seconds, k.seconds)) : "       -";
+    out += text("    %6.2f %% %8llu x %10.1f us %s  %.110s\n", share(k.seconds, device.seconds),
+                (unsigned long long)k.launches, k.seconds / double(k.launches) * 1e6, roofline.c_str(), k.name.c_str());
+  }
+  return out;
+}
+
+std::string health_lines(const std::vector<RankAccount>& ranks) {
+  const RankAccount* slowest = nullptr;
+  double joules = -1;
+  for (const RankAccount& r : ranks) {
+    if (r.health.joules >= 0) joules = std::max(joules, 0.0) + r.health.joules;
+    if (r.health.clock_mhz >= 0 && (!slowest || r.health.clock_mhz < slowest->health.clock_mhz)) slowest = &r;
+  }
+  std::string out;
+  if (slowest) {
+    const HealthFigures& h = slowest->health;
+    out = text("  slowest device: %.0f MHz on average (least %.0f, top %.0f)", h.clock_mhz, h.least_clock_mhz,
+               h.top_clock_mhz);
+    if (h.watts >= 0) out += text(", %.0f W of %.0f", h.watts, h.limit_watts);
+    if (h.celsius >= 0) out += text(", up to %.0f C", h.celsius);
+    out += "\n";
+  }
+  if (joules >= 0) out += text("  energy of all devices: %.1f kJ\n", joules * 1e-3);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (const auto& [reason, part] : ranks[r].health.slowed)
+      if (part >= 0.1)
+        out += text("  the clock of rank %zu on %s was held down %.0f %% of the time: %s\n", r, ranks[r].host.c_str(),
+                    100 * part, reason.c_str());
+  return out;
+}
+
+}  // namespace
+
+json to_json(const DeviceTime& d) {
+  json kernels = json::array();
+  for (const KernelTime& k : d.kernels)
+    kernels.push_back({{"name", k.name},
+                       {"launches", k.launches},
+                       {"seconds", k.seconds},
+                       {"least_seconds", k.least_seconds > 0 ? json(k.least_seconds) : json()},
+                       {"share", d.seconds > 0 ? k.seconds / d.seconds : 0.0},
+                       {"roofline", k.least_seconds > 0 ? json(k.least_seconds / k.seconds) : json()}});
+  return {{"steps", d.steps},
+          {"seconds", d.seconds},
+          {"busy_seconds", d.busy},
+          {"computing_seconds", d.computing},
+          {"exposed_communication_seconds", d.exposed_sums},
+          {"exposed_copy_seconds", d.exposed_copies},
+          {"busy_percent", share(d.busy, d.seconds)},
+          {"kernels", kernels}};
+}
+
+DeviceTime device_time_from(const json& j) {
+  DeviceTime d;
+  d.steps = j.at("steps"), d.seconds = j.at("seconds");
+  d.busy = j.at("busy_seconds"), d.computing = j.at("computing_seconds");
+  d.exposed_sums = j.at("exposed_communication_seconds"), d.exposed_copies = j.at("exposed_copy_seconds");
+  for (const json& k : j.at("kernels"))
+    d.kernels.push_back({k.at("name"), k.at("launches"), k.at("seconds"),
+                         k.at("least_seconds").is_null() ? 0 : k.at("least_seconds").get<double>()});
+  return d;
+}
+
+json to_json(const HealthFigures& h) {
+  const auto known = [](double v) { return v >= 0 ? json(v) : json(); };
+  return {{"samples", h.samples},
+          {"clock_mhz", known(h.clock_mhz)},
+          {"least_clock_mhz", known(h.least_clock_mhz)},
+          {"top_clock_mhz", known(h.top_clock_mhz)},
+          {"watts", known(h.watts)},
+          {"limit_watts", known(h.limit_watts)},
+          {"celsius", known(h.celsius)},
+          {"joules", known(h.joules)},
+          {"slowed", h.slowed}};
+}
+
+HealthFigures health_from(const json& j) {
+  const auto of = [&](const char* key) { return j.at(key).is_null() ? -1 : j.at(key).get<double>(); };
+  HealthFigures h;
+  h.samples = j.at("samples");
+  h.clock_mhz = of("clock_mhz"), h.least_clock_mhz = of("least_clock_mhz"), h.top_clock_mhz = of("top_clock_mhz");
+  h.watts = of("watts"), h.limit_watts = of("limit_watts"), h.celsius = of("celsius"), h.joules = of("joules");
+  for (const auto& [reason, part] : j.at("slowed").items()) h.slowed[reason] = part;
+  return h;
+}
+
+std::string device_lines(const std::vector<RankAccount>& ranks) {
+  std::string out;
+  const auto traced = std::find_if(ranks.begin(), ranks.end(), [](const auto& r) { return r.device.seconds > 0; });
+  if (traced != ranks.end()) {
+    out = text("  the device in %d traced steps: busy %s, computing %s\n", traced->device.steps,
+               spread(ranks, &DeviceTime::busy).c_str(), spread(ranks, &DeviceTime::computing).c_str());
+    out += text("  exposed: communication %s, copies %s\n", spread(ranks, &DeviceTime::exposed_sums).c_str(),
+                spread(ranks, &DeviceTime::exposed_copies).c_str());
+    out += kernel_lines(traced->device);
+  }
+  return out + health_lines(ranks);
+}
+
+}  // namespace millrace

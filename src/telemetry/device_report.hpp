@@ -1,0 +1,18 @@
+// The device's part of an account: as JSON, and as lines for people.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "millrace/telemetry/account.hpp"
+
+namespace millrace {
+
+nlohmann::json to_json(const DeviceTime&);
+nlohmann::json to_json(const HealthFigures&);
+DeviceTime device_time_from(const nlohmann::json&);
+HealthFigures health_from(const nlohmann::json&);
+
+// Of all ranks; kernels are those of the first that was traced. "" where no device told anything.
+std::string device_lines(const std::vector<RankAccount>&);
+
+}  // namespace millrace

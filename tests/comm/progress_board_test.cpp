@@ -1,0 +1,23 @@
+#include "millrace/comm/progress_board.hpp"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+TEST(ProgressBoard, NamesTheRanksThatAreBehind) {
+  run_thread_world(4, [](World& world) {
+    const auto board = make_progress_board(world);
+    EXPECT_TRUE(board->behind(0).empty());
+    world.barrier();
+    board->post(world.rank() == 2 ? 6 : 7);
+    world.barrier();
+    EXPECT_TRUE(board->behind(6).empty());
+    EXPECT_EQ(board->behind(7), std::vector<int>{2});
+    EXPECT_EQ(board->behind(8).size(), 4u);
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,198 @@
+#include "millrace/comm/staged.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "millrace/base/error.hpp"
+#include "support/collective_checks.hpp"
+#include "support/lane_device.hpp"
+
+namespace millrace {
+namespace {
+
+CollectiveOptions options() {
+  CollectiveOptions o;
+  o.timeout_seconds = 15;
+  o.chunk_bytes = 64 << 10;
+  return o;
+}
+
+// The checks touch regions from the host as soon as finish() is over; a device's lanes may still be at work then.
+class Settled : public Collective {
+ public:
+  Settled(std::unique_ptr<Collective> inner, Device& device) : inner_(std::move(inner)), device_(device) {}
+  std::string describe() const override { return inner_->describe(); }
+  SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  void begin_sum(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->begin_sum(r, b, n, t, tag);
+  }
+  void begin_reduce_scatter(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->begin_reduce_scatter(r, b, n, t, tag);
+  }
+  void begin_all_gather(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->begin_all_gather(r, b, n, t, tag);
+  }
+  void wait(int tag) override { inner_->wait(tag), device_.synchronize(); }
+  void finish() override { inner_->finish(), device_.synchronize(); }
+  void small_sum(std::span<double> values) override { inner_->small_sum(values); }
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
+    inner_->broadcast(r, begin, bytes, root);
+  }
+  void take_spans(std::vector<CommSpan>& out) override { inner_->take_spans(out); }
+
+ private:
+  std::unique_ptr<Collective> inner_;
+  Device& device_;
+};
+
+TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    run_thread_world(ranks, [&](World& world) {
+      test::HostDevice device(false);
+      const auto collective = make_staged_collective(world, device, options());
+      check_all(world, *collective);
+      check_pipeline(world, *collective);
+      check_scatter_gather(world, *collective);
+      check_waits(world, *collective);
+      world.barrier();
+    });
+}
+
+TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
+  run_thread_world(3, [&](World& world) {
+    test::LaneDevice device({20, 20, 20});
+    Settled collective(make_staged_collective(world, device, options()), device);
+    check_all(world, collective);
+    check_pipeline(world, collective);
+    check_scatter_gather(world, collective);
+    check_waits(world, collective);
+    world.barrier();
+  });
+}
+
+// What a forward pass does behind each wait() sees its bucket whole, however the lanes are paced.
+TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
+  constexpr std::size_t buckets = 4, part = 700, count = 2 * part;
+  for (const auto& pauses : {std::array{500, 0, 0}, std::array{0, 500, 0}, std::array{0, 0, 500}})
+    run_thread_world(2, [&](World& world) {
+      test::LaneDevice device(pauses);
+      const auto collective = make_staged_collective(world, device, options());
+      const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
+      auto* data = static_cast<float*>(region.data);
+      const std::size_t rank = std::size_t(world.rank());
+      std::atomic<int> wrong = 0;
+      for (int round = 0; round < 4; ++round) {
+        device.enqueue(Lane::compute, [=] {  // the update
+          for (std::size_t i = 0; i < buckets * count; ++i)
+            if (i % count / part == rank) data[i] = value_of(round, i);
+        });
+        for (std::size_t b = 0; b < buckets; ++b)
+          collective->begin_all_gather(region, b * count, count, DType::f32, int(b));
+        for (std::size_t b = 0; b < buckets; ++b) {
+          collective->wait(int(b));
+          device.enqueue(Lane::compute, [=, &wrong] {
+            for (std::size_t i = b * count; i < (b + 1) * count; ++i) wrong += data[i] != value_of(round, i);
+          });
+        }
+      }
+      collective->finish();
+      device.synchronize();
+      EXPECT_EQ(wrong, 0);
+      world.barrier();
+    });
+}
+
+// Steps as the trainer runs them: the compute lane writes buckets late, uses the sums, and writes them anew, while the
+// host runs ahead.
+TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
+  constexpr std::size_t buckets = 5, count = 3000;
+  constexpr int steps = 10;
+  for (const auto& pauses : {std::array{1000, 0, 0}, std::array{0, 1000, 0}, std::array{0, 0, 1000}})
+    run_thread_world(2, [&](World& world) {
+      test::LaneDevice device(pauses);
+      CollectiveOptions few = options();
+      few.chunk_bytes = 4 << 10;
+      const auto collective = make_staged_collective(world, device, few);
+      const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
+      float* const data = static_cast<float*>(region.data);
+      std::atomic<int> wrong = 0;
+      const int rank = world.rank();
+      for (int step = 0; step < steps; ++step) {
+        for (std::size_t b = buckets; b-- > 0;) {
+          device.enqueue(Lane::compute, [=] {
+            for (std::size_t i = b * count; i < (b + 1) * count; ++i) data[i] = value_of(rank, i) + float(step);
+          });
+          collective->begin_sum(region, b * count, count, DType::f32, int(b));
+        }
+        collective->finish();
+        device.enqueue(Lane::compute, [=, &wrong] {
+          for (std::size_t i = 0; i < buckets * count; ++i)
+            wrong += data[i] != value_of(0, i) + value_of(1, i) + 2 * float(step);
+        });
+      }
+      device.synchronize();
+      EXPECT_EQ(wrong, 0);
+      std::vector<CommSpan> spans;
+      collective->take_spans(spans);
+      EXPECT_EQ(spans.size(), steps * buckets);
+      for (const CommSpan& s : spans) {
+        EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
+        EXPECT_EQ(s.bytes, count * sizeof(float));
+      }
+      world.barrier();
+    });
+}
+
+TEST(StagedCollective, BroadcastReachesTheOtherDevices) {
+  run_thread_world(3, [&](World& world) {
+    test::LaneDevice device;
+    const auto collective = make_staged_collective(world, device, options());
+    const SharedRegion region = collective->allocate(1000);
+    char* const data = static_cast<char*>(region.data);
+    device.enqueue(Lane::compute, [&] { std::memset(data, 'a' + world.rank(), 1000); });
+    collective->broadcast(region, 100, 700, 1);
+    device.synchronize();
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(data[i], i >= 100 && i < 800 ? 'b' : 'a' + world.rank()) << "byte " << i;
+    world.barrier();
+  });
+}
+
+TEST(StagedCollective, LateRankIsNamedAfterTheTimeout) {
+  std::atomic<int> named = 0;
+  run_thread_world(3, [&](World& world) {
+    CollectiveOptions short_time = options();
+    short_time.timeout_seconds = 0.3;
+    test::LaneDevice device;
+    const auto collective = make_staged_collective(world, device, short_time);
+    const SharedRegion region = collective->allocate(4096);
+    if (world.rank() != 1) try {
+        collective->begin_sum(region, 0, 100, DType::f32, 42);
+        collective->finish();
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Exit::comm);
+        EXPECT_NE(std::string(e.what()).find("late: rank 1"), std::string::npos) << e.what();
+        ++named;
+      }
+    world.barrier();
+  });
+  EXPECT_EQ(named, 2);
+}
+
+TEST(StagedCollective, PinsEachRegionsHostMemoryOnceAndReleasesIt) {
+  run_thread_world(2, [&](World& world) {
+    int pinned = 0, unpinned = 0;
+    {
+      test::HostDevice device(false);
+      const auto collective = make_staged_collective(
+          world, device, options(), {[&](void*, std::size_t) { ++pinned; }, [&](void*) { ++unpinned; }});
+      collective->allocate(4096), collective->allocate(100000);
+      world.barrier();
+    }
+    EXPECT_EQ(pinned, 2);
+    EXPECT_EQ(unpinned, 2);
+  });
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,151 @@
+#include "../../src/cuda/plan_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+
+#include "../../src/cuda/conv.hpp"
+#include "../../src/cuda/cudnn.hpp"
+#include "millrace/base/files.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace cuda;
+using cudnn::PlanCache;
+namespace fs = std::filesystem;
+
+std::string h200() { return read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json"); }
+
+ConvSpec conv() {
+  ConvSpec s;
+  s.src = {4, 14, 14, 32}, s.out_channels = 64, s.dtype = DType::f16;
+  s.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
+  return s;
+}
+
+class PlanCacheFile : public ::testing::Test {
+ protected:
+  PlanCacheFile() {
+    char name[] = "/tmp/millrace_plans_XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~PlanCacheFile() override { fs::remove_all(folder_); }
+  // Entries after loading a file of this content.
+  std::size_t entries(const std::string& content) {
+    write_file_atomically(folder_ / "plans.json", content);
+    PlanCache cache("this device");
+    cache.load(folder_ / "plans.json");
+    return cache.entries().size();
+  }
+  fs::path folder_;
+};
+
+TEST_F(PlanCacheFile, KeepsWhatWasChosen) {
+  PlanCache cache("this device");
+  cache.insert("a graph", {"{\"plan\": \"text\"}", 1.5e-4});
+  cache.insert("one without engines", {});
+  cache.save(folder_ / "new" / "plans.json");
+  PlanCache again("this device");
+  again.load(folder_ / "new" / "plans.json");
+  ASSERT_EQ(again.entries().size(), 2u);
+  EXPECT_EQ(again.find("a graph")->plan, "{\"plan\": \"text\"}");
+  EXPECT_EQ(again.find("a graph")->seconds, 1.5e-4);
+  EXPECT_EQ(again.find("another"), nullptr);
+}
+
+TEST_F(PlanCacheFile, DamagedOrStaleTextCountsAsNone) {
+  PlanCache cache("this device"), other("another device");
+  for (auto* c : {&cache, &other}) c->insert("a graph", {"text", 1});
+  const std::string good = cache.exported();
+  EXPECT_EQ(entries(good), 1u);
+  EXPECT_EQ(entries(other.exported()), 0u);
+  EXPECT_EQ(entries(""), 0u);
+  EXPECT_EQ(entries("[]"), 0u);
+  EXPECT_EQ(entries(good.substr(0, good.size() / 2)), 0u);
+  EXPECT_EQ(entries(R"({"format":1,"identity":"this device","plans":{"a":{"plan":3,"seconds":1}}})"), 0u);
+  EXPECT_EQ(PlanCache("this device").adopt(other.exported()), "");
+  EXPECT_NE(PlanCache("this device").adopt("{}"), "");
+  EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
+}
+
+TEST_F(PlanCacheFile, AFolderThatCannotBeMadeIsNoError) {
+  PlanCache cache("this device");
+  cache.insert("a graph", {"text", 1});
+  write_file_atomically(folder_ / "file", "");
+  EXPECT_NO_THROW(cache.save(folder_ / "file" / "plans.json"));
+}
+
+TEST(PlanCache, StandsInTheUsersCacheFolder) {
+  setenv("XDG_CACHE_HOME", "/some/where", 1);
+  EXPECT_EQ(cudnn::plan_cache_file(91900, "NVIDIA H200/x", 132),
+            "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
+  unsetenv("XDG_CACHE_HOME");
+}
+
+TEST(PlanChoice, IsRankZerosOnEveryRank) {
+  std::deque<std::string> sent;
+  cudnn::Options first, second;
+  first.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
+  second.rank = 1;
+  second.broadcast = [&](const std::string& mine) {
+    EXPECT_TRUE(mine.empty());
+    const std::string text = sent.front();
+    return sent.pop_front(), text;
+  };
+  cudnn::Cudnn a(h200(), first), b(h200(), second);
+  make_conv(conv(), Context{}, a), make_conv(conv(), Context{}, b);
+  EXPECT_EQ(a.cache().entries().size(), 3u);
+  EXPECT_TRUE(sent.empty());
+  EXPECT_EQ(a.cache().exported(), b.cache().exported());
+}
+
+TEST(PlanChoice, IsMadeOnceAGraph) {
+  int broadcasts = 0;
+  cudnn::Options options;
+  options.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
+  cudnn::Cudnn library(h200(), options);
+  for (int i = 0; i < 3; ++i) make_conv(conv(), Context{}, library);
+  EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
+}
+
+TEST(PlanChoice, OfARememberedPlanThatDoesNotLoadIsCudnnsOwn) {
+  cudnn::Cudnn library(h200(), {});
+  const auto op = make_conv(conv(), Context{}, library);
+  cudnn::Cudnn spoilt(h200(), {});
+  for (const auto& [key, entry] : library.cache().entries()) spoilt.cache().insert(key, {"{\"engine\": {}}", 1});
+  EXPECT_EQ(make_conv(conv(), Context{}, spoilt)->implementation(), op->implementation());
+}
+
+TEST(PlanRules, AreObeyed) {
+  const auto target = cudnn::Target::described_by(h200());
+  cudnn::ConvProblem p;
+  p.direction = cudnn::Direction::backward_weights, p.src = p.dst = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64};
+  p.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
+  const auto count = [&](const cudnn::PlanRules& rules) {
+    return cudnn::ConvGraph(target, p).plans(rules, 100).size();
+  };
+  EXPECT_GT(count({}), count({.deterministic = true}));
+  EXPECT_GT(count({.tf32 = true}), count({}));
+  p.dtype = DType::f16;
+  for (const auto& plan : cudnn::ConvGraph(target, p).plans({.workspace_limit = 1 << 18}, 100))
+    EXPECT_LE(plan.workspace_bytes(), 1u << 18);
+  EXPECT_GT(count({}), count({.workspace_limit = 1 << 18}));
+}
+
+TEST(ConvPlans, RefusalNamesTheConvolution) {
+  cudnn::Cudnn library(h200(), {}), barren(h200(), {});
+  make_conv(conv(), Context{}, library);
+  for (const auto& [key, entry] : library.cache().entries()) barren.cache().insert(key, {});
+  try {
+    make_conv(conv(), Context{}, barren);
+    FAIL() << "made";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("4x14x14x32 -> 4x14x14x64"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,160 @@
+// Training above an asynchronous device whose steps are recorded, with the CUDA backend's kernels, beside the same
+// training on the processor.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct Line {
+  double loss, grad_norm, loss_scale, lr;
+  bool skipped;
+};
+
+std::vector<Line> metrics(const std::filesystem::path& dir) {
+  std::vector<Line> lines;
+  std::ifstream in(dir / "metrics.jsonl");
+  for (std::string text; std::getline(in, text);) {
+    const auto j = nlohmann::json::parse(text);
+    lines.push_back(
+        {j["loss"], j["grad_norm"].is_null() ? -1 : double(j["grad_norm"]), j["loss_scale"], j["lr"], j["skipped"]});
+  }
+  return lines;
+}
+
+std::vector<Line> run(RunConfig c, DeviceChoice device, int ranks, const std::filesystem::path& dir) {
+  c.run.device = device;
+  c.run.dir = dir.string();
+  run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
+  return metrics(dir);
+}
+
+void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
+  const Folder folder;
+  const auto expected = run(c, DeviceChoice::cpu, ranks, folder.path / "cpu");
+  const auto actual = run(c, DeviceChoice::cuda, ranks, folder.path / "replayed");
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_GE(actual.size(), 8u);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(actual[i].loss, expected[i].loss, tolerance * expected[i].loss) << "step " << i + 1;
+    EXPECT_EQ(actual[i].loss_scale, expected[i].loss_scale) << "step " << i + 1;
+    EXPECT_EQ(actual[i].lr, expected[i].lr) << "step " << i + 1;
+    EXPECT_EQ(actual[i].skipped, expected[i].skipped) << "step " << i + 1;
+  }
+}
+
+TEST(ReplayedTraining, EqualsTheProcessorsInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
+TEST(ReplayedTraining, EqualsTheProcessorsOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
+
+TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
+  RunConfig c = small_run(true);
+  c.train.micro_batch = 5;
+  expect_same_training(c, 2, 2e-4);
+}
+
+// Four micro-batches a rank; in an epoch's last step one for one of them and none for the other.
+TEST(ReplayedTraining, AddsFromTheSameRecordingsAfterAnUnevenStep) {
+  RunConfig c = small_run(true);
+  c.train.micro_batch = 4;
+  expect_same_training(c, 2, 2e-4);
+}
+
+TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
+  RunConfig c = small_run(true);
+  c.run.precision = Precision::fp16;
+  c.optim.scale_interval = 3;
+  c.train.test_force_overflow_at = 4;
+  expect_same_training(c, 1, 2e-2);
+}
+
+TEST(ReplayedTraining, SumsSixteenBits) {
+  RunConfig c = small_run(false);
+  c.comm.compress = "bf16";
+  c.optim.name = "adamw", c.optim.lr = 1e-3;
+  expect_same_training(c, 2, 2e-3);
+}
+
+TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
+  for (const auto& [optimizer, precision] : {std::pair{"adamw", Precision::fp16}, {"lamb", Precision::fp32}}) {
+    const Folder folder;
+    const bool half = precision == Precision::fp16;
+    RunConfig c = small_run(true);
+    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
+    c.optim.name = optimizer, c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = "constant";
+    c.run.precision = precision;
+    if (half) c.train.test_force_overflow_at = 3;
+    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket = 4096;
+    const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
+    c.optim.zero = 1;
+    const auto actual = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(actual[i].loss, expected[i].loss) << optimizer << ", step " << i + 1;
+      EXPECT_EQ(actual[i].grad_norm, expected[i].grad_norm) << optimizer << ", step " << i + 1;
+      EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
+    }
+    // The moments too: what the checkpoint holds is whole.
+    c.optim.zero = 0, c.train.steps = 6;
+    const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
+    const auto resumed = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
+    ASSERT_EQ(resumed.size(), after.size());
+    ASSERT_EQ(after.size(), 6u);
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(resumed[i].loss, after[i].loss) << "step " << i + 1;
+  }
+}
+
+TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
+  const Folder folder;
+  RunConfig c = small_run(true);
+  c.checkpoint.every = "3";
+  c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.model.layers.insert(c.model.layers.begin() + 2, "dropout 0.2");
+  const auto whole = run(c, DeviceChoice::cuda, 1, folder.path / "whole");
+  RunConfig part = c;
+  part.train.steps = 6;
+  run(part, DeviceChoice::cuda, 1, folder.path / "parts");
+  const auto parts = run(c, DeviceChoice::cuda, 1, folder.path / "parts");
+  ASSERT_EQ(parts.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
+}
+
+nlohmann::json account_of(const std::filesystem::path& dir) {
+  std::ifstream in(dir / "summary.json");
+  return nlohmann::json::parse(in)["account"]["ranks"];
+}
+
+TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
+  const Folder folder;
+  RunConfig c = small_run(true);
+  c.train.epochs = 5;
+  const auto plain = run(c, DeviceChoice::cuda, 2, folder.path / "plain");
+  EXPECT_FALSE(account_of(folder.path / "plain")[0].contains("device")) << "off unless asked for";
+  c.run.profile = 4;
+  const auto traced = run(c, DeviceChoice::cuda, 2, folder.path / "traced");
+  ASSERT_EQ(traced.size(), plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(traced[i].loss, plain[i].loss) << "step " << i + 1;
+  const auto ranks = account_of(folder.path / "traced");
+  ASSERT_EQ(ranks.size(), 2u);
+  for (const auto& rank : ranks) {
+    const auto& device = rank["device"];
+    EXPECT_EQ(device["steps"], 4) << "one window in 25 steps";
+    EXPECT_GT(device["busy_seconds"], 0);
+    EXPECT_LT(device["busy_seconds"], device["seconds"]);
+    EXPECT_LT(device["seconds"], rank["wall_seconds"]);
+    std::map<std::string, int> launches;
+    for (const auto& k : device["kernels"]) launches[k["name"]] = k["launches"];
+    // One micro-batch a step: input, conv, norm with relu, pool, linear, loss; no backward pass of the input.
+    EXPECT_EQ(launches["forward_kernel"], 4 * 6);
+    EXPECT_EQ(launches["backward_kernel"], 4 * 5);
+    EXPECT_EQ(rank["health"]["clock_mhz"], 1200);
+    EXPECT_EQ(rank["health"]["slowed"]["power cap"], 1);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,166 @@
+// Stands before cuDNN in a test binary: descriptors, heuristics and plans are the library's own, for a GPU that is only
+// described; to execute a plan is to compute what its text says, on the host, in double. What a plan may use as
+// workspace is overwritten first.
+#include <cudnn.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/types.hpp"
+
+namespace {
+
+using nlohmann::json;
+using Numbers = std::vector<std::int64_t>;
+using namespace millrace;
+
+struct Pack {
+  Numbers ids;
+  std::vector<void*> pointers;
+  void* workspace = nullptr;
+};
+std::map<cudnnBackendDescriptor_t, Pack>& packs() {
+  static std::map<cudnnBackendDescriptor_t, Pack> all;
+  return all;
+}
+
+struct View {  // a tensor of the plan: in memory, or between two of its operations
+  Numbers dims, strides;
+  DType type;
+  void* data = nullptr;
+  std::vector<double> kept;
+
+  double get(std::int64_t i) const {
+    if (!data) return kept[std::size_t(i)];
+    if (type == DType::f32) return static_cast<float*>(data)[i];
+    if (type == DType::f16) return float(static_cast<f16*>(data)[i]);
+    return float(static_cast<bf16*>(data)[i]);
+  }
+  void set(std::int64_t i, double value) {
+    if (!data)
+      kept[std::size_t(i)] = value;
+    else if (type == DType::f32)
+      static_cast<float*>(data)[i] = float(value);
+    else if (type == DType::f16)
+      static_cast<f16*>(data)[i] = f16(float(value));
+    else
+      static_cast<bf16*>(data)[i] = bf16(float(value));
+  }
+  std::int64_t count() const {
+    std::int64_t n = 1;
+    for (const auto d : dims) n *= d;
+    return n;
+  }
+};
+
+DType type_of(const std::string& name) {
+  return name == "CUDNN_DATA_FLOAT" ? DType::f32 : name == "CUDNN_DATA_HALF" ? DType::f16 : DType::bf16;
+}
+
+// body(index) for every index below dims.
+template <class Body>
+void each(const Numbers& dims, const Body& body) {
+  Numbers at(dims.size(), 0);
+  for (;;) {
+    body(at);
+    std::size_t axis = dims.size();
+    while (axis > 0 && ++at[axis - 1] == dims[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+std::int64_t offset(const View& v, const Numbers& at) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < at.size(); ++i) sum += at[i] * v.strides[i];
+  return sum;
+}
+
+void convolve(const json& node, View& x, View& w, View& y, View& result) {
+  const Numbers pad = node.at("pad"), stride = node.at("stride"), dilation = node.at("dilation");
+  const std::int64_t groups = x.dims[1] / w.dims[1], group_out = y.dims[1] / groups;
+  std::vector<double> sums(std::size_t(result.count()), 0.0);  // result is packed
+  const Numbers taps(w.dims.begin() + 1, w.dims.end());        // channel of the group, kernel...
+  Numbers from(x.dims.size()), at(w.dims.size());
+  each(y.dims, [&](const Numbers& to) {
+    each(taps, [&](const Numbers& tap) {
+      from[0] = to[0], from[1] = to[1] / group_out * w.dims[1] + tap[0];
+      for (std::size_t a = 0; a < pad.size(); ++a) {
+        from[a + 2] = to[a + 2] * stride[a] - pad[a] + tap[a + 1] * dilation[a];
+        if (from[a + 2] < 0 || from[a + 2] >= x.dims[a + 2]) return;
+      }
+      at[0] = to[1];
+      std::copy(tap.begin(), tap.end(), at.begin() + 1);
+      const auto i = offset(x, from), j = offset(w, at), k = offset(y, to);
+      if (&result == &y) sums[std::size_t(k)] += x.get(i) * w.get(j);
+      if (&result == &x) sums[std::size_t(i)] += y.get(k) * w.get(j);
+      if (&result == &w) sums[std::size_t(j)] += x.get(i) * y.get(k);
+    });
+  });
+  const double beta = node.at("beta");
+  for (std::int64_t i = 0; i < result.count(); ++i)
+    result.set(i, sums[std::size_t(i)] + (beta == 0 ? 0 : beta * result.get(i)));
+}
+
+void run(const json& graph, const Pack& pack) {
+  std::map<std::string, View> views;
+  for (const json& t : graph.at("tensors")) {
+    View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
+    for (std::size_t i = 0; i < pack.ids.size(); ++i)
+      if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) v.data = pack.pointers[i];
+    MR_CHECK((v.data == nullptr) == t.at("isVirtual").get<bool>(), "a pointer for every tensor in memory");
+    MR_CHECK(reinterpret_cast<std::uintptr_t>(v.data) % t.at("ptrAlignment").get<std::size_t>() == 0);
+    if (!v.data) v.kept.resize(std::size_t(v.count()));
+    views[t.at("name")] = std::move(v);
+  }
+  for (const json& node : graph.at("nodes")) {
+    const auto of = [&](const char* name) -> View& {
+      return views.at(node.at(node.contains(name) ? name : "d" + std::string(name)));
+    };
+    const std::string operation = node.at("operation");
+    if (operation.find("POINTWISE") != operation.npos) {
+      View &x = of("X"), &b = of("B"), &y = of("Y");
+      each(y.dims,
+           [&](const Numbers& at) { y.set(offset(y, at), x.get(offset(x, at)) + b.get(at[1] * b.strides[1])); });
+    } else {
+      View &x = of("X"), &w = of("W"), &y = of("Y");
+      convolve(node, x, w, y, node.contains("dX") ? x : node.contains("dW") ? w : y);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                                   cudnnBackendAttributeType_t type, int64_t count,
+                                                   const void* values) {
+  static const auto real =
+      reinterpret_cast<decltype(&cudnnBackendSetAttribute)>(dlsym(RTLD_NEXT, "cudnnBackendSetAttribute"));
+  const auto* first = static_cast<const std::int64_t*>(values);
+  if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) packs()[d].ids.assign(first, first + count);
+  if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
+    packs()[d].pointers.assign(static_cast<void* const*>(values), static_cast<void* const*>(values) + count);
+  if (name == CUDNN_ATTR_VARIANT_PACK_WORKSPACE) packs()[d].workspace = *static_cast<void* const*>(values);
+  return real(d, name, type, count, values);
+}
+
+cudnnStatus_t CUDNNWINAPI cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
+                                              cudnnBackendDescriptor_t pack) {
+  std::int64_t bytes = 0, count = 0;
+  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
+  if (bytes) std::memset(packs().at(pack).workspace, 0xff, std::size_t(bytes));
+  std::int64_t size = 0;
+  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &size, nullptr);
+  std::string text(std::size_t(size), ' ');
+  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, size, &size,
+                           text.data());
+  run(json::parse(text.substr(0, text.find_last_of('}') + 1)).at("operationGraph"), packs().at(pack));
+  return CUDNN_STATUS_SUCCESS;
+}
+}

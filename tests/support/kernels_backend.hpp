@@ -1,0 +1,42 @@
+// The CUDA backend's own kernels, run on the host. What a library of NVIDIA's computes on a GPU is the processor's
+// here.
+#pragma once
+#include "../../src/cuda/kernels.hpp"
+#include "millrace/cpu/backend.hpp"
+
+namespace millrace::test {
+
+class KernelsBackend : public Backend {
+ public:
+  explicit KernelsBackend(Device& device) : device_(device), processor_(make_cpu_backend(device)) {}
+  Device& device() override { return device_; }
+  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
+    return cuda::make_optimizer(spec, context_, device_);
+  }
+  void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
+    cuda::convert(context_, dst, dst_type, src, src_type, count);
+  }
+  int max_fusion_level() const override { return 1; }
+  std::string precision_note(DType) const override { return ""; }
+
+ private:
+  struct Make {
+    KernelsBackend& b;
+    std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.processor_->make(s); }
+    std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.processor_->make(s); }
+    std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cuda::make_batch_norm(s, b.context_); }
+    std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cuda::make_pool(s, b.context_); }
+    std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cuda::make_activation(s, b.context_); }
+    std::unique_ptr<Op> operator()(const AddSpec& s) const { return cuda::make_add(s, b.context_); }
+    std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cuda::make_dropout(s, b.context_); }
+    std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, b.context_, b.device_); }
+    std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cuda::make_cross_entropy(s, b.context_); }
+    std::unique_ptr<Op> operator()(const MseSpec& s) const { return cuda::make_mse(s, b.context_); }
+  };
+  Device& device_;
+  std::unique_ptr<Backend> processor_;
+  cuda::Context context_{nullptr, 2};  // few blocks, so that a thread has several elements
+};
+
+}  // namespace millrace::test

@@ -1,0 +1,101 @@
+#include "millrace/telemetry/account.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+// Figures that differ in every field and in every rank, of no round numbers.
+RankAccount figures(int rank) {
+  RankAccount r;
+  r.host = "node" + std::to_string(rank);
+  for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = (p + 1) / 7.0 + (rank * 5 % 3) * 10;
+  for (const double seconds : r.seconds) r.wall_seconds += seconds;
+  r.loader = {.batches = 11u + unsigned(rank),
+              .bytes_read = 5'000'000'000u + unsigned(rank),
+              .queue_depth_sum = 37u + unsigned(rank),
+              .wait_seconds = 0.1 + rank,
+              .read_seconds = 1 / 3.0 + rank};
+  r.comm_busy_seconds = 2 / 3.0 + rank;
+  r.comm_bytes = 6'000'000'000u + unsigned(rank);
+  r.steps = 42, r.samples = 1500u + unsigned(rank), r.memory_bytes = 7'000'000'000u + unsigned(rank);
+  return r;
+}
+
+TEST(Account, ARankComesBackFromItsJsonBitForBit) {
+  for (int rank = 0; rank < 3; ++rank) {
+    const RankAccount sent = figures(rank), got = RankAccount::from_json(Account{{sent}}.json());
+    EXPECT_EQ(got.host, sent.host);
+    EXPECT_EQ(got.wall_seconds, sent.wall_seconds);
+    EXPECT_EQ(got.seconds, sent.seconds);
+    EXPECT_EQ(got.loader.batches, sent.loader.batches);
+    EXPECT_EQ(got.loader.bytes_read, sent.loader.bytes_read);
+    EXPECT_EQ(got.loader.queue_depth_sum, sent.loader.queue_depth_sum);
+    EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
+    EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
+    EXPECT_EQ(got.comm_busy_seconds, sent.comm_busy_seconds);
+    EXPECT_EQ(got.comm_bytes, sent.comm_bytes);
+    EXPECT_EQ(got.steps, sent.steps);
+    EXPECT_EQ(got.samples, sent.samples);
+    EXPECT_EQ(got.memory_bytes, sent.memory_bytes);
+  }
+}
+
+TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
+  Account all;
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));  // 0, 20 and 10 s more in each phase
+  const json j = json::parse(all.json());
+  ASSERT_EQ(j.at("ranks").size(), 3u);
+  double least = 0, median = 0, most = 0;
+  for (int p = 0; p < phase_count; ++p) {
+    const json& phase = j.at("phases").at(name_of(Phase(p)));
+    EXPECT_EQ(phase.at("min"), (p + 1) / 7.0);
+    EXPECT_EQ(phase.at("median"), (p + 1) / 7.0 + 10);
+    EXPECT_EQ(phase.at("max"), (p + 1) / 7.0 + 20);
+    least += phase.at("min").get<double>(), median += phase.at("median").get<double>();
+    most += phase.at("max").get<double>();
+  }
+  EXPECT_EQ(j.at("phases").size(), std::size_t(phase_count));
+  EXPECT_NEAR(j.at("wall_seconds").at("min"), least, 1e-9 * least);
+  EXPECT_NEAR(j.at("wall_seconds").at("median"), median, 1e-9 * median);
+  EXPECT_NEAR(j.at("wall_seconds").at("max"), most, 1e-9 * most);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(j.at("ranks").at(std::size_t(rank)).at("host"), all.ranks[std::size_t(rank)].host);
+}
+
+TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
+  Account all;
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));
+  std::istringstream in(all.table());
+  double shares = 0;
+  int phases = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    double least = 0, median = 0, most = 0, share = 0;
+    if (!(words >> name >> least >> median >> most >> share)) continue;
+    EXPECT_EQ(name, name_of(Phase(phases)));
+    EXPECT_NEAR(least, (phases + 1) / 7.0, 6e-4);
+    EXPECT_NEAR(median, (phases + 1) / 7.0 + 10, 6e-4);
+    EXPECT_NEAR(most, (phases + 1) / 7.0 + 20, 6e-4);
+    shares += share, ++phases;
+  }
+  EXPECT_EQ(phases, phase_count);
+  EXPECT_NEAR(shares, 100, 0.1);
+  EXPECT_NE(all.table().find("on 3 ranks\n"), std::string::npos);
+}
+
+TEST(Account, ARankThatDidNothingYetHasFiguresToo) {
+  const RankAccount got = RankAccount::from_json(Account{{RankAccount{}}}.json());
+  EXPECT_EQ(got.loader.queue_depth_sum, 0u);
+  EXPECT_EQ(got.wall_seconds, 0);
+  EXPECT_EQ(Account{{RankAccount{}}}.table().find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

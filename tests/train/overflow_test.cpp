@@ -1,0 +1,87 @@
+#include "../../src/train/overflow.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+struct ThreeLayers {
+  Graph graph;
+  ParameterLayout layout;
+  std::vector<float> gradient;
+  static Graph make() {
+    Graph g;
+    for (const char* name : {"conv1.weight", "conv2.weight", "fc.weight"}) g.parameters.push_back({name, {10, 7}});
+    return g;
+  }
+  ThreeLayers() : graph(make()), layout(graph), gradient(std::size_t(layout.count), 0.5f) {}
+  float& at(int p, int i) { return gradient[std::size_t(layout.parameters[std::size_t(p)].begin + i)]; }
+  std::string text() const { return describe_gradient(graph, layout, gradient); }
+};
+
+TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
+  ThreeLayers net;
+  net.at(0, 3) = nan, net.at(1, 69) = -inf, net.at(2, 5) = -61000;
+  EXPECT_EQ(net.text(),
+            "the gradient is not finite from conv2.weight on (2 of 3 parameters, seen from the loss); the largest "
+            "finite value is 6.1e+04, of fc.weight");
+}
+
+TEST(Overflow, PaddingBetweenParametersIsNotLookedAt) {
+  ThreeLayers net;
+  net.gradient[std::size_t(net.layout.parameters[0].begin + 70)] = inf;
+  EXPECT_EQ(net.text(), "the gradient of the last step is finite again; the largest finite value is 0.5, of fc.weight");
+}
+
+TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
+  ThreeLayers net;
+  for (float& g : net.gradient) g = nan;
+  EXPECT_EQ(net.text(), "the gradient is not finite from fc.weight on (3 of 3 parameters, seen from the loss)");
+}
+
+// The lines on standard error while `c` trains, and the error's.
+std::string words_of(const RunConfig& c, Exit expected) {
+  testing::internal::CaptureStderr();
+  std::string error;
+  Exit code = Exit::ok;
+  try {
+    run_thread_world(1, [&](World& world) { train(world, c); });
+  } catch (const Error& e) {
+    error = e.what(), code = e.code();
+  }
+  EXPECT_EQ(int(code), int(expected)) << error;
+  return testing::internal::GetCapturedStderr() + error;
+}
+
+TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
+  const test::Folder folder;
+  RunConfig c = test::small_run(true);
+  c.run.dir = (folder.path / "run").string();
+  c.run.precision = Precision::fp16;
+  c.optim.loss_scale = 1e12;  // far above what 16 bits hold: it comes down by halves
+  c.train.steps = 40, c.train.epochs = 20;
+  const std::string text = words_of(c, Exit::ok);
+  const auto first = text.find("warning: overflow in 8 steps one after the other: the gradient is not finite from ");
+  ASSERT_NE(first, text.npos) << text;
+  EXPECT_EQ(text.find("steps one after the other", first + 60), text.npos) << text;
+  EXPECT_NE(text.find("run.precision = bf16", first), text.npos) << text;
+}
+
+TEST(Overflow, ADivergedRunNamesItsLayer) {
+  const test::Folder folder;
+  RunConfig c = test::small_run(false);
+  c.run.dir = (folder.path / "run").string();
+  c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = "constant";
+  const std::string text = words_of(c, Exit::diverged);
+  EXPECT_NE(text.find("the gradient is not finite from "), text.npos) << text;
+}
+
+}  // namespace
+}  // namespace millrace

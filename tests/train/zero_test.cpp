@@ -1,0 +1,220 @@
+// ZeRO stage 1 changes who keeps and updates what, and no bit of what comes out.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "millrace/io/hdf5.hpp"
+#include "millrace/train/checkpoint.hpp"
+#include "millrace/train/gatherer.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+struct Outcome {
+  std::vector<nlohmann::json> metrics;
+  nlohmann::json validation;
+  std::map<std::string, std::vector<float>> tensors;
+};
+
+// 20 thousand parameters: several buckets, each with parts for several ranks, and padding behind the last.
+RunConfig wide_run() {
+  RunConfig c = test::small_run(true);
+  c.model.layers = {"conv 32 3x3", "batchnorm", "relu",       "conv 64 3x3",
+                    "batchnorm",   "relu",      "globalpool", "linear outputs"};
+  c.data.valid = {"synthetic:images:rows=37,shape=9x8x3,classes=4,seed=2"};
+  c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.optim.clip = 0.5;
+  c.comm.bucket = 4096;
+  c.train.micro_batch = 8;
+  c.train.steps = 6;
+  return c;
+}
+
+void go(RunConfig c, int zero, int ranks, const test::Folder& folder) {
+  c.run.dir = folder.path.string();
+  c.optim.zero = zero;
+  run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
+}
+
+Outcome outcome(const test::Folder& folder) {
+  Outcome out;
+  std::ifstream lines(folder.path / "metrics.jsonl"), summary(folder.path / "summary.json");
+  for (std::string line; std::getline(lines, line);) out.metrics.push_back(nlohmann::json::parse(line));
+  out.validation = nlohmann::json::parse(summary)["valid_loss"];
+  const io::File file = io::File::open(CheckpointStore::list(folder.path / "checkpoints").back());
+  for (const std::string& name : file.datasets()) {
+    const auto shape = file.info(name).shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    out.tensors[name].resize(std::size_t(count));
+    file.read_rows(name, 0, shape[0], DType::f32, out.tensors[name].data());
+  }
+  return out;
+}
+
+Outcome outcome(const RunConfig& c, int zero, int ranks) {
+  const test::Folder folder;
+  go(c, zero, ranks, folder);
+  return outcome(folder);
+}
+
+void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
+  ASSERT_EQ(a.metrics.size(), b.metrics.size()) << what;
+  ASSERT_FALSE(a.metrics.empty());
+  for (std::size_t i = 0; i < a.metrics.size(); ++i)
+    for (const char* key : {"loss", "grad_norm", "loss_scale", "skipped"})
+      EXPECT_EQ(a.metrics[i].at(key), b.metrics[i].at(key)) << what << ", " << key << " of step " << i + 1;
+  EXPECT_FALSE(a.validation.is_null()) << what;
+  EXPECT_EQ(a.validation, b.validation) << what;
+  ASSERT_EQ(a.tensors.size(), b.tensors.size()) << what;
+  for (const auto& [name, values] : a.tensors) {
+    const auto& others = b.tensors.at(name);
+    ASSERT_EQ(values.size(), others.size()) << name;
+    EXPECT_EQ(std::memcmp(values.data(), others.data(), values.size() * sizeof(float)), 0) << what << ": " << name;
+  }
+}
+
+TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithout) {
+  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
+    for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
+      RunConfig c = wide_run();
+      c.optim.name = optimizer;
+      expect_same(outcome(c, 0, ranks), outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
+    }
+}
+
+TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
+  for (const char* optimizer : {"sgd", "adamw", "lamb"})
+    for (const int ranks : {2, 3}) {
+      RunConfig c = wide_run();
+      c.optim.name = optimizer, c.optim.lr = 0.01;
+      c.run.precision = Precision::fp16;
+      c.optim.loss_scale = 1024, c.optim.scale_interval = 2;
+      c.train.test_force_overflow_at = 3;
+      c.comm.compress = "bf16";
+      const Outcome plain = outcome(c, 0, ranks);
+      EXPECT_EQ(plain.metrics[2].at("skipped"), true);
+      expect_same(plain, outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
+    }
+}
+
+TEST(Zero, AnOverflowThatOneRankSeesInItsPartIsAllRanks) {
+  RunConfig c = wide_run();
+  c.run.precision = Precision::fp16;
+  c.optim.loss_scale = 1e9, c.optim.clip = 0;  // float16 ends at 65504: some gradients overflow
+  const Outcome plain = outcome(c, 0, 2);
+  EXPECT_EQ(plain.metrics[0].at("skipped"), true);
+  expect_same(plain, outcome(c, 1, 2), "from a scale too large");
+}
+
+TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
+  RunConfig c = wide_run();
+  c.data.train = {"synthetic:images:rows=65,shape=9x8x3,classes=4"};  // steps of 32, 32 and 1 row
+  expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks");
+  c.train.micro_batch = 32;  // ranks without rows in every step, also in those after an evaluation
+  expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks, rows for one");
+}
+
+TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
+  RunConfig c = wide_run();
+  c.optim.name = "adamw", c.optim.lr = 0.001;
+  const Outcome expected = outcome(c, 0, 2);
+  for (const char* progress : {"inline", "thread"})
+    for (const bool overlap : {false, true}) {
+      c.comm.progress = progress, c.comm.overlap = overlap;
+      c.comm.bucket = overlap ? 1024 : 1 << 20;
+      expect_same(expected, outcome(c, 1, 2), cat(progress, ", overlap ", overlap));
+    }
+}
+
+// Three steps one way, three the other.
+TEST(Zero, ACheckpointGoesOnWithOrWithoutAndOnOtherRanks) {
+  struct Half {
+    int zero, ranks;
+  };
+  RunConfig c = wide_run();
+  c.optim.name = "adamw", c.optim.lr = 0.001;
+  const auto halves = [&](Half first, Half second) {
+    const test::Folder folder;
+    RunConfig part = c;
+    part.train.steps = 3;
+    go(part, first.zero, first.ranks, folder);
+    go(c, second.zero, second.ranks, folder);
+    return outcome(folder);
+  };
+  const Outcome whole = outcome(c, 0, 2);
+  expect_same(whole, halves({1, 2}, {1, 2}), "with, then with");
+  expect_same(whole, halves({0, 2}, {1, 2}), "without, then with");
+  expect_same(whole, halves({1, 2}, {0, 2}), "with, then without");
+  const Outcome fewer = halves({0, 3}, {0, 2});
+  expect_same(fewer, halves({1, 3}, {1, 2}), "3 ranks, then 2");
+  expect_same(fewer, halves({1, 3}, {0, 2}), "3 ranks with, then 2 without");
+}
+
+TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
+  for (const int ranks : {2, 3, 8})
+    for (const std::int64_t count : {64, 19000, 1000 * 4096})
+      for (const std::int64_t elements : {1, 100000, 1 << 30}) {
+        std::vector<int> owners(std::size_t(BucketSpec{elements, ranks, 0}.padded(count)), 0);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const BucketSpec spec{elements, ranks, rank};
+          std::int64_t mine = 0;
+          for (const OptimizerSlice& s : spec.slices(count)) {
+            for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) ++owners[std::size_t(i)];
+            mine += s.count;
+          }
+          EXPECT_EQ(mine * ranks, spec.padded(count));
+        }
+        EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }));
+        EXPECT_LT(std::int64_t(owners.size()) - count, ranks * OptimizerSpec::piece);
+      }
+}
+
+// Blocks of a forward pass that take 20 ms each, and gathers slowed to half of that: all but the first hide. The best
+// of a few tries, as a busy machine may hold up a rank.
+TEST(Zero, GathersHideBehindForward) {
+  run_thread_world(2, [](World& world) {
+    ComputeOptions options;
+    options.collective.progress = CollectiveOptions::Progress::thread;
+    constexpr std::int64_t blocks = 10, block = 1 << 18;  // 1 MiB each
+    options.collective.delay_seconds_per_mb = 0.0095;
+    const Compute compute = make_cpu_compute(world, options);
+    const BucketSpec buckets{block, world.size(), world.rank()};
+    const SharedRegion master = compute.collective->allocate(blocks * block * 4);
+    auto* data = static_cast<float*>(master.data);
+    Gatherer gatherer(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr, DType::f32);
+    double best = 1;  // part of the gathers' time that the forward pass waits
+    for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
+      for (const OptimizerSlice& s : buckets.slices(blocks * block))
+        for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) data[i] = float(attempt + 1);
+      world.barrier();
+      double waited = 0, busy = 0;
+      gatherer.begin();
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const auto began = std::chrono::steady_clock::now();
+        gatherer.need(b * block, (b + 1) * block);
+        waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+        for (std::int64_t i = b * block; i < (b + 1) * block; ++i) ASSERT_EQ(data[i], float(attempt + 1)) << i;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      gatherer.finish();
+      std::vector<CommSpan> spans;
+      compute.collective->take_spans(spans);
+      ASSERT_EQ(spans.size(), std::size_t(blocks));
+      for (const CommSpan& s : spans) busy += s.ended - s.started;
+      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the gathers were not slowed";
+      double part[] = {waited / busy};
+      world.all_reduce(std::span<double>(part), World::Reduce::max);
+      best = std::min(best, part[0]);
+    }
+    EXPECT_LT(best, 0.3);
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace millrace
