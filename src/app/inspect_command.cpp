@@ -5,6 +5,7 @@
 #include "machine.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/commands.hpp"
@@ -38,6 +39,11 @@ std::string attributes(const io::File& file, const std::string& object) {
   std::string out;
   for (const char* name : {"format", "layout"})
     if (const auto text = file.get_string(object, name)) out += cat("  ", object, ".", name, " = ", *text, "\n");
+  if (const auto names = class_names_of(file.get_string(object, "class_names").value_or("")); !names.empty()) {
+    out += cat("  ", object, ".class_names = ");
+    for (std::size_t c = 0; c < names.size() && c < 8; ++c) out += (c ? ", " : "") + names[c];
+    out += names.size() > 8 ? ", ...\n" : "\n";
+  }
   for (const char* name : {"classes", "scale", "mean", "std"})
     if (const auto values = file.get_numbers(object, name))
       out += cat("  ", object, ".", name, " = ", numbers(*values), "\n");

@@ -8,6 +8,7 @@
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
@@ -45,6 +46,9 @@ class Hdf5Rows : public RowFile {
   std::optional<double> scale() const override {
     const auto numbers = file_.get_numbers("/", "scale");
     return numbers && numbers->size() == 1 && (*numbers)[0] > 0 ? std::optional((*numbers)[0]) : std::nullopt;
+  }
+  std::vector<std::string> class_names() const override {
+    return class_names_of(file_.get_string("/", "class_names").value_or(""));
   }
   std::string rows_hint() const override { return matlab_hint(file_, dataset_); }
 
@@ -93,6 +97,9 @@ void same_rows(const RowFile& a, const RowFile& first) {
   if (a.row() != first.row() || a.dtype() != first.dtype())
     fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
          first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
+  if (const std::string other = differing_class(a.class_names(), first.class_names()); !other.empty())
+    fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
+         ". number the classes alike, or join the files");
 }
 
 // x and y in files of their own, one behind the other.
@@ -131,6 +138,7 @@ class PairImporter : public Importer {
   bool channels_first() const override { return layout_.channels_first; }
   DType x_dtype() const override { return narrowed() ? DType::i32 : x_[0]->dtype(); }
   std::optional<double> scale() const override { return x_[0]->scale(); }
+  std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {

@@ -21,7 +21,8 @@ class RowFile {
   // What the file says of its samples, where its format can.
   virtual std::optional<std::string> layout() const { return std::nullopt; }
   virtual std::optional<double> scale() const { return std::nullopt; }
-  virtual std::string rows_hint() const { return ""; }  // where the number of rows may surprise
+  virtual std::vector<std::string> class_names() const { return {}; }  // of labels, by number
+  virtual std::string rows_hint() const { return ""; }                 // where the number of rows may surprise
 };
 
 // Behind a complaint about rows: MATLAB's arrays lie in HDF5 with their extents reversed. "" for other files.

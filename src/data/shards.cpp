@@ -8,6 +8,7 @@
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/data/source.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "raw_rows.hpp"
@@ -135,6 +136,11 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
          first(out.channels_first), " ", name_of(out.x_dtype), " with ", out.target.str(), " ", name_of(out.y_dtype),
          ". all files of a data set must agree");
   }
+  const auto names = class_names_of(file.get_string("/", "class_names").value_or(""));
+  if (const std::string other = differing_class(names, out.class_names); !other.empty())
+    fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
+         ". pack them together, or from folders and tables with the same classes");
+  if (out.class_names.empty()) out.class_names = names;
   const auto known_classes = file.get_int("/", "classes");
   if (labels)
     out.classes = std::max(out.classes, known_classes ? *known_classes : largest_label(file, options.y, y) + 1);

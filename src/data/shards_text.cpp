@@ -63,6 +63,7 @@ std::string to_text(const ShardIndex& d) {
                  {"layout_told_by", d.layout_told_by},
                  {"labels", d.labels},
                  {"classes", d.classes},
+                 {"class_names", d.class_names},
                  {"mean", d.mean},
                  {"std", d.std},
                  {"scale", d.scale},
@@ -86,6 +87,7 @@ ShardIndex from_text(const std::string& text) {
   d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
   d.channels_first = j.at("channels_first"), d.layout_told_by = j.at("layout_told_by");
   d.labels = j.at("labels"), d.classes = j.at("classes");
+  j.at("class_names").get_to(d.class_names);
   d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
   d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
   d.x_name = j.at("x_name"), d.y_name = j.at("y_name");

@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/data/class_names.hpp"
 
 namespace millrace {
 namespace {
@@ -20,6 +21,8 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
+  if (const std::string other = differing_class(valid.class_names, train.class_names); !other.empty())
+    fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
       train.target == valid.target && train.channels_first == valid.channels_first)
     return;
@@ -44,6 +47,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
     fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
   if (c.model.loss == "mse" && data.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
+  if (data.labels && data.classes < 1)
+    fail(Exit::data, "no sample has a label: every y is negative");
   m.mean_squared_error = !data.labels;
   m.outputs = data.labels ? data.classes : data.target.count();
   m.input.channels_first = data.channels_first;

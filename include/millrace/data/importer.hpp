@@ -20,7 +20,8 @@ class Importer {
   virtual DType x_dtype() const = 0;                                    // of what read() gives
   virtual std::optional<double> scale() const { return std::nullopt; }  // on values, where the input has its own
   virtual DType y_dtype() const = 0;
-  virtual Shape target() const = 0;  // of one row of y; () for labels
+  virtual Shape target() const = 0;                                    // of one row of y; () for labels
+  virtual std::vector<std::string> class_names() const { return {}; }  // by label, where the input has them
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
   virtual std::string describe() const = 0;
 };

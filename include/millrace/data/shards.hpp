@@ -40,9 +40,10 @@ struct ShardIndex {
   std::string layout_told_by;   // "by the shape" and so on
   bool labels = true;           // y are class numbers (integers, one a row); false: float targets
   DType y_dtype = DType::i64;
-  Shape target;                   // of one row of y: () for labels
-  std::int64_t classes = 0;       // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
-  std::vector<double> mean, std;  // per channel, in units of value * scale; empty when the files hold none
+  Shape target;              // of one row of y: () for labels
+  std::int64_t classes = 0;  // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
+  std::vector<std::string> class_names;  // by label, where the files hold them
+  std::vector<double> mean, std;         // per channel, in units of value * scale; empty when the files hold none
   double scale = 1;
   bool synthetic = false;
   std::string synthetic_spec;
