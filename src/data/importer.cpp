@@ -60,7 +60,7 @@ class Hdf5Rows : public RowFile {
   Shape row_;
 };
 
-enum class Kind { idx, npy, hdf5, unknown };
+enum class Kind { idx, npy, npz, hdf5, csv, unknown };
 
 // The contents decide; the name does where they do not (an HDF5 file may begin with a user block).
 Kind kind_of(const std::string& path) {
@@ -70,33 +70,56 @@ Kind kind_of(const std::string& path) {
   magic.resize(std::size_t(in.gcount()));
   if (magic.starts_with("\x93NUMPY")) return Kind::npy;
   if (magic == "\x89HDF\r\n\x1a\n") return Kind::hdf5;
+  if (magic.starts_with("PK\3\4") || ends_with(path, ".npz")) return Kind::npz;
   if (ends_with(path, ".npy")) return Kind::npy;
+  for (const char* end : {".csv", ".tsv", ".csv.gz", ".tsv.gz"})
+    if (ends_with(path, end)) return Kind::csv;
   if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || ends_with(path, ".hdf") || ends_with(path, ".mat"))
     return Kind::hdf5;
   if (magic.starts_with("\x1f\x8b") || path.find("idx") != std::string::npos) return Kind::idx;
   if (magic.size() >= 4 && magic[0] == 0 && magic[1] == 0 && magic[2] >= 0x08 && magic[2] <= 0x0E) return Kind::idx;
-  if (magic.starts_with("PK")) fail(Exit::data, path, " is a zip archive (.npz). save its arrays as .npy, one a file");
   return Kind::unknown;
 }
 
-std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& dataset) {
+std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& name) {
   switch (kind_of(path)) {
     case Kind::npy:
       return open_npy(path);
+    case Kind::npz:
+      return open_npz(path, name);
     case Kind::hdf5:
-      return open_hdf5_rows(path, dataset);
+      return open_hdf5_rows(path, name);
     case Kind::idx:
       return open_idx(path);
+    case Kind::csv:
+      return open_csv_samples(path);
     case Kind::unknown:
       break;
   }
-  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .h5, .hdf5, or CIFAR-10's .bin");
+  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
+       "CIFAR-10's .bin, or tokens with --tokens");
+}
+
+// o.y empty: the file of x holds both.
+RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
+  const bool csv_y = kind_of(y) == Kind::csv;
+  if (o.targets && !csv_y)
+    fail(Exit::config, "--targets is for CSV, whose numbers have no type. the type of ", y, " tells labels by itself");
+  if (csv_y && o.y.empty()) return open_csv(x, o.y_name, o.targets);
+  return {open_rows(x, o.x_name), csv_y ? open_csv_targets(y, o.targets) : open_rows(y, o.y_name)};
+}
+
+bool may_hold_both(Kind kind) {
+  return kind == Kind::hdf5 || kind == Kind::npz || kind == Kind::csv || kind == Kind::unknown;
 }
 
 void same_rows(const RowFile& a, const RowFile& first) {
   if (a.row() != first.row() || a.dtype() != first.dtype())
     fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
          first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
+  if (a.header() != first.header())
+    fail(Exit::data, a.path(), " has ", a.header(), "; ", first.path(), " has ", first.header(),
+         ". give all tables the same columns");
   if (const std::string other = differing_class(a.class_names(), first.class_names()); !other.empty())
     fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
          ". number the classes alike, or join the files");
@@ -106,14 +129,14 @@ void same_rows(const RowFile& a, const RowFile& first) {
 class PairImporter : public Importer {
  public:
   explicit PairImporter(const ImportOptions& o) {
-    if (o.y.empty() && kind_of(o.x[0]) != Kind::hdf5)  // one HDF5 file may hold both
+    if (o.y.empty() && !may_hold_both(kind_of(o.x[0])))
       fail(Exit::config, "no labels or targets for ", o.x[0], ". give --y FILES");
     const auto y_paths = o.y.empty() ? o.x : o.y;
     if (o.x.size() != y_paths.size())
       fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
     for (std::size_t f = 0; f < o.x.size(); ++f) {
-      x_.push_back(open_rows(o.x[f], o.x_name));
-      y_.push_back(open_rows(y_paths[f], o.y_name));
+      RowPair pair = open_pair(o.x[f], y_paths[f], o);
+      x_.push_back(std::move(pair.x)), y_.push_back(std::move(pair.y));
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
              ". they must be equal", y_[f]->rows_hint());
@@ -159,12 +182,20 @@ class PairImporter : public Importer {
     const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.told_by);
     return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
                " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
-               layout_.told_by.empty() ? "" : how);
+               layout_.told_by.empty() ? "" : how, told_of_tables());
   }
 
  private:
   static SampleLayout layout_of(const RowFile& x, Layout asked) {
     return sample_layout(x.row(), asked, x.layout(), x.path());
+  }
+  // What the numbers alone do not tell: whether the first line was a header, and what y is.
+  std::string told_of_tables() const {
+    const std::string header = x_[0]->header();
+    if (header.empty()) return "";
+    constexpr std::size_t most = 60;
+    return cat(", ", header.substr(0, most), header.size() > most ? "..." : "",
+               holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
   }
   bool narrowed() const { return x_[0]->dtype() == DType::i64; }
 
@@ -212,6 +243,9 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
+  if (o.targets && o.token_bytes > 0) fail(Exit::config, "--targets is for CSV. leave it away");
+  if (o.token_bytes > 0) return import_tokens(o);
+  if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
   const bool cifar = ends_with(o.x[0], ".bin");
   if (cifar && !o.y.empty())
     fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");

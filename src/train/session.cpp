@@ -48,7 +48,9 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   if (c.model.loss == "mse" && data.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
   if (data.labels && data.classes < 1)
-    fail(Exit::data, "no sample has a label: every y is negative");
+    fail(Exit::data,
+         "no sample has a label: every y is negative. a file of tokens is its own target, which no network ",
+         "of this version takes");
   m.mean_squared_error = !data.labels;
   m.outputs = data.labels ? data.classes : data.target.count();
   m.input.channels_first = data.channels_first;
