@@ -12,18 +12,18 @@ using Takes = Flag::Takes;
 
 const std::vector<Flag>& flags() {
   const char *input = "what is read", *shards = "what is written", *order = "order and split of the rows",
-             *tokens = "tokens and text";
+             *images = "folders of images", *tokens = "tokens and text";
   static const std::vector<Flag> table = {
       {.name = "x",
        .value = "files",
-       .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or .npz, HDF5, .csv "
+       .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or .npz, HDF5, .csv, a folder of images by class, "
                "or tokens; globs are expanded",
        .takes = Takes::many,
        .group = input},
       {.name = "y",
        .value = "files",
        .help = "labels or targets, as many files as --x; none where the files of --x hold them: HDF5, .npz, .csv, "
-               "CIFAR-10, tokens",
+               "CIFAR-10, images, tokens",
        .takes = Takes::many,
        .group = input},
       {.name = "x-name",
@@ -47,6 +47,16 @@ const std::vector<Flag>& flags() {
            "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
        .preset = "auto",
        .group = input},
+      {.name = "resize",
+       .value = "pixels",
+       .help = "short side of every image; without it they must be of one size",
+       .group = images},
+      {.name = "crop",
+       .value = "pixels",
+       .help = "side of a square from the centre",
+       .preset = "as --resize",
+       .group = images},
+      {.name = "grey", .value = "", .help = "one channel instead of three", .takes = Takes::nothing, .group = images},
       {.name = "tokens",
        .value = "uint8|uint16|uint32",
        .help = "--x are raw tokens of this type, little-endian; uint8: the bytes of a text",
@@ -153,8 +163,8 @@ Exit pack_command(World& world, const Arguments& arguments) {
       return value;
     });
   };
-  in.context = whole("context");
-  in.targets = parsed.has("targets");
+  in.resize = whole("resize"), in.crop = whole("crop"), in.context = whole("context");
+  in.grey = parsed.has("grey"), in.targets = parsed.has("targets");
   if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);
   log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));

@@ -1,6 +1,7 @@
 #include "millrace/data/importer.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <vector>
@@ -60,10 +61,12 @@ class Hdf5Rows : public RowFile {
   Shape row_;
 };
 
-enum class Kind { idx, npy, npz, hdf5, csv, unknown };
+enum class Kind { idx, npy, npz, hdf5, csv, folder, unknown };
 
 // The contents decide; the name does where they do not (an HDF5 file may begin with a user block).
 Kind kind_of(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return Kind::folder;
   std::string magic(8, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(magic.data(), std::streamsize(magic.size()));
@@ -93,11 +96,12 @@ std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& n
       return open_idx(path);
     case Kind::csv:
       return open_csv_samples(path);
+    case Kind::folder:
     case Kind::unknown:
       break;
   }
   fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
-       "CIFAR-10's .bin, or tokens with --tokens");
+       "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
 }
 
 // o.y empty: the file of x holds both.
@@ -243,9 +247,13 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
-  if (o.targets && o.token_bytes > 0) fail(Exit::config, "--targets is for CSV. leave it away");
+  const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
+  if (!images && (o.resize > 0 || o.crop > 0 || o.grey))
+    fail(Exit::config, "--resize, --crop and --grey are for folders of images by class, ", o.x[0], " is none");
+  if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. leave it away");
   if (o.token_bytes > 0) return import_tokens(o);
   if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
+  if (images) return import_images(o);
   const bool cifar = ends_with(o.x[0], ".bin");
   if (cifar && !o.y.empty())
     fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");

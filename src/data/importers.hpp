@@ -43,6 +43,7 @@ std::unique_ptr<RowFile> open_csv_samples(const std::string& path);             
 std::unique_ptr<RowFile> open_csv_targets(const std::string& path, bool targets);
 std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset);
 std::unique_ptr<Importer> import_cifar10(const std::vector<std::string>& paths);
+std::unique_ptr<Importer> import_images(const ImportOptions&);
 std::unique_ptr<Importer> import_tokens(const ImportOptions&);
 
 }  // namespace millrace

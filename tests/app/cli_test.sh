@@ -147,6 +147,9 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   expect 2 "--targets is for CSV. leave it away" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
   expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
   expect 2 "--tokens: 'int4' is none of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
+  mkdir images
+  expect 2 "--resize: " "$millrace" pack --x images --resize 0 --out pictures
+  expect 3 "holds no folders of images" "$millrace" pack --x images --resize 8 --out pictures
 else
   expect 0 "usage: millrace train" "$mpiexec" -n 2 "$millrace" train --help
   expect 2 "error: typo.cfg:2: unknown key train.step. did you mean train.steps?" "$mpiexec" -n 2 "$millrace" train -c typo.cfg

@@ -308,7 +308,9 @@ TEST_F(Tables, TextIsItsBytesFileByFile) {
   refuses(first, {"--context"}, Exit::config);
   options.context = 4;
   refuses(folder.path.string(), {"is no file"});
-  options.token_bytes = 0;
+  options.resize = 3;
+  refuses(first, {"--resize, --crop and --grey are for folders"}, Exit::config);
+  options.token_bytes = 0, options.resize = 0;
   refuses(first, {"--tokens"}, Exit::config);
 }
 
