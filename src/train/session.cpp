@@ -61,9 +61,18 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   }
   const bool image = data.sample.rank >= 2;
   if (c.data.augment && !image)
-    fail(Exit::config, "data.augment: crop and flip need images, the samples are ", data.sample.str());
+    fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
   m.input.crop_pad = c.data.augment ? c.data.crop_pad : 0;
   m.input.flip = c.data.augment && c.data.flip;
+  m.input.cutout = c.data.augment ? c.data.cutout : 0;
+  m.input.zoom = c.data.augment ? float(c.data.zoom) : 0;
+  if (m.input.zoom > 0 && data.sample.rank != 3)
+    fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
+  m.input.brightness = c.data.augment ? float(c.data.brightness) : 0;
+  m.input.contrast = c.data.augment ? float(c.data.contrast) : 0;
+  if (!c.data.augment && (c.data.zoom > 0 || c.data.cutout > 0 || c.data.brightness > 0 || c.data.contrast > 0))
+    fail(Exit::config,
+         "data.zoom, data.cutout, data.brightness and data.contrast do nothing without data.augment = on");
   m.input.seed = c.run.seed;
   return m;
 }

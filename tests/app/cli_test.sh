@@ -143,6 +143,7 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   printf '[model]\nname = mlp\n[data]\ntrain = apple/*.h5\nvalid = pear/*.h5\n[run]\ndir = runs/fruit\n' >fruit.cfg
   expect 3 "in data.valid label 0 is 'pear', not 'apple' as in data.train" "$millrace" train -c fruit.cfg
   expect 0 "class_names = pear, zebra" "$millrace" inspect pear
+  expect 2 "do nothing without data.augment = on" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.zoom 0.3
   expect 0 "y are targets" "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect 2 "--targets is for CSV. leave it away" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
   expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
