@@ -57,9 +57,11 @@ bench: deps build data
 gpu-check: deps build
 	scripts/gpu-check.sh $(BUILD)
 
+# The second tool looks for races in millrace's own kernels: cuDNN's, cuBLAS's and NCCL's would take it an hour.
+SANITIZER = timeout -k 5 280 $(firstword $(shell command -v compute-sanitizer) /usr/local/cuda/bin/compute-sanitizer)
 gpu-sanitize: deps build
-	compute-sanitizer --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
-	compute-sanitizer --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
+	$(SANITIZER) --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu
+	$(SANITIZER) --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu --gtest_filter=-Conv*:Linear*:Nccl*
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh')

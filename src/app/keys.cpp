@@ -112,8 +112,11 @@ void add_model(std::vector<Key>& k) {
                        "auto: cross_entropy for class labels, mse for float targets"));
   k.push_back(number_key(FIELD(model.label_smoothing), share(),
                          "cross_entropy: share of the probability spread over all classes"));
-  k.push_back(number_key(FIELD(model.fusion), at_least(0),
-                         "how far operations are merged, 0: not; auto: as far as the backend can", -1));
+  k.push_back(
+      number_key(FIELD(model.fusion), at_least(0),
+                 "how far operations are merged, 0: not; 1: norms and linear layers with what follows; 2: batch "
+                 "norms' sums into convolutions, where they can (millrace plan says where not); auto: 1",
+                 -1));
 }
 
 void add_train(std::vector<Key>& k) {

@@ -37,8 +37,8 @@ struct Piece {
 
 class StagedCollective : public Collective {
  public:
-  StagedCollective(World& world, Device& device, const CollectiveOptions& options, HostPinning pinning)
-      : world_(world.duplicate()), device_(device), options_(options), pinning_(std::move(pinning)) {
+  StagedCollective(World& world, Device& device, const CollectiveOptions& options, StagingHooks hooks)
+      : world_(world.duplicate()), device_(device), options_(options), hooks_(std::move(hooks)) {
     CollectiveOptions host = options;
     host.progress = CollectiveOptions::Progress::inline_;  // the worker is the progress
     host_ = make_host_collective(*world_, host);
@@ -58,7 +58,7 @@ class StagedCollective : public Collective {
     } catch (...) {
     }
     for (const Region& r : regions_)
-      if (pinning_.unpin && r.host.data) pinning_.unpin(r.host.data);
+      if (hooks_.unpin && r.host.data) hooks_.unpin(r.host.data);
   }
 
   std::string describe() const override {
@@ -73,7 +73,7 @@ class StagedCollective : public Collective {
       return {regions_.back().device.data(), regions_.back().device.bytes(), int(regions_.size()) - 1};
     }
     region.host = host_->allocate(bytes);
-    if (pinning_.pin) pinning_.pin(region.host.data, region.host.bytes);
+    if (hooks_.pin) hooks_.pin(region.host.data, region.host.bytes);
     regions_.push_back(std::move(region));
     return {regions_.back().device.data(), region.host.bytes, int(regions_.size()) - 1};
   }
@@ -187,6 +187,7 @@ class StagedCollective : public Collective {
 
   void serve() {
     try {
+      if (hooks_.begin_thread) hooks_.begin_thread();
       double started = 0;
       for (;;) {
         Piece* piece;
@@ -233,7 +234,7 @@ class StagedCollective : public Collective {
   std::unique_ptr<World> world_;
   Device& device_;
   CollectiveOptions options_;
-  HostPinning pinning_;
+  StagingHooks hooks_;
   std::unique_ptr<Collective> host_;
   std::deque<Region> regions_;             // pieces point to them
   std::unique_ptr<Event> filled_, moved_;  // the caller's
@@ -252,8 +253,8 @@ class StagedCollective : public Collective {
 }  // namespace
 
 std::unique_ptr<Collective> make_staged_collective(World& world, Device& device, const CollectiveOptions& options,
-                                                   HostPinning pinning) {
-  return std::make_unique<StagedCollective>(world, device, options, std::move(pinning));
+                                                   StagingHooks hooks) {
+  return std::make_unique<StagedCollective>(world, device, options, std::move(hooks));
 }
 
 }  // namespace millrace

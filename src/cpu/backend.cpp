@@ -11,6 +11,16 @@ namespace {
 struct Make {
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
+    if (s.makes_sums || s.makes_diff_sums) {
+      ConvSpec plain = s;
+      plain.makes_sums = plain.makes_diff_sums = false;
+      return cpu::make_conv_sums(s, (*this)(plain));
+    }
+    if (s.zero_channels > 0) {
+      ConvSpec plain = s;
+      plain.src[-1] -= s.zero_channels, plain.zero_channels = 0;
+      return cpu::make_conv_of_wide_images(s, (*this)(plain));
+    }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
   }
   std::unique_ptr<Op> operator()(const LinearSpec& s) const { return cpu::make_linear(s); }
@@ -19,7 +29,9 @@ struct Make {
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cpu::make_activation(s); }
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return cpu::make_add(s); }
   std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cpu::make_dropout(s); }
-  std::unique_ptr<Op> operator()(const InputSpec& s) const { return cpu::make_input(s); }
+  std::unique_ptr<Op> operator()(const InputSpec& s) const {
+    return s.zero_channels > 0 ? cpu::make_wide_input(s, cpu::make_input(s)) : cpu::make_input(s);
+  }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
 };
@@ -33,7 +45,8 @@ class CpuBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
-  int max_fusion_level() const override { return 1; }
+  int max_fusion_level() const override { return 2; }
+  int usual_fusion_level() const override { return 1; }  // 2 costs passes here
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
       return "bf16 is emulated by float32 and slower than it: this processor has neither AMX nor AVX-512";

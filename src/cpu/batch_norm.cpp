@@ -23,7 +23,8 @@ class BatchNorm : public Op {
   Needs needs() const override {
     Needs needs;
     if (spec_.mode == Mode::infer) return needs;
-    needs.saved = bits_at() + (relu() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
+    if (!spec_.takes_diff_sums)
+      needs.saved = bits_at() + (relu() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
     needs.workspace = sums_at() + std::size_t(2 * grid_.chunks * grid_.channels) * sizeof(double);
     return needs;
   }
@@ -31,7 +32,7 @@ class BatchNorm : public Op {
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
-    float *mean = static_cast<float*>(args.saved), *inverse = mean + grid_.channels;
+    float *mean = moments(args), *inverse = mean + grid_.channels;
     const bool train = spec_.mode == Mode::train;
     if (train) statistics(args, mean, inverse);
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
@@ -59,7 +60,7 @@ class BatchNorm : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    const float *mean = static_cast<float*>(args.saved), *inverse = mean + grid_.channels;
+    const float *mean = moments(args), *inverse = mean + grid_.channels;
     float *mean_g = static_cast<float*>(args.workspace), *slope = mean_g + grid_.channels;
     gradient_statistics(args, mean, inverse, mean_g, slope);
     if (!args.diff_src[0] && !args.diff_src[1]) return;
@@ -92,12 +93,16 @@ class BatchNorm : public Op {
   bool relu() const { return spec_.activation == Activation::relu; }
   std::int64_t block_grain() const { return std::max<std::int64_t>(1, 16384 / (grid_.block_rows * grid_.width)); }
 
-  // saved: mean, 1/std, bits by block. workspace: two floats a channel, then sums by chunk.
+  // Mean, 1/std.
+  float* moments(const OpArgs& args) const {
+    return spec_.takes_diff_sums ? args.moments.as<float>() : static_cast<float*>(args.saved);
+  }
+  // saved: moments, bits by block; nothing with takes_diff_sums. workspace: two floats a channel, then sums by chunk.
   std::size_t bits_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t bits_stride() const { return std::size_t(grid_.width) * sizeof(std::uint32_t); }
   std::uint32_t* bits(const OpArgs& args, const Block& b) const {
-    if (!relu() || spec_.mode == Mode::infer) return nullptr;
+    if (!relu() || spec_.mode == Mode::infer || spec_.takes_diff_sums) return nullptr;
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(args.saved) + bits_at() +
                                             bits_stride() * std::size_t(b.index));
   }
@@ -162,9 +167,32 @@ class BatchNorm : public Op {
   }
 
   // Variance from sums of (x - shift) and its square: exact enough when the shift is near the mean. It is the mean of a
-  // few rows spread over the tensor.
+  // few rows spread over the tensor. Sums that are given have no shift.
   void statistics(const OpArgs& args, float* mean, float* inverse) const {
     float* shift = static_cast<float*>(args.workspace);
+    if (!spec_.takes_sums) sum_source(args, shift);
+    const double n = double(grid_.rows), weight = double(spec_.src[0]) * double(args.state->row_weight);
+    const float* given = args.sums.as<float>();
+    float* stats = args.stats.as<float>();
+    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto [sum, square] =
+            spec_.takes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
+        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // a NaN stays
+        const double center = (spec_.takes_sums ? 0 : double(shift[c])) + sum / n;
+        mean[c] = float(center);
+        inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));
+        if (!stats) continue;
+        const float values[2] = {float(weight * center), float(weight * squares / (n > 1 ? n - 1 : 1))};
+        for (int k = 0; k < 2; ++k) {
+          float& to = stats[k * grid_.channels + c];
+          to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
+        }
+      }
+    });
+  }
+
+  void sum_source(const OpArgs& args, float* shift) const {
     const std::int64_t picks = std::min<std::int64_t>(16, grid_.rows);
     for (std::int64_t c0 = 0; c0 < grid_.channels; c0 += ChannelGrid::max_width) {
       const std::int64_t n = std::min(ChannelGrid::max_width, grid_.channels - c0);
@@ -182,39 +210,25 @@ class BatchNorm : public Op {
           alignas(64) float tile[ChannelGrid::max_block];
           batch_norm::sums(b, read(args.src[0], b, tile), lanes, sum, square);
         });
-    const double n = double(grid_.rows), weight = double(spec_.src[0]) * double(args.state->row_weight);
-    float* stats = args.stats.as<float>();
-    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto [sum, square] = total(args, c);
-        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // a NaN stays
-        const double center = double(shift[c]) + sum / n;
-        mean[c] = float(center);
-        inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));
-        if (!stats) continue;
-        const float values[2] = {float(weight * center), float(weight * squares / (n > 1 ? n - 1 : 1))};
-        for (int k = 0; k < 2; ++k) {
-          float& to = stats[k * grid_.channels + c];
-          to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
-        }
-      }
-    });
   }
 
   void gradient_statistics(const OpArgs& args, const float* mean, const float* inverse, float* mean_g,
                            float* slope) const {
-    sum_chunks(
-        args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
-        [&](const Block& b, const float* lanes, float* sum, float* product) {
-          alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
-          batch_norm::gradient_sums(b, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile), bits(args, b),
-                                    lanes, sum, product);
-        });
+    if (!spec_.takes_diff_sums)
+      sum_chunks(
+          args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
+          [&](const Block& b, const float* lanes, float* sum, float* product) {
+            alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
+            batch_norm::gradient_sums(b, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile), bits(args, b),
+                                      lanes, sum, product);
+          });
+    const float* given = args.diff_sums.as<float>();
     const double n = double(grid_.rows);
     parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
-        const auto [sum, product] = total(args, c);
-        const double gamma = product * double(inverse[c]);
+        const auto [sum, product] =
+            spec_.takes_diff_sums ? std::pair(double(given[grid_.channels + c]), 0.0) : total(args, c);
+        const double gamma = spec_.takes_diff_sums ? double(given[c]) : product * double(inverse[c]);
         mean_g[c] = float(sum / n);
         slope[c] = float(gamma * double(inverse[c]) / n);
         for (int w = 0; w < 2; ++w) {

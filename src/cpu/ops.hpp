@@ -11,6 +11,11 @@ namespace millrace::cpu {
 std::unique_ptr<Op> make_conv(const ConvSpec&);
 bool wants_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
+// What a spec with makes_sums or makes_diff_sums adds, around the op of the spec without.
+std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
+// What zero_channels change, around the op of the spec without, whose src is the narrow one.
+std::unique_ptr<Op> make_conv_of_wide_images(const ConvSpec&, std::unique_ptr<Op> conv);
+std::unique_ptr<Op> make_wide_input(const InputSpec&, std::unique_ptr<Op> input);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);

@@ -38,7 +38,10 @@ class CudaBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
-  int max_fusion_level() const override { return 1; }
+  int max_fusion_level() const override { return 2; }
+  int usual_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
+  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, cudnn_); }
+  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, cudnn_); }
   std::string precision_note(DType) const override { return ""; }
 
  private:

@@ -1,6 +1,7 @@
 // Batch norm in three kernels each way: two sums a channel by every block, their totals in a fixed order (in double),
 // then one pass that writes the result. Bytes of memory traffic: forward reads x twice (and the residual) and writes
-// dst and a bit an element; backward reads dy, x and the bits twice and writes the gradients.
+// dst and a bit an element; backward reads dy, x and the bits twice and writes the gradients. Sums that the
+// convolutions around it make (fusion level 2) leave the last pass, and the bits are not kept.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -51,8 +52,10 @@ class BatchNorm : public Op {
   Needs needs() const override {
     Needs needs;
     if (spec_.mode == Mode::infer) return needs;
-    needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
-    needs.workspace = partial_at() + std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float);
+    if (!spec_.takes_diff_sums) needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
+    needs.workspace = partial_at();
+    if (!spec_.takes_sums || !spec_.takes_diff_sums)
+      needs.workspace += std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float);
     return needs;
   }
 
@@ -63,8 +66,8 @@ class BatchNorm : public Op {
       using T = decltype(zero);
       const bool train = spec_.mode == Mode::train;
       if (train) statistics<T>(args);
-      const float* mean = train ? saved(args, 0) : args.weight[2].as<float>();
-      const float* scale = train ? saved(args, 1) : args.weight[3].as<float>();
+      const float* mean = train ? moments(args, 0) : args.weight[2].as<float>();
+      const float* scale = train ? moments(args, 1) : args.weight[3].as<float>();
       const auto apply = [&](auto has_residual) {
         launch(context_.stream, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
                Normalise<T, has_residual>{l_, args.dst.as<T>(), args.src[0].as<T>(), args.src[1].as<T>(),
@@ -78,7 +81,7 @@ class BatchNorm : public Op {
   void backward(const OpArgs& args) override {
     with_type(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
-      relu() ? gradients<T, true>(args) : gradients<T, false>(args);
+      relu() && !spec_.takes_diff_sums ? gradients<T, true>(args) : gradients<T, false>(args);
     });
   }
 
@@ -94,7 +97,8 @@ class BatchNorm : public Op {
   std::size_t values_bytes() const { return aligned(std::size_t(l_.channels) * sizeof(float)); }
   std::size_t bits_at() const { return 2 * values_bytes(); }
   std::size_t partial_at() const { return 2 * values_bytes(); }
-  float* saved(const OpArgs& args, int k) const {
+  float* moments(const OpArgs& args, int k) const {
+    if (spec_.takes_diff_sums) return args.moments.as<float>() + k * l_.channels;
     return reinterpret_cast<float*>(static_cast<std::byte*>(args.saved) + k * values_bytes());
   }
   float* workspace(const OpArgs& args, int k) const {
@@ -102,7 +106,7 @@ class BatchNorm : public Op {
   }
   float* partial(const OpArgs& args) const { return workspace(args, 2); }
   std::uint8_t* bits(const OpArgs& args) const {
-    if (spec_.mode == Mode::infer || !relu()) return nullptr;
+    if (spec_.mode == Mode::infer || !relu() || spec_.takes_diff_sums) return nullptr;
     return static_cast<std::uint8_t*>(args.saved) + bits_at();
   }
 
@@ -118,21 +122,39 @@ class BatchNorm : public Op {
 
   template <class T>
   void statistics(const OpArgs& args) const {
+    const Moments finish{l_.rows,
+                         l_.channels,
+                         spec_.epsilon,
+                         moments(args, 0),
+                         moments(args, 1),
+                         args.stats.as<float>(),
+                         args.stats_mode == GradMode::add,
+                         float(spec_.src[0]),
+                         args.state ? &args.state->row_weight : nullptr};
+    if (spec_.takes_sums) return for_each(context_, l_.channels, GivenStatistics{args.sums.as<float>(), finish});
     launch_sums(Statistics<T>{l_, args.src[0].as<T>(), partial(args), workspace(args, 0)});
-    launch_finish(FinishStatistics{l_, sum_slabs_, partial(args), workspace(args, 0), spec_.epsilon, saved(args, 0),
-                                   saved(args, 1), args.stats.as<float>(), args.stats_mode == GradMode::add,
-                                   float(spec_.src[0]), args.state ? &args.state->row_weight : nullptr});
+    launch_finish(FinishStatistics{l_, sum_slabs_, partial(args), workspace(args, 0), finish});
   }
 
   template <class T, bool masked>
   void gradients(const OpArgs& args) const {
     const GradientInputs<T, masked> inputs{args.diff_dst.as<T>(), args.src[0].as<T>(), bits(args)};
-    const float *mean = saved(args, 0), *inverse = saved(args, 1);
+    const float *mean = moments(args, 0), *inverse = moments(args, 1);
     float *mean_g = workspace(args, 0), *slope = workspace(args, 1);
-    launch_sums(GradientSums<T, masked>{l_, inputs, mean, partial(args)});
-    launch_finish(FinishGradients{l_, sum_slabs_, partial(args), inverse, mean_g, slope,
-                                  args.diff_weight[0].as<float>(), args.diff_weight[1].as<float>(),
-                                  args.mode[0] == GradMode::add, args.mode[1] == GradMode::add});
+    const Slopes finish{l_.rows,
+                        inverse,
+                        mean_g,
+                        slope,
+                        args.diff_weight[0].as<float>(),
+                        args.diff_weight[1].as<float>(),
+                        args.mode[0] == GradMode::add,
+                        args.mode[1] == GradMode::add};
+    if (spec_.takes_diff_sums) {
+      for_each(context_, l_.channels, GivenGradients{args.diff_sums.as<float>(), l_.channels, finish});
+    } else {
+      launch_sums(GradientSums<T, masked>{l_, inputs, mean, partial(args)});
+      launch_finish(FinishGradients{l_, sum_slabs_, partial(args), finish});
+    }
     T *dx = args.diff_src[0].as<T>(), *dr = args.diff_src[1].as<T>();
     if (!dx && !dr) return;
     launch(context_.stream, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,

@@ -121,48 +121,80 @@ MR_BODY void totals(Block& block, const Layout& l, const float* partial, int sla
 
 MR_BODY void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
 
-struct FinishStatistics {
-  Layout l;
-  int slabs;
-  const float *partial, *shift;
+// From a channel's sums of x - shift and its square to what is kept of them.
+struct Moments {
+  std::int64_t rows, channels;
   float epsilon, *mean, *inverse, *stats;  // stats: null when not wanted
   bool add;
   float images;
   const float* row_weight;
 
-  template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    totals(block, l, partial, slabs, [&](std::int64_t c, double sum, double square) {
-      const double n = double(l.rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // NaN stays
-      const double center = double(shift[c]) + sum / n;
-      mean[c] = float(center);
-      inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
-      if (!stats) return;
-      const double weight = double(images) * double(*row_weight);
-      put(stats + c, float(weight * center), add);
-      put(stats + l.channels + c, float(weight * squares / (n > 1 ? n - 1 : 1)), add);
-    });
+  MR_BODY void operator()(std::int64_t c, double shift, double sum, double square) const {
+    const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // NaN stays
+    const double center = shift + sum / n;
+    mean[c] = float(center);
+    inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
+    if (!stats) return;
+    const double weight = double(images) * double(*row_weight);
+    put(stats + c, float(weight * center), add);
+    put(stats + channels + c, float(weight * squares / (n > 1 ? n - 1 : 1)), add);
   }
 };
 
-// mean_g and slope: what diff_src takes off g for the mean's and the variance's sake.
-struct FinishGradients {
+struct FinishStatistics {
   Layout l;
   int slabs;
-  const float *partial, *inverse;
-  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null when not wanted
-  bool add_gamma, add_beta;
+  const float *partial, *shift;
+  Moments moments;
 
   template <class Block>
   MR_BODY void operator()(Block& block) const {
-    totals(block, l, partial, slabs, [&](std::int64_t c, double sum, double product) {
-      const double n = double(l.rows), i = double(inverse[c]), gamma = product * i;
-      mean_g[c] = float(sum / n);
-      slope[c] = float(gamma * i / n);
-      if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
-      if (diff_beta) put(diff_beta + c, float(sum), add_beta);
-    });
+    totals(block, l, partial, slabs,
+           [&](std::int64_t c, double sum, double square) { moments(c, double(shift[c]), sum, square); });
   }
+};
+
+struct GivenStatistics {  // a channel each
+  const float* sums;
+  Moments moments;
+  MR_BODY void operator()(std::int64_t c) const { moments(c, 0, double(sums[c]), double(sums[moments.channels + c])); }
+};
+
+// From a channel's gradients of gamma and beta to mean_g and slope: what diff_src takes off g for the mean's and the
+// variance's sake.
+struct Slopes {
+  std::int64_t rows;
+  const float* inverse;
+  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null when not wanted
+  bool add_gamma, add_beta;
+
+  MR_BODY void operator()(std::int64_t c, double gamma, double beta) const {
+    const double n = double(rows);
+    mean_g[c] = float(beta / n);
+    slope[c] = float(gamma * double(inverse[c]) / n);
+    if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
+    if (diff_beta) put(diff_beta + c, float(beta), add_beta);
+  }
+};
+
+struct FinishGradients {
+  Layout l;
+  int slabs;
+  const float* partial;
+  Slopes slopes;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    totals(block, l, partial, slabs,
+           [&](std::int64_t c, double sum, double product) { slopes(c, product * double(slopes.inverse[c]), sum); });
+  }
+};
+
+struct GivenGradients {  // a channel each
+  const float* sums;
+  std::int64_t channels;
+  Slopes slopes;
+  MR_BODY void operator()(std::int64_t c) const { slopes(c, double(sums[c]), double(sums[channels + c])); }
 };
 
 template <class T>

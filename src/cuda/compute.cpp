@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "backend.hpp"
 #include "device.hpp"
@@ -38,22 +38,15 @@ int gpu_count(std::string* why_not) {
   return 0;
 }
 
-// Several ranks a host that each see one GPU, not the same one: the scheduler bound them, and NCCL cannot use the links
-// between the GPUs.
-bool hidden_from_each_other(World& world, int count, const std::string& bus) {
-  bool hidden = false;
-  const auto all = world.gather(cat(world.host(), ' ', bus, ' ', count));
-  for (const std::string& other : all) {
-    const bool same_host = other.starts_with(world.host() + ' ');
-    hidden = hidden || (same_host && count == 1 && !other.starts_with(cat(world.host(), ' ', bus)));
+// Of all ranks. A host's name has no spaces.
+std::vector<Seat> gather_seats(World& world, const std::string& bus_id, int visible) {
+  std::vector<Seat> seats;
+  for (const std::string& text : world.gather(cat(world.host(), ' ', bus_id, ' ', visible))) {
+    Seat seat;
+    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible;
+    seats.push_back(seat);
   }
-  return hidden;
-}
-
-bool shared_gpus(World& world, const std::string& bus) {
-  auto all = world.gather(cat(world.host(), ' ', bus));
-  std::sort(all.begin(), all.end());
-  return std::adjacent_find(all.begin(), all.end()) != all.end();
+  return seats;
 }
 
 }  // namespace
@@ -64,31 +57,31 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   std::string problem;
   const int count = gpu_count(&problem);
   world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
-  const Choice choice = choose_device(world.local_rank(), world.local_size(), count);
-  if (!choice.warning.empty()) log::warn(choice.warning);
-
   Compute compute;
   std::unique_ptr<CudaDevice> device;
   try {
     device = std::make_unique<CudaDevice>(
-        choice, DeviceOptions{options.cuda.graph, options.collective.timeout_seconds, world.rank()});
+        world.local_rank() % count,
+        DeviceOptions{options.cuda.graph, options.collective.timeout_seconds, world.rank()});
   } catch (const Error& e) {
     problem = e.what();
   }
   world.agree(Exit::config, problem);
-  const std::string bus = device->bus_id();
-  if (hidden_from_each_other(world, count, bus))
+  const Seating seating = seating_of(gather_seats(world, device->bus_id(), count), std::size_t(world.rank()));
+  device->share_among(seating.sharers);
+  if (seating.hidden)
     log::warn(
         "each rank sees a single GPU of this host, so NCCL cannot use the links between them. use --gpus-per-node "
         "(not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES");
-  const bool shared = shared_gpus(world, bus);
+  if (seating.sharers > 1)
+    log::warn(cat(seating.sharers, " ranks share a GPU: right for tests, slow for training. start one rank a GPU"));
   using Sums = CudaOptions::Sums;
-  if (shared && options.cuda.sums == Sums::nccl)
+  if (seating.shared && options.cuda.sums == Sums::nccl)
     fail(Exit::config, "comm.backend: nccl needs a GPU for every rank, here ranks share one. set it to mpi or auto");
   CudaDevice& gpu = *device;
   compute.device = std::move(device);
   compute.backend = make_cuda_backend(world, gpu, options);
-  if (world.size() > 1 && (shared || options.cuda.sums == Sums::mpi)) {
+  if (world.size() > 1 && (seating.shared || options.cuda.sums == Sums::mpi)) {
     gpu.forbid_graphs();  // the host takes part in every sum
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {

@@ -75,7 +75,8 @@ PlanEntry Cudnn::shared(const std::string& key, PlanEntry mine) const {
   return *one.find(key);
 }
 
-std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
+// The same on every rank.
+PlanEntry Cudnn::entry(const ConvProblem& problem) {
   const std::string key = cat(problem.key(), " ", options_.rules.key(), times() ? "" : " untimed");
   if (!cache_.find(key)) {
     PlanEntry mine;
@@ -89,7 +90,17 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
     }
     cache_.insert(key, shared(key, std::move(mine)));
   }
-  const PlanEntry entry = *cache_.find(key);
+  return *cache_.find(key);
+}
+
+std::optional<double> Cudnn::seconds(const ConvProblem& problem) {
+  const PlanEntry entry = this->entry(problem);
+  if (entry.plan.empty()) return std::nullopt;
+  return entry.seconds;
+}
+
+std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
+  const PlanEntry entry = this->entry(problem);
   if (entry.plan.empty()) return std::nullopt;
   if (auto plan = Plan::from_json(target_, entry.plan)) return Choice{std::move(*plan), entry.seconds};
   if (!warned_)
@@ -108,9 +119,7 @@ PlanEntry Cudnn::select(const ConvProblem& problem) {
   if (plans.empty()) return {};
   if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};
   std::vector<Call> calls;
-  std::vector<std::int64_t> roles{src_role, weight_role, dst_role};
-  if (problem.bias) roles.push_back(bias_role);
-  for (Plan& plan : plans) calls.emplace_back(std::move(plan), roles);
+  for (Plan& plan : plans) calls.emplace_back(std::move(plan), problem);
   const auto seconds = time_plans(handle_, stream_, problem, calls);
   const auto best = std::size_t(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
   const bool timed = seconds[best] < 1e30;

@@ -41,11 +41,14 @@ class Cudnn {
   cudnnHandle_t handle() const { return handle_; }
   const Options& options() const { return options_; }
   std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine within the rules
+  // Of the choice, the same on every rank; nullopt as above.
+  std::optional<double> seconds(const ConvProblem&);
   PlanCache& cache() { return cache_; }
   void save();  // the cache file, on rank 0; otherwise done at the end
 
  private:
   bool times() const { return options_.tune && handle_; }
+  PlanEntry entry(const ConvProblem&);
   PlanEntry select(const ConvProblem&);
   PlanEntry shared(const std::string& key, PlanEntry mine) const;
   Stream stream_ = nullptr;

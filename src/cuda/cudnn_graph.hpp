@@ -1,9 +1,10 @@
-// A thin owner around cuDNN's backend API: graphs of one convolution, the engines that cuDNN proposes for them, and
-// execution plans. A Target is a real device or a description of one, so that graphs can be checked where there is no
-// GPU: everything but Call::run() works on both.
+// A thin owner around cuDNN's backend API: graphs of one convolution and what is fused with it, the engines that cuDNN
+// proposes for them, and execution plans. A Target is a real device or a description of one, so that graphs can be
+// checked where there is no GPU: everything but Call::run() works on both.
 #pragma once
 #include <cudnn.h>
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -73,15 +74,54 @@ class Target {
 
 enum class Direction { forward, backward_data, backward_weights };
 
+// Data pointers of a Call, by role; gradients take the role of what they are gradients of. The first of `virtual_roles`
+// and what follows exist between a graph's operations only.
+enum Role : std::int64_t {
+  src_role = 1,
+  weight_role,
+  dst_role,
+  bias_role,
+  sum_role,
+  square_role,
+  norm_src_role,
+  mean_role,
+  inverse_role,
+  gamma_role,
+  beta_role,
+  diff_gamma_role,
+  diff_beta_role,
+  factor_role,  // the last three: what cuDNN offers to compute the norm's gradient by, and we do not use
+  slope_role,
+  offset_role,
+  virtual_roles,
+  conv_role = virtual_roles,
+  centered_role,
+  scaled_role,
+  weighted_role,
+  normed_role
+};
+
+struct Argument {
+  Role role;
+  Shape shape;
+  DType dtype;
+  std::size_t bytes() const { return std::size_t(shape.count()) * size_of(dtype); }
+};
+
 // One convolution in one direction. Shapes are the program's: (N, spatial..., C) and (K, kernel..., C/groups).
 struct ConvProblem {
   Direction direction = Direction::forward;
-  DType dtype = DType::f32;  // of all tensors; sums are float32
+  DType dtype = DType::f32;  // of all tensors but one a channel; sums are float32
   Shape src, weight, dst;
   Window window;
   bool bias = false;  // forward: dst = conv + bias
   bool add = false;   // the result is added to what is there
+  bool sums = false;  // forward: a channel's sums of dst and of its squares too
+  // backward_data: the result is multiplied by the derivative of relu(norm), and a channel's gradients of the norm's
+  // gamma and beta are summed from that.
+  bool norm = false;
   std::string key() const;
+  std::vector<Argument> arguments() const;  // of a Call, in order
 };
 
 // What a plan may cost and how exact it must be.
@@ -91,9 +131,6 @@ struct PlanRules {
   bool tf32 = false;  // float32 may be multiplied with 10 bits of mantissa
   std::string key() const;
 };
-
-// Data pointers of a Call, by role; gradients take the role of what they are gradients of.
-enum Role : std::int64_t { src_role = 1, weight_role = 2, dst_role = 3, bias_role = 4, conv_role = 5 };
 
 // An engine with all its choices made, ready to run.
 class Plan {
@@ -121,12 +158,18 @@ class ConvGraph {
 
  private:
   const Descriptor& keep(Descriptor);
+  const Descriptor& intermediate(const Shape&, Role);  // float32
+  void operation(Descriptor);
+  void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor& b, const Descriptor& result);
+  void sums(const ConvProblem&, const Descriptor& dst);
+  void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
   enum class Compiled { ahead, at_run_time };
   std::vector<Plan> collect(cudnnBackendHeurMode_t, Compiled, const PlanRules&, std::size_t most) const;
   bool allowed(const Descriptor& config, Compiled, const PlanRules&) const;
   const Target& target_;
   DType dtype_;
-  std::vector<Descriptor> parts_;  // tensors and operations: the graph refers to them
+  std::deque<Descriptor> parts_;  // tensors and operations: the graph refers to them
+  std::vector<cudnnBackendDescriptor_t> operations_;
   Descriptor graph_;
 };
 
@@ -134,11 +177,11 @@ class ConvGraph {
 class Call {
  public:
   Call() = default;
-  Call(Plan plan, std::vector<std::int64_t> roles);
+  Call(Plan plan, const ConvProblem&);
   explicit operator bool() const { return bool(roles_.size()); }
   std::size_t workspace_bytes() const { return plan_ ? plan_->workspace_bytes() : 0; }
   const Plan& plan() const { return *plan_; }
-  void run(cudnnHandle_t, std::vector<void*> pointers, void* workspace);  // pointers: as roles
+  void run(cudnnHandle_t, std::vector<void*> pointers, void* workspace);  // as ConvProblem::arguments()
 
  private:
   std::optional<Plan> plan_;

@@ -58,7 +58,7 @@ std::string ConvProblem::key() const {
     text += cat(" ", name);
     for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis) text += cat(axis ? "x" : " ", extents[axis]);
   }
-  return text + (bias ? " bias" : "") + (add ? " add" : "");
+  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "");
 }
 
 std::string PlanRules::key() const {
@@ -108,7 +108,9 @@ std::string Plan::engine() const {
   return "eng" + (std::regex_search(text, match, id) ? match[1].str() : "?");
 }
 
-Call::Call(Plan plan, std::vector<std::int64_t> roles) : plan_(std::move(plan)), roles_(std::move(roles)) {}
+Call::Call(Plan plan, const ConvProblem& problem) : plan_(std::move(plan)) {
+  for (const Argument& argument : problem.arguments()) roles_.push_back(argument.role);
+}
 
 void Call::run(cudnnHandle_t handle, std::vector<void*> pointers, void* workspace) {
   if (!pack_ || pointers != pointers_ || workspace != workspace_) {

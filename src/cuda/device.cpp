@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -114,7 +115,8 @@ class Graph : public Recorded {
     }
     const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
     if (ended != cudaSuccess) check(ended, ("recording of '" + key_ + "'").c_str());
-    const cudaError_t made = cudaGraphInstantiate(&executable_, graph, 0);
+    // Or the comm lane's kernels would lose their priority over those that they overlap with.
+    const cudaError_t made = cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority);
     cudaGraphDestroy(graph);
     check(made, ("instantiation of '" + key_ + "'").c_str());
     MR_CUDA(cudaGraphUpload(executable_, stream));
@@ -143,32 +145,40 @@ class NearGpu {
     for (char& c : bus_id) c = char(std::tolower(c));
     int node = -1;
     if (!(std::ifstream("/sys/bus/pci/devices/" + bus_id + "/numa_node") >> node) || node < 0 || node >= 64) return;
+    if (syscall(SYS_get_mempolicy, &mode_, nodes_.data(), most_nodes, nullptr, 0ul) != 0) return;
     const unsigned long mask = 1ul << node;
     set_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 65ul) == 0;
   }
   ~NearGpu() {
-    if (set_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0ul);
+    if (set_) syscall(SYS_set_mempolicy, mode_, nodes_.data(), most_nodes + 1);
   }
   NearGpu(const NearGpu&) = delete;
 
  private:
+  static constexpr unsigned long most_nodes = 1024;  // the kernel's own limit
+  std::array<unsigned long, most_nodes / 64> nodes_{};
+  int mode_ = MPOL_DEFAULT;
   bool set_ = false;
 };
 
 }  // namespace
 
-Choice choose_device(int local_rank, int local_size, int count) {
-  Choice choice;
-  choice.ordinal = local_rank % count;
-  choice.sharers = (local_size - choice.ordinal + count - 1) / count;
-  if (local_size > count)
-    choice.warning = cat(local_size, " ranks share ", count, count == 1 ? " GPU" : " GPUs",
-                         " of this host: right for tests, slow for training. start one rank a GPU");
-  return choice;
+Seating seating_of(const std::vector<Seat>& seats, std::size_t rank) {
+  const auto together = [](const Seat& a, const Seat& b) { return a.host == b.host && a.bus_id == b.bus_id; };
+  const Seat& mine = seats.at(rank);
+  Seating seating;
+  seating.sharers = int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) { return together(s, mine); }));
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    const auto before = seats.begin() + std::ptrdiff_t(i);
+    seating.shared =
+        seating.shared || std::any_of(seats.begin(), before, [&](const Seat& s) { return together(s, *before); });
+    seating.hidden = seating.hidden || (before->host == mine.host && before->bus_id != mine.bus_id &&
+                                        before->visible == 1 && mine.visible == 1);
+  }
+  return seating;
 }
 
-CudaDevice::CudaDevice(const Choice& choice, const DeviceOptions& options)
-    : options_(options), ordinal_(choice.ordinal) {
+CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options) : options_(options), ordinal_(ordinal) {
   work::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};
@@ -186,7 +196,7 @@ CudaDevice::CudaDevice(const Choice& choice, const DeviceOptions& options)
                                          lane == Lane::comm ? highest : lowest));
   std::size_t free = 0, total = 0;
   MR_CUDA(cudaMemGetInfo(&free, &total));
-  memory_bytes_ = free / std::size_t(choice.sharers);
+  memory_bytes_ = free;
   total_bytes_ = total;
 }
 

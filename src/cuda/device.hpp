@@ -3,6 +3,7 @@
 #include <array>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "block.hpp"
 #include "cupti.hpp"
@@ -19,23 +20,31 @@ struct DeviceOptions {
   int rank = 0;                  // for messages
 };
 
-// Which of `count` GPUs a rank takes, and what the user should know about it.
-struct Choice {
-  int ordinal = 0;
-  int sharers = 1;      // ranks of this host on that GPU
-  std::string warning;  // of rank 0's host, or ""
+// Where a rank computes: its host, its GPU's bus id, and how many GPUs it sees.
+struct Seat {
+  std::string host, bus_id;
+  int visible = 1;
 };
-Choice choose_device(int local_rank, int local_size, int count);
+// How the ranks' GPUs lie, from the seats of all of them.
+struct Seating {
+  int sharers = 1;      // ranks on this rank's GPU
+  bool shared = false;  // somewhere ranks share a GPU: NCCL does not allow it
+  // Ranks of this host see one GPU each, not the same one: the scheduler bound them, and NCCL cannot use the links
+  // between the GPUs.
+  bool hidden = false;
+};
+Seating seating_of(const std::vector<Seat>&, std::size_t rank);
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(const Choice&, const DeviceOptions&);  // Error(config): no such GPU, too old, driver too old
+  CudaDevice(int ordinal, const DeviceOptions&);  // Error(config): no such GPU, too old, driver too old
   ~CudaDevice() override;
   Stream stream(Lane lane) const { return streams_[std::size_t(lane)]; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
-  bool capturing() const;                           // is the compute lane being recorded now?
-  std::string bus_id() const;                       // "0000:1b:00.0": the same for ranks that share the GPU
+  bool capturing() const;      // is the compute lane being recorded now?
+  std::string bus_id() const;  // "0000:1b:00.0": the same for ranks that share the GPU
+  void share_among(int ranks) { memory_bytes_ /= std::size_t(ranks); }
   void forbid_graphs() { options_.graph = false; }  // a collective needs the host in the middle of a step
 
   std::string name() const override { return name_; }

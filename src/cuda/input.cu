@@ -1,5 +1,5 @@
-// The input pass. Without augmentation and change of layout it is pointwise; else blocks belong to samples, so that a
-// thread draws a sample's augmentation once and then makes many packs of it.
+// The input pass. Without augmentation, change of layout and channels of zeros it is pointwise; else blocks belong to
+// samples, so that a thread draws a sample's augmentation once and then makes many packs of it.
 #include <algorithm>
 
 #include "kernels.hpp"
@@ -45,24 +45,24 @@ struct Moved {
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  std::int64_t depth, height, width, channels;
+  std::int64_t depth, height, width, channels, dst_channels;
   std::int64_t row_blocks;  // blocks of one sample
-  bool channels_first, wide;
+  bool channels_first, packs;
 
   template <class Block>
   MR_BODY void operator()(Block& block) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : Augmentation{};
-    const std::int64_t positions = depth * height * width, row_count = positions * channels;
+    const std::int64_t positions = depth * height * width, row_count = positions * dst_channels;
     const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? positions : 1;
-    const Raw* image = src + row * row_count;
+    const Raw* image = src + row * positions * channels;
     T* out = dst + row * row_count;
 
     for (std::int64_t begin = (block_of_row * block.threads() + block.thread()) * n; begin < row_count;
          begin += row_blocks * block.threads() * n) {
-      const std::int64_t pixel = begin / channels, line = pixel / width, d = line / height;
-      std::int64_t c = begin - pixel * channels, x = pixel - line * width;
+      const std::int64_t pixel = begin / dst_channels, line = pixel / width, d = line / height;
+      std::int64_t c = begin - pixel * dst_channels, x = pixel - line * width;
       std::int64_t y = line - d * height + move.by[1], z = d + move.by[0];
       float values[n];
       for (int k = 0; k < n; ++k) {
@@ -70,17 +70,17 @@ struct Moved {
         const bool inside =
             begin + k < row_count && z >= 0 && z < depth && y >= 0 && y < height && from_x >= 0 && from_x < width;
         Raw raw{};
-        if (inside) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
-        values[k] = affine[c].of(raw) * move.gain + affine[c].offset * move.lift;
-        if (move.cut(z - move.by[0], y - move.by[1], x)) values[k] = 0;
-        if (++c < channels) continue;
+        if (inside && c < channels) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
+        const bool blank = c >= channels || move.cut(z - move.by[0], y - move.by[1], x);
+        values[k] = blank ? 0 : affine[c].of(raw) * move.gain + affine[c].offset * move.lift;
+        if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
         x = 0;
         if (++y < height + move.by[1]) continue;
         y = move.by[1], ++z;
       }
-      if (wide)
+      if (packs)
         store(out + begin, values);
       else
         for (int k = 0; k < n && begin + k < row_count; ++k) out[begin + k] = narrow<T>(values[k]);
@@ -97,7 +97,7 @@ struct Enlarged {
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  std::int64_t height, width, channels;
+  std::int64_t height, width, channels, dst_channels;
   std::int64_t row_blocks;  // blocks of one sample
   bool channels_first;
 
@@ -105,11 +105,11 @@ struct Enlarged {
   MR_BODY void operator()(Block& block) const {
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augmentation move = augmenter.draw(state->epoch, ids[row]);
-    const std::int64_t pixels = height * width, row_count = pixels * channels;
+    const std::int64_t pixels = height * width;
     const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? pixels : 1;
     const std::int64_t down = height > 1 ? width * pixel_step : 0, right = width > 1 ? pixel_step : 0;
-    const Raw* image = src + row * row_count;
-    T* out = dst + row * row_count;
+    const Raw* image = src + row * pixels * channels;
+    T* out = dst + row * pixels * dst_channels;
     for (std::int64_t pixel = block_of_row * block.threads() + block.thread(); pixel < pixels;
          pixel += row_blocks * block.threads()) {
       const std::int64_t y = pixel / width, x = pixel - y * width;
@@ -121,8 +121,9 @@ struct Enlarged {
         const float above = widen(corner[0]) * (1 - h.share) + widen(corner[right]) * h.share,
                     below = widen(corner[down]) * (1 - h.share) + widen(corner[down + right]) * h.share;
         const float value = affine[c].of(above * (1 - v.share) + below * v.share);
-        out[pixel * channels + c] = narrow<T>(cut ? 0 : value * move.gain + affine[c].offset * move.lift);
+        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : value * move.gain + affine[c].offset * move.lift);
       }
+      for (std::int64_t c = channels; c < dst_channels; ++c) out[pixel * dst_channels + c] = narrow<T>(0);
     }
   }
 };
@@ -189,7 +190,7 @@ class Input : public Op {
         const Raw* src = args.src[0].as<Raw>();
         if (augmenter_.on() && augmenter_.zooms())
           enlarge(args, dst, src);
-        else if (augmenter_.on() || turns)
+        else if (augmenter_.on() || turns || spec_.zero_channels > 0)
           move(args, dst, src);
         else
           straight(dst, src);
@@ -213,19 +214,20 @@ class Input : public Op {
     const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
            Enlarged<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                            extent_[1], extent_[2], channels_, row_blocks, spec_.channels_first});
+                            extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
+                            spec_.channels_first});
   }
 
   template <class Raw, class T>
   void move(const OpArgs& args, T* dst, const Raw* src) const {
     constexpr int n = pack_size<T>;
-    const std::int64_t row_count = spec_.src.row_count(), packs = (row_count + n - 1) / n;
+    const std::int64_t row_count = spec_.dst().row_count(), packs = (row_count + n - 1) / n;
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
            Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                         extent_[0], extent_[1], extent_[2], channels_, row_blocks, spec_.channels_first,
-                         row_count % n == 0 && aligned(dst, n)});
+                         extent_[0], extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
+                         spec_.channels_first, row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;

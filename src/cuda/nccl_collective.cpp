@@ -165,15 +165,14 @@ class NcclCollective : public Collective {
     const Stream comm = device_.stream(Lane::comm);
     MR_CUDA(cudaEventRecord(filled_, device_.stream(Lane::compute)));
     MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
-    Tracker::Operation op;
-    if (!capturing) op = tracker_->begin(kind, tag, bytes, comm);
     if (capturing && !captured_) tracker_->begin_captured(comm);
+    const auto op = capturing ? tracker_->capture(kind, tag, bytes, comm) : tracker_->begin(kind, tag, bytes, comm);
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
     cudaEvent_t& passed = passed_[tag];
     if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
     MR_CUDA(cudaEventRecord(passed, comm));
-    if (!capturing) tracker_->end(op, comm);
+    capturing ? tracker_->end_capture_of(op, comm) : tracker_->end(op, comm);
   }
 
   void watch() {

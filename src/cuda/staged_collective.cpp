@@ -7,17 +7,18 @@ namespace millrace::cuda {
 
 std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& device, const CollectiveOptions& options) {
   const int ordinal = device.ordinal();
-  HostPinning pinning;
-  pinning.pin = [ordinal](void* memory, std::size_t bytes) {
+  StagingHooks hooks;
+  hooks.pin = [ordinal](void* memory, std::size_t bytes) {
     MR_CUDA(cudaSetDevice(ordinal));
     if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return;
     (void)cudaGetLastError();
     log::warn("gradients on the host cannot be page-locked: copies to and from the GPU are slower (see ulimit -l)");
   };
-  pinning.unpin = [](void* memory) {
+  hooks.begin_thread = [ordinal] { MR_CUDA(cudaSetDevice(ordinal)); };  // or it would make a context on the first GPU
+  hooks.unpin = [](void* memory) {
     if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();
   };
-  return millrace::make_staged_collective(world, device, options, std::move(pinning));
+  return millrace::make_staged_collective(world, device, options, std::move(hooks));
 }
 
 }  // namespace millrace::cuda

@@ -53,10 +53,8 @@ std::size_t align256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 std::vector<double> time_plans(cudnnHandle_t handle, Stream stream, const ConvProblem& p, std::vector<Call>& calls) {
   std::vector<double> medians(calls.size(), never);
-  const std::size_t element = size_of(p.dtype);
-  std::vector<std::size_t> sizes{std::size_t(p.src.count()) * element, std::size_t(p.weight.count()) * element,
-                                 std::size_t(p.dst.count()) * element};
-  if (p.bias) sizes.push_back(std::size_t(p.dst[-1]) * element);
+  std::vector<std::size_t> sizes;
+  for (const Argument& argument : p.arguments()) sizes.push_back(argument.bytes());
   std::size_t bytes = 0, workspace_bytes = 0;
   for (const std::size_t size : sizes) bytes += align256(size);
   for (const Call& call : calls) workspace_bytes = std::max(workspace_bytes, call.workspace_bytes());

@@ -21,17 +21,26 @@ bool happened(cudaEvent_t event) {
   return false;
 }
 
+// A counter that the GPU moves on.
+std::uint64_t read(std::uint64_t& counter) { return std::atomic_ref<std::uint64_t>(counter).load(); }
+
 }  // namespace
 
 Tracker::Tracker(double timeout_seconds) : watchdog_(timeout_seconds) {
   void* memory = nullptr;
-  MR_CUDA(cudaHostAlloc(&memory, 2 * sizeof *counters_, cudaHostAllocMapped | cudaHostAllocPortable));
-  counters_ = static_cast<std::uint64_t*>(memory);
-  counters_[0] = counters_[1] = 0;
+  MR_CUDA(cudaHostAlloc(&memory, most_captures * sizeof *counters_, cudaHostAllocMapped | cudaHostAllocPortable));
+  counters_ = static_cast<Counters*>(memory);
+  std::fill_n(counters_, most_captures, Counters{});
+  // Loads the kernel, which a capture might not allow.
+  count_up({nullptr}, &counters_[0].begun);
+  MR_CUDA(cudaStreamSynchronize(nullptr));
+  counters_[0] = {};
 }
 
 Tracker::~Tracker() {
   for (const Operation& op : in_flight_) spare_.push_back({op.started, op.ended});
+  for (const Capture& capture : captures_)
+    for (const Operation& op : capture.operations) spare_.push_back({op.started, op.ended});
   for (const EventPair& pair : spare_) cudaEventDestroy(pair.started), cudaEventDestroy(pair.ended);
   cudaFreeHost(counters_);
 }
@@ -48,14 +57,17 @@ Tracker::EventPair Tracker::take_pair() {
   return pair;
 }
 
-Tracker::Operation Tracker::begin(Kind kind, int tag, std::size_t bytes, Stream stream) {
+Tracker::Operation Tracker::prepare(Kind kind, int tag, std::size_t bytes) {
   Operation op;
-  {
-    const std::lock_guard lock(mutex_);
-    const EventPair pair = take_pair();
-    op.started = pair.started, op.ended = pair.ended;
-  }
+  const std::lock_guard lock(mutex_);
+  const EventPair pair = take_pair();
+  op.started = pair.started, op.ended = pair.ended;
   op.kind = kind, op.span = {tag, bytes, now(), 0, 0};
+  return op;
+}
+
+Tracker::Operation Tracker::begin(Kind kind, int tag, std::size_t bytes, Stream stream) {
+  const Operation op = prepare(kind, tag, bytes);
   MR_CUDA(cudaEventRecord(op.started, stream));
   return op;
 }
@@ -67,13 +79,29 @@ void Tracker::end(Operation op, Stream stream) {
   in_flight_.push_back(op);
 }
 
-void Tracker::begin_captured(Stream stream) { count_up({stream}, counters_); }
-void Tracker::end_captured(Stream stream) { count_up({stream}, counters_ + 1); }
+void Tracker::begin_captured(Stream stream) {
+  captures_.emplace_back();
+  count_up({stream}, &counters().begun);
+}
+
+void Tracker::end_captured(Stream stream) { count_up({stream}, &counters().ended); }
+
+Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, Stream stream) {
+  const Operation op = prepare(kind, tag, bytes);
+  MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // or the host could not read it
+  return op;
+}
+
+void Tracker::end_capture_of(Operation op, Stream stream) {
+  MR_CUDA(cudaEventRecordWithFlags(op.ended, stream, cudaEventRecordExternal));
+  captures_.back().operations.push_back(op);
+}
 
 void Tracker::take_spans(std::vector<CommSpan>& out) {
   out.clear();
   const std::lock_guard lock(mutex_);
   poll();
+  take_replayed();
   std::swap(out, spans_);
 }
 
@@ -81,14 +109,40 @@ void Tracker::poll() {
   while (!in_flight_.empty() && happened(in_flight_.front().ended)) {
     Operation op = in_flight_.front();
     watchdog_.done(op.number, now());
-    if (op.kind != Kind::step && op.kind != Kind::broadcast) {
-      op.span.started = std::max(op.span.queued, clock_.seconds_of(op.started));
-      op.span.ended = std::max(op.span.started, clock_.seconds_of(op.ended));
-      spans_.push_back(op.span);
-    }
+    add_span(op);
     spare_.push_back({op.started, op.ended});
     in_flight_.pop_front();
   }
+}
+
+void Tracker::add_span(const Operation& op) {
+  if (op.kind == Kind::step || op.kind == Kind::broadcast) return;
+  CommSpan span = op.span;
+  span.started = std::max(span.queued, clock_.seconds_of(op.started));
+  span.ended = std::max(span.started, clock_.seconds_of(op.ended));
+  spans_.push_back(span);
+}
+
+void Tracker::take_replayed() {
+  for (std::size_t i = 0; i < std::min(captures_.size(), most_captures - 1); ++i) {
+    Capture& capture = captures_[i];
+    const std::uint64_t ended = read(counters_[i].ended);
+    if (ended == capture.seen) continue;
+    if (!std::all_of(capture.operations.begin(), capture.operations.end(),
+                     [](const Operation& op) { return happened(op.started) && happened(op.ended); }))
+      continue;  // launched anew
+    capture.seen = ended;
+    for (Operation op : capture.operations) {
+      op.span.queued = clock_.seconds_of(op.started);
+      add_span(op);
+    }
+  }
+}
+
+std::uint64_t Tracker::replays(std::uint64_t Counters::*which) const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < most_captures; ++i) sum += read(counters_[i].*which);
+  return sum;
 }
 
 std::optional<Watchdog::Late> Tracker::late() {
@@ -96,8 +150,8 @@ std::optional<Watchdog::Late> Tracker::late() {
   poll();
   const double time = now();
   if (time - clock_.renewed() > 20) clock_.renew();
-  const auto count = [&](int k) { return std::atomic_ref<std::uint64_t>(counters_[k]).load(); };
-  watchdog_.replays(count(0), count(1), time);
+  const std::uint64_t ended = replays(&Counters::ended);  // first: it never passes what was begun
+  watchdog_.replays(replays(&Counters::begun), ended, time);
   return watchdog_.late(time);
 }
 

@@ -1,10 +1,11 @@
 // Follows operations on the GPU without ever waiting: their times for the account, and whether one of them is stuck. By
-// events; but those of a captured step are followed together, from the first one to the step's finish(), by two
-// counters in host memory that every replay moves on: an event would forget a replay when the next one is launched.
-// Thread-safe.
+// events; but whether those of a captured step are stuck is followed for all of them together, from the first one to
+// the step's finish(), by two counters in host memory that every replay moves on: an event would forget a replay when
+// the next one is launched. Thread-safe.
 #pragma once
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -34,10 +35,16 @@ class Tracker {
   // Not during a capture of this thread's. What is ended first was begun first.
   Operation begin(Watchdog::Kind, int tag, std::size_t bytes, Stream);
   void end(Operation, Stream);
-  void take_spans(std::vector<CommSpan>& out);
-  // During a capture: its first operation, and its finish(). The graph must not outlive the tracker.
+  // During a capture: before its first operation and at its finish(), and each operation between them. The graph must
+  // not outlive the tracker.
   void begin_captured(Stream);
   void end_captured(Stream);
+  Operation capture(Watchdog::Kind, int tag, std::size_t bytes, Stream);
+  void end_capture_of(Operation, Stream);
+
+  // By the thread that launches replays. Of a recording that was replayed several times since the last call, those of
+  // the newest replay, and only when that is done; queued is then started.
+  void take_spans(std::vector<CommSpan>& out);
 
   // Asked every now and then by another thread: what is late, and how much was begun by then.
   std::optional<Watchdog::Late> late();
@@ -50,13 +57,27 @@ class Tracker {
   struct EventPair {
     cudaEvent_t started = nullptr, ended = nullptr;
   };
+  static constexpr std::size_t most_captures = 64;  // those behind share the last counters, and give no spans
+  struct Counters {
+    std::uint64_t begun, ended;  // replays
+  };
+  struct Capture {
+    std::vector<Operation> operations;
+    std::uint64_t seen = 0;  // replays whose spans were taken
+  };
   EventPair take_pair();
+  Operation prepare(Watchdog::Kind, int tag, std::size_t bytes);
   void poll();
-  std::uint64_t* counters_ = nullptr;  // replays begun, replays ended; page-locked
-  std::mutex mutex_;                   // guards what follows
+  void add_span(const Operation&);
+  void take_replayed();
+  std::uint64_t replays(std::uint64_t Counters::*) const;                                    // of all recordings
+  Counters& counters() { return counters_[std::min(captures_.size(), most_captures) - 1]; }  // of the newest recording
+  Counters* counters_ = nullptr;  // most_captures of them, page-locked
+  std::mutex mutex_;              // guards what follows
   StreamClock clock_;
   Watchdog watchdog_;
   std::deque<Operation> in_flight_;
+  std::deque<Capture> captures_;
   std::vector<EventPair> spare_;
   std::vector<CommSpan> spans_;
 };

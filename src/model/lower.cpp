@@ -74,7 +74,7 @@ class Planner {
         if (keeps(node.spec, [](const auto& spec) { return spec.keeps_src; })) last = std::max(last, backward_time(i));
       }
     }
-    if (producer < 0) return;  // fused away
+    if (producer < 0) return plan_shared(v);
     const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
     out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
     if (!train_ || !value.needs_grad || users == 0) return;
@@ -83,6 +83,21 @@ class Planner {
     out_.diff_region[std::size_t(v)] = add(value.name + ".diff", bytes, first, backward_time(producer));
     if (users > 1)
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
+  }
+
+  // A norm's sums, moments and diff_sums live from the first to the last of the nodes that share them.
+  void plan_shared(int v) {
+    int first = 2 * n_, last = -1;
+    const auto touch = [&](int time) { first = std::min(first, time), last = std::max(last, time); };
+    for (int i = 0; i < n_; ++i) {
+      const Node& node = out_.graph.nodes[std::size_t(i)];
+      if (node.sums == v || (node.moments == v && node.norm < 0)) touch(i);
+      if (node.moments == v || node.diff_sums == v) touch(backward_time(i));
+    }
+    if (last < 0) return;  // fused away
+    const Value& value = out_.graph.values[std::size_t(v)];
+    out_.value_region[std::size_t(v)] =
+        add(value.name, std::size_t(value.shape.count()) * size_of(value.dtype), first, last);
   }
 
   Lowered& out_;
@@ -120,11 +135,27 @@ std::size_t place_regions(std::vector<Region>& regions) {
   return total;
 }
 
+Cost Lowered::cost() const {
+  Cost sum;
+  const auto add = [&](const Cost& c) { sum.flops += c.flops, sum.bytes += c.bytes; };
+  for (const Node& node : graph.nodes) {
+    add(forward_cost(node.spec));
+    if (graph.mode == Mode::train) add(backward_cost(node.spec));
+  }
+  for (std::size_t v = 0; v < adders.size(); ++v)
+    if (adders[v]) add(forward_cost(AddSpec{graph.values[v].shape, graph.values[v].dtype, graph.mode}));
+  return sum;
+}
+
 Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   Lowered out;
   out.device = &backend.device();
-  out.graph = fuse(std::move(graph),
-                   std::min(fusion_level < 0 ? backend.max_fusion_level() : fusion_level, backend.max_fusion_level()));
+  const int most = backend.max_fusion_level();
+  out.fusion_level = std::min(fusion_level < 0 ? backend.usual_fusion_level() : fusion_level, most);
+  if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));
+  out.graph = fuse(std::move(graph), out.fusion_level);
+  if (out.fusion_level >= 1) out.graph = widen_images(std::move(out.graph), backend);
+  if (out.fusion_level >= 2) out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.adders.resize(out.graph.values.size());
   if (out.graph.mode == Mode::train)

@@ -69,6 +69,16 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
       if (memory.gradient) args.diff_weight[w] = {memory.gradient + begin, DType::f32, parameter.shape};
       if (first_user_[p] < 0) first_user_[p] = i;
     }
+    const auto shared = [&](int v) { return v < 0 ? Tensor{} : values_[std::size_t(v)]; };
+    args.sums = shared(node.sums), args.moments = shared(node.moments), args.diff_sums = shared(node.diff_sums);
+    if (node.norm >= 0) {
+      const Node& norm = graph.nodes[std::size_t(node.norm)];
+      args.norm_src = values_[std::size_t(norm.src[0])];
+      for (const std::size_t w : {0, 1}) {
+        const std::size_t p = std::size_t(norm.weight[w]);
+        args.weight[2 + w] = {memory.master + layout_.parameters[p].begin, DType::f32, graph.parameters[p].shape};
+      }
+    }
     if (node.stats >= 0) {
       const auto& slot = layout_.stats[std::size_t(node.stats)];
       const std::int64_t channels = slot.count / 2;

@@ -65,7 +65,8 @@ struct Forward {
             size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const BatchNormSpec& s) const {
-    return {0, ((s.mode == Mode::train ? 3 : 2) + s.residual) * size_of_tensor(s.src, s.dtype)};
+    const int passes = s.mode == Mode::train && !s.takes_sums ? 3 : 2;
+    return {0, (passes + s.residual) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.src, s.dtype)};
@@ -82,9 +83,15 @@ struct Forward {
 };
 
 struct Backward {
-  Cost operator()(const ConvSpec& s) const { return product(s); }
+  Cost operator()(const ConvSpec& s) const {
+    Cost cost = product(s);
+    if (s.makes_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
+    return cost;
+  }
   Cost operator()(const LinearSpec& s) const { return product(s); }
-  Cost operator()(const BatchNormSpec& s) const { return {0, (5 + s.residual) * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const BatchNormSpec& s) const {
+    return {0, ((s.takes_diff_sums ? 3 : 5) + s.residual) * size_of_tensor(s.src, s.dtype)};
+  }
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const MseSpec&) const { return {}; }

@@ -29,6 +29,10 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
                   lowered.ops[i]->implementation().c_str());
     out << line;
   }
+  const Cost cost = lowered.cost();
+  out << "  fusion level " << lowered.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
+      << " read and written by a micro-batch, forward and backward\n";
+  for (const std::string& note : lowered.notes) out << "  not fused: " << note << "\n";
 }
 
 }  // namespace

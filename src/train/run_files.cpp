@@ -40,7 +40,7 @@ std::string utc_now() {
 
 // What stands for `auto`, and what was chosen.
 json resolved(const Session& s) {
-  const int top = s.compute.backend->max_fusion_level();
+  const Backend& backend = *s.compute.backend;
   return {{"global_batch", s.global_batch},
           {"micro_batch", s.micro_batch},
           {"accumulation", s.accumulation()},
@@ -49,7 +49,8 @@ json resolved(const Session& s) {
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
           {"prefetch", s.loader_options().prefetch},
-          {"fusion", s.spec.fusion < 0 ? top : std::min(s.spec.fusion, top)},
+          {"fusion",
+           s.spec.fusion < 0 ? backend.usual_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
           {"reader", s.train_source->describe()}};
 }
 

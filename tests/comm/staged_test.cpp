@@ -182,13 +182,16 @@ TEST(StagedCollective, LateRankIsNamedAfterTheTimeout) {
 TEST(StagedCollective, PinsEachRegionsHostMemoryOnceAndReleasesIt) {
   run_thread_world(2, [&](World& world) {
     int pinned = 0, unpinned = 0;
+    std::atomic<int> workers = 0;
     {
       test::HostDevice device(false);
       const auto collective = make_staged_collective(
-          world, device, options(), {[&](void*, std::size_t) { ++pinned; }, [&](void*) { ++unpinned; }});
+          world, device, options(),
+          {[&](void*, std::size_t) { ++pinned; }, [&](void*) { ++unpinned; }, [&] { ++workers; }});
       collective->allocate(4096), collective->allocate(100000);
       world.barrier();
     }
+    EXPECT_EQ(workers, 1);
     EXPECT_EQ(pinned, 2);
     EXPECT_EQ(unpinned, 2);
   });

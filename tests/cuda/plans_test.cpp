@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <regex>
+#include <set>
 
 #include "../../src/cuda/conv.hpp"
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/cpu/backend.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
 
@@ -62,23 +64,68 @@ std::vector<Network> zoo() {
   return all;
 }
 
+// Makes the CUDA backend's convolutions, for a described GPU; of the other operations it makes nothing.
+class DescribedBackend : public Backend {
+ public:
+  DescribedBackend(const std::string& device, const cudnn::Options& options) : library(device, options) {}
+  Device& device() override { return *device_; }
+  std::unique_ptr<Op> make(const Spec& spec) override {
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) return make_conv(*conv, Context{nullptr, 132}, library);
+    return std::make_unique<Nothing>();
+  }
+  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { return nullptr; }
+  void convert(void*, DType, const void*, DType, std::int64_t) override {}
+  int max_fusion_level() const override { return 2; }
+  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library); }
+  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library); }
+  std::string precision_note(DType) const override { return ""; }
+  cudnn::Cudnn library;
+
+ private:
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  struct Nothing : Op {
+    Needs needs() const override { return {}; }
+    void forward(const OpArgs&) override {}
+    void backward(const OpArgs&) override {}
+    std::string implementation() const override { return ""; }
+  };
+};
+
+struct Fused {
+  int norms = 0, sums = 0, diff_sums = 0;
+};
+
+Fused fused(const Graph& graph) {
+  Fused f;
+  for (const Node& node : graph.nodes) {
+    if (const auto* conv = std::get_if<ConvSpec>(&node.spec))
+      f.sums += conv->makes_sums, f.diff_sums += conv->makes_diff_sums;
+    f.norms += std::holds_alternative<BatchNormSpec>(node.spec);
+  }
+  return f;
+}
+
 class Checker {
  public:
   Checker(const std::string& device, const cudnn::Options& options)
-      : target_(cudnn::Target::described_by(device)), library_(device, options) {}
+      : target_(cudnn::Target::described_by(device)), backend_(device, options), library_(backend_.library) {}
 
-  void check(const Network& n, std::int64_t rows, DType dtype, Mode mode) {
-    const Graph graph = build_model(n.model, {rows, n.sample, DType::u8, {}, true}, dtype, mode);
-    for (const Node& node : graph.nodes) {
-      const auto* spec = std::get_if<ConvSpec>(&node.spec);
-      if (!spec) continue;
-      try {
-        const auto op = make_conv(*spec, Context{nullptr, 132}, library_);
+  // Every convolution of the program has its plans, or lowering fails.
+  Fused check(const Network& n, std::int64_t rows, DType dtype, Mode mode, int level = 0) {
+    const std::string what = cat(n.model.name, " ", n.model.depth, " ", name_of(dtype), " level ", level);
+    try {
+      const Lowered lowered =
+          lower(backend_, build_model(n.model, {rows, n.sample, DType::u8, {}, true}, dtype, mode), level);
+      for (std::size_t i = 0; i < lowered.ops.size(); ++i) {
+        if (!std::holds_alternative<ConvSpec>(lowered.graph.nodes[i].spec)) continue;
         ++ops_;
-        workspace_ = std::max(workspace_, op->needs().workspace);
-      } catch (const Error& e) {
-        ADD_FAILURE() << n.model.name << " " << node.name << ": " << e.what();
+        workspace_ = std::max(workspace_, lowered.ops[i]->needs().workspace);
       }
+      for (const std::string& note : lowered.notes) notes_.insert(note.substr(note.find('(')));
+      return fused(lowered.graph);
+    } catch (const Error& e) {
+      ADD_FAILURE() << what << ": " << e.what();
+      return {};
     }
   }
 
@@ -88,6 +135,7 @@ class Checker {
     for (const auto& [key, entry] : library_.cache().entries()) {
       if (entry.plan.empty()) {
         ++without;
+        std::printf("without %s\n", key.c_str());
         continue;
       }
       const auto plan = cudnn::Plan::from_json(target_, entry.plan);
@@ -101,12 +149,15 @@ class Checker {
     std::printf(
         "%zu ops, %zu graphs (%zu have no engine, and another way is taken), largest workspace of an op %.1f MB\n",
         ops_, library_.cache().entries().size(), without, double(workspace_) / (1 << 20));
+    for (const std::string& note : notes_) std::printf("not fused %s\n", note.c_str());
     EXPECT_GT(ops_, 0u);
   }
 
  private:
   cudnn::Target target_;
-  cudnn::Cudnn library_;
+  DescribedBackend backend_;
+  cudnn::Cudnn& library_;
+  std::set<std::string> notes_;
   std::size_t ops_ = 0, workspace_ = 0;
 };
 
@@ -123,6 +174,40 @@ TEST(ConvPlans, EveryKindOfConvolutionHasPlansOnA100) {
   checker.expect_round_trips(true);
 }
 
+// All norms but the stem's (whose image has 3 channels) find their sums in a convolution; backward those of a block's
+// inner norms, behind which one convolution alone stands.
+void expect_fused(Checker& checker, const Network& n, std::int64_t rows, int inner) {
+  const Fused f = checker.check(n, rows, DType::f16, Mode::train, 2);
+  EXPECT_EQ(f.sums, f.norms - 1) << n.model.depth;
+  EXPECT_EQ(f.diff_sums, inner) << n.model.depth;
+}
+
+TEST(FusedPlans, ResNet50FusesInHalfPrecisionOnH200AndA100) {
+  for (const std::string& device : {h200(), a100()}) {
+    Checker checker(device, {});
+    expect_fused(checker, {resnet(50, 1000), {224, 224, 3}}, 256, 32);
+    checker.expect_round_trips(false);
+  }
+}
+
+TEST(FusedPlans, BrainFloatsStopAtLevelOne) {
+  Checker checker(h200(), {});
+  const Fused f = checker.check({resnet(8, 10), {28, 28, 1}}, 64, DType::bf16, Mode::train, 2);
+  EXPECT_EQ(f.norms, 9);
+  EXPECT_EQ(f.sums + f.diff_sums, 0);
+  checker.expect_round_trips(false);
+}
+
+TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
+  for (const std::string& device : {h200(), a100()}) {
+    Checker checker(device, {});
+    for (const std::int64_t rows : {1, 13, 128})
+      for (const auto& [depth, inner] : {std::pair(18, 8), std::pair(50, 32)})
+        expect_fused(checker, {resnet(depth, 1000), {224, 224, 3}}, rows, inner);
+    checker.expect_round_trips(true);
+  }
+}
+
 TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
   for (const std::string& device : {h200(), a100()})
     for (const bool deterministic : {false, true}) {
@@ -132,7 +217,10 @@ TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
       for (const Network& n : zoo())
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
           for (const Mode mode : {Mode::train, Mode::infer})
-            for (const std::int64_t rows : {64, 1}) checker.check(n, rows, dtype, mode);
+            for (const std::int64_t rows : {64, 1}) {
+              checker.check(n, rows, dtype, mode);  // level 1 has the same convolutions
+              if (dtype == DType::f16 && mode == Mode::train) checker.check(n, rows, dtype, mode, 2);
+            }
       checker.expect_round_trips(!deterministic);
     }
 }

@@ -91,6 +91,43 @@ INSTANTIATE_TEST_SUITE_P(Conv, ConvAgainstReference,
                                       std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
                          });
 
+TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t zeros : {1, 5})
+      for (const GradMode mode : {GradMode::write, GradMode::add}) {
+        ConvSpec plain = conv({2, 13, 11, 3}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
+        plain.dtype = dtype, plain.need_diff_src = false;
+        ConvSpec wide = plain;
+        wide.zero_channels = zeros, wide.src[-1] += zeros;
+        ASSERT_EQ(wide.weight(), plain.weight());
+        OpHarness h(wide);
+        const Values pixels = random_values(plain.src.count(), 1);
+        Values src;
+        for (std::size_t i = 0; i < pixels.size(); i += 3) {
+          for (std::size_t c = 0; c < 3; ++c) src.push_back(pixels[i + c]);
+          src.insert(src.end(), std::size_t(zeros), 0.0);
+        }
+        const Values rounded = h.set_src(0, wide.src, dtype, src);
+        Values x;
+        for (std::size_t i = 0; i < rounded.size(); ++i)
+          if (std::int64_t(i) % wide.src[-1] < 3) x.push_back(rounded[i]);
+        const auto w = h.set_weight(0, wide.weight(), dtype, random_values(wide.weight().count(), 2));
+        const auto b = h.set_weight(1, {16}, DType::f32, random_values(16, 3));
+        const auto dy = h.set_diff_dst(wide.dst(), dtype, random_values(wide.dst().count(), 4));
+        const auto w0 = h.want_diff_weight(0, wide.weight(), mode, random_values(wide.weight().count(), 5));
+        h.want_diff_weight(1, {16}, mode, random_values(16, 6));
+        h.want_dst(wide.dst(), dtype);
+        h.refresh(), h.forward(), h.backward();
+        auto g = reference::conv_backward(plain, x, w, dy);
+        for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
+        const std::string with = cat(" with ", zeros, " by ", h.op().implementation());
+        expect_close(get(h.args.dst), reference::conv_forward(plain, x, w, b), activations.of(dtype), "dst" + with);
+        const bool narrow = h.op().implementation().rfind("cudnn", 0) == 0;
+        expect_close(get(h.args.diff_weight[0]), g.weight, (narrow ? narrow_parameters : parameters).of(dtype),
+                     "diff_weight" + with);
+      }
+}
+
 TEST(ConvReference, GradientsMatchFiniteDifferences) {
   for (const std::size_t index : {0, 5, 6, 9, 11}) {
     const ConvSpec s = cases()[index].spec;

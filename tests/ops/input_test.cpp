@@ -167,6 +167,32 @@ TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
   EXPECT_NEAR(last, 39, 0.5);
 }
 
+TEST(InputOp, ChannelsOfZerosFollowThePixels) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t zeros : {1, 5})
+      for (const auto& [augment, zoom] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
+        for (const bool channels_first : {false, true}) {
+          InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
+          plain.dtype = dtype, plain.zoom = zoom, plain.cutout = augment ? 3 : 0;
+          InputSpec wide = plain;
+          wide.zero_channels = zeros;
+          Values results[2];
+          for (const InputSpec* s : {&plain, &wide}) {
+            OpHarness h(*s);
+            h.set_src(0, s->src, s->raw, raw_values(*s, true)), h.set_src(1, {3}, DType::i64, {1, 2, 3});
+            h.want_dst(s->dst(), s->dtype);
+            h.forward();
+            results[s == &wide] = get(h.args.dst);
+          }
+          Values expected;
+          for (std::size_t pixel = 0; pixel < results[0].size() / 3; ++pixel) {
+            for (std::size_t c = 0; c < 3; ++c) expected.push_back(results[0][3 * pixel + c]);
+            expected.insert(expected.end(), std::size_t(zeros), 0.0);
+          }
+          EXPECT_EQ(results[1], expected) << name_of(dtype) << " " << zeros << " " << augment << channels_first;
+        }
+}
+
 TEST(InputOp, WithoutStatisticsOnlyScales) {
   InputSpec s = input({2, 6, 5, 3}, DType::u8);
   s.mean.clear(), s.std.clear();

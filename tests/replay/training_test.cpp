@@ -57,6 +57,12 @@ TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
   expect_same_training(c, 2, 2e-4);
 }
 
+TEST(ReplayedTraining, EqualsTheProcessorsAtFusionLevelTwo) {
+  RunConfig c = fused_run();
+  c.train.micro_batch = 16;
+  expect_same_training(c, 1, 2e-4);
+}
+
 // Four micro-batches a rank; in an epoch's last step one for one of them and none for the other.
 TEST(ReplayedTraining, AddsFromTheSameRecordingsAfterAnUnevenStep) {
   RunConfig c = small_run(true);

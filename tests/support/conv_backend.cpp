@@ -1,23 +1,24 @@
-// The CUDA backend's convolution with cuDNN's plans and host arithmetic (cudnn_on_host.cpp).
+// The CUDA backend on the host: convolutions with cuDNN's plans for an H200 and host arithmetic (cudnn_on_host.cpp),
+// its own kernels; products are the processor's.
 #include "../../src/cuda/conv.hpp"
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/cpu/backend.hpp"
+#include "support/kernels_backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {
 namespace {
 
-class ConvBackend : public Backend {
+class ConvBackend : public KernelsBackend {
  public:
-  Device& device() override { return test::device(); }
+  using KernelsBackend::KernelsBackend;
   std::unique_ptr<Op> make(const Spec& spec) override {
-    return cuda::make_conv(std::get<ConvSpec>(spec), cuda::Context{nullptr, 2}, library_);
+    if (const auto* conv = std::get_if<ConvSpec>(&spec))
+      return cuda::make_conv(*conv, cuda::Context{nullptr, 2}, library_);
+    return KernelsBackend::make(spec);
   }
-  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { fail(Exit::config, "no part of this"); }
-  void convert(void*, DType, const void*, DType, std::int64_t) override { fail(Exit::config, "no part of this"); }
-  int max_fusion_level() const override { return 0; }
-  std::string precision_note(DType) const override { return ""; }
+  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library_); }
+  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library_); }
 
  private:
   cuda::cudnn::Cudnn library_{read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json"), {}};
@@ -30,7 +31,7 @@ Device& device() {
   return *device;
 }
 Backend& backend() {
-  static ConvBackend backend;
+  static ConvBackend backend(device());
   return backend;
 }
 

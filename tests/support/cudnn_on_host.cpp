@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -106,6 +107,29 @@ void convolve(const json& node, View& x, View& w, View& y, View& result) {
     result.set(i, sums[std::size_t(i)] + (beta == 0 ? 0 : beta * result.get(i)));
 }
 
+std::int64_t of_channel(const View& v, const Numbers& at) { return at[1] * v.strides[1]; }
+
+void combine(const std::string& mode, const View& x, const View& b, View& y) {
+  each(y.dims, [&](const Numbers& at) {
+    const double left = x.get(offset(x, at)), right = b.get(of_channel(b, at));
+    MR_CHECK(mode == "CUDNN_POINTWISE_ADD" || mode == "CUDNN_POINTWISE_SUB" || mode == "CUDNN_POINTWISE_MUL", mode);
+    y.set(offset(y, at), mode == "CUDNN_POINTWISE_MUL"   ? left * right
+                         : mode == "CUDNN_POINTWISE_SUB" ? left - right
+                                                         : left + right);
+  });
+}
+
+// What the node's two sums a channel are of: a(at), b(at).
+template <class A, class B>
+void sum_channels(const View& like, View& sum_a, View& sum_b, const A& a, const B& b) {
+  std::vector<double> sums[2];
+  for (auto& s : sums) s.resize(std::size_t(like.dims[1]), 0.0);
+  each(like.dims,
+       [&](const Numbers& at) { sums[0][std::size_t(at[1])] += a(at), sums[1][std::size_t(at[1])] += b(at); });
+  for (std::int64_t c = 0; c < like.dims[1]; ++c)
+    sum_a.set(c * sum_a.strides[1], sums[0][std::size_t(c)]), sum_b.set(c * sum_b.strides[1], sums[1][std::size_t(c)]);
+}
+
 void run(const json& graph, const Pack& pack) {
   std::map<std::string, View> views;
   for (const json& t : graph.at("tensors")) {
@@ -118,16 +142,37 @@ void run(const json& graph, const Pack& pack) {
     views[t.at("name")] = std::move(v);
   }
   for (const json& node : graph.at("nodes")) {
-    const auto of = [&](const char* name) -> View& {
+    const auto of = [&](const char* name) -> View& { return views.at(node.at(name)); };
+    const auto value_or_gradient = [&](const char* name) -> View& {
       return views.at(node.at(node.contains(name) ? name : "d" + std::string(name)));
     };
     const std::string operation = node.at("operation");
-    if (operation.find("POINTWISE") != operation.npos) {
-      View &x = of("X"), &b = of("B"), &y = of("Y");
-      each(y.dims,
-           [&](const Numbers& at) { y.set(offset(y, at), x.get(offset(x, at)) + b.get(at[1] * b.strides[1])); });
+    const auto is = [&](const char* what) { return operation.find(what) != operation.npos; };
+    if (is("POINTWISE")) {
+      const std::string mode = node.at("pointwiseMode");
+      if (mode != "CUDNN_POINTWISE_RELU_BWD") {
+        combine(mode, of("X"), of("B"), of("Y"));
+        continue;
+      }
+      View &x = of("X"), &dy = of("dY"), &dx = of("dX");
+      each(dx.dims,
+           [&](const Numbers& at) { dx.set(offset(dx, at), x.get(offset(x, at)) > 0 ? dy.get(offset(dy, at)) : 0); });
+    } else if (is("GEN_STATS")) {
+      View& x = of("X");
+      const auto value = [&](const Numbers& at) { return x.get(offset(x, at)); };
+      sum_channels(x, of("Sum"), of("SqSum"), value, [&](const Numbers& at) { return value(at) * value(at); });
+    } else if (is("BN_BWD_WEIGHTS")) {
+      View &x = of("xDesc"), &g = of("dyDesc"), &mean = of("BNmeanDesc"), &inverse = of("BNinvstdDesc");
+      const auto gradient = [&](const Numbers& at) { return g.get(offset(g, at)); };
+      const auto norm = [&](const Numbers& at) {
+        return (x.get(offset(x, at)) - mean.get(of_channel(mean, at))) * inverse.get(of_channel(inverse, at));
+      };
+      sum_channels(
+          x, of("dGammaDesc"), of("dBetaDesc"), [&](const Numbers& at) { return gradient(at) * norm(at); }, gradient);
+      for (const char* unused : {"eqDyScaleDesc", "eqXScaleDesc", "eqBiasDesc"})
+        for (std::int64_t c = 0; c < x.dims[1]; ++c) of(unused).set(c, std::nan(""));
     } else {
-      View &x = of("X"), &w = of("W"), &y = of("Y");
+      View &x = value_or_gradient("X"), &w = value_or_gradient("W"), &y = value_or_gradient("Y");
       convolve(node, x, w, y, node.contains("dX") ? x : node.contains("dW") ? w : y);
     }
   }

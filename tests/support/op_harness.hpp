@@ -150,6 +150,12 @@ class OpHarness {
   OpHarness& operator=(const OpHarness&) = delete;
 
   Values set_src(int i, const Shape& shape, DType dtype, const Values& v) { return set(args.src[i], shape, dtype, v); }
+  Tensor set_src(const Shape& shape, DType dtype, const Values& v) {  // another tensor
+    Tensor t;
+    set(t, shape, dtype, v);
+    return t;
+  }
+  void want_sums(Tensor& t, std::int64_t channels) { reserve(t, {2, channels}, DType::f32); }
   Values set_weight(int i, const Shape& shape, DType dtype, const Values& v) {
     return set(args.weight[i], shape, dtype, v);
   }

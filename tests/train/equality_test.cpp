@@ -5,6 +5,7 @@
 namespace millrace {
 namespace {
 
+using test::fused_run;
 using test::run;
 using test::small_run;
 
@@ -23,6 +24,15 @@ TEST(Equality, RanksAndAccumulationAreInterchangeableAtAFixedMicroBatch) {
   expect_same_start(reference, run(small_run(true), 2, 8), "2 ranks x 2");
   expect_same_start(reference, run(small_run(true), 4, 8), "4 ranks x 1");
   expect_same_start(reference, run(small_run(true), 3, 8), "3 ranks, uneven shares");
+}
+
+TEST(Equality, RanksAndAccumulationAreInterchangeableAtFusionLevelTwo) {
+  RunConfig plain = fused_run();
+  plain.model.fusion = 0;
+  const auto reference = run(fused_run(), 1, 8);
+  expect_same_start(reference, run(plain, 1, 8), "level 0");
+  expect_same_start(reference, run(fused_run(), 2, 8), "2 ranks x 2");
+  expect_same_start(reference, run(fused_run(), 4, 8), "4 ranks x 1");
 }
 
 TEST(Equality, MicroBatchesDoNotMatterWithoutBatchStatistics) {

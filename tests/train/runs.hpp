@@ -43,6 +43,14 @@ inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   return c;
 }
 
+// Two norms that share their sums with the convolutions around them, in both directions.
+inline RunConfig fused_run() {
+  RunConfig c = small_run(true);
+  c.model.layers.insert(c.model.layers.begin() + 3, {"conv 8 3 pad=same bias=off", "batchnorm", "relu"});
+  c.model.fusion = 2;
+  return c;
+}
+
 // The lines of metrics.jsonl after a run on so many ranks.
 inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
   const Folder folder;

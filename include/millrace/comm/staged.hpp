@@ -10,12 +10,14 @@
 
 namespace millrace {
 
-// Lets a device copy faster from and to host memory that it did not allocate (CUDA: page-locks it). May do nothing.
-struct HostPinning {
+// What a device may want besides; each may be empty.
+struct StagingHooks {
+  // Let it copy faster from and to host memory that it did not allocate (CUDA: page-locks it).
   std::function<void(void* memory, std::size_t bytes)> pin;
   std::function<void(void* memory)> unpin;  // never throws
+  std::function<void()> begin_thread;       // by the worker, before it uses the device
 };
 
-std::unique_ptr<Collective> make_staged_collective(World&, Device&, const CollectiveOptions&, HostPinning = {});
+std::unique_ptr<Collective> make_staged_collective(World&, Device&, const CollectiveOptions&, StagingHooks = {});
 
 }  // namespace millrace

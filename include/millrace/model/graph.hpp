@@ -41,6 +41,9 @@ struct Node {
   int dst = -1;             // value; -1: a loss
   std::vector<int> weight;  // parameters
   int stats = -1;           // running statistics
+  // Fusion level 2, else -1: values (2, channels) of a batch norm that it shares with the convolutions around it, each
+  // noted at both (OpArgs says what they are), and at the convolution behind it the norm's node.
+  int sums = -1, moments = -1, diff_sums = -1, norm = -1;
 };
 
 struct Graph {
@@ -89,7 +92,12 @@ class GraphBuilder {
   std::uint32_t dropouts_ = 0;
 };
 
-// Graph -> graph: batch norm + (add) + relu into one node, linear + activation into one; level 0 changes nothing.
+// Graph -> graph, level 1: batch norm + (add) + relu into one node, linear + activation into one. 0 changes nothing.
 Graph fuse(Graph, int level);
+// Level 1 too: images that one convolution alone reads get as many channels of zeros as the backend wants for it.
+Graph widen_images(Graph, Backend&);
+// Level 2, after level 1, where the backend agrees: the convolution before a batch norm makes its sums, the one behind
+// norm + relu makes the sums of its backward. `kept`: a line for each that the backend would not.
+Graph fuse_norms(Graph, Backend&, std::vector<std::string>& kept);
 
 }  // namespace millrace

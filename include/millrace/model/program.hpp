@@ -53,9 +53,14 @@ struct Lowered {
   int workspace_region = -1;
   std::vector<std::size_t> derived_offset;
   MemoryPlan plan;
-  Device* device = nullptr;  // the backend's
+  Device* device = nullptr;        // the backend's
+  int fusion_level = 0;            // that was used
+  std::vector<std::string> notes;  // what stayed unfused at this level, and why
+
+  Cost cost() const;  // of a forward and a backward pass (or a forward alone, Mode::infer)
 };
 
+// fusion_level: -1 for the backend's usual one; more than it has is less than asked, and noted.
 Lowered lower(Backend&, Graph, int fusion_level);
 
 struct ProgramMemory {

@@ -29,8 +29,16 @@ struct Cost {
 Cost forward_cost(const Spec&);
 Cost backward_cost(const Spec&);
 
-// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none).
-enum class Fusion { batch_norm_relu = 1, batch_norm_add_relu = 1, linear_activation = 1 };
+// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none). At level 2 the
+// convolutions around a batch norm do its sums, in both directions.
+enum class Fusion {
+  batch_norm_relu = 1,
+  batch_norm_add_relu = 1,
+  linear_activation = 1,
+  input_channels = 1,
+  conv_sums = 2,
+  conv_diff_sums = 2
+};
 
 class Backend {
  public:
@@ -42,6 +50,13 @@ class Backend {
   // dst <- src, count elements between f32, bf16 and f16 (any pair), on the compute lane.
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
   virtual int max_fusion_level() const = 0;
+  virtual int usual_fusion_level() const { return max_fusion_level(); }  // when none is asked for
+  // Level 1, of a convolution of images that has no diff_src: how many channels of zeros behind theirs make it faster.
+  // Collective where make() is.
+  virtual std::int64_t zero_channels(const ConvSpec&) { return 0; }
+  // Level 2, of a convolution with makes_sums or makes_diff_sums: "" where make() takes it and it is worth it, else why
+  // it is not. Collective where make() is.
+  virtual std::string why_not_fused(const ConvSpec&) { return ""; }
   virtual std::string precision_note(
       DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
 };

@@ -32,7 +32,14 @@ struct InputSpec {
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 
-  Shape dst() const { return src; }
+  std::int64_t zero_channels =
+      0;  // fusion level 1: so many more channels of dst, all zero (conv.hpp has the other side)
+
+  Shape dst() const {
+    Shape shape = src;
+    shape[-1] += zero_channels;
+    return shape;
+  }
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 

@@ -38,6 +38,11 @@ struct OpArgs {
   std::array<GradMode, max_weight> mode{};
   Tensor stats;  // float32 sums for running statistics (batch norm); null otherwise
   GradMode stats_mode = GradMode::write;
+  // What a batch norm shares with the convolutions around it (fusion level 2): float32 (2, channels); null otherwise.
+  Tensor sums;       // of the values that are normalised, and of their squares
+  Tensor moments;    // batch mean, 1/std
+  Tensor diff_sums;  // of g * (x - mean) / std and of g, the gradient behind the norm: those of gamma and beta
+  Tensor norm_src;   // x, for the convolution that makes diff_sums
   void* saved = nullptr;
   void* derived = nullptr;
   void* workspace = nullptr;

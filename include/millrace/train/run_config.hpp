@@ -59,7 +59,7 @@ struct ModelOptions {
   std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
   std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
   double label_smoothing = 0;
-  int fusion = -1;  // fusion level; -1: the highest that the backend has
+  int fusion = -1;  // fusion level; -1: the usual one of the backend
 };
 
 struct TrainOptions {

@@ -1,0 +1,88 @@
+// Fusion level 2: who reads or makes a batch norm's tensor anyway does its sums, so that the norm passes over it once
+// in each direction. Nodes stay where they are; they share small values.
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/model/graph.hpp"
+
+namespace millrace {
+namespace {
+
+class NormFusion {
+ public:
+  NormFusion(Graph& graph, Backend& backend, std::vector<std::string>& kept)
+      : graph_(graph), backend_(backend), kept_(kept) {}
+
+  void run() {
+    if (graph_.mode != Mode::train) return;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (!std::holds_alternative<BatchNormSpec>(graph_.nodes[i].spec)) continue;
+      sums_from_before(graph_.nodes[i]);
+      diff_sums_from_behind(graph_.nodes[i], int(i));
+    }
+  }
+
+ private:
+  // The one node that reads a value; null where there are more.
+  Node* only_user(int value) {
+    Node* found = nullptr;
+    for (Node& node : graph_.nodes)
+      for (const int src : node.src) {
+        if (src != value) continue;
+        if (found) return nullptr;
+        found = &node;
+      }
+    return found;
+  }
+
+  bool agreed(const Node& conv, bool ConvSpec::*fusion, const Node& norm, const char* what) {
+    ConvSpec asked = std::get<ConvSpec>(conv.spec);
+    asked.makes_sums = asked.makes_diff_sums = false;
+    asked.*fusion = true;
+    const std::string why = backend_.why_not_fused(asked);
+    if (!why.empty()) kept_.push_back(cat(norm.name, ": ", what, " stay out of ", conv.name, " (", why, ")"));
+    return why.empty();
+  }
+
+  int shared_value(const Node& norm, const char* what) {
+    const std::int64_t channels = std::get<BatchNormSpec>(norm.spec).src[-1];
+    graph_.values.push_back({cat(norm.name, ".", what), {2, channels}, DType::f32, false});
+    return int(graph_.values.size()) - 1;
+  }
+
+  void sums_from_before(Node& norm) {
+    const int value = norm.src[0];
+    const auto before =
+        std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) { return node.dst == value; });
+    if (before == graph_.nodes.end() || only_user(value) != &norm) return;
+    auto* conv = std::get_if<ConvSpec>(&before->spec);
+    if (!conv || !agreed(*before, &ConvSpec::makes_sums, norm, "sums")) return;
+    conv->makes_sums = std::get<BatchNormSpec>(norm.spec).takes_sums = true;
+    before->sums = norm.sums = shared_value(norm, "sums");
+  }
+
+  void diff_sums_from_behind(Node& norm, int index) {
+    auto& spec = std::get<BatchNormSpec>(norm.spec);
+    Node* behind = only_user(norm.dst);
+    auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
+    if (!conv || !conv->need_diff_src || spec.residual || spec.activation != Activation::relu) return;
+    if (!agreed(*behind, &ConvSpec::makes_diff_sums, norm, "sums of the gradient")) return;
+    conv->makes_diff_sums = spec.takes_diff_sums = true;
+    behind->norm = index;
+    behind->moments = norm.moments = shared_value(norm, "moments");
+    behind->diff_sums = norm.diff_sums = shared_value(norm, "diff_sums");
+  }
+
+  Graph& graph_;
+  Backend& backend_;
+  std::vector<std::string>& kept_;
+};
+
+}  // namespace
+
+Graph fuse_norms(Graph graph, Backend& backend, std::vector<std::string>& kept) {
+  NormFusion(graph, backend, kept).run();
+  return graph;
+}
+
+}  // namespace millrace

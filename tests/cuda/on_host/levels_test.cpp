@@ -1,0 +1,67 @@
+// Networks at every fusion level on the CUDA backend's graphs and kernels, beside the processor in float32.
+#include "millrace/cpu/backend.hpp"
+#include "support/op_harness.hpp"
+#include "support/program_bench.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+ModelSpec resnet(std::int64_t depth) {
+  ModelSpec spec;
+  spec.name = "resnet", spec.depth = depth, spec.width = 8, spec.outputs = 10;
+  spec.input.scale = 1 / 255.0f;
+  return spec;
+}
+
+struct Tolerances {
+  double loss, gradient, stats;
+};
+
+void expect_near(ProgramBench& actual, ProgramBench& expected, const Tolerances& t) {
+  const double scale = double(actual.state.loss_scale) / double(expected.state.loss_scale);
+  for (const bool first : {true, false}) {
+    const double a = expected.run(first), b = actual.run(first);
+    EXPECT_NEAR(a, b, t.loss * std::abs(a)) << first;
+    EXPECT_LT(relative_error(actual.gradient, expected.gradient, scale), t.gradient) << first;
+    EXPECT_LT(relative_error(actual.stats, expected.stats), t.stats) << first;
+  }
+}
+
+class Levels : public ::testing::TestWithParam<int> {
+ protected:
+  static std::unique_ptr<ProgramBench> network(Backend& on, int level, DType dtype) {
+    auto bench = std::make_unique<ProgramBench>(device(), on, resnet(8), 6, Shape{10, 8, 3}, level, dtype);
+    for (float& w : bench->master) w = float(f16(w));  // the same weights in every type
+    return bench;
+  }
+};
+
+TEST_P(Levels, GiveTheProcessorsGradientInFloat32) {
+  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
+  const auto expected = network(*processor, 0, DType::f32), actual = network(backend(), GetParam(), DType::f32);
+  expect_near(*actual, *expected, {2e-6, 2e-5, 2e-6});
+  EXPECT_EQ(count_fused(actual->program->graph(), &ConvSpec::makes_sums), 0);
+  EXPECT_EQ(actual->notes.size(), GetParam() < 2 ? 0u : 12u);
+}
+
+// 2^-12 of every value between two operations is lost, which norms over few values amplify: some percent of the
+// gradient after nine layers. The levels lose nearly the same, but that level 0 rounds before and after an addition.
+TEST_P(Levels, GiveNearlyTheGradientOfLevelZeroInHalfPrecision) {
+  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
+  const auto exact = network(*processor, 0, DType::f32), plain = network(backend(), 0, DType::f16),
+             actual = network(backend(), GetParam(), DType::f16);
+  expect_near(*actual, *exact, {1e-3, 0.12, 1e-3});
+  expect_near(*actual, *plain, {2e-4, 1e-2, 4e-4});
+  const Graph& graph = actual->program->graph();
+  const bool fuses = GetParam() == 2;
+  EXPECT_EQ(count_fused(graph, &ConvSpec::makes_sums), fuses ? 8 : 0);  // all but the stem
+  EXPECT_EQ(count_fused(graph, &ConvSpec::makes_diff_sums), fuses ? 3 : 0);
+  EXPECT_EQ(actual->notes.size(), fuses ? 1u : 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Levels, ::testing::Values(1, 2));
+
+}  // namespace
+}  // namespace millrace

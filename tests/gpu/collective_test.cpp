@@ -1,0 +1,52 @@
+// NCCL on one GPU: what it adds up is its own, but it goes the way of many.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "../../src/cuda/device.hpp"
+#include "../../src/cuda/nccl_collective.hpp"
+#include "millrace/comm/world.hpp"
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
+  auto& device = dynamic_cast<cuda::CudaDevice&>(test::device());
+  const auto world = solo_world();
+  const auto collective = cuda::make_nccl_collective(*world, device, {}, 0, true);
+  std::vector<float> values(100000), seen(values.size());
+  std::iota(values.begin(), values.end(), 1.0f);
+  const std::size_t half = values.size() / 2, bytes = values.size() * sizeof(float);
+  const SharedRegion region = collective->allocate(bytes);
+  device.copy_in(Lane::compute, region.data, values.data(), bytes);
+  const auto recorded = device.record("sums", [&] {
+    for (const int tag : {1, 0}) collective->begin_sum(region, std::size_t(tag) * half, half, DType::f32, tag);
+    collective->finish();
+  });
+  double before = 0;
+  for (int round = 0; round < 4; ++round) {  // launched, captured, replayed twice
+    recorded->run();
+    device.synchronize();
+    std::vector<CommSpan> spans;
+    collective->take_spans(spans);
+    ASSERT_EQ(spans.size(), 2u) << "round " << round;
+    for (int i = 0; i < 2; ++i) {
+      const CommSpan& span = spans[std::size_t(i)];
+      EXPECT_EQ(span.tag, 1 - i);
+      EXPECT_EQ(span.bytes, half * sizeof(float));
+      EXPECT_TRUE(before < span.ended && span.queued <= span.started && span.started <= span.ended)
+          << "round " << round;
+    }
+    before = spans.back().ended;
+    collective->take_spans(spans);
+    EXPECT_TRUE(spans.empty()) << "the same replay told twice";
+  }
+  device.copy_out(Lane::compute, seen.data(), region.data, bytes);
+  device.synchronize();
+  EXPECT_EQ(seen, values);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,86 @@
+// A network with everything a program owns: what the trainer's Network does, for tests of the model room alone.
+#pragma once
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "millrace/model/program.hpp"
+#include "millrace/model/zoo.hpp"
+
+namespace millrace::test {
+
+// A device whose memory the host shares. In 16 bits the loss, and with it the gradient, is scaled by 256.
+class ProgramBench {
+ public:
+  ProgramBench(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
+               int fusion, DType dtype = DType::f32)
+      : backend_(backend) {
+    Graph graph = build_model(spec, {rows, sample, DType::u8, {}, true}, dtype, Mode::train);
+    layout = std::make_unique<ParameterLayout>(graph);
+    master.resize(std::size_t(layout->count)), gradient.resize(master.size());
+    running.resize(std::size_t(layout->stats_count)), stats.resize(running.size());
+    layout->initialise(graph, 7, master.data(), running.data());
+    Lowered lowered = lower(backend, std::move(graph), fusion);
+    arena_ = Buffer(device, MemoryKind::device, lowered.plan.arena_bytes);
+    derived_ = Buffer(device, MemoryKind::device, lowered.plan.derived_bytes + 64);
+    weights_ = Buffer(device, MemoryKind::device, master.size() * size_of(dtype));
+    std::memset(arena_.data(), 0xff, arena_.bytes());  // NaN: what is read before it is written shows
+    notes = lowered.notes;
+    program = std::make_unique<Program>(
+        std::move(lowered), *layout,
+        ProgramMemory{arena_.data(), derived_.data(), master.data(),
+                      dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
+                      running.data(), stats.data(), &state});
+    std::mt19937 random(3);
+    x.resize(std::size_t(rows * sample.count())), y.resize(std::size_t(rows)), ids.resize(std::size_t(rows));
+    for (auto& v : x) v = std::uint8_t(random());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = std::int32_t(random() % 10), ids[i] = std::int64_t(i);
+    state.row_weight = 1.0f / float(rows);
+    if (dtype != DType::f32) state.loss_scale = 256;
+  }
+
+  double run(bool first = true, GradSink* sink = nullptr) {
+    state.loss_sum = 0, state.counted = state.top1 = state.top5 = 0;
+    const Graph& g = program->graph();
+    if (g.dtype != DType::f32)
+      backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
+    program->refresh_weights();
+    program->forward({x.data(), DType::u8, g.values[Graph::x].shape}, {y.data(), DType::i32, {g.rows}},
+                     {ids.data(), DType::i64, {g.rows}}, first);
+    program->backward(first, sink);
+    return state.loss_sum * double(state.row_weight);
+  }
+
+  std::unique_ptr<ParameterLayout> layout;
+  std::unique_ptr<Program> program;
+  std::vector<std::string> notes;
+  std::vector<float> master, gradient, running, stats;
+  StepState state;
+  std::vector<std::uint8_t> x;
+  std::vector<std::int32_t> y;
+  std::vector<std::int64_t> ids;
+
+ private:
+  Backend& backend_;
+  Buffer arena_, derived_, weights_;
+};
+
+// |actual / scale - expected| / |expected|, over all elements.
+inline double relative_error(const std::vector<float>& actual, const std::vector<float>& expected, double scale = 1) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    error += std::pow(double(actual[i]) / scale - double(expected[i]), 2), norm += std::pow(double(expected[i]), 2);
+  return norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::infinity();
+}
+
+// Convolutions of a graph with one of the fusions of level 2.
+inline int count_fused(const Graph& graph, bool ConvSpec::*fusion) {
+  int count = 0;
+  for (const Node& node : graph.nodes)
+    if (const auto* conv = std::get_if<ConvSpec>(&node.spec)) count += conv->*fusion;
+  return count;
+}
+
+}  // namespace millrace::test
