@@ -5,6 +5,7 @@
 #include "machine.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/commands.hpp"
@@ -38,6 +39,11 @@ std::string attributes(const io::File& file, const std::string& object) {
   std::string out;
   for (const char* name : {"format", "layout"})
     if (const auto text = file.get_string(object, name)) out += cat("  ", object, ".", name, " = ", *text, "\n");
+  if (const auto names = class_names_of(file.get_string(object, "class_names").value_or("")); !names.empty()) {
+    out += cat("  ", object, ".class_names = ");
+    for (std::size_t c = 0; c < names.size() && c < 8; ++c) out += (c ? ", " : "") + names[c];
+    out += names.size() > 8 ? ", ...\n" : "\n";
+  }
   for (const char* name : {"classes", "scale", "mean", "std"})
     if (const auto values = file.get_numbers(object, name))
       out += cat("  ", object, ".", name, " = ", numbers(*values), "\n");
@@ -53,6 +59,8 @@ std::string describe_data_file(const std::string& path) {
   std::string out = path + "\n" + attributes(file, "/");
   for (const auto& name : file.datasets()) {
     out += describe_dataset(file.info(name));
+    if (const auto matlab = file.get_string(name, "MATLAB_class"))
+      out += cat("  ", name, " is MATLAB's ", *matlab, ": extents lie reversed, its last dimension is the row\n");
     out += attributes(file, name);
   }
   return out;
@@ -109,9 +117,7 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
           name_of(set.x_dtype), layout_of(set), ", ",
           set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
-  const bool direct = std::all_of(set.shards.begin(), set.shards.end(), [](const Shard& s) { return s.contiguous; });
-  return out +
-         (direct ? "reader: direct\n" : "reader: HDF5 (not every file is contiguous; millrace pack makes it so)\n");
+  return out + (own_reads(set) ? "reader: direct, " : "reader: HDF5, one thread; ") + describe_storage(set) + "\n";
 }
 
 const std::vector<Flag>& flags() {

@@ -65,11 +65,11 @@ void add_data(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
                          from_zero));
-  k.push_back(
-      choice_key(FIELD(data.reader),
-                 Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
-                 "direct: own reads of contiguous data; mpio: HDF5 through MPI-IO, any file, one worker; both give the "
-                 "same bytes"));
+  k.push_back(choice_key(
+      FIELD(data.reader),
+      Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
+      "direct: own reads of contiguous data, and of chunks that the workers decode; mpio: HDF5 through MPI-IO, any "
+      "file, one worker; both give the same bytes"));
   k.push_back(number_key(FIELD(data.workers), between(0, 256),
                          "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
                          -1));
@@ -78,10 +78,20 @@ void add_data(std::vector<Key>& k) {
   k.push_back(switch_key(FIELD(data.shuffle), "a new random order of all samples each epoch"));
   k.push_back(
       switch_key(FIELD(data.normalize), "subtract the mean and divide by the standard deviation of each channel"));
-  k.push_back(switch_key(FIELD(data.augment), "in training: random crop after padding, and flip; images only"));
+  k.push_back(
+      switch_key(FIELD(data.augment), "in training: random crop after padding, flip, and what follows; images only"));
   k.push_back(
       number_key(FIELD(data.crop_pad), at_least(0), "augment: pixels of zero padding on each side before the crop"));
   k.push_back(switch_key(FIELD(data.flip), "augment: mirror left and right with probability one half"));
+  k.push_back(number_key(FIELD(data.zoom), between(0, 1),
+                         "augment: in place of the crop, a random part of at least this share of the area, enlarged to "
+                         "the whole image (0.08 is usual for ImageNet); 0: none"));
+  k.push_back(
+      number_key(FIELD(data.cutout), at_least(0),
+                 "augment: side in pixels of a square at a random place that is set to the data's mean; 0: none"));
+  k.push_back(number_key(FIELD(data.brightness), share(),
+                         "augment: values times a random factor of at most so much more or less than 1, one a sample"));
+  k.push_back(number_key(FIELD(data.contrast), share(), "augment: the same of the difference from the data's mean"));
 }
 
 void add_model(std::vector<Key>& k) {

@@ -11,26 +11,60 @@ namespace {
 using Takes = Flag::Takes;
 
 const std::vector<Flag>& flags() {
-  const char *input = "what is read", *shards = "what is written", *order = "order and split of the rows";
+  const char *input = "what is read", *shards = "what is written", *order = "order and split of the rows",
+             *images = "folders of images", *tokens = "tokens and text";
   static const std::vector<Flag> table = {
       {.name = "x",
        .value = "files",
-       .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or HDF5; globs are expanded",
+       .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or .npz, HDF5, .csv, a folder of images by class, "
+               "or tokens; globs are expanded",
        .takes = Takes::many,
        .group = input},
       {.name = "y",
        .value = "files",
-       .help = "labels or targets, as many files as --x; none for CIFAR-10",
+       .help = "labels or targets, as many files as --x; none where the files of --x hold them: HDF5, .npz, .csv, "
+               "CIFAR-10, images, tokens",
        .takes = Takes::many,
        .group = input},
-      {.name = "x-name", .value = "name", .help = "HDF5 input: data set of the samples", .preset = "x", .group = input},
-      {.name = "y-name", .value = "name", .help = "HDF5 input: data set of the labels", .preset = "y", .group = input},
+      {.name = "x-name",
+       .value = "name",
+       .help = "HDF5 and .npz: data set of the samples",
+       .preset = "x",
+       .group = input},
+      {.name = "y-name",
+       .value = "name",
+       .help = "HDF5 and .npz: data set of the labels; .csv: their column, by name or by number from 1",
+       .preset = "y",
+       .group = input},
+      {.name = "targets",
+       .value = "",
+       .help = ".csv: whole numbers in the column of --y-name, or in --y, are targets too, not labels",
+       .takes = Takes::nothing,
+       .group = input},
       {.name = "layout",
        .value = "auto|channels_last|channels_first",
        .help =
            "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
        .preset = "auto",
        .group = input},
+      {.name = "resize",
+       .value = "pixels",
+       .help = "short side of every image; without it they must be of one size",
+       .group = images},
+      {.name = "crop",
+       .value = "pixels",
+       .help = "side of a square from the centre",
+       .preset = "as --resize",
+       .group = images},
+      {.name = "grey", .value = "", .help = "one channel instead of three", .takes = Takes::nothing, .group = images},
+      {.name = "tokens",
+       .value = "uint8|uint16|uint32",
+       .help = "--x are raw tokens of this type, little-endian; uint8: the bytes of a text",
+       .group = tokens},
+      {.name = "context",
+       .value = "number",
+       .help = "a sample is a window of so many and one more, the last of which begins the next window",
+       .group = tokens},
       {.name = "out", .value = "folder", .help = "where the shards go; made when absent", .group = shards},
       {.name = "prefix",
        .value = "name",
@@ -97,6 +131,13 @@ PackOptions pack_options(const Parsed& parsed) {
   return out;
 }
 
+std::int64_t token_bytes(const std::string& type) {
+  if (type == "uint8") return 1;
+  if (type == "uint16") return 2;
+  if (type == "uint32") return 4;
+  fail(Exit::config, "'", type, "' is none of uint8|uint16|uint32");
+}
+
 }  // namespace
 
 std::string pack_help() {
@@ -114,6 +155,17 @@ Exit pack_command(World& world, const Arguments& arguments) {
   in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
   in.layout = option("layout", [&] { return layout_from(parsed.get("layout", "auto")); });
+  const auto whole = [&](const char* name) {
+    return option(name, [&] {
+      const std::string text = parsed.get(name, "0");
+      const auto value = parse_number<std::int64_t>(text);
+      at_least(parsed.has(name) ? 1 : 0).check(double(value), text);
+      return value;
+    });
+  };
+  in.resize = whole("resize"), in.crop = whole("crop"), in.context = whole("context");
+  in.grey = parsed.has("grey"), in.targets = parsed.has("targets");
+  if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);
   log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));
   const PackReport report = pack(world, *importer, options);

@@ -2,7 +2,7 @@
 // is first put straight in its raw type; then one loop casts and normalises.
 #include <cstring>
 
-#include "millrace/base/rng.hpp"
+#include "millrace/ops/augmentation.hpp"
 #include "ops.hpp"
 #include "tile.hpp"
 
@@ -95,9 +95,29 @@ void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channel
   }
 }
 
+// Elements [at, at + n) of a line of an enlarged image, channels last. `steps` are those of a row, a pixel, a channel.
+template <class Raw>
+void enlarge(float* to, const Raw* image, const std::int64_t (&steps)[3], const std::int64_t (&extent)[3],
+             std::int64_t channels, const Augmentation& move, std::int64_t y, std::int64_t at, std::int64_t n) {
+  const auto [row, low] = move.between(0, y, extent[1]);
+  const Raw *upper = image + row * steps[0], *lower = upper + (extent[1] > 1 ? steps[0] : 0);
+  const std::int64_t next = extent[2] > 1 ? steps[1] : 0;
+  std::int64_t x = at / channels, c = at % channels;
+  for (float* const end = to + n; to < end; ++x, c = 0) {
+    const auto [column, right] = move.between(1, move.flip ? extent[2] - 1 - x : x, extent[2]);
+    for (; c < channels && to < end; ++c) {
+      const std::int64_t from = column * steps[1] + c * steps[2];
+      const float above = float(upper[from]) * (1 - right) + float(upper[from + next]) * right,
+                  below = float(lower[from]) * (1 - right) + float(lower[from + next]) * right;
+      *to++ = above * (1 - low) + below * low;
+    }
+  }
+}
+
 class Input : public Op {
  public:
-  explicit Input(const InputSpec& spec) : spec_(spec), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()) {
+  explicit Input(const InputSpec& spec)
+      : spec_(spec), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()), augmenter_(spec) {
     with_type(spec_.dtype, [](auto) {});
     if (spec_.raw == DType::i64)
       fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
@@ -123,10 +143,10 @@ class Input : public Op {
     const std::int64_t lines = extent_[0] * extent_[1], line_count = extent_[2] * channels_;
     parallel_ranges(spec_.src[0] * lines, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, line_count)),
                     [&](std::int64_t begin, std::int64_t end) {
-                      Move move;
+                      Augmentation move;
                       std::int64_t row = -1;
                       for (std::int64_t i = begin; i < end; ++i) {
-                        if (i / lines != row) row = i / lines, move = move_of(args, row);
+                        if (i / lines != row) row = i / lines, move = augmentation_of(args, row);
                         forward_line(args, row, i % lines, move);
                       }
                     });
@@ -134,25 +154,12 @@ class Input : public Op {
   void backward(const OpArgs&) override {}
 
  private:
-  struct Move {
-    std::int64_t by[3] = {0, 0, 0};
-    bool flip = false;
-  };
-
-  // First the crop, then the flip of what was cropped.
-  Move move_of(const OpArgs& args, std::int64_t row) const {
-    Move move;
-    if (spec_.mode != Mode::train || spatial_ == 0 || (spec_.crop_pad == 0 && !spec_.flip)) return move;
-    const std::int64_t id = args.src[1].as<std::int64_t>()[row];
-    const Random4 r = philox(rng_key(spec_.seed, Purpose::augment), args.state->epoch, std::uint64_t(id));
-    if (spec_.crop_pad > 0)
-      for (int a = 0; a < spatial_; ++a)
-        move.by[3 - spatial_ + a] = std::int64_t(below(r.v[a], std::uint32_t(2 * spec_.crop_pad + 1))) - spec_.crop_pad;
-    move.flip = spec_.flip && r.v[3] >> 31;
-    return move;
+  Augmentation augmentation_of(const OpArgs& args, std::int64_t row) const {
+    if (!augmenter_.on()) return {};
+    return augmenter_.draw(args.state->epoch, args.src[1].as<std::int64_t>()[row]);
   }
 
-  void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Move& move) const {
+  void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move) const {
     const std::int64_t d = number / extent_[1] + move.by[0], h = number % extent_[1] + move.by[1], w = extent_[2];
     const std::int64_t positions = extent_[0] * extent_[1] * w, line_count = w * channels_;
     const bool inside = d >= 0 && d < extent_[0] && h >= 0 && h < extent_[1];
@@ -172,15 +179,57 @@ class Input : public Op {
       const std::int64_t n = std::min(tile_count, line_count - at);
       alignas(64) std::byte put_straight[tile_count * 8];
       const void* from = put_straight;
-      if (straight)
+      if (move.zoom)
+        enlarge_tile(reinterpret_cast<float*>(put_straight), args, row, number, move, at, n);
+      else if (straight)
         from = raw + std::size_t(line.first + at) * size;
       else
         straighten_bytes(put_straight, raw, line, at, n, size);
       Tile tile;
       const std::int64_t to_at = (row * extent_[0] * extent_[1] + number) * line_count + at;
       float* to = float_target(args.dst, to_at, tile);
-      normalise(to, from, spec_.raw, factor_.data() + at % channels_, offset_.data() + at % channels_, n);
+      const float* offset = offset_.data() + at % channels_;
+      normalise(to, from, move.zoom ? DType::f32 : spec_.raw, factor_.data() + at % channels_, offset, n);
+      if (move.gain != 1 || move.lift != 0)
+        for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + offset[i] * move.lift;
+      // The line's elements that are cut out, of those in this tile.
+      const std::int64_t cut_begin = std::max(at, move.cut_begin[2] * channels_),
+                         cut_end = std::min(at + n, move.cut_end[2] * channels_);
+      if (move.cut(number / extent_[1], number % extent_[1], move.cut_begin[2]) && cut_begin < cut_end)
+        std::fill(to + (cut_begin - at), to + (cut_end - at), 0.0f);
       write_floats(args.dst, to_at, n, to);
+    }
+  }
+
+  void enlarge_tile(float* to, const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move,
+                    std::int64_t at, std::int64_t n) const {
+    const std::int64_t w = extent_[2], positions = extent_[1] * w, pixel = spec_.channels_first ? 1 : channels_;
+    const std::int64_t steps[3] = {w * pixel, pixel, spec_.channels_first ? positions : 1};
+    const auto of = [&](auto zero) {
+      const auto* image = args.src[0].as<decltype(zero)>() + row * positions * channels_;
+      enlarge(to, image, steps, extent_, channels_, move, number, at, n);
+    };
+    switch (spec_.raw) {
+      case DType::u8:
+        return of(std::uint8_t{});
+      case DType::i8:
+        return of(std::int8_t{});
+      case DType::u16:
+        return of(std::uint16_t{});
+      case DType::i16:
+        return of(std::int16_t{});
+      case DType::i32:
+        return of(std::int32_t{});
+      case DType::f16:
+        return of(f16{});
+      case DType::bf16:
+        return of(bf16{});
+      case DType::f32:
+        return of(float{});
+      case DType::f64:
+        return of(double{});
+      case DType::i64:
+        fail(Exit::internal, "input: samples of int64");
     }
   }
 
@@ -203,6 +252,7 @@ class Input : public Op {
   InputSpec spec_;
   std::int64_t channels_;
   int spatial_;
+  Augmenter augmenter_;
   std::int64_t extent_[3] = {1, 1, 1};
   std::vector<float> factor_, offset_;
 };

@@ -1,9 +1,9 @@
-// The input pass. Without crop, flip, change of layout and channels of zeros it is pointwise; else blocks belong to
-// samples, so that a thread draws a sample's crop and flip once and then makes many packs of it.
+// The input pass. Without augmentation, change of layout and channels of zeros it is pointwise; else blocks belong to
+// samples, so that a thread draws a sample's augmentation once and then makes many packs of it.
 #include <algorithm>
 
 #include "kernels.hpp"
-#include "millrace/base/rng.hpp"
+#include "millrace/ops/augmentation.hpp"
 #include "packs.hpp"
 #include "with_type.hpp"
 
@@ -37,32 +37,6 @@ struct Straight {
   }
 };
 
-// Where a sample's pixels come from: first the crop, then the flip of what was cropped.
-struct Augment {
-  std::uint64_t key;
-  std::int64_t crop_pad;
-  int spatial;
-  bool on, flip;
-
-  struct Move {
-    std::int64_t by[3];
-    bool flip;
-  };
-  MR_BODY Move of(const StepState* state, const std::int64_t* ids, std::int64_t row) const {
-    Move move{{0, 0, 0}, false};
-    if (!on) return move;
-    const Random4 r = philox(key, state->epoch, std::uint64_t(ids[row]));
-    if (crop_pad > 0)
-      for (int a = 0; a < 3; ++a) {
-        const int axis = a - 3 + spatial;
-        const std::uint32_t bits = axis == 0 ? r.v[0] : axis == 1 ? r.v[1] : r.v[2];
-        if (axis >= 0) move.by[a] = std::int64_t(below(bits, std::uint32_t(2 * crop_pad + 1))) - crop_pad;
-      }
-    move.flip = flip && r.v[3] >> 31;
-    return move;
-  }
-};
-
 template <class Raw, class T>
 struct Moved {
   T* dst;
@@ -70,7 +44,7 @@ struct Moved {
   const Affine* affine;
   const std::int64_t* ids;
   const StepState* state;
-  Augment augment;
+  Augmenter augmenter;
   std::int64_t depth, height, width, channels, dst_channels;
   std::int64_t row_blocks;  // blocks of one sample
   bool channels_first, packs;
@@ -79,7 +53,7 @@ struct Moved {
   MR_BODY void operator()(Block& block) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
-    const Augment::Move move = augment.of(state, ids, row);
+    const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : Augmentation{};
     const std::int64_t positions = depth * height * width, row_count = positions * dst_channels;
     const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? positions : 1;
     const Raw* image = src + row * positions * channels;
@@ -97,7 +71,8 @@ struct Moved {
             begin + k < row_count && z >= 0 && z < depth && y >= 0 && y < height && from_x >= 0 && from_x < width;
         Raw raw{};
         if (inside && c < channels) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
-        values[k] = c < channels ? affine[c].of(raw) : 0;
+        const bool blank = c >= channels || move.cut(z - move.by[0], y - move.by[1], x);
+        values[k] = blank ? 0 : affine[c].of(raw) * move.gain + affine[c].offset * move.lift;
         if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
@@ -109,6 +84,46 @@ struct Moved {
         store(out + begin, values);
       else
         for (int k = 0; k < n && begin + k < row_count; ++k) out[begin + k] = narrow<T>(values[k]);
+    }
+  }
+};
+
+// A random part of an image, enlarged to the whole.
+template <class Raw, class T>
+struct Enlarged {
+  T* dst;
+  const Raw* src;
+  const Affine* affine;
+  const std::int64_t* ids;
+  const StepState* state;
+  Augmenter augmenter;
+  std::int64_t height, width, channels, dst_channels;
+  std::int64_t row_blocks;  // blocks of one sample
+  bool channels_first;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
+    const Augmentation move = augmenter.draw(state->epoch, ids[row]);
+    const std::int64_t pixels = height * width;
+    const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? pixels : 1;
+    const std::int64_t down = height > 1 ? width * pixel_step : 0, right = width > 1 ? pixel_step : 0;
+    const Raw* image = src + row * pixels * channels;
+    T* out = dst + row * pixels * dst_channels;
+    for (std::int64_t pixel = block_of_row * block.threads() + block.thread(); pixel < pixels;
+         pixel += row_blocks * block.threads()) {
+      const std::int64_t y = pixel / width, x = pixel - y * width;
+      const Augmentation::Between v = move.between(0, y, height),
+                                  h = move.between(1, move.flip ? width - 1 - x : x, width);
+      const bool cut = move.cut(0, y, x);
+      const Raw* corner = image + (v.first * width + h.first) * pixel_step;
+      for (std::int64_t c = 0; c < channels; ++c, corner += channel_step) {
+        const float above = widen(corner[0]) * (1 - h.share) + widen(corner[right]) * h.share,
+                    below = widen(corner[down]) * (1 - h.share) + widen(corner[down + right]) * h.share;
+        const float value = affine[c].of(above * (1 - v.share) + below * v.share);
+        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : value * move.gain + affine[c].offset * move.lift);
+      }
+      for (std::int64_t c = channels; c < dst_channels; ++c) out[pixel * dst_channels + c] = narrow<T>(0);
     }
   }
 };
@@ -143,7 +158,7 @@ void with_raw(DType raw, const Body& body) {
 class Input : public Op {
  public:
   Input(const InputSpec& spec, const Context& context, Device& device)
-      : spec_(spec), context_(context), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()) {
+      : spec_(spec), context_(context), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()), augmenter_(spec) {
     with_type(spec_.dtype, [](auto) {});
     with_raw(spec_.raw, [](auto) {});
     if (spatial_ > 3 || spatial_ < 0)
@@ -166,7 +181,6 @@ class Input : public Op {
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    const bool augments = spec_.mode == Mode::train && spatial_ > 0 && (spec_.crop_pad > 0 || spec_.flip);
     const bool turns = spec_.channels_first && channels_ > 1 && spec_.src.row_count() > channels_;
     with_type(spec_.dtype, [&](auto to) {
       with_raw(spec_.raw, [&](auto from) {
@@ -174,8 +188,10 @@ class Input : public Op {
         using Raw = decltype(from);
         T* dst = args.dst.as<T>();
         const Raw* src = args.src[0].as<Raw>();
-        if (augments || turns || spec_.zero_channels > 0)
-          move(args, dst, src, augments);
+        if (augmenter_.on() && augmenter_.zooms())
+          enlarge(args, dst, src);
+        else if (augmenter_.on() || turns || spec_.zero_channels > 0)
+          move(args, dst, src);
         else
           straight(dst, src);
       });
@@ -192,14 +208,24 @@ class Input : public Op {
   }
 
   template <class Raw, class T>
-  void move(const OpArgs& args, T* dst, const Raw* src, bool augments) const {
+  void enlarge(const OpArgs& args, T* dst, const Raw* src) const {
+    const std::int64_t pixels = extent_[1] * extent_[2];
+    const int threads = int(std::clamp<std::int64_t>((pixels + 31) / 32 * 32, 32, each_threads));
+    const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
+    launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
+           Enlarged<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
+                            extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
+                            spec_.channels_first});
+  }
+
+  template <class Raw, class T>
+  void move(const OpArgs& args, T* dst, const Raw* src) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row_count = spec_.dst().row_count(), packs = (row_count + n - 1) / n;
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
-    const Augment augment{rng_key(spec_.seed, Purpose::augment), spec_.crop_pad, spatial_, augments, spec_.flip};
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augment,
+           Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
                          extent_[0], extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
                          spec_.channels_first, row_count % n == 0 && aligned(dst, n)});
   }
@@ -208,6 +234,7 @@ class Input : public Op {
   Context context_;
   std::int64_t channels_;
   int spatial_;
+  Augmenter augmenter_;
   std::int64_t extent_[3] = {1, 1, 1};
   std::vector<Affine> host_affine_;  // must outlive the copy
   Buffer affine_;                    // one a channel

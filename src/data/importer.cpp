@@ -1,6 +1,7 @@
 #include "millrace/data/importer.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
@@ -46,6 +48,10 @@ class Hdf5Rows : public RowFile {
     const auto numbers = file_.get_numbers("/", "scale");
     return numbers && numbers->size() == 1 && (*numbers)[0] > 0 ? std::optional((*numbers)[0]) : std::nullopt;
   }
+  std::vector<std::string> class_names() const override {
+    return class_names_of(file_.get_string("/", "class_names").value_or(""));
+  }
+  std::string rows_hint() const override { return matlab_hint(file_, dataset_); }
 
  private:
   std::string place_, dataset_;
@@ -55,60 +61,89 @@ class Hdf5Rows : public RowFile {
   Shape row_;
 };
 
-enum class Kind { idx, npy, hdf5, unknown };
+enum class Kind { idx, npy, npz, hdf5, csv, folder, unknown };
 
 // The contents decide; the name does where they do not (an HDF5 file may begin with a user block).
 Kind kind_of(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return Kind::folder;
   std::string magic(8, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(magic.data(), std::streamsize(magic.size()));
   magic.resize(std::size_t(in.gcount()));
   if (magic.starts_with("\x93NUMPY")) return Kind::npy;
   if (magic == "\x89HDF\r\n\x1a\n") return Kind::hdf5;
+  if (magic.starts_with("PK\3\4") || ends_with(path, ".npz")) return Kind::npz;
   if (ends_with(path, ".npy")) return Kind::npy;
+  for (const char* end : {".csv", ".tsv", ".csv.gz", ".tsv.gz"})
+    if (ends_with(path, end)) return Kind::csv;
   if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || ends_with(path, ".hdf") || ends_with(path, ".mat"))
     return Kind::hdf5;
   if (magic.starts_with("\x1f\x8b") || path.find("idx") != std::string::npos) return Kind::idx;
   if (magic.size() >= 4 && magic[0] == 0 && magic[1] == 0 && magic[2] >= 0x08 && magic[2] <= 0x0E) return Kind::idx;
-  if (magic.starts_with("PK")) fail(Exit::data, path, " is a zip archive (.npz). save its arrays as .npy, one a file");
   return Kind::unknown;
 }
 
-std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& dataset) {
+std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& name) {
   switch (kind_of(path)) {
     case Kind::npy:
       return open_npy(path);
+    case Kind::npz:
+      return open_npz(path, name);
     case Kind::hdf5:
-      return open_hdf5_rows(path, dataset);
+      return open_hdf5_rows(path, name);
     case Kind::idx:
       return open_idx(path);
+    case Kind::csv:
+      return open_csv_samples(path);
+    case Kind::folder:
     case Kind::unknown:
       break;
   }
-  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .h5, .hdf5, or CIFAR-10's .bin");
+  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
+       "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
+}
+
+// o.y empty: the file of x holds both.
+RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
+  const bool csv_y = kind_of(y) == Kind::csv;
+  if (o.targets && !csv_y)
+    fail(Exit::config, "--targets is for CSV, whose numbers have no type. the type of ", y, " tells labels by itself");
+  if (csv_y && o.y.empty()) return open_csv(x, o.y_name, o.targets);
+  return {open_rows(x, o.x_name), csv_y ? open_csv_targets(y, o.targets) : open_rows(y, o.y_name)};
+}
+
+bool may_hold_both(Kind kind) {
+  return kind == Kind::hdf5 || kind == Kind::npz || kind == Kind::csv || kind == Kind::unknown;
 }
 
 void same_rows(const RowFile& a, const RowFile& first) {
   if (a.row() != first.row() || a.dtype() != first.dtype())
     fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
          first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
+  if (a.header() != first.header())
+    fail(Exit::data, a.path(), " has ", a.header(), "; ", first.path(), " has ", first.header(),
+         ". give all tables the same columns");
+  if (const std::string other = differing_class(a.class_names(), first.class_names()); !other.empty())
+    fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
+         ". number the classes alike, or join the files");
 }
 
 // x and y in files of their own, one behind the other.
 class PairImporter : public Importer {
  public:
   explicit PairImporter(const ImportOptions& o) {
-    if (o.y.empty() && kind_of(o.x[0]) != Kind::hdf5)  // one HDF5 file may hold both
+    if (o.y.empty() && !may_hold_both(kind_of(o.x[0])))
       fail(Exit::config, "no labels or targets for ", o.x[0], ". give --y FILES");
     const auto y_paths = o.y.empty() ? o.x : o.y;
     if (o.x.size() != y_paths.size())
       fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
     for (std::size_t f = 0; f < o.x.size(); ++f) {
-      x_.push_back(open_rows(o.x[f], o.x_name));
-      y_.push_back(open_rows(y_paths[f], o.y_name));
+      RowPair pair = open_pair(o.x[f], y_paths[f], o);
+      x_.push_back(std::move(pair.x)), y_.push_back(std::move(pair.y));
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
-             ". they must be equal");
+             ". they must be equal", y_[f]->rows_hint());
       same_rows(*x_[f], *x_[0]), same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();
       ends_.push_back(rows_);
@@ -130,6 +165,7 @@ class PairImporter : public Importer {
   bool channels_first() const override { return layout_.channels_first; }
   DType x_dtype() const override { return narrowed() ? DType::i32 : x_[0]->dtype(); }
   std::optional<double> scale() const override { return x_[0]->scale(); }
+  std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
@@ -150,12 +186,20 @@ class PairImporter : public Importer {
     const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.told_by);
     return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
                " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
-               layout_.told_by.empty() ? "" : how);
+               layout_.told_by.empty() ? "" : how, told_of_tables());
   }
 
  private:
   static SampleLayout layout_of(const RowFile& x, Layout asked) {
     return sample_layout(x.row(), asked, x.layout(), x.path());
+  }
+  // What the numbers alone do not tell: whether the first line was a header, and what y is.
+  std::string told_of_tables() const {
+    const std::string header = x_[0]->header();
+    if (header.empty()) return "";
+    constexpr std::size_t most = 60;
+    return cat(", ", header.substr(0, most), header.size() > most ? "..." : "",
+               holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
   }
   bool narrowed() const { return x_[0]->dtype() == DType::i64; }
 
@@ -190,6 +234,11 @@ std::vector<std::string> expand(const std::vector<std::string>& patterns) {
 
 }  // namespace
 
+std::string matlab_hint(const io::File& file, const std::string& dataset) {
+  if (!file.get_string(dataset, "MATLAB_class")) return "";
+  return ". MATLAB's extents lie reversed in the file: its last dimension is the row, so save y as 1 x N, not N x 1";
+}
+
 std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset) {
   return std::make_unique<Hdf5Rows>(path, dataset);
 }
@@ -198,6 +247,13 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
+  const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
+  if (!images && (o.resize > 0 || o.crop > 0 || o.grey))
+    fail(Exit::config, "--resize, --crop and --grey are for folders of images by class, ", o.x[0], " is none");
+  if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. leave it away");
+  if (o.token_bytes > 0) return import_tokens(o);
+  if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
+  if (images) return import_images(o);
   const bool cifar = ends_with(o.x[0], ".bin");
   if (cifar && !o.y.empty())
     fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");

@@ -15,23 +15,6 @@
 namespace millrace {
 namespace {
 
-// gzip or plain: zlib reads both.
-std::string read_maybe_gzip(const std::string& path) {
-  gzFile file = ::gzopen(path.c_str(), "rb");
-  if (!file) fail(Exit::data, "cannot open ", path, " (no such file, or not readable)");
-  ::gzbuffer(file, 1 << 20);
-  std::string content;
-  std::vector<char> block(1 << 20);
-  int n = 0;
-  while ((n = ::gzread(file, block.data(), unsigned(block.size()))) > 0) content.append(block.data(), std::size_t(n));
-  int code = 0;
-  const std::string why = n < 0 ? ::gzerror(file, &code) : "";
-  const bool cut = ::gzclose(file) != Z_OK;
-  if (n < 0 || cut)
-    fail(Exit::data, path, " is damaged or cut off (", why.empty() ? "unexpected end" : why, "). fetch it again");
-  return content;
-}
-
 // Bytes of an array; none where an extent is negative or the product has no 63 bits.
 std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
   auto bytes = std::int64_t(size_of(dtype));
@@ -125,9 +108,11 @@ class Cifar10 : public Importer {
       const std::string file = read_file(path);
       if (file.empty() || file.size() % record != 0)
         fail(Exit::data, path, " is not CIFAR-10's binary format (", file.size(), " bytes are no multiple of ", record,
-             ")");
+             "). of tokens say the type: --tokens uint16");
       for (std::size_t at = 0; at < file.size(); at += record)
-        if (std::uint8_t(file[at]) > 9) fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9)");
+        if (std::uint8_t(file[at]) > 9)
+          fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9). of tokens say the ",
+               "type: --tokens uint16");
       content_ += file;
     }
   }
@@ -155,6 +140,23 @@ class Cifar10 : public Importer {
 };
 
 }  // namespace
+
+// gzip or plain: zlib reads both.
+std::string read_maybe_gzip(const std::string& path) {
+  gzFile file = ::gzopen(path.c_str(), "rb");
+  if (!file) fail(Exit::data, "cannot open ", path, " (no such file, or not readable)");
+  ::gzbuffer(file, 1 << 20);
+  std::string content;
+  std::vector<char> block(1 << 20);
+  int n = 0;
+  while ((n = ::gzread(file, block.data(), unsigned(block.size()))) > 0) content.append(block.data(), std::size_t(n));
+  int code = 0;
+  const std::string why = n < 0 ? ::gzerror(file, &code) : "";
+  const bool cut = ::gzclose(file) != Z_OK;
+  if (n < 0 || cut)
+    fail(Exit::data, path, " is damaged or cut off (", why.empty() ? "unexpected end" : why, "). fetch it again");
+  return content;
+}
 
 std::unique_ptr<RowFile> open_idx(const std::string& path) {
   std::string content = read_maybe_gzip(path);
@@ -194,8 +196,9 @@ std::unique_ptr<RowFile> open_idx(const std::string& path) {
   return file;
 }
 
-std::unique_ptr<RowFile> open_npy(const std::string& path) {
-  std::string content = read_file(path);
+std::unique_ptr<RowFile> open_npy(const std::string& path) { return open_npy(path, read_file(path)); }
+
+std::unique_ptr<RowFile> open_npy(const std::string& path, std::string content) {
   if (content.size() < 12 || content.compare(0, 6, "\x93NUMPY") != 0)
     fail(Exit::data, path, " is no .npy file (wrong magic string)");
   const int version = content[6];

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/data/importer.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace {
 
@@ -20,11 +21,29 @@ class RowFile {
   // What the file says of its samples, where its format can.
   virtual std::optional<std::string> layout() const { return std::nullopt; }
   virtual std::optional<double> scale() const { return std::nullopt; }
+  virtual std::vector<std::string> class_names() const { return {}; }  // of labels, by number
+  virtual std::string header() const { return ""; }     // of a table: what its first line says of the columns
+  virtual std::string rows_hint() const { return ""; }  // where the number of rows may surprise
 };
 
+struct RowPair {
+  std::unique_ptr<RowFile> x, y;
+};
+
+// Behind a complaint about rows: MATLAB's arrays lie in HDF5 with their extents reversed. "" for other files.
+std::string matlab_hint(const io::File&, const std::string& dataset);
+
+std::string read_maybe_gzip(const std::string& path);        // Error(data)
 std::unique_ptr<RowFile> open_idx(const std::string& path);  // plain or .gz
 std::unique_ptr<RowFile> open_npy(const std::string& path);
+std::unique_ptr<RowFile> open_npy(const std::string& place, std::string content);
+std::unique_ptr<RowFile> open_npz(const std::string& path, const std::string& array);
+RowPair open_csv(const std::string& path, const std::string& label, bool targets);  // targets: even whole numbers
+std::unique_ptr<RowFile> open_csv_samples(const std::string& path);                 // of tables with y in their own
+std::unique_ptr<RowFile> open_csv_targets(const std::string& path, bool targets);
 std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset);
 std::unique_ptr<Importer> import_cifar10(const std::vector<std::string>& paths);
+std::unique_ptr<Importer> import_images(const ImportOptions&);
+std::unique_ptr<Importer> import_tokens(const ImportOptions&);
 
 }  // namespace millrace

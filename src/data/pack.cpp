@@ -10,6 +10,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/data/sampler.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "raw_rows.hpp"
@@ -226,6 +227,7 @@ class Packer {
     file.set("/", "layout", std::string(in_.channels_first() ? "channels_first" : "channels_last"));
     file.set("/", "scale", scale_);
     if (labels()) file.set("/", "classes", classes_);
+    if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", lines_of(names));
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);
   }

@@ -19,6 +19,7 @@ class RowReader {
   void keep_small() {
     const std::size_t rows = std::size_t(in_.rows()), most = (std::size_t(2) << 30) / ranks_on_host_;
     if (rows * (x_bytes_ + y_bytes_) > most) return;
+    if (in_.any_order() && ranks_on_host_ > 1) return;  // twice a share of the rows is no more than all of them once
     x_.resize(rows * x_bytes_), y_.resize(rows * y_bytes_);
     const std::size_t piece = std::max<std::size_t>(1, (16u << 20) / x_bytes_);
     for (std::size_t r = 0; r < rows; r += piece)

@@ -3,26 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/data/class_names.hpp"
 #include "millrace/data/source.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "raw_rows.hpp"
+#include "shards_text.hpp"
 #include "synthetic.hpp"
 
 namespace millrace {
 namespace {
-
-using nlohmann::json;
-
-Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
-  Shape s;
-  for (std::size_t a = from; a < extents.size(); ++a) s.dims[std::size_t(s.rank++)] = extents[a];
-  return s;
-}
 
 io::DatasetInfo readable(const io::File& file, const std::string& name, const char* key) {
   if (!file.has(name)) {
@@ -43,6 +37,31 @@ void require_bytes(const Shard& shard, const char* what, const std::optional<std
   if (offset && *offset + bytes > shard.file_bytes)
     fail(Exit::data, shard.path, " is truncated (", what, " ends at byte ", *offset + bytes, ", the file at ",
          shard.file_bytes, "). copy or pack it again");
+}
+
+std::int64_t chunk_count(const io::DatasetInfo& info) {
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < info.shape.size(); ++d) count *= (info.shape[d] + info.chunk[d] - 1) / info.chunk[d];
+  return count;
+}
+
+// The chunks of a data set that is read without HDF5; or why it is not, into shard.hdf5_only.
+void list_chunks(Shard& shard, const io::File& file, const io::DatasetInfo& info,
+                 std::shared_ptr<const io::ChunkedLayout>* chunks) {
+  const auto only = [&](const std::string& why) {
+    if (shard.hdf5_only.empty()) shard.hdf5_only = cat(info.name, ": ", why);
+  };
+  if (info.offset) return;
+  if (!info.chunked) return only("it is neither contiguous nor chunked");
+  if (const auto count = chunk_count(info); count > io::chunks_listed_quickly())
+    return only(cat(count, " chunks, whose addresses this HDF5 takes too long to list"));
+  auto layout = std::make_shared<io::ChunkedLayout>(file.chunked_layout(info.name));
+  if (const std::string why = io::cannot_decode(layout->filters); !why.empty()) return only(why);
+  for (const io::ChunkInfo& c : layout->chunks)
+    if (c.offset + c.bytes > shard.file_bytes)
+      fail(Exit::data, shard.path, " is truncated (a chunk of ", info.name, " ends at byte ", c.offset + c.bytes,
+           ", the file at ", shard.file_bytes, "). copy or pack it again");
+  *chunks = std::move(layout);
 }
 
 // Largest label by reading all of them: files that others wrote carry no attribute.
@@ -76,7 +95,7 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   const io::DatasetInfo x = readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
   if (x.shape[0] != y.shape[0])
     fail(Exit::data, path, ": '", options.x, "' has ", x.shape[0], " rows, '", options.y, "' ", y.shape[0],
-         ". they must be equal");
+         ". they must be equal", matlab_hint(file, options.y));
   if (x.shape[0] == 0) return;
   const Shape stored = shape_of(x.shape, 1);
   if (stored.rank == 0)
@@ -96,10 +115,11 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   shard.path = path;
   shard.first = out.rows, shard.rows = x.shape[0];
   shard.file_bytes = std::filesystem::file_size(path);
-  shard.contiguous = x.offset && y.offset;
   shard.x_offset = x.offset.value_or(0), shard.y_offset = y.offset.value_or(0);
   require_bytes(shard, "x", x.offset, std::uint64_t(shard.rows) * std::uint64_t(stored.count()) * size_of(x.dtype));
   require_bytes(shard, "y", y.offset, std::uint64_t(shard.rows) * std::uint64_t(target.count()) * size_of(y.dtype));
+  list_chunks(shard, file, x, &shard.x_chunks);
+  list_chunks(shard, file, y, &shard.y_chunks);
 
   if (out.shards.empty()) {
     out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
@@ -116,6 +136,11 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
          first(out.channels_first), " ", name_of(out.x_dtype), " with ", out.target.str(), " ", name_of(out.y_dtype),
          ". all files of a data set must agree");
   }
+  const auto names = class_names_of(file.get_string("/", "class_names").value_or(""));
+  if (const std::string other = differing_class(names, out.class_names); !other.empty())
+    fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
+         ". pack them together, or from folders and tables with the same classes");
+  if (out.class_names.empty()) out.class_names = names;
   const auto known_classes = file.get_int("/", "classes");
   if (labels)
     out.classes = std::max(out.classes, known_classes ? *known_classes : largest_label(file, options.y, y) + 1);
@@ -139,52 +164,25 @@ ShardIndex read_index(const DataOptions& options) {
   return out;
 }
 
-std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
-
-std::string to_text(const ShardIndex& d) {
-  json shards = json::array();
-  for (const Shard& s : d.shards)
-    shards.push_back({s.path, s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes, s.contiguous});
-  return json{{"shards", shards},
-              {"rows", d.rows},
-              {"sample", extents(d.sample)},
-              {"target", extents(d.target)},
-              {"x_dtype", int(d.x_dtype)},
-              {"y_dtype", int(d.y_dtype)},
-              {"x_big_endian", d.x_big_endian},
-              {"y_big_endian", d.y_big_endian},
-              {"channels_first", d.channels_first},
-              {"layout_told_by", d.layout_told_by},
-              {"labels", d.labels},
-              {"classes", d.classes},
-              {"mean", d.mean},
-              {"std", d.std},
-              {"scale", d.scale},
-              {"crc", d.manifest_crc},
-              {"x_name", d.x_name},
-              {"y_name", d.y_name}}
-      .dump();
-}
-
-ShardIndex from_text(const std::string& text) {
-  const json j = json::parse(text);
-  ShardIndex d;
-  for (const json& s : j.at("shards"))
-    d.shards.push_back({s[0].get<std::string>(), s[1], s[2], s[3], s[4], s[5], s[6]});
-  d.rows = j.at("rows");
-  d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
-  d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
-  d.x_dtype = DType(j.at("x_dtype").get<int>()), d.y_dtype = DType(j.at("y_dtype").get<int>());
-  d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
-  d.channels_first = j.at("channels_first"), d.layout_told_by = j.at("layout_told_by");
-  d.labels = j.at("labels"), d.classes = j.at("classes");
-  d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
-  d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
-  d.x_name = j.at("x_name"), d.y_name = j.at("y_name");
-  return d;
-}
-
 }  // namespace
+
+bool own_reads(const ShardIndex& d) {
+  return std::all_of(d.shards.begin(), d.shards.end(), [](const Shard& s) { return s.hdf5_only.empty(); });
+}
+
+std::string describe_storage(const ShardIndex& d) {
+  for (const Shard& s : d.shards)
+    if (!s.hdf5_only.empty()) return cat(s.path, ":", s.hdf5_only);
+  for (const Shard& s : d.shards) {
+    if (!s.x_chunks && !s.y_chunks) continue;
+    const io::ChunkedLayout& l = s.x_chunks ? *s.x_chunks : *s.y_chunks;
+    std::string chunk, filters;
+    for (const auto extent : l.chunk) chunk += cat(chunk.empty() ? "" : "x", extent);
+    for (const auto& f : l.filters) filters += cat(filters.empty() ? " (" : ", ", f.name);
+    return cat("pread of chunks of ", chunk, filters, filters.empty() ? "" : ")", ", decoded by the loader's threads");
+  }
+  return "pread of contiguous data";
+}
 
 ShardIndex index_shards(World& world, const DataOptions& options) {
   if (options.paths.size() == 1 && options.paths[0].rfind("synthetic:", 0) == 0)

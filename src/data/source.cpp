@@ -53,14 +53,12 @@ void convert_targets(const ShardIndex& index, const Shard& shard, std::size_t ro
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader) {
   if (index.synthetic) return make_synthetic_source(index);
-  const bool contiguous =
-      std::all_of(index.shards.begin(), index.shards.end(), [](const Shard& s) { return s.contiguous; });
   if (reader == Reader::mpio) return make_hdf5_source(world, index, true);
-  if (reader == Reader::direct && !contiguous)
-    fail(Exit::config,
-         "data.reader = direct needs contiguous data sets, these are chunked. use auto or mpio, or `millrace pack` "
-         "them");
-  return contiguous ? make_direct_source(index) : make_hdf5_source(world, index, false);
+  if (own_reads(index)) return make_direct_source(index);
+  if (reader == Reader::direct)
+    fail(Exit::config, "data.reader = direct cannot read ", describe_storage(index),
+         ". use auto or mpio, or `millrace pack` the data");
+  return make_hdf5_source(world, index, false);
 }
 
 }  // namespace millrace

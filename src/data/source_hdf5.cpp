@@ -1,6 +1,6 @@
-// Reading through the HDF5 library: MPI-IO (independent transfers) on request, the serial driver for chunked files. One
-// worker: the library has one global lock. Rows are read in the order of the files, so that rows of one chunk follow
-// each other and inflate it once.
+// Reading through the HDF5 library: MPI-IO (independent transfers) on request, the serial driver for what
+// own reads cannot decode. One worker: the library has one global lock. Rows are read in the order of the files, so
+// that rows of one chunk follow each other and inflate it once.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -53,8 +53,9 @@ class Hdf5Source : public Source {
   }
 
   std::string describe() const override {
-    return cat(through_mpi_ ? "mpio: independent H5Dread through MPI-IO" : "hdf5: H5Dread (chunked files)", ", ",
-               files_.size(), " files");
+    return cat(through_mpi_ ? "mpio: independent H5Dread through MPI-IO"
+                            : cat("hdf5: H5Dread (", describe_storage(index_), ")"),
+               ", ", files_.size(), " files");
   }
   int max_workers() const override { return 1; }
 

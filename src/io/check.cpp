@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codec.hpp"
 #include "handle.hpp"
 #include "millrace/base/error.hpp"
 
@@ -53,6 +54,8 @@ Entry::Entry() : lock_(room_lock()) {
   // with MPI it would run after MPI_Finalize. Files close themselves.
   static const bool stays = H5dont_atexit() >= 0;
   (void)stays;
+  static const bool registered = (register_codecs(), true);
+  (void)registered;
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)quiet;
 }

@@ -94,6 +94,8 @@ hsize_t user_block_of(hid_t file, const std::string& path) {
 
 }  // namespace
 
+std::int64_t chunks_listed_quickly() { return H5_VERSION_GE(1, 14, 0) ? 2'000'000 : 20'000; }
+
 std::vector<ChunkInfo> File::chunks(const std::string& given) const {
   const Entry entry;
   const OpenDataset& dataset = impl_->dataset(given);
@@ -109,6 +111,29 @@ std::vector<ChunkInfo> File::chunks(const std::string& given) const {
     for (ChunkInfo& info : grid.chunks)
       if (info.bytes > 0) info.offset += block;
   return std::move(grid.chunks);
+}
+
+ChunkedLayout File::chunked_layout(const std::string& given) const {
+  const Entry entry;
+  const OpenDataset& dataset = impl_->dataset(given);
+  const std::string at = impl_->where(absolute(given));
+  ChunkedLayout out;
+  out.chunks = chunks(given);
+  out.shape.assign(dataset.shape.begin(), dataset.shape.end());
+  out.element_bytes = H5Tget_size(dataset.type);
+  const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
+  std::vector<hsize_t> chunk(out.shape.size());
+  MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
+  out.chunk.assign(chunk.begin(), chunk.end());
+  out.filters = filters_of(dcpl, at);
+  unsigned options = 0;
+  MR_H5(at, H5Pget_chunk_opts(dcpl, &options));
+  out.edges_unfiltered = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
+  out.fill.assign(out.element_bytes, '\0');
+  H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
+  MR_H5(at, H5Pfill_value_defined(dcpl, &defined));
+  if (defined != H5D_FILL_VALUE_UNDEFINED) MR_H5(at, H5Pget_fill_value(dcpl, dataset.type, out.fill.data()));
+  return out;
 }
 
 }  // namespace millrace::io

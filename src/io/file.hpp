@@ -81,6 +81,8 @@ std::string message_of(Function&& function) {
   }
 }
 
+// Filters of a creation property list, with their parameters.
+std::vector<FilterSpec> filters_of(hid_t dcpl, const std::string& where);
 // "x" and "/x" are one data set.
 std::string absolute(const std::string& name);
 

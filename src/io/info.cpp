@@ -1,5 +1,8 @@
 // What a file holds: names, shapes, types, layouts.
+#include <algorithm>
+
 #include "check.hpp"
+#include "codec.hpp"
 #include "file.hpp"
 #include "millrace/base/error.hpp"
 
@@ -50,7 +53,9 @@ std::string filter_name(H5Z_filter_t id, const char* stored) {
   }
 }
 
-bool can_decode(H5Z_filter_t id) {
+bool can_decode(const FilterSpec& filter) {
+  const H5Z_filter_t id = filter.id;
+  if (is_registered(id) && missing_package(filter)) return false;
   unsigned config = 0;
   const bool can =
       H5Zfilter_avail(id) > 0 && H5Zget_filter_info(id, &config) >= 0 && (config & H5Z_FILTER_CONFIG_DECODE_ENABLED);
@@ -58,28 +63,16 @@ bool can_decode(H5Z_filter_t id) {
   return can;
 }
 
-struct Filter {
-  H5Z_filter_t id;
-  std::string name;
-};
-
-std::vector<Filter> filters_of(hid_t dcpl, const std::string& where) {
-  std::vector<Filter> filters;
-  const int count = MR_H5(where, H5Pget_nfilters(dcpl));
-  for (int i = 0; i < count; ++i) {
-    unsigned flags = 0, config = 0;
-    std::size_t values = 0;
-    char stored[64] = "";
-    const H5Z_filter_t id =
-        MR_H5(where, H5Pget_filter2(dcpl, unsigned(i), &flags, &values, nullptr, sizeof stored, stored, &config));
-    stored[sizeof stored - 1] = 0;
-    filters.push_back({id, filter_name(id, stored)});
-  }
-  return filters;
+std::string advice_for(const FilterSpec& filter) {
+  const char* package = missing_package(filter);
+  return cat(package ? cat("install ", package, " and build again, or ") : "",
+             "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without");
 }
 
 std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where) {
   if (!dataset.element.refusal.empty()) return dataset.element.refusal;
+  if (H5Aexists(dataset.id, "MATLAB_empty") > 0)
+    return "it is an empty MATLAB array, whose extents are stored in place of values";
   if (dataset.shape.empty()) return "it is a single value without extents: there are no rows";
   const H5D_layout_t layout = H5Pget_layout(dcpl);
   if (layout == H5D_VIRTUAL)
@@ -88,11 +81,10 @@ std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string
   if (layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
     return "its values lie in external files. pack it into one file";
   if (layout == H5D_CHUNKED)
-    for (const Filter& filter : filters_of(dcpl, where))
-      if (!can_decode(filter.id))
+    for (const FilterSpec& filter : filters_of(dcpl, where))
+      if (!can_decode(filter))
         return cat("it is compressed with ", filter.name, " (HDF5 filter ", filter.id,
-                   "), which this HDF5 library cannot decode. install the plugin and set HDF5_PLUGIN_PATH, or repack "
-                   "with gzip or without");
+                   "), which neither this program nor its HDF5 library can decode. ", advice_for(filter));
   return "";
 }
 
@@ -109,6 +101,23 @@ std::size_t cache_bytes(hid_t dcpl, const OpenDataset& dataset) {
 }
 
 }  // namespace
+
+std::vector<FilterSpec> filters_of(hid_t dcpl, const std::string& where) {
+  std::vector<FilterSpec> filters;
+  const int count = MR_H5(where, H5Pget_nfilters(dcpl));
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::vector<unsigned> values(64);
+    std::size_t value_count = values.size();
+    char stored[64] = "";
+    const H5Z_filter_t id = MR_H5(
+        where, H5Pget_filter2(dcpl, unsigned(i), &flags, &value_count, values.data(), sizeof stored, stored, &config));
+    stored[sizeof stored - 1] = 0;
+    values.resize(std::min(value_count, values.size()));
+    filters.push_back({id, filter_name(id, stored), std::move(values)});
+  }
+  return filters;
+}
 
 std::string absolute(const std::string& name) { return name.starts_with('/') ? name : "/" + name; }
 
@@ -180,7 +189,7 @@ DatasetInfo File::info(const std::string& given) const {
     std::vector<hsize_t> chunk(dataset.shape.size());
     MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
     info.chunk.assign(chunk.begin(), chunk.end());
-    for (Filter& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
+    for (FilterSpec& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
   } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && info.refusal.empty()) {
     const haddr_t offset = H5Dget_offset(dataset.id);  // counts from the file's first byte, user block included
     if (offset != HADDR_UNDEF) info.offset = offset;

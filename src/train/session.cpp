@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/data/class_names.hpp"
 
 namespace millrace {
 namespace {
@@ -20,6 +21,8 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
+  if (const std::string other = differing_class(valid.class_names, train.class_names); !other.empty())
+    fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
       train.target == valid.target && train.channels_first == valid.channels_first)
     return;
@@ -44,6 +47,10 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
     fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
   if (c.model.loss == "mse" && data.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
+  if (data.labels && data.classes < 1)
+    fail(Exit::data,
+         "no sample has a label: every y is negative. a file of tokens is its own target, which no network ",
+         "of this version takes");
   m.mean_squared_error = !data.labels;
   m.outputs = data.labels ? data.classes : data.target.count();
   m.input.channels_first = data.channels_first;
@@ -54,9 +61,18 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   }
   const bool image = data.sample.rank >= 2;
   if (c.data.augment && !image)
-    fail(Exit::config, "data.augment: crop and flip need images, the samples are ", data.sample.str());
+    fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
   m.input.crop_pad = c.data.augment ? c.data.crop_pad : 0;
   m.input.flip = c.data.augment && c.data.flip;
+  m.input.cutout = c.data.augment ? c.data.cutout : 0;
+  m.input.zoom = c.data.augment ? float(c.data.zoom) : 0;
+  if (m.input.zoom > 0 && data.sample.rank != 3)
+    fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
+  m.input.brightness = c.data.augment ? float(c.data.brightness) : 0;
+  m.input.contrast = c.data.augment ? float(c.data.contrast) : 0;
+  if (!c.data.augment && (c.data.zoom > 0 || c.data.cutout > 0 || c.data.brightness > 0 || c.data.contrast > 0))
+    fail(Exit::config,
+         "data.zoom, data.cutout, data.brightness and data.contrast do nothing without data.augment = on");
   m.input.seed = c.run.seed;
   return m;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks|data
+# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks|data|inputs
 set -u
 millrace=$1
 mpiexec=$2
@@ -131,6 +131,26 @@ CFG
   echo text >images/bad.h5
   expect 3 "error: 1 of 2 files cannot be read: images/bad.h5" "$millrace" inspect images
   grep -q '/x: 60x3x12x10 uint8' out || complain "the good file is not described"
+elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does not go together
+  printf 'a,b,class\n1,2,0\n3,4,1\n5,6,2\n' >table.csv
+  expect 0 "packing 3 rows: table.csv: 3 rows of 2 fp32" "$millrace" pack --x table.csv --y-name class --out table
+  expect 0 "3 rows in 1 files, samples 2 fp32, 3 classes" "$millrace" inspect table
+  expect 3 "table.csv has no column 'y' (a, b, class). name the labels' with --y-name" "$millrace" pack --x table.csv --out table2
+  for class in apple pear; do
+    printf 'a,kind\n1,%s\n2,zebra\n' $class >$class.csv
+    expect 0 "columns a, kind, y are labels" "$millrace" pack --x $class.csv --y-name kind --out $class
+  done
+  printf '[model]\nname = mlp\n[data]\ntrain = apple/*.h5\nvalid = pear/*.h5\n[run]\ndir = runs/fruit\n' >fruit.cfg
+  expect 3 "in data.valid label 0 is 'pear', not 'apple' as in data.train" "$millrace" train -c fruit.cfg
+  expect 0 "class_names = pear, zebra" "$millrace" inspect pear
+  expect 2 "do nothing without data.augment = on" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.zoom 0.3
+  expect 0 "y are targets" "$millrace" pack --x table.csv --y-name class --targets --out whole
+  expect 2 "--targets is for CSV. leave it away" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
+  expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
+  expect 2 "--tokens: 'int4' is none of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
+  mkdir images
+  expect 2 "--resize: " "$millrace" pack --x images --resize 0 --out pictures
+  expect 3 "holds no folders of images" "$millrace" pack --x images --resize 8 --out pictures
 else
   expect 0 "usage: millrace train" "$mpiexec" -n 2 "$millrace" train --help
   expect 2 "error: typo.cfg:2: unknown key train.step. did you mean train.steps?" "$mpiexec" -n 2 "$millrace" train -c typo.cfg

@@ -40,6 +40,12 @@ std::map<std::string, Rule> read_rules() {
 std::string library_of(const std::string& header) {
   static const std::pair<std::regex, const char*> known[] = {
       {std::regex("zlib\\.h"), "zlib"},
+      {std::regex("szlib\\.h|libaec\\.h"), "szip"},
+      {std::regex("lz4.*\\.h"), "lz4"},
+      {std::regex("zstd.*\\.h"), "zstd"},
+      {std::regex("blosc\\.h"), "blosc"},
+      {std::regex("png.*\\.h"), "png"},
+      {std::regex("jpeglib\\.h|jerror\\.h"), "jpeg"},
       {std::regex("mpi\\.h|mpi-ext\\.h"), "mpi"},
       {std::regex("omp\\.h"), "omp"},
       {std::regex("H5.*|hdf5.*"), "hdf5"},

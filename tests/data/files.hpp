@@ -37,8 +37,10 @@ struct Column {
   std::vector<hsize_t> chunk = {};  // not empty: chunked, shuffled, gzip
 };
 
-inline void write_file(const std::string& path, const std::vector<Column>& columns) {
-  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+inline void write_file(const std::string& path, const std::vector<Column>& columns, hsize_t user_block = 0) {
+  const hid_t fcpl = H5Pcreate(H5P_FILE_CREATE);
+  if (user_block) H5Pset_userblock(fcpl, user_block);
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, fcpl, H5P_DEFAULT);
   for (const Column& c : columns) {
     const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
     if (!c.chunk.empty()) {
@@ -50,7 +52,7 @@ inline void write_file(const std::string& path, const std::vector<Column>& colum
     H5Dwrite(dataset, c.native, H5S_ALL, H5S_ALL, H5P_DEFAULT, c.values);
     H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl);
   }
-  H5Fclose(file);
+  H5Fclose(file), H5Pclose(fcpl);
 }
 
 inline std::string content(const std::filesystem::path& path) {

@@ -234,7 +234,7 @@ TEST_F(Formats, WhatIsMissingIsNamed) {
   EXPECT_SAYS(message_of([&] { import({(folder / "none.npy").string()}, {"y"}); }), "none.npy");
   const std::string x = put("x.npy", npy(1, "|u1", "(2, 2)", "abcd"));
   EXPECT_SAYS(message_of([&] { import({x}); }), "no labels or targets");
-  EXPECT_SAYS(message_of([&] { import({put("x.npz", "PK\3\4 and more")}, {x}); }), "zip archive");
+  EXPECT_SAYS(message_of([&] { import({put("x.npz", "PK\3\4 and more")}, {x}); }), "no directory at its end");
   EXPECT_SAYS(message_of([&] { import({put("x.dat", "what is this")}, {x}); }), "no known kind");
 }
 

@@ -142,7 +142,8 @@ TEST(Pack, DataLieContiguousAndAligned) {
   in.count = 1000;
   pack(*world, in, {.out = folder.path});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "train-*.h5"}});
-  EXPECT_TRUE(d.shards.at(0).contiguous);
+  EXPECT_FALSE(d.shards.at(0).x_chunks || d.shards[0].y_chunks);
+  EXPECT_EQ(d.shards[0].hdf5_only, "");
   EXPECT_EQ(d.shards[0].x_offset % 4096, 0u);
   EXPECT_EQ(d.shards[0].y_offset % 4096, 0u);
 }

@@ -50,7 +50,8 @@ TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
   EXPECT_EQ(d.classes, 6);  // counted
   EXPECT_DOUBLE_EQ(d.scale, 1 / 255.0);
   EXPECT_FALSE(d.channels_first);
-  EXPECT_TRUE(d.shards[0].contiguous);
+  EXPECT_FALSE(d.shards[0].x_chunks || d.shards[0].y_chunks);
+  EXPECT_EQ(d.shards[0].hdf5_only, "");
   const Images images(7);
   const std::string bytes = test::content(d.shards[0].path);
   EXPECT_EQ(bytes.compare(d.shards[0].x_offset, 7 * 48, reinterpret_cast<const char*>(images.x.data()), 7 * 48), 0);
@@ -264,6 +265,35 @@ TEST(Shards, SyntheticSpecsAreReadAndChecked) {
   for (const char* wrong : {"synthetic:sounds", "synthetic:images:rows=0", "synthetic:images:rows=x",
                             "synthetic:images:colour=red", "synthetic:images:shape=", "synthetic:images:shape=8x0"})
     EXPECT_NE(message_of([&] { index_of({.paths = {wrong}}); }, Exit::config).find("synthetic"), std::string::npos);
+}
+
+// As MATLAB's save -v7.3 leaves a 4 x 3 x 6 array and a column of 6 labels: reversed, behind a user block.
+TEST(Shards, MatlabColumnsAreExplainedAndRowsAreRead) {
+  const Folder folder;
+  const auto put = [&](const std::vector<hsize_t>& y_shape) {
+    const std::string path = folder / "a.mat";
+    const std::vector<std::uint8_t> x(72, 3), y(6, 1);
+    test::write_file(path,
+                     {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {6, 3, 4}, x.data()},
+                      {"y", H5T_STD_U8LE, H5T_NATIVE_UINT8, y_shape, y.data()}},
+                     512);
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, 5);
+    for (const char* name : {"x", "y"}) {
+      const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+      const hid_t attribute = H5Acreate2(dataset, "MATLAB_class", type, space, H5P_DEFAULT, H5P_DEFAULT);
+      H5Awrite(attribute, type, "uint8");
+      H5Aclose(attribute), H5Sclose(space), H5Dclose(dataset);
+    }
+    H5Tclose(type), H5Fclose(file);
+    return path;
+  };
+  const auto world = solo_world();
+  const std::string message = message_of([&] { index_shards(*world, {.paths = {put({1, 6})}}); });
+  EXPECT_NE(message.find("save y as 1 x N"), std::string::npos) << message;
+  const ShardIndex d = index_shards(*world, {.paths = {put({6, 1})}});
+  EXPECT_EQ(d.rows, 6);
+  EXPECT_EQ(d.sample, (Shape{3, 4, 1}));
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include "millrace/io/chunks.hpp"
 
 namespace millrace::io::test {
 
@@ -56,6 +59,38 @@ inline std::vector<char> bytes_at(const std::string& path, std::uint64_t offset,
   in.read(bytes.data(), std::streamsize(count));
   bytes.resize(std::size_t(in.gcount()));
   return bytes;
+}
+
+// All elements of a data set, from its chunks.
+inline std::string decoded(const std::string& path, const ChunkedLayout& layout) {
+  std::size_t count = 1;
+  for (const auto extent : layout.shape) count *= std::size_t(extent);
+  std::string out(count * layout.element_bytes, '?');
+  Bytes raw, chunk;
+  for (std::size_t c = 0; c < layout.chunks.size(); ++c) {
+    if (layout.chunks[c].bytes == 0) {
+      fill_chunk(layout, chunk);
+    } else {
+      const auto stored = bytes_at(path, layout.chunks[c].offset, layout.chunks[c].bytes);
+      raw.discard(stored.size());
+      std::memcpy(raw.data(), stored.data(), stored.size());
+      decode_chunk(layout, c, raw, chunk);
+    }
+    for (std::size_t i = 0; i * layout.element_bytes < chunk.size(); ++i) {
+      std::size_t inside = i, number = c, place = 0, stride = 1;
+      bool there = true;
+      for (std::size_t d = layout.shape.size(); d-- > 0;) {
+        const auto extent = std::size_t(layout.chunk[d]), along = std::size_t(layout.grid(d));
+        const std::size_t at = number % along * extent + inside % extent;
+        there = there && at < std::size_t(layout.shape[d]);
+        place += at * stride, stride *= std::size_t(layout.shape[d]);
+        inside /= extent, number /= along;
+      }
+      if (there)
+        std::memcpy(&out[place * layout.element_bytes], chunk.data() + i * layout.element_bytes, layout.element_bytes);
+    }
+  }
+  return out;
 }
 
 }  // namespace millrace::io::test

@@ -1,6 +1,8 @@
 // Files of other programs, against the CRC-32 of every data set's elements that h5py computed.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "files.hpp"
@@ -12,7 +14,8 @@ namespace millrace::io {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path data = fs::path(MILLRACE_SOURCE_DIR) / "../shared/data";
+const fs::path data =
+    std::getenv("MILLRACE_TEST_DATA") ? std::getenv("MILLRACE_TEST_DATA") : MILLRACE_SOURCE_DIR "/../shared/data";
 
 struct Row {
   std::string file, dataset, shape, dtype, layout, crc;
@@ -54,6 +57,25 @@ std::string crc_of(const File& file, const DatasetInfo& info) {
   return text;
 }
 
+// What the refusal of a data set says: none stands for "it must be read".
+std::string reason_for(const Row& row) {
+#ifndef MILLRACE_WITH_LZ4
+  if (row.dataset.ends_with("comp2")) return "install liblz4-dev and build again, or";
+#endif
+  if (row.dtype == "uint32" || row.dtype == "uint64") return "unsigned integers of";
+  if (row.shape == "()") return "a single value";
+  if (row.dtype.starts_with('[') || row.dtype.starts_with('{')) return "compound";
+  if (row.dtype.starts_with("|S")) return "string";
+  if (row.dtype == "object") return "variable-length";
+  return "nothing: it must be read";
+}
+
+void expect_counted(const File& file, const DatasetInfo& info) {
+  std::vector<double> values(std::size_t(info.shape[0]));
+  file.read_rows(info.name, 0, info.shape[0], DType::f64, values.data());
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], double(i));
+}
+
 TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
   if (!fs::exists(data / "hdf5_expected.tsv")) GTEST_SKIP() << "no foreign files at " << data;
   int accepted = 0, refused = 0, unopened = 0;
@@ -71,14 +93,16 @@ TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
       EXPECT_EQ(info.chunked, row.layout == "chunked");
       if (!info.refusal.empty()) {
         ++refused;
-        const bool may = row.crc == "-" || row.dtype == "uint32" || row.dtype == "uint64" ||
-                         row.dataset.ends_with("lzf") || row.shape == "()";
-        EXPECT_TRUE(may) << "refused: " << info.refusal;
+        SCOPED_TRACE(info.refusal);
+        EXPECT_NE(info.refusal.find(reason_for(row)), std::string::npos);
         continue;
       }
       ++accepted;
       EXPECT_EQ(shape_text(info.shape), row.shape);
-      EXPECT_EQ(crc_of(file, info), row.crc);
+      if (row.file.find("bitshuffle") != row.file.npos)  // h5py had no plugin: no sum; the elements are 0, 1, 2, ...
+        expect_counted(file, info);
+      else
+        EXPECT_EQ(crc_of(file, info), row.crc);
       EXPECT_EQ(info.big_endian, row.dtype.starts_with('>'));
       if (info.chunked &&
           info.chunk != std::vector<std::int64_t>{1, 1}) {  // thousands of chunks: slow before HDF5 1.14
@@ -93,7 +117,7 @@ TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
     }
   }
   RecordProperty("accepted", accepted), RecordProperty("refused", refused), RecordProperty("unopened", unopened);
-  EXPECT_GE(accepted, 60);
+  EXPECT_GE(accepted, 80);
   EXPECT_EQ(unopened, 1);
 }
 
@@ -114,6 +138,34 @@ TEST(Foreign, ContiguousExtentsHoldTheElements) {
     ++checked;
   }
   EXPECT_GE(checked, 8);
+}
+
+// The same elements without HDF5's reading: chunks at their addresses, own codecs.
+TEST(Foreign, ChunksDecodeToTheElements) {
+  if (!fs::exists(data / "hdf5_expected.tsv")) GTEST_SKIP() << "no foreign files at " << data;
+  std::map<std::string, int> checked;
+  for (const Row& row : expected()) {
+    if (row.layout != "chunked" || row.crc == "-") continue;
+    if (row.dataset.ends_with("five_page")) continue;  // 5000 chunks: their index takes HDF5 1.10 seconds
+    SCOPED_TRACE(row.file + ":" + row.dataset);
+    const std::string path = (data / row.file).string();
+    const ChunkedLayout layout = File::open(path).chunked_layout(row.dataset);
+    if (const std::string lacking = cannot_decode(layout.filters); !lacking.empty()) {
+      EXPECT_NE(lacking.find("-dev and build again"), std::string::npos) << lacking;
+      continue;
+    }
+    std::string elements = test::decoded(path, layout);
+    if (row.dtype.starts_with('>'))
+      for (std::size_t i = 0; i < elements.size(); i += layout.element_bytes)
+        std::reverse(elements.begin() + std::ptrdiff_t(i), elements.begin() + std::ptrdiff_t(i + layout.element_bytes));
+    char text[16];
+    std::snprintf(text, sizeof text, "%08x", crc32(elements.data(), elements.size()));
+    EXPECT_EQ(text, row.crc);
+    std::string how;
+    for (const FilterSpec& filter : layout.filters) how += filter.name + " ";
+    ++checked[how];
+  }
+  for (const char* how : {"", "gzip ", "shuffle gzip ", "fletcher32 ", "lzf "}) EXPECT_GE(checked[how], 1) << how;
 }
 
 }  // namespace

@@ -201,9 +201,9 @@ TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
   test::write_foreign(path, recipe, H5T_NATIVE_INT32, nullptr);
   EXPECT_NE(refusal_of(path).find("single value"), std::string::npos);
 
-  recipe.shape = {7, 5, 3}, recipe.chunk = {7, 5, 3}, recipe.filters = {32001, 32100};
+  recipe.shape = {7, 5, 3}, recipe.chunk = {7, 5, 3}, recipe.filters = {32013, 32100};
   test::write_foreign(path, recipe, H5T_NATIVE_INT32, nullptr);
-  EXPECT_NE(refusal_of(path).find("blosc (HDF5 filter 32001)"), std::string::npos) << refusal_of(path);
+  EXPECT_NE(refusal_of(path).find("zfp (HDF5 filter 32013)"), std::string::npos) << refusal_of(path);
 
   const hsize_t shape[2] = {4, 2};
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -218,6 +218,15 @@ TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
   EXPECT_NE(reader.info("outside").refusal.find("external files"), std::string::npos);
   EXPECT_FALSE(reader.info("outside").offset);
   EXPECT_NE(reader.info("made_up").refusal.find("virtual data set"), std::string::npos);
+}
+
+TEST(Layout, EmptyMatlabArraysAreRefused) {
+  const Folder folder;
+  File file = File::create(folder / "a.mat");
+  file.create_dataset("x", DType::i64, {2});
+  file.set("x", "MATLAB_class", std::string("double")), file.set("x", "MATLAB_empty", std::int64_t(1));
+  file.close();
+  EXPECT_NE(refusal_of(folder / "a.mat").find("empty MATLAB array"), std::string::npos);
 }
 
 }  // namespace

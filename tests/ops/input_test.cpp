@@ -38,9 +38,11 @@ Values raw_values(const InputSpec& s, bool fractions) {
 }
 
 // float32: the factor and the offset are rounded, and the result; 16 bits: the result's own rounding.
-constexpr Tolerance tolerance{5e-7, 4e-3, 5e-4};
+constexpr Tolerance input_tolerance{5e-7, 4e-3, 5e-4};
+// Zoom: a place in float32 is off by up to 2^-24 of the extent, a value by that times the step between neighbours.
+constexpr Tolerance zoom_tolerance{5e-5, 4e-3, 6e-4};
 
-void expect_reference(const InputSpec& s, const std::string& what) {
+void expect_reference(const InputSpec& s, const std::string& what, Tolerance tolerance = input_tolerance) {
   OpHarness h(s);
   h.state.epoch = 3;
   Values ids;
@@ -72,13 +74,106 @@ TEST(InputOp, EveryShapeMatchesReference) {
       }
 }
 
+// A patch of odd and of even side, one larger than the sample, and factors apart from 1, over what crop and flip left.
+TEST(InputOp, CutoutAndJitterMatchReference) {
+  for (const Shape& shape :
+       {Shape{6, 28, 28, 1}, Shape{5, 9, 7, 3}, Shape{4, 597, 2}, Shape{4, 5, 6, 7, 2}, Shape{3, 3, 900, 4}})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const bool channels_first : {false, true})
+        for (const std::int64_t cutout : {0, 3, 4, 50})
+          for (const float jitter : {0.0f, 0.4f}) {
+            InputSpec s = input(shape, DType::u8, cutout != 4, channels_first);
+            s.dtype = dtype, s.cutout = cutout, s.brightness = jitter, s.contrast = jitter / 2;
+            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " cutout ", cutout, " jitter ", jitter));
+          }
+}
+
+TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
+  InputSpec s = input({1, 20, 16, 2}, DType::u8, false);
+  s.cutout = 6;
+  int smallest = 36, largest = 0, in_corner = 0;
+  for (int id = 0; id < 400; ++id) {
+    OpHarness h(s);
+    h.set_src(0, s.src, s.raw, Values(std::size_t(s.src.count()), 250)), h.set_src(1, {1}, DType::i64, {double(id)});
+    h.want_dst(s.src, s.dtype);
+    h.forward();
+    const auto y = get(h.args.dst);
+    const int zeros = int(std::count(y.begin(), y.end(), 0.0));
+    smallest = std::min(smallest, zeros / 2), largest = std::max(largest, zeros / 2), in_corner += y[0] == 0;
+  }
+  EXPECT_EQ(largest, 36);
+  EXPECT_LE(smallest, 15);  // clipped at a corner: 3x3 at least
+  EXPECT_GE(smallest, 9);
+  EXPECT_GT(in_corner, 0);
+}
+
+TEST(InputOp, JitterScalesEveryPixelOfASampleAlike) {
+  InputSpec s = input({64, 4, 4, 1}, DType::f32, false);
+  s.scale = 1, s.mean = {0.5f}, s.std = {0.25f}, s.brightness = 0.5f;
+  OpHarness h(s);
+  Values raw, ids;
+  for (int i = 0; i < 64 * 16; ++i) raw.push_back(i % 16 / 16.0);
+  for (int i = 0; i < 64; ++i) ids.push_back(i);
+  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {64}, DType::i64, ids);
+  h.want_dst(s.src, s.dtype);
+  h.forward();
+  const auto y = get(h.args.dst);
+  double low = 9, high = 0;
+  for (std::size_t n = 0; n < 64; ++n) {
+    const double light = (y[16 * n + 15] * 0.25 + 0.5) / raw[15];
+    for (std::size_t i = 0; i < 16; ++i) EXPECT_NEAR(y[16 * n + i] * 0.25 + 0.5, raw[i] * light, 1e-6);
+    low = std::min(low, light), high = std::max(high, light);
+  }
+  EXPECT_NEAR(low, 0.5, 0.1);  // the least of 64 draws
+  EXPECT_NEAR(high, 1.5, 0.1);
+}
+
+TEST(InputOp, ZoomMatchesReference) {
+  for (const Shape& shape :
+       {Shape{4, 28, 28, 1}, Shape{5, 9, 7, 3}, Shape{3, 1, 5, 2}, Shape{3, 6, 1, 2}, Shape{2, 3, 400, 4}})
+    for (const DType raw : {DType::u8, DType::i16, DType::f16, DType::f32, DType::f64})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        for (const bool channels_first : {false, true})
+          for (const float zoom : {0.08f, 0.9f}) {
+            if (dtype != DType::f32 && raw != DType::u8) continue;
+            InputSpec s = input(shape, raw, true, channels_first);
+            if (raw == DType::i16) s.scale = 1.0f / 32768;  // fp16 ends at 65504
+            s.dtype = dtype, s.zoom = zoom, s.cutout = zoom < 0.5f ? 2 : 0, s.brightness = zoom < 0.5f ? 0.2f : 0;
+            expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " zoom ", zoom),
+                             zoom_tolerance);
+          }
+}
+
+TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
+  InputSpec s = input({200, 40, 40, 1}, DType::f32, false);
+  s.scale = 1, s.mean.clear(), s.std.clear(), s.zoom = 0.25f;
+  OpHarness h(s);
+  Values raw, ids;
+  for (int i = 0; i < 200 * 1600; ++i) raw.push_back(i % 40);
+  for (int i = 0; i < 200; ++i) ids.push_back(i);
+  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {200}, DType::i64, ids);
+  h.want_dst(s.src, s.dtype);
+  h.forward();
+  const auto y = get(h.args.dst);
+  double narrowest = 40, widest = 0, first = 40, last = 0;
+  for (std::size_t n = 0; n < 200; ++n) {
+    const double width = (y[1600 * n + 25] - y[1600 * n + 15]) * 4;  // of the part, by the slope in the middle
+    narrowest = std::min(narrowest, width), widest = std::max(widest, width);
+    first = std::min(first, y[1600 * n]), last = std::max(last, y[1600 * n + 39]);
+  }
+  EXPECT_NEAR(narrowest, 40 * std::sqrt(0.25 * 0.75), 2);
+  EXPECT_NEAR(widest, 40, 0.01);
+  EXPECT_NEAR(first, 0, 0.5);
+  EXPECT_NEAR(last, 39, 0.5);
+}
+
 TEST(InputOp, ChannelsOfZerosFollowThePixels) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t zeros : {1, 5})
-      for (const bool augment : {false, true})
+      for (const auto& [augment, zoom] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
           InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
-          plain.dtype = dtype;
+          plain.dtype = dtype, plain.zoom = zoom, plain.cutout = augment ? 3 : 0;
           InputSpec wide = plain;
           wide.zero_channels = zeros;
           Values results[2];
@@ -104,14 +199,15 @@ TEST(InputOp, WithoutStatisticsOnlyScales) {
   expect_reference(s, "scaled");
 }
 
-TEST(InputOp, InferenceNeitherCropsNorFlipsNorReadsIds) {
+TEST(InputOp, InferenceNeitherAugmentsNorReadsIds) {
   InputSpec s = input({4, 9, 7, 3}, DType::u8);
+  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.zoom = 0.3f;
   s.mode = Mode::infer;
   OpHarness h(s);
   const auto raw = h.set_src(0, s.src, s.raw, raw_values(s, true));
   h.want_dst(s.src, s.dtype);
   h.forward();
-  expect_close(get(h.args.dst), reference::input(s, raw, {}, h.state), tolerance.f32, "inference");
+  expect_close(get(h.args.dst), reference::input(s, raw, {}, h.state), input_tolerance.f32, "inference");
 }
 
 TEST(InputOp, AugmentationFollowsTheSampleAndTheEpoch) {
@@ -134,6 +230,8 @@ TEST(InputOp, RefusesWhatItCannotRead) {
   EXPECT_THROW(OpHarness(input({2, 4, 4, 3}, DType::i64)), Error);
   InputSpec s = input({2, 4, 4, 3}, DType::u8);
   s.mean.pop_back();
+  EXPECT_THROW(OpHarness{s}, Error);
+  s = input({2, 4, 4, 4, 3}, DType::u8), s.zoom = 0.5f;  // a volume
   EXPECT_THROW(OpHarness{s}, Error);
 }
 

@@ -1,5 +1,7 @@
 // The input pass by its definition, in double, one element after the other.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "millrace/base/rng.hpp"
@@ -26,6 +28,46 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
         by[shift + a] = std::int64_t(below(r.v[a], std::uint32_t(2 * s.crop_pad + 1))) - s.crop_pad;
       flip = s.flip && r.v[3] >= 0x80000000u;
     }
+    std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {1, 1, 1};
+    bool cuts = false;
+    double light = 1, spread = 1;
+    const auto draw = [&](Purpose purpose) {
+      return philox(rng_key(s.seed, purpose), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
+    };
+    if (s.mode == Mode::train && s.cutout > 0) {
+      const Random4 r = draw(Purpose::cutout);
+      cuts = true;
+      for (int a = 0; a < rank; ++a) {
+        cut_begin[shift + a] = std::int64_t(below(r.v[a], std::uint32_t(extent[shift + a]))) - s.cutout / 2;
+        cut_end[shift + a] = cut_begin[shift + a] + s.cutout;
+      }
+    }
+    if (s.mode == Mode::train && (s.brightness > 0 || s.contrast > 0)) {
+      const Random4 r = draw(Purpose::jitter);
+      light = 1 + double(s.brightness) * (2 * double(uniform01(r.v[0])) - 1);
+      spread = 1 + double(s.contrast) * (2 * double(uniform01(r.v[1])) - 1);
+    }
+    double part[2] = {1, 1}, begin[2] = {0, 0};
+    const bool zooms = s.mode == Mode::train && s.zoom > 0;
+    if (zooms) {
+      const Random4 r = draw(Purpose::zoom);
+      const double area = double(s.zoom) + (1 - double(s.zoom)) * double(uniform01(r.v[0]));
+      const double shape = 0.75 + 0.25 * double(uniform01(r.v[1] << 1));
+      const bool wide = r.v[1] >= 0x80000000u;
+      part[0] = std::min(1.0, std::sqrt(wide ? area * shape : area / shape));
+      part[1] = std::min(1.0, std::sqrt(wide ? area / shape : area * shape));
+      for (int a = 0; a < 2; ++a) begin[a] = double(uniform01(r.v[2 + a])) * (1 - part[a]) * double(extent[1 + a]);
+      by[1] = by[2] = 0;
+    }
+    const auto stored = [&](std::int64_t position, std::int64_t c) {
+      return raw[std::size_t(n * positions * channels +
+                             (s.channels_first ? c * positions + position : position * channels + c))];
+    };
+    // Every pixel has the weight of its triangle; p of axis 0 or 1 of an image.
+    const auto weight = [&](int a, std::int64_t p, std::int64_t pixel) {
+      const double at = (double(p) + 0.5) * part[a] + begin[a] - 0.5;
+      return std::max(0.0, 1 - std::abs(double(pixel) - std::clamp(at, 0.0, double(extent[1 + a] - 1))));
+    };
     for (std::int64_t d = 0; d < extent[0]; ++d)
       for (std::int64_t h = 0; h < extent[1]; ++h)
         for (std::int64_t w = 0; w < extent[2]; ++w)
@@ -33,14 +75,19 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
             const std::int64_t z = d + by[0], y = h + by[1], x = (flip ? extent[2] - 1 - w : w) + by[2];
             double value = 0;
             if (z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2]) {
-              const std::int64_t position = (z * extent[1] + y) * extent[2] + x;
-              value = raw[std::size_t(n * positions * channels +
-                                      (s.channels_first ? c * positions + position : position * channels + c))];
+              value = zooms ? 0 : stored((z * extent[1] + y) * extent[2] + x, c);
+              for (std::int64_t v = 0; zooms && v < extent[1]; ++v)
+                for (std::int64_t u = 0; weight(0, y, v) > 0 && u < extent[2]; ++u)
+                  value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, c);
             }
-            value *= double(s.scale);
+            value *= double(s.scale) * light;
             if (!s.mean.empty()) value -= double(s.mean[std::size_t(c)]);
+            value *= spread;
             if (!s.std.empty()) value /= double(s.std[std::size_t(c)]);
-            dst.push_back(value);
+            const std::int64_t to[3] = {d, h, w};
+            bool cut = cuts;
+            for (int a = 0; a < 3; ++a) cut = cut && to[a] >= cut_begin[a] && to[a] < cut_end[a];
+            dst.push_back(cut ? 0 : value);
           }
   }
   return dst;

@@ -20,7 +20,10 @@ enum class Purpose : std::uint32_t {
   augment = 4,
   dropout = 5,
   synthetic = 6,
-  split = 7
+  split = 7,
+  cutout = 8,
+  jitter = 9,
+  zoom = 10
 };
 
 struct Random4 {

@@ -1,12 +1,14 @@
 // ShardIndex: everything that a run needs to know about a data set, read once by rank 0 and broadcast. A plain value.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/data/sample_layout.hpp"
 #include "millrace/device/tensor.hpp"
+#include "millrace/io/chunks.hpp"
 
 namespace millrace {
 
@@ -15,7 +17,9 @@ struct Shard {
   std::int64_t first = 0, rows = 0;          // global ids [first, first + rows)
   std::uint64_t x_offset = 0, y_offset = 0;  // bytes in the file, when contiguous
   std::uint64_t file_bytes = 0;
-  bool contiguous = true;  // both data sets; else only the HDF5 library can read it
+  // Where a data set is chunked and read without HDF5: its chunks, listed once, by rank 0; null: contiguous.
+  std::shared_ptr<const io::ChunkedLayout> x_chunks = nullptr, y_chunks = nullptr;
+  std::string hdf5_only = "";  // why only the HDF5 library can read it; empty: own reads do
 };
 
 struct DataOptions {
@@ -36,9 +40,10 @@ struct ShardIndex {
   std::string layout_told_by;   // "by the shape" and so on
   bool labels = true;           // y are class numbers (integers, one a row); false: float targets
   DType y_dtype = DType::i64;
-  Shape target;                   // of one row of y: () for labels
-  std::int64_t classes = 0;       // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
-  std::vector<double> mean, std;  // per channel, in units of value * scale; empty when the files hold none
+  Shape target;              // of one row of y: () for labels
+  std::int64_t classes = 0;  // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
+  std::vector<std::string> class_names;  // by label, where the files hold them
+  std::vector<double> mean, std;         // per channel, in units of value * scale; empty when the files hold none
   double scale = 1;
   bool synthetic = false;
   std::string synthetic_spec;
@@ -46,6 +51,11 @@ struct ShardIndex {
   std::uint32_t manifest_crc = 0;  // of paths, sizes and layout: run.json and checkpoints hold it
   std::size_t sample_bytes() const { return std::size_t(sample.count()) * size_of(x_dtype); }
 };
+
+// "pread of contiguous data", "pread of chunks of 16x5x4 (shuffle, gzip), decoded by the loader's threads", or why only
+// the HDF5 library can read a file: in words, of the first file that is not contiguous.
+std::string describe_storage(const ShardIndex&);
+bool own_reads(const ShardIndex&);  // no file needs the HDF5 library
 
 // Collective. Error(data) on every rank, with file and reason: nothing matches, missing data set, unequal shapes or
 // dtypes between files, unequal rows of x and y, truncated file, samples of int64,

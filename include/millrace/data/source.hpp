@@ -22,9 +22,9 @@ class Source {
 
 enum class Reader { automatic, direct, mpio };
 
-// direct: own pread at the extents that HDF5 gave (contiguous shards only). mpio: H5Dread through MPI-IO, independent;
-// one worker. automatic: direct where every shard is contiguous, else the HDF5 library. Not collective, except mpio's
-// open.
+// direct: own pread at the extents or chunks that HDF5 gave, chunks decoded here, any number of workers. mpio: H5Dread
+// through MPI-IO, independent; one worker. automatic: direct where it can read every file, else the HDF5 library. Not
+// collective, except mpio's open.
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader);
 
 }  // namespace millrace

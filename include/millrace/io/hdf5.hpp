@@ -10,6 +10,7 @@
 
 #include "millrace/comm/world.hpp"
 #include "millrace/device/tensor.hpp"
+#include "millrace/io/chunks.hpp"
 
 namespace millrace::io {
 
@@ -24,11 +25,6 @@ struct DatasetInfo {
   std::optional<std::uint64_t>
       offset;           // byte offset of contiguous storage in the file; none: not contiguous or not allocated
   std::string refusal;  // why this data set cannot be read, or empty
-};
-
-struct ChunkInfo {
-  std::uint64_t offset = 0, bytes = 0;  // address in the file, stored size; 0 bytes: never written (fill value)
-  std::uint32_t filter_mask = 0;
 };
 
 class File {
@@ -48,6 +44,7 @@ class File {
   DatasetInfo info(const std::string& dataset) const;
   std::vector<ChunkInfo> chunks(
       const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
+  ChunkedLayout chunked_layout(const std::string& dataset) const;  // with the chunks; Error(data) unless chunked
 
   // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
   void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
@@ -85,6 +82,10 @@ class File {
   explicit File(std::unique_ptr<Impl>);
   std::unique_ptr<Impl> impl_;
 };
+
+// Up to so many chunks a data set are listed within seconds: before 1.14, HDF5 walks its index from the beginning for
+// each.
+std::int64_t chunks_listed_quickly();
 
 std::string library_version();  // "HDF5 1.10.8, parallel, not thread-safe"
 

@@ -39,9 +39,12 @@ struct FeedOptions {  // data.*, with DataOptions
   int prefetch = 4;  // slots in the ring
   bool shuffle = true;
   bool normalize = true;  // (x * scale - mean) / std per channel
-  bool augment = false;   // crop with padding and flip, in training
+  bool augment = false;   // in training: what follows
   std::int64_t crop_pad = 4;
   bool flip = true;
+  std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
+  double zoom = 0;                      // smallest share of the area that is enlarged to the whole; 0: none
+  double brightness = 0, contrast = 0;  // at most so much more or less, as a share
 };
 
 struct ModelOptions {

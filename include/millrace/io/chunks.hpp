@@ -1,0 +1,62 @@
+// Chunked data sets read without HDF5: where the chunks lie, how they were filtered, and the decoding of one. What is
+// here touches no HDF5 and no lock: any number of threads may decode at once.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace millrace::io {
+
+// Memory that grows and is never filled: decoding overwrites it.
+class Bytes {
+ public:
+  char* data() { return data_.get(); }
+  const char* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  void resize(std::size_t bytes);   // what was there is kept
+  void discard(std::size_t bytes);  // a size, whatever it holds
+  void swap(Bytes& other) noexcept { std::swap(*this, other); }
+
+ private:
+  std::unique_ptr<char[]> data_;
+  std::size_t size_ = 0, capacity_ = 0;
+};
+
+struct ChunkInfo {
+  std::uint64_t offset = 0, bytes = 0;  // address in the file, stored size; 0 bytes: never written (fill value)
+  std::uint32_t filter_mask = 0;        // bit i: filter i was left out
+};
+
+struct FilterSpec {
+  int id = 0;                    // HDF5's registered number: 1 gzip, 2 shuffle, 32000 LZF, ...
+  std::string name;              // "gzip", "shuffle", ...
+  std::vector<unsigned> values;  // its parameters, as stored with the data set
+};
+
+struct ChunkedLayout {
+  std::vector<std::int64_t> shape, chunk;  // in elements
+  std::size_t element_bytes = 0;
+  std::vector<FilterSpec> filters;  // in the order in which writing applied them
+  bool edges_unfiltered = false;    // chunks that hang over an edge are stored as they are
+  std::vector<ChunkInfo> chunks;    // row-major over the grid
+  std::string fill;                 // an element of chunks never written, in the file's byte order
+
+  std::int64_t grid(std::size_t dimension) const {  // chunks along it
+    return (shape[dimension] + chunk[dimension] - 1) / chunk[dimension];
+  }
+  std::size_t chunk_bytes() const;  // of one decoded chunk, edges included
+};
+
+// Why decode_chunk cannot decode these filters ("nbit has no decoder of its own", "install liblz4-dev and build
+// again"), or "".
+std::string cannot_decode(const std::vector<FilterSpec>&);
+
+// `raw` holds chunk `number` as stored, and is used up; `out` gets chunk_bytes() in the file's byte order. Not called
+// for chunks never written: fill_chunk. Error(data) without the file's name: damaged, or a checksum that differs.
+void decode_chunk(const ChunkedLayout&, std::size_t number, Bytes& raw, Bytes& out);
+void fill_chunk(const ChunkedLayout&, Bytes& out);
+
+}  // namespace millrace::io

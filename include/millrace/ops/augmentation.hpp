@@ -1,0 +1,120 @@
+// What the input pass does to a sample in training: drawn from the sample's id and the epoch alone, by one piece of
+// code for every backend. Axes are depth, height, width; a sample of fewer has extents of 1 in front.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/rng.hpp"
+#include "millrace/ops/input.hpp"
+
+namespace millrace {
+
+struct Augmentation {
+  std::int64_t by[3] = {0, 0, 0};                                 // dst position p comes from p + by, after the flip
+  bool flip = false;                                              // of the last axis
+  std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {0, 0, 0};  // of dst: there the normalised value is 0
+  // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
+  bool zoom = false;
+  float begin[2] = {0, 0}, part[2] = {1, 1};
+  float gain = 1, lift = 0;  // normalised value -> value * gain + offset[c] * lift
+
+  // Where p of height or width comes from: between pixel `first` and the one after it, `share` of that one.
+  struct Between {
+    std::int64_t first;
+    float share;
+  };
+  MR_HOST_DEVICE Between between(int axis, std::int64_t p, std::int64_t extent) const {
+    const float last = float(extent - 1), place = (float(p) + 0.5f) * part[axis] + begin[axis] - 0.5f;
+    const float at = place < 0 ? 0 : place > last ? last : place;
+    std::int64_t first = std::int64_t(at);
+    if (first > extent - 2 && first > 0) first = extent - 2;  // so that there is one after it
+    return {first, extent > 1 ? at - float(first) : 0};
+  }
+
+  MR_HOST_DEVICE bool cut(std::int64_t z, std::int64_t y, std::int64_t x) const {
+    return z >= cut_begin[0] && z < cut_end[0] && y >= cut_begin[1] && y < cut_end[1] && x >= cut_begin[2] &&
+           x < cut_end[2];
+  }
+};
+
+class Augmenter {
+ public:
+  explicit Augmenter(const InputSpec& s)
+      : crop_key_(rng_key(s.seed, Purpose::augment)),
+        cut_key_(rng_key(s.seed, Purpose::cutout)),
+        jitter_key_(rng_key(s.seed, Purpose::jitter)),
+        zoom_key_(rng_key(s.seed, Purpose::zoom)),
+        crop_pad_(s.crop_pad),
+        cutout_(s.cutout),
+        brightness_(s.brightness),
+        contrast_(s.contrast),
+        zoom_(s.zoom),
+        spatial_(s.src.spatial_rank()),
+        flip_(s.flip) {
+    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = s.src[1 + a];
+    if (zoom_ > 0 && (spatial_ != 2 || zoom_ > 1))
+      fail(Exit::config, "input: zoom needs images and a share of at most 1, not ", zoom_, " of ", s.src.str());
+    on_ = s.mode == Mode::train && spatial_ > 0 && (crop_pad_ > 0 || flip_ || cutout_ > 0 || jitters() || zooms());
+  }
+
+  MR_HOST_DEVICE bool on() const { return on_; }
+  bool zooms() const { return zoom_ > 0; }
+
+  MR_HOST_DEVICE Augmentation draw(std::uint64_t epoch, std::int64_t id) const {
+    Augmentation out;
+    if (!on_) return out;
+    if (crop_pad_ > 0 || flip_) {
+      const Random4 r = philox(crop_key_, epoch, std::uint64_t(id));
+      for (int a = 0; a < 3 && crop_pad_ > 0 && !(zoom_ > 0); ++a)
+        if (const int axis = a - 3 + spatial_; axis >= 0)
+          out.by[a] = std::int64_t(below(word(r, axis), std::uint32_t(2 * crop_pad_ + 1))) - crop_pad_;
+      out.flip = flip_ && r.v[3] >> 31;
+    }
+    if (cutout_ > 0) {
+      const Random4 r = philox(cut_key_, epoch, std::uint64_t(id));
+      for (int a = 0; a < 3; ++a) {
+        out.cut_end[a] = 1;
+        if (const int axis = a - 3 + spatial_; axis >= 0) {
+          out.cut_begin[a] = std::int64_t(below(word(r, axis), std::uint32_t(extent_[a]))) - cutout_ / 2;
+          out.cut_end[a] = out.cut_begin[a] + cutout_;
+        }
+      }
+    }
+    if (zoom_ > 0) {
+      const Random4 r = philox(zoom_key_, epoch, std::uint64_t(id));
+      const float area = zoom_ + (1 - zoom_) * uniform01(r.v[0]),
+                  shape = 0.75f + 0.25f * uniform01(r.v[1] << 1);  // the shorter side by the longer
+      const float longer = sqrtf(area / shape), shorter = sqrtf(area * shape);
+      const bool wide = r.v[1] >> 31;
+      out.zoom = true;
+      for (int axis = 0; axis < 2; ++axis) {
+        const float part = (axis == 1) == wide ? longer : shorter;
+        out.part[axis] = part < 1 ? part : 1;
+        out.begin[axis] = uniform01(axis == 0 ? r.v[2] : r.v[3]) * (1 - out.part[axis]) * float(extent_[1 + axis]);
+      }
+    }
+    if (jitters()) {
+      const Random4 r = philox(jitter_key_, epoch, std::uint64_t(id));
+      const float light = 1 + brightness_ * (2 * uniform01(r.v[0]) - 1),
+                  spread = 1 + contrast_ * (2 * uniform01(r.v[1]) - 1);
+      out.gain = spread * light, out.lift = spread * (1 - light);
+    }
+    return out;
+  }
+
+ private:
+  // Not r.v[axis]: an index that is not known would put the words into memory on a GPU.
+  MR_HOST_DEVICE static std::uint32_t word(const Random4& r, int axis) {
+    return axis == 0 ? r.v[0] : axis == 1 ? r.v[1] : r.v[2];
+  }
+  MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0; }
+
+  std::uint64_t crop_key_, cut_key_, jitter_key_, zoom_key_;
+  std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1};
+  float brightness_, contrast_, zoom_;
+  int spatial_;
+  bool flip_, on_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+// Decoded chunks, one cache for all workers of a source: the rows of a batch are spread over the workers, and
+// neighbours in one chunk shall decode it once. The least recently used go first. Private to the data room.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "millrace/io/chunks.hpp"
+
+namespace millrace {
+
+class ChunkCache {
+ public:
+  using Chunk = std::shared_ptr<const io::Bytes>;
+  explicit ChunkCache(std::size_t budget_bytes) : budget_(budget_bytes) {}
+
+  // The chunk of this key; absent ones are made by the calling thread, outside of the lock. While another makes it:
+  // waits for it, or (wait false) null at once. What `make` throws goes to its caller; a waiting thread then tries by
+  // itself.
+  Chunk get(std::uint64_t key, bool wait, const std::function<void(io::Bytes&)>& make);
+
+ private:
+  struct Entry {
+    std::uint64_t key;
+    std::shared_ptr<io::Bytes> bytes;
+    bool ready = false;
+  };
+  void evict(const Entry& but);
+
+  const std::size_t budget_;
+  std::mutex mutex_;
+  std::condition_variable made_;
+  std::list<Entry> entries_;  // most recently used first
+  std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
+  std::vector<std::shared_ptr<io::Bytes>> spare_;  // memory to use again: fresh pages cost as much as a fast codec
+  std::size_t held_ = 0;
+};
+
+}  // namespace millrace

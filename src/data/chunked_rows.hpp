@@ -1,0 +1,38 @@
+// Rows of chunked data sets by own reads: pread of the stored chunk, own decoding, any number of threads at once.
+// Private to the data room.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "chunk_cache.hpp"
+#include "millrace/io/chunks.hpp"
+
+namespace millrace {
+
+class ChunkedRows {
+ public:
+  explicit ChunkedRows(std::size_t cache_bytes) : cache_(cache_bytes) {}
+
+  struct Row {
+    std::int64_t row;  // of the data set
+    char* to;          // gets it, in the file's byte order
+  };
+  // What is read from: `key` tells data sets apart, `place` is for messages.
+  struct From {
+    int fd;
+    std::uint64_t key;
+    const io::ChunkedLayout& layout;
+    const std::string& place;
+  };
+  // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
+  // another thread decodes, the one after it is decoded. Error(data) names place and row.
+  void read(const From&, std::span<const Row>, bool ahead);
+
+ private:
+  ChunkCache::Chunk chunk(const From&, std::size_t number, bool wait, std::int64_t row);
+  ChunkCache cache_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+// gzip, shuffle, fletcher32 and LZF.
+#include <zlib.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "codec.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+// zlib's 40 KiB of state are kept by each thread.
+class Inflater {
+ public:
+  Inflater() {
+    if (::inflateInit(&stream_) != Z_OK) fail(Exit::internal, "zlib does not start");
+  }
+  Inflater(const Inflater&) = delete;
+  ~Inflater() { ::inflateEnd(&stream_); }
+
+  void operator()(const Bytes& in, Bytes& out, std::size_t expected) {
+    ::inflateReset(&stream_);
+    out.discard(expected > 0 ? expected : std::max<std::size_t>(4096, 4 * in.size()));
+    std::size_t taken = 0, made = 0;
+    for (;;) {
+      const std::size_t give = std::min<std::size_t>(in.size() - taken, UINT_MAX),
+                        room = std::min<std::size_t>(out.size() - made, UINT_MAX);
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())) + taken;
+      stream_.next_out = reinterpret_cast<Bytef*>(out.data()) + made;
+      stream_.avail_in = uInt(give), stream_.avail_out = uInt(room);
+      const int code = ::inflate(&stream_, Z_NO_FLUSH);
+      taken += give - stream_.avail_in, made += room - stream_.avail_out;
+      if (code == Z_STREAM_END) break;
+      if (code != Z_OK && code != Z_BUF_ERROR)
+        fail(Exit::data, "gzip: damaged (", stream_.msg ? stream_.msg : "no reason given", ")");
+      if (made == out.size() && expected == 0)
+        out.resize(2 * out.size());
+      else if (made == out.size())
+        fail(Exit::data, "gzip: more than ", expected, " bytes come out");
+      else if (taken == in.size())
+        fail(Exit::data, "gzip: it ends too early");
+    }
+    out.resize(made);
+  }
+
+ private:
+  z_stream stream_{};
+};
+
+void gunzip(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+  thread_local Inflater inflater;
+  inflater(in, out, expected);
+}
+
+// All first bytes, then all second bytes, ...; a rest shorter than an element is kept behind.
+template <std::size_t element>
+void gather(const char* in, char* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t b = 0; b < element; ++b) out[i * element + b] = in[b * count + i];
+}
+
+void unshuffle(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t) {
+  const std::size_t element = filter.values.empty() ? 1 : filter.values[0];
+  if (element <= 1) return in.swap(out);
+  out.discard(in.size());
+  const std::size_t count = in.size() / element;
+  if (element == 2)
+    gather<2>(in.data(), out.data(), count);
+  else if (element == 4)
+    gather<4>(in.data(), out.data(), count);
+  else if (element == 8)
+    gather<8>(in.data(), out.data(), count);
+  else
+    for (std::size_t b = 0; b < element; ++b)
+      for (std::size_t i = 0; i < count; ++i) out.data()[i * element + b] = in.data()[b * count + i];
+  std::memcpy(out.data() + count * element, in.data() + count * element, in.size() - count * element);
+}
+
+// Of 16-bit words, each with its first byte as the higher one.
+std::uint32_t fletcher32(const char* data, std::size_t bytes) {
+  const auto byte = [&](std::size_t i) { return std::uint32_t(std::uint8_t(data[i])); };
+  std::uint32_t one = 0, two = 0;
+  for (std::size_t at = 0; at + 1 < bytes;) {
+    const std::size_t end = std::min(bytes - bytes % 2, at + 2 * 360);  // so many words without overflow
+    for (; at < end; at += 2) one += byte(at) << 8 | byte(at + 1), two += one;
+    one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+  }
+  if (bytes % 2) {
+    one += byte(bytes - 1) << 8, two += one;
+    one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+  }
+  one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+  return two << 16 | one;
+}
+
+void check_fletcher32(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
+  if (in.size() < 4) fail(Exit::data, "fletcher32: it is shorter than its checksum");
+  const std::size_t bytes = in.size() - 4;
+  std::uint32_t stored = 0;
+  for (std::size_t i = 4; i-- > 0;) stored = stored << 8 | std::uint8_t(in.data()[bytes + i]);
+  const std::uint32_t sum = fletcher32(in.data(), bytes);
+  // HDF5 before 1.6.3 wrote the bytes of each half in the other order.
+  const std::uint32_t old = (sum & 0x00ff00ff) << 8 | (sum & 0xff00ff00) >> 8;
+  if (stored != sum && stored != old) fail(Exit::data, "fletcher32: the checksum differs, the data are damaged");
+  in.resize(bytes);
+  in.swap(out);
+}
+
+// Literal runs (a byte below 32: how many, less one) and copies from what is out already (3 bits of length, 13 of
+// distance; length 7: another byte is added).
+void expand_lzf(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
+  if (expected == 0 && filter.values.size() > 2) expected = filter.values[2];  // the chunk's size, as h5py stores it
+  out.discard(expected > 0 ? expected : 16 * in.size() + 512);
+  const auto* at = reinterpret_cast<const std::uint8_t*>(in.data());
+  const auto* const end = at + in.size();
+  std::size_t made = 0;
+  const auto need = [&](bool good) {
+    if (!good) fail(Exit::data, "lzf: damaged");
+  };
+  const auto room_for = [&](std::size_t bytes) {
+    if (made + bytes <= out.size()) return;
+    need(expected == 0);
+    out.resize(2 * (made + bytes));
+  };
+  while (at < end) {
+    std::size_t control = *at++;
+    if (control < 32) {
+      const std::size_t run = control + 1;
+      need(std::size_t(end - at) >= run);
+      room_for(run);
+      std::memcpy(out.data() + made, at, run);
+      at += run, made += run;
+      continue;
+    }
+    std::size_t length = control >> 5;
+    if (length == 7) {
+      need(at < end);
+      length += *at++;
+    }
+    need(at < end);
+    const std::size_t distance = ((control & 31) << 8 | *at++) + 1;
+    length += 2;
+    need(distance <= made);
+    room_for(length);
+    char* to = out.data() + made;
+    for (std::size_t i = 0; i < length; ++i) to[i] = to[i - std::ptrdiff_t(distance)];  // may overlap
+    made += length;
+  }
+  out.resize(made);
+}
+
+}  // namespace
+
+const Codec gzip_codec{1, nullptr, gunzip};
+const Codec shuffle_codec{2, nullptr, unshuffle};
+const Codec fletcher32_codec{3, nullptr, check_fletcher32};
+const Codec lzf_codec{32000, nullptr, expand_lzf};
+
+}  // namespace millrace::io

@@ -1,0 +1,147 @@
+// The pipeline: filters undone from the last to the first.
+#include <hdf5.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "codec.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+const Codec* const all[] = {&gzip_codec,       &shuffle_codec, &fletcher32_codec, &szip_codec, &lzf_codec,
+                            &bitshuffle_codec, &lz4_codec,     &zstd_codec,       &blosc_codec};
+
+// What goes into each filter on writing, as far as it can be told: after a compression it cannot.
+std::vector<std::size_t> sizes_before(const ChunkedLayout& layout, std::uint32_t mask) {
+  std::vector<std::size_t> sizes;
+  std::size_t bytes = layout.chunk_bytes();
+  for (std::size_t f = 0; f < layout.filters.size(); ++f) {
+    sizes.push_back(bytes);
+    const int id = layout.filters[f].id;
+    if (mask >> f & 1 || id == H5Z_FILTER_SHUFFLE) continue;
+    bytes = bytes > 0 && id == H5Z_FILTER_FLETCHER32 ? bytes + 4 : 0;
+  }
+  return sizes;
+}
+
+bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
+  for (std::size_t d = layout.shape.size(); d-- > 0;) {
+    const auto along = std::size_t(layout.grid(d));
+    if (std::int64_t(number % along + 1) * layout.chunk[d] > layout.shape[d]) return true;
+    number /= along;
+  }
+  return false;
+}
+
+std::vector<int> registered;
+
+// HDF5's side of a codec: takes and gives memory of its allocator; 0 is a failure.
+template <const Codec* codec>
+std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned* values, std::size_t bytes,
+                        std::size_t* buffer_bytes, void** buffer) {
+  if (!(flags & H5Z_FLAG_REVERSE)) return 0;
+  try {
+    Bytes in, out;
+    in.discard(bytes);
+    std::memcpy(in.data(), *buffer, bytes);
+    codec->decode({codec->id, "", {values, values + value_count}}, in, out, 0);
+    void* mine = H5allocate_memory(std::max<std::size_t>(1, out.size()), false);
+    if (!mine) return 0;
+    std::memcpy(mine, out.data(), out.size());
+    H5free_memory(*buffer);
+    *buffer = mine, *buffer_bytes = out.size();
+    return out.size();
+  } catch (const std::exception& e) {
+    H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_PLINE, H5E_CANTFILTER, "%s", e.what());
+    return 0;
+  }
+}
+
+template <const Codec* codec>
+void register_one(const char* name) {
+  if (codec->package || H5Zfilter_avail(codec->id) > 0) return;
+  const H5Z_class2_t filter{H5Z_CLASS_T_VERS, codec->id, 0, 1, name, nullptr, nullptr, hdf5_filter<codec>};
+  if (H5Zregister(&filter) >= 0) registered.push_back(codec->id);
+}
+
+}  // namespace
+
+void Bytes::resize(std::size_t bytes) {
+  if (bytes > capacity_) {
+    std::unique_ptr<char[]> more(new char[bytes]);
+    if (size_ > 0) std::memcpy(more.get(), data_.get(), size_);
+    data_ = std::move(more), capacity_ = bytes;
+  }
+  size_ = bytes;
+}
+
+void Bytes::discard(std::size_t bytes) {
+  if (bytes > capacity_) data_.reset(new char[bytes]), capacity_ = bytes;
+  size_ = bytes;
+}
+
+std::size_t ChunkedLayout::chunk_bytes() const {
+  std::size_t bytes = element_bytes;
+  for (const auto extent : chunk) bytes *= std::size_t(extent);
+  return bytes;
+}
+
+const Codec* find_codec(int id) {
+  for (const Codec* codec : all)
+    if (codec->id == id) return codec;
+  return nullptr;
+}
+
+const char* missing_package(const FilterSpec& filter) {
+  const Codec* codec = find_codec(filter.id);
+  if (!codec || codec->package) return codec ? codec->package : nullptr;
+  const unsigned inside = codec == &bitshuffle_codec && filter.values.size() > 4 ? filter.values[4] : 0;
+  return inside == 2 ? lz4_codec.package : inside == 3 ? zstd_codec.package : nullptr;
+}
+
+std::string cannot_decode(const std::vector<FilterSpec>& filters) {
+  for (const FilterSpec& filter : filters) {
+    const Codec* codec = find_codec(filter.id);
+    if (!codec) return cat(filter.name, " has no decoder here but HDF5's");
+    if (const char* package = missing_package(filter))
+      return cat("this build cannot decode this ", filter.name, ": install ", package, " and build again");
+  }
+  return "";
+}
+
+void decode_chunk(const ChunkedLayout& layout, std::size_t number, Bytes& raw, Bytes& out) {
+  std::uint32_t mask = layout.chunks[number].filter_mask;
+  if (layout.edges_unfiltered && hangs_over_edge(layout, number)) mask = ~0u;
+  const auto sizes = sizes_before(layout, mask);
+  for (std::size_t f = layout.filters.size(); f-- > 0;) {
+    if (mask >> f & 1) continue;
+    const FilterSpec& filter = layout.filters[f];
+    const Codec* codec = find_codec(filter.id);
+    MR_CHECK(codec && !codec->package, filter.name);
+    codec->decode(filter, raw, out, sizes[f]);
+    raw.swap(out);
+  }
+  if (raw.size() != layout.chunk_bytes())
+    fail(Exit::data, "it decodes to ", raw.size(), " bytes, a chunk has ", layout.chunk_bytes());
+  raw.swap(out);
+}
+
+void fill_chunk(const ChunkedLayout& layout, Bytes& out) {
+  const std::size_t bytes = layout.chunk_bytes();
+  out.discard(bytes);
+  for (std::size_t at = 0; at < bytes; at += layout.fill.size())
+    std::memcpy(out.data() + at, layout.fill.data(), layout.fill.size());
+}
+
+void register_codecs() {
+  register_one<&lzf_codec>("LZF"), register_one<&bitshuffle_codec>("bitshuffle"), register_one<&lz4_codec>("LZ4");
+  register_one<&zstd_codec>("Zstandard"), register_one<&blosc_codec>("Blosc");
+  H5Eclear2(H5E_DEFAULT);
+}
+
+bool is_registered(int id) { return std::find(registered.begin(), registered.end(), id) != registered.end(); }
+
+}  // namespace millrace::io

@@ -1,0 +1,23 @@
+// Blosc: its buffers tell their own sizes. One thread: the chunks are spread over the loader's.
+#include <blosc.h>
+
+#include "codec.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+  std::size_t bytes = 0;
+  if (::blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0) fail(Exit::data, "blosc: damaged (header)");
+  if (expected > 0 && bytes != expected) fail(Exit::data, "blosc: ", bytes, " bytes come out, not ", expected);
+  out.discard(bytes);
+  const int made = ::blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
+  if (made < 0 || std::size_t(made) != bytes) fail(Exit::data, "blosc: damaged (code ", made, ")");
+}
+
+}  // namespace
+
+const Codec blosc_codec{32001, nullptr, decode};
+
+}  // namespace millrace::io

@@ -1,0 +1,32 @@
+// szip, through libaec: 4 bytes of size, little-endian, then the coded samples. Parameters: options, pixels of a block,
+// bits of a pixel, pixels of a scan line.
+extern "C" {  // libaec before 1.1 leaves it to the includer
+#include <szlib.h>
+}
+
+#include "codec.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
+  if (in.size() < 4 || filter.values.size() < 4) fail(Exit::data, "szip: damaged");
+  std::size_t bytes = 0;
+  for (std::size_t i = 4; i-- > 0;) bytes = bytes << 8 | std::uint8_t(in.data()[i]);
+  if (expected > 0 && bytes != expected) fail(Exit::data, "szip: ", bytes, " bytes come out, not ", expected);
+  SZ_com_t how{};
+  how.options_mask = int(filter.values[0]), how.pixels_per_block = int(filter.values[1]);
+  how.bits_per_pixel = int(filter.values[2]), how.pixels_per_scanline = int(filter.values[3]);
+  out.discard(bytes);
+  std::size_t made = bytes;
+  const int code = ::SZ_BufftoBuffDecompress(out.data(), &made, in.data() + 4, in.size() - 4, &how);
+  if (code != SZ_OK || made != bytes)
+    fail(Exit::data, "szip: damaged (code ", code, ", ", made, " of ", bytes, " bytes)");
+}
+
+}  // namespace
+
+const Codec szip_codec{4, nullptr, decode};
+
+}  // namespace millrace::io

@@ -1,0 +1,30 @@
+// Zstandard: one frame.
+#include <zstd.h>
+
+#include "codec.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+  const unsigned long long told = ::ZSTD_getFrameContentSize(in.data(), in.size());
+  if (told == ZSTD_CONTENTSIZE_ERROR) fail(Exit::data, "zstd: damaged (no frame)");
+  if (told == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0) fail(Exit::data, "zstd: the frame does not tell its size");
+  if (expected > 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told != expected)
+    fail(Exit::data, "zstd: ", told, " bytes come out, not ", expected);
+  out.discard(expected > 0 ? expected : std::size_t(told));
+  zstd_block(in.data(), in.size(), out.data(), out.size());
+}
+
+}  // namespace
+
+void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
+  const std::size_t made = ::ZSTD_decompress(out, out_bytes, in, in_bytes);
+  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: damaged (", ::ZSTD_getErrorName(made), ")");
+  if (made != out_bytes) fail(Exit::data, "zstd: ", made, " bytes come out, not ", out_bytes);
+}
+
+const Codec zstd_codec{32015, nullptr, decode};
+
+}  // namespace millrace::io

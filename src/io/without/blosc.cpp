@@ -1,0 +1,8 @@
+// Linked where the library is absent.
+#include "codec.hpp"
+
+namespace millrace::io {
+
+const Codec blosc_codec{32001, "libblosc-dev", nullptr};
+
+}  // namespace millrace::io

@@ -1,0 +1,244 @@
+// Chunked data sets read without HDF5, against its own reading and against what was written.
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "data/files.hpp"
+#include "millrace/data/sampler.hpp"
+#include "millrace/data/source.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "support/packings.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using test::message_of;
+using test::PackedColumn;
+using test::Packing;
+using test::write_packed;
+
+const std::string version = io::library_version();  // enters the room before HDF5 is called here
+
+struct Rows {
+  std::string x, y;
+  bool operator==(const Rows&) const = default;
+};
+
+Rows read(Source& source, const ShardIndex& d, const std::vector<std::int64_t>& ids) {
+  Rows out{std::string(ids.size() * d.sample_bytes(), '?'),
+           std::string(ids.size() * 4 * std::size_t(d.target.count()), '?')};
+  source.read(ids, out.x.data(), out.y.data());
+  return out;
+}
+
+std::string numbers(std::size_t bytes, std::uint64_t seed) {
+  std::string out(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = char(philox(seed, i / 3, 0).v[0] % 50);
+  return out;
+}
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+std::vector<std::int64_t> labels(std::int64_t rows) {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(rows));
+  for (std::int64_t r = 0; r < rows; ++r) out[std::size_t(r)] = r * r % 13;
+  return out;
+}
+
+std::vector<std::int64_t> in_order(std::int64_t rows) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+std::vector<std::int64_t> shuffled(std::int64_t rows) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
+  Sampler(rows, rows, rows, 3, true).ids({0, 0, 0, rows}, ids.data());
+  return ids;
+}
+
+TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
+  const Folder folder;
+  const auto world = solo_world();
+  struct Shape {
+    std::vector<hsize_t> sample, chunk;
+  };
+  // Whole rows, parts of rows with edges, many rows, one; and chunks that are wider than the samples.
+  const std::vector<Shape> shapes{
+      {{5, 7, 3}, {4, 5, 7, 3}}, {{5, 7, 3}, {4, 2, 3, 3}}, {{5, 7, 3}, {64, 5, 4, 2}}, {{35}, {1, 35}}, {{35}, {7, 8}},
+      {{9, 8}, {1, 1, 8}}};
+  for (const Packing& packing : test::packings())
+    for (const Shape& shape : shapes) {
+      const hid_t type = shape.sample.size() == 3 ? H5T_IEEE_F32BE : H5T_STD_U8LE;
+      SCOPED_TRACE(cat(packing.name, " of rank ", shape.sample.size(), ", ", H5Tget_size(type), " bytes"));
+      std::vector<std::string> paths;
+      std::int64_t first = 0;
+      for (const std::int64_t rows : {23, 1, 13}) {  // chunked y, contiguous y, chunked y
+        std::size_t values = std::size_t(rows);
+        std::vector<hsize_t> full{hsize_t(rows)}, chunk = shape.chunk, y_chunk{8};
+        for (const hsize_t e : shape.sample) values *= std::size_t(e), full.push_back(e);
+        chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 wants it so
+        if (rows == 1) y_chunk.clear();
+        paths.push_back(folder / cat("part", paths.size(), ".h5"));
+        const std::string x = numbers(values * H5Tget_size(type), std::uint64_t(first));
+        write_packed(
+            paths.back(),
+            {{"x", type, full, chunk, x}, {"y", H5T_STD_I64LE, {hsize_t(rows)}, y_chunk, bytes_of(labels(rows))}},
+            packing, rows == 13);
+        first += rows;
+      }
+      const ShardIndex d = index_shards(*world, {.paths = paths, .layout = Layout::channels_last});
+      ASSERT_TRUE(own_reads(d)) << describe_storage(d);
+      const auto own = make_source(*world, d, Reader::automatic), hdf5 = make_source(*world, d, Reader::mpio);
+      EXPECT_TRUE(own->describe().starts_with("direct: pread of chunks of ")) << own->describe();
+      for (const auto& ids : {in_order(37), shuffled(37), {36}, {22, 23, 24}, {24, 22, 0, 22, 36}})
+        ASSERT_EQ(read(*own, d, ids), read(*hdf5, d, ids));
+    }
+}
+
+TEST(Chunked, ManyWorkersReadTheSameAsOne) {
+  const Folder folder;
+  const auto world = solo_world();
+  const std::int64_t rows = 500;
+  const std::string x = numbers(std::size_t(rows) * 60, 9);
+  write_packed(folder / "a.h5",
+               {{"x", H5T_STD_U8LE, {hsize_t(rows), 60}, {16, 32}, x},
+                {"y", H5T_STD_I64LE, {hsize_t(rows)}, {100}, bytes_of(labels(rows))}},
+               {"", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 1); }});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
+  for (int round = 0; round < 20; ++round) {
+    const auto source = make_source(*world, d, Reader::direct);
+    const auto ids = round % 2 ? in_order(rows) : shuffled(rows);
+    std::vector<std::thread> threads;
+    std::atomic<int> next{0}, wrong{0};
+    for (int w = 0; w < 4; ++w)
+      threads.emplace_back([&] {
+        for (int unit = next++; unit < 50; unit = next++) {
+          const std::vector<std::int64_t> mine(ids.begin() + unit * 10, ids.begin() + unit * 10 + 10);
+          const Rows got = read(*source, d, mine);
+          for (std::size_t i = 0; i < mine.size(); ++i)
+            wrong += got.x.compare(i * 60, 60, x, std::size_t(mine[i]) * 60, 60) != 0;
+        }
+      });
+    for (auto& t : threads) t.join();
+    ASSERT_EQ(wrong, 0);
+  }
+}
+
+TEST(Chunked, WhatOnlyHdf5DecodesIsReadThroughItAndSaidSo) {
+  const Folder folder;
+  const auto world = solo_world();
+  write_packed(
+      folder / "a.h5",
+      {{"x", H5T_STD_I32LE, {40, 3}, {8, 3}, numbers(480, 1)}, {"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))}},
+      {"", [](hid_t p, unsigned) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
+  const auto source = make_source(*world, d, Reader::automatic);
+  EXPECT_NE(source->describe().find("scaleoffset"), std::string::npos) << source->describe();
+  EXPECT_EQ(read(*source, d, {7, 2}).x.substr(12), numbers(480, 1).substr(24, 12));
+  const std::string message = message_of([&] { make_source(*world, d, Reader::direct); }, Exit::config);
+  EXPECT_NE(message.find("a.h5:/x: scaleoffset"), std::string::npos) << message;
+}
+
+TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
+  const Folder folder;
+  const auto world = solo_world();
+  const std::string path = folder / "a.h5";
+  write_packed(path,
+               {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
+                {"x", H5T_STD_U8LE, {40, 300}, {8, 300}, numbers(12000, 1)}},
+               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1), H5Pset_fletcher32(p); }});
+  const ShardIndex d = index_shards(*world, {.paths = {path}});
+  const auto source = make_source(*world, d, Reader::direct);
+  const io::ChunkInfo chunk = d.shards[0].x_chunks->chunks.at(2);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(std::streamoff(chunk.offset + 10));
+    file.put('!');
+  }
+  EXPECT_NO_THROW(read(*source, d, {15, 24}));
+  for (int turn = 0; turn < 2; ++turn) {  // a failed chunk is not kept
+    const std::string message = message_of([&] { read(*source, d, {15, 17}); });
+    for (const char* words : {"row 17", "a.h5:x", "fletcher32", "write the file again"})
+      EXPECT_NE(message.find(words), std::string::npos) << message;
+  }
+  std::filesystem::resize_file(path, d.shards[0].x_chunks->chunks.at(4).offset + 5);
+  EXPECT_NE(message_of([&] { read(*source, d, {39}); }).find("truncated while in use"), std::string::npos);
+}
+
+// 16 MiB (MILLRACE_BENCH: 64) in gzip chunks of 16 rows of 64 KiB, read in order by units of 4 rows, as the loader's
+// workers claim them. The bound: zlib alone over the same chunks, by as many threads, by turns with the source, since
+// others use the machine too.
+TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
+  const Folder folder;
+  const auto world = solo_world();
+  const hsize_t rows = std::getenv("MILLRACE_BENCH") ? 1024 : 256;
+  const std::size_t turns = std::getenv("MILLRACE_BENCH") ? 15 : 3;
+  constexpr hsize_t row_bytes = 64 << 10, chunk_rows = 16;
+  std::string x(rows * row_bytes, '\0');
+  for (std::size_t i = 0, state = 1; i < x.size(); ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    x[i] = char((state >> 40) % 24 * (i / 7 % 3));
+  }
+  write_packed(folder / "a.h5",
+               {{"x", H5T_STD_U8LE, {rows, row_bytes}, {chunk_rows, row_bytes}, x},
+                {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(rows))}},
+               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
+  const std::string file = test::content(folder / "a.h5");
+  const auto& chunks = d.shards[0].x_chunks->chunks;
+  const auto rate_of = [&](int workers, const std::function<void(int)>& work) {
+    const auto began = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    for (int w = 0; w < workers; ++w) threads.emplace_back([&, w] { work(w); });
+    for (auto& t : threads) t.join();
+    return double(x.size()) / 1e6 / std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  const auto zlib_rate = [&](int workers) {
+    return rate_of(workers, [&](int w) {
+      std::vector<Bytef> out(chunk_rows * row_bytes);
+      for (std::size_t c = std::size_t(w); c < chunks.size(); c += std::size_t(workers)) {
+        uLongf size = out.size();
+        const auto* from = reinterpret_cast<const Bytef*>(&file[chunks[c].offset]);
+        ASSERT_EQ(uncompress(out.data(), &size, from, chunks[c].bytes), Z_OK);
+      }
+    });
+  };
+  const auto source_rate = [&](int workers) {
+    const auto source = make_source(*world, d, Reader::direct);
+    std::atomic<std::int64_t> next{0};
+    return rate_of(workers, [&](int) {
+      std::string to(4 * row_bytes, '\0'), y(16, '\0');
+      for (std::int64_t row = next.fetch_add(4); row < std::int64_t(rows); row = next.fetch_add(4)) {
+        const std::int64_t ids[4] = {row, row + 1, row + 2, row + 3};
+        source->read(ids, to.data(), y.data());
+      }
+    });
+  };
+  for (const int workers : {1, 2}) {
+    std::vector<double> of_zlib, of_one;
+    double best = 0;
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      const double one = zlib_rate(1), same = zlib_rate(workers), own = source_rate(workers);
+      of_zlib.push_back(own / same), of_one.push_back(own / one), best = std::max(best, own);
+    }
+    std::sort(of_zlib.begin(), of_zlib.end()), std::sort(of_one.begin(), of_one.end());
+    std::printf(
+        "gzip chunks, workers %d: %.0f MB/s at best; medians: %.2f x one core's zlib, %.0f %% of as many threads'\n",
+        workers, best, of_one[turns / 2], 100 * of_zlib[turns / 2]);
+    EXPECT_GT(of_zlib[turns / 2], 0.6) << workers;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

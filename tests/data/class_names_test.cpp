@@ -1,0 +1,72 @@
+// The names of classes on their way from an input through shards to a run.
+#include "millrace/data/class_names.hpp"
+
+#include <gtest/gtest.h>
+
+#include "data/files.hpp"
+#include "millrace/data/pack.hpp"
+#include "millrace/data/shards.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using Names = std::vector<std::string>;
+
+struct Named : test::Rows {
+  Names names;
+  explicit Named(Names n) : names(std::move(n)) {}
+  Names class_names() const override { return names; }
+};
+
+std::string packed(const Importer& in, const std::filesystem::path& out) {
+  const auto world = solo_world();
+  return pack(*world, in, {.out = out}).files.at(0);
+}
+
+ShardIndex index_of(const std::vector<std::string>& paths) {
+  const auto world = solo_world();
+  return index_shards(*world, {.paths = paths});
+}
+
+TEST(ClassNames, ThroughLinesAndBack) {
+  for (const Names& names : {Names{}, Names{"one"}, Names{"a", "b c", "\xc3\xa9"}})
+    EXPECT_EQ(class_names_of(lines_of(names)), names);
+}
+
+TEST(ClassNames, TheFirstDifferenceIsNamed) {
+  EXPECT_EQ(differing_class({"a", "b"}, {"a", "b"}), "");
+  EXPECT_EQ(differing_class({}, {"a", "b"}), "");
+  EXPECT_EQ(differing_class({"a", "c"}, {"a", "b", "c"}), "label 1 is 'c', not 'b' as");
+  EXPECT_EQ(differing_class({"a", "b", "c"}, {"a", "b"}), "label 2 is 'c', not nothing as");
+}
+
+TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
+  const Folder folder;
+  const Names seven{"a", "b", "c", "d", "e", "f", "g"};
+  ImportOptions again;
+  again.x = {packed(Named(seven), folder.path / "first")};
+  const std::string second = packed(*make_importer(again), folder.path / "second");
+  EXPECT_EQ(io::File::open(second).get_string("/", "class_names"), "a\nb\nc\nd\ne\nf\ng");
+  EXPECT_EQ(index_of({second}).class_names, seven);
+}
+
+TEST(ClassNames, MoreThanFitIntoAnObjectHeader) {
+  const Folder folder;
+  Names many;
+  for (int i = 0; i < 22000; ++i) many.push_back("n" + std::to_string(10000000 + i));
+  EXPECT_EQ(index_of({packed(Named(many), folder.path)}).class_names, many);
+}
+
+TEST(ClassNames, ShardsThatNumberThemOtherwiseAreRefused) {
+  const Folder folder;
+  const std::string a = packed(Named({"cat", "dog"}), folder.path / "a"), b = packed(Named({"dog"}), folder.path / "b"),
+                    none = packed(test::Rows(), folder.path / "none");
+  const std::string message = test::message_of([&] { index_of({a, b}); });
+  EXPECT_NE(message.find("in " + b + " label 0 is 'dog', not 'cat' as in " + a), std::string::npos) << message;
+  EXPECT_EQ(index_of({none, a}).class_names.size(), 2u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,145 @@
+// Chunks fetched at their addresses and decoded here, against the elements that were written.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "files.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/rng.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "support/packings.hpp"
+
+namespace millrace::io {
+namespace {
+
+using millrace::test::Packing;
+using millrace::test::packings;
+using millrace::test::write_packed;
+using test::decoded;
+using test::Folder;
+
+const std::string version = library_version();  // enters the room before HDF5 is called here
+
+// Compressible, of no simple period.
+std::string numbers(std::size_t bytes, std::uint64_t seed = 1) {
+  std::string out(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = char(philox(seed, i / 5, 0).v[0] % 7 + (i % 4 == 3 ? 60 : 0));
+  return out;
+}
+
+TEST(Chunks, OfEveryPackingTypeAndFormatDecodeToWhatWasWritten) {
+  const Folder folder;
+  const std::vector<hsize_t> shape{23, 5, 7}, chunk{4, 5, 3};  // edges in two dimensions; 60 elements, no multiple of 8
+  const auto kinds = packings();
+  EXPECT_GE(kinds.size(), 9u);
+  for (const Packing& packing : kinds)
+    for (const hid_t type : {H5T_STD_U8LE, H5T_STD_I16BE, H5T_IEEE_F32LE, H5T_IEEE_F64BE})
+      for (const bool new_format : {false, true}) {
+        SCOPED_TRACE(packing.name + " of " + std::to_string(H5Tget_size(type)) + (new_format ? " latest" : ""));
+        const std::string path = folder / "a.h5", values = numbers(23 * 5 * 7 * H5Tget_size(type));
+        write_packed(path, {{"x", type, shape, chunk, values}}, packing, new_format, new_format ? 1024 : 0);
+        const File file = File::open(path);
+        ASSERT_EQ(file.info("x").refusal, "");
+        const ChunkedLayout layout = file.chunked_layout("x");
+        ASSERT_EQ(cannot_decode(layout.filters), "");
+        EXPECT_EQ(decoded(path, layout), values);
+        if (H5Tget_order(type) == H5T_ORDER_BE) continue;
+        std::string by_hdf5(values.size(), '?');  // its own reading, with the codecs that it was given
+        file.read_rows("x", 0, 23, file.info("x").dtype, by_hdf5.data());
+        EXPECT_EQ(by_hdf5, values);
+      }
+}
+
+TEST(Chunks, NeverWrittenHoldTheFillValueAndUnfilteredEdgesAreKnown) {
+  const Folder folder;
+  const std::string path = folder / "a.h5", values = numbers(10 * 6 * 2);
+  write_packed(path, {{"x", H5T_STD_I16LE, {10, 6}, {4, 6}, values}},
+               {"",
+                [](hid_t p, unsigned) {
+                  H5Pset_deflate(p, 1);
+                  H5Pset_chunk_opts(p, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+                }},
+               true);
+  const ChunkedLayout edges = File::open(path).chunked_layout("x");
+  EXPECT_TRUE(edges.edges_unfiltered);
+  EXPECT_EQ(decoded(path, edges), values);
+
+  const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t shape[2] = {5, 3}, chunk[2] = {2, 2};
+  const hid_t space = H5Screate_simple(2, shape, nullptr);
+  const std::int32_t fill = 0x01020304;
+  H5Pset_chunk(dcpl, 2, chunk), H5Pset_fill_value(dcpl, H5T_NATIVE_INT32, &fill);
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dclose(H5Dcreate2(file, "x", H5T_STD_I32BE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+  H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  std::string filled;
+  for (int i = 0; i < 15; ++i) filled += std::string("\1\2\3\4", 4);
+  EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), filled);
+}
+
+TEST(Chunks, FiltersLeftOutOfAChunkAreLeftOut) {
+  const Folder folder;
+  const std::string path = folder / "a.h5", values = numbers(400);
+  std::string shuffled(values.size(), '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) shuffled[i % 4 * 100 + i / 4] = values[i];
+  const hsize_t count = 100, first = 0;
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &count, nullptr);
+  H5Pset_chunk(dcpl, 1, &count), H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 1);
+  const hid_t dataset = H5Dcreate2(file, "x", H5T_STD_I32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+  H5Dwrite_chunk(dataset, H5P_DEFAULT, 2, &first, shuffled.size(), shuffled.data());  // without gzip, the second
+  H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), values);
+}
+
+// Each byte of a chunk in turn is changed, and the chunk cut at every length: an Error or another value, never a crash;
+// behind fletcher32 an Error for every changed byte.
+TEST(Chunks, DamagedOnesAreRefused) {
+  const Folder folder;
+  const std::string path = folder / "a.h5", values = numbers(40 * 4);
+  for (const Packing& packing : packings()) {
+    SCOPED_TRACE(packing.name);
+    write_packed(path, {{"x", H5T_STD_I32LE, {40}, {40}, values}}, packing);
+    const ChunkedLayout layout = File::open(path).chunked_layout("x");
+    const auto stored = test::bytes_at(path, layout.chunks[0].offset, layout.chunks[0].bytes);
+    Bytes raw, out;
+    const auto refused = [&](std::vector<char> bytes) {
+      raw.discard(bytes.size());
+      std::memcpy(raw.data(), bytes.data(), bytes.size());
+      try {
+        decode_chunk(layout, 0, raw, out);
+        EXPECT_EQ(out.size(), values.size());
+        return false;
+      } catch (const Error& e) {
+        EXPECT_EQ(int(e.code()), int(Exit::data)) << e.what();
+        return true;
+      }
+    };
+    ASSERT_FALSE(refused(stored));
+    EXPECT_EQ(std::string(out.data(), out.size()), values);
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      for (const char flip : {1, -128, -1}) {
+        auto changed = stored;
+        changed[i] = char(changed[i] ^ flip);
+        const bool caught = refused(changed);
+        EXPECT_TRUE(caught || !packing.name.ends_with("fletcher32")) << "byte " << i;
+      }
+    for (std::size_t length = 0; length < stored.size(); ++length) {
+      const bool caught = refused({stored.begin(), stored.begin() + std::ptrdiff_t(length)});
+      EXPECT_TRUE(caught || packing.name.ends_with("szip")) << "cut at " << length;
+    }
+  }
+}
+
+TEST(Chunks, FiltersWithoutADecoderAreNamed) {
+  const Folder folder;
+  const std::string path = folder / "a.h5";
+  write_packed(path, {{"x", H5T_STD_I32LE, {40}, {8}, numbers(160)}},
+               {"", [](hid_t p, unsigned) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }});
+  const File file = File::open(path);
+  EXPECT_EQ(file.info("x").refusal, "");
+  EXPECT_NE(cannot_decode(file.chunked_layout("x").filters).find("scaleoffset"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::io
