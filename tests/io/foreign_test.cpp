@@ -1,6 +1,7 @@
 // Files of other programs, against the CRC-32 of every data set's elements that h5py computed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <sstream>
