@@ -177,14 +177,17 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.out_features < 1 || spec.src.count() < 1)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
          " has nothing to compute. give it inputs and outputs");
-  return native_or_emulated<Linear>(
-      spec, cat("linear ", spec.src.str(), " -> ", spec.out_features),
-      {.src = {spec.src.count()},
-       .dst = spec.dst().count(),
-       .weight = {spec.weight().count()},
-       .keeps_src = true,
-       .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
-       .infer = spec.mode == Mode::infer});
+  const HalfTensors tensors{.src = {spec.src.count()},
+                            .dst = spec.dst().count(),
+                            .weight = {spec.weight().count()},
+                            .keeps_src = true,
+                            .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
+                            .infer = spec.mode == Mode::infer};
+  if (!wants_narrow_linear(spec) || (spec.dtype == DType::bf16 && onednn::has_bf16()))
+    return native_or_emulated<Linear>(spec, cat("linear ", spec.src.str(), " -> ", spec.out_features), tensors);
+  onednn::type_of(spec.dtype);  // refuses what is no floating type
+  auto op = make_narrow_linear(spec);
+  return spec.dtype == DType::f32 ? std::move(op) : emulate_half(spec.dtype, std::move(op), tensors);
 }
 
 }  // namespace millrace::cpu

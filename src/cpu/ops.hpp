@@ -17,6 +17,8 @@ std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_conv_of_wide_images(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_wide_input(const InputSpec&, std::unique_ptr<Op> input);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
+bool wants_narrow_linear(const LinearSpec&);
+std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&);

@@ -30,6 +30,8 @@ const std::vector<Case>& cases() {
       {"flattens_images", linear({3, 4, 5, 6}, 8, Activation::relu)},
       {"rows_of_a_power_of_two", linear({17, 256}, 24, Activation::relu)},
       {"one_output", linear({4, 16}, 1)},
+      {"two_outputs_of_2048", linear({131, 2048}, 2)},
+      {"seven_outputs_no_bias", linear({22, 301}, 7, Activation::none, false)},
       {"one_input", linear({4, 1}, 12, Activation::tanh)},
   };
   return all;
