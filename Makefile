@@ -15,7 +15,7 @@ export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
-.PHONY: all build deps data run test test-long bench gpu-check gpu-sanitize format sanitize install clean
+.PHONY: all build deps data run test test-long bench peers gpu-check gpu-sanitize format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -52,6 +52,10 @@ bench: deps build data
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
+
+# millrace beside PyTorch on the processor, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
+peers: deps build
+	scripts/peers.sh $(BUILD) $(OPTIONS)
 
 # Where a GPU is: its tests, benches and a comparison with the processor, with a short table at the end.
 gpu-check: deps build

@@ -1,8 +1,10 @@
-"""millrace beside PyTorch on the CPU, alternately in one run: cpu.py MILLRACE [--quick] [--only NAME]. Same resident batch, weights, optimizer;
-of PyTorch the fastest of its memory formats, of eager and compiled, of fused and plain optimizers. Writes build/peers.json and prints a table."""
+"""millrace beside PyTorch on the CPU, alternately in one run: cpu.py BUILD [--quick] [--only NETWORK]. Same resident batch, weights, optimizer;
+of PyTorch the fastest of its memory formats, of eager and compiled, of fused and plain optimizers. Prints a table and writes BUILD/peers.json;
+then millrace's own scaling from one rank to two."""
 import argparse
 import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -37,8 +39,9 @@ def output(command, **environment):
 
 
 class Case:
-    def __init__(self, millrace, folder, case, ranks, threads, precision, quick):
+    def __init__(self, millrace, folder, case, ranks, threads, precision, quick, rows=None):
         self.name, self.network, self.rows, self.keys, self.optimizer, self.rate, goals = case
+        self.rows = rows or self.rows
         self.millrace, self.folder, self.ranks, self.threads, self.precision = millrace, folder, ranks, threads, precision
         self.goal = goals[precision == "bf16"]
         self.batch = self.rows * ranks
@@ -46,9 +49,10 @@ class Case:
         self.steps = (8 if quick else 30) if heavy else (60 if quick else 600)
         self.warmup = self.steps // 5
         self.data = folder / f"{self.network}-{self.batch}"
-        self.number = 0
         if not self.data.exists():
             self.pack()
+
+    def agree_on_the_start(self):
         self.weights = self.train(["--train.steps", "1"], rate=0)[0]
         self.first = self.train(["--train.steps", "3"])[1]
 
@@ -62,9 +66,8 @@ class Case:
         output([self.millrace, "pack", "--x", self.folder / "x.npy", "--y", self.folder / "y.npy", "--out", self.data, "--no-shuffle"])
 
     def train(self, more, rate=None):
-        """The newest checkpoint, the losses and the seconds of every step."""
-        self.number += 1
-        run = self.folder / f"run-{self.network}-{self.ranks}-{self.precision}-{self.number}"
+        """The checkpoint, the losses and the seconds of every step."""
+        run = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         output([*MPIRUN, "-n", str(self.ranks), self.millrace, "train", "-c", "/dev/null", "--data.train", str(self.data / "*.h5"), *self.keys,
                 "--data.shuffle", "off", "--data.normalize", "on" if self.network.startswith("resnet") else "off", "--run.dir", str(run), "--run.threads", str(self.threads),
                 "--run.precision", self.precision, "--train.global_batch", str(self.batch), "--train.micro_batch", str(self.rows),
@@ -90,6 +93,8 @@ class Case:
         path.write_text(json.dumps(order))
         said = json.loads(output([*MPIRUN, "-n", str(self.ranks), sys.executable, str(HERE / "pytorch_rank.py"), str(path)],
                                  OMP_NUM_THREADS=str(self.threads)).splitlines()[-1])
+        if "unsupported" in said:
+            return math.inf
         tolerance = 2e-5 if self.precision == "fp32" else 2e-2
         for a, b in zip(self.first, said["losses"]):
             if abs(a - b) > tolerance * max(1, abs(b)):
@@ -97,41 +102,57 @@ class Case:
         return said["seconds"]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("millrace")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", help="cases whose network begins so")
-    parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"])
-    parser.add_argument("--out", default="build/peers.json")
-    options = parser.parse_args()
-    millrace = os.path.abspath(options.millrace)
+def compare(millrace, folder, options):
     print(f"PyTorch {torch.__version__}, {os.cpu_count()} cores; samples/s, medians of alternating runs")
     print(f"{'network':24} {'type':5} {'ranks':>5} {'threads':>7} {'millrace':>10} {'PyTorch':>10} {'ratio':>6} {'goal':>5}  PyTorch's fastest")
     results = []
+    for case, precision, (ranks, threads) in itertools.product(CASES, options.precision, SETUPS):
+        if options.only and not case[1].startswith(options.only):
+            continue
+        c = Case(millrace, folder, case, ranks, threads, precision, options.quick)
+        c.agree_on_the_start()
+        formats = [False, True] if c.network.startswith("resnet") else [False]
+        ways = list(itertools.product(formats, [False, True], [False, True]))
+        tried = {way: c.theirs(*way, steps=max(6, c.steps // 3)) for way in ways}
+        best = [way for way in sorted(ways, key=tried.get) if tried[way] < math.inf][:2]
+        a, b = [], {way: [] for way in best}
+        for _ in range(2 if options.quick else 3):
+            a.append(c.ours())
+            for way in best:
+                b[way].append(c.theirs(*way))
+        way = min(best, key=lambda w: statistics.median(b[w]))
+        ours, theirs = (c.batch / statistics.median(v) for v in (a, b[way]))
+        words = ", ".join(["channels last"] * way[0] + ["compiled" if way[1] else "eager", "fused optimizer" if way[2] else "plain optimizer"])
+        results.append({"name": c.name, "precision": precision, "ranks": ranks, "threads": threads, "millrace": ours, "pytorch": theirs,
+                        "ratio": ours / theirs, "goal": c.goal, "pytorch_way": words})
+        print(f"{c.name:24} {precision:5} {ranks:5} {threads:7} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f} {c.goal or '':>5}  {words}", flush=True)
+    return results
+
+
+def scale(millrace, folder, options):
+    """One rank of one thread against two, in float32: as many samples for each rank (weak), and in all (strong)."""
+    print("\nfrom one rank to two, one thread each, fp32: efficiency")
+    for case in CASES:
+        if options.only and not case[1].startswith(options.only):
+            continue
+        one, weak, strong = (Case(millrace, folder, case, ranks, 1, "fp32", options.quick, rows) for ranks, rows in ((1, case[2]), (2, case[2]), (2, case[2] // 2)))
+        times = [[c.ours() for c in (one, weak, strong)] for _ in range(2 if options.quick else 3)]
+        a, w, s = (statistics.median(column) for column in zip(*times))
+        print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and repeats: no figures to keep")
+    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear")
+    parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    options = parser.parse_args()
+    build = pathlib.Path(options.build).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        for case, precision, (ranks, threads) in itertools.product(CASES, options.precision, SETUPS):
-            if options.only and not case[1].startswith(options.only):
-                continue
-            c = Case(millrace, pathlib.Path(folder), case, ranks, threads, precision, options.quick)
-            formats = [False, True] if c.network.startswith("resnet") else [False]
-            ways = list(itertools.product(formats, [False, True], [False, True]))
-            short = max(6, c.steps // 3)
-            tried = {way: c.theirs(*way, steps=short) for way in ways}
-            best = sorted(ways, key=tried.get)[:2]
-            a, b = [], {way: [] for way in best}
-            for _ in range(2 if options.quick else 3):
-                a.append(c.ours())
-                for way in best:
-                    b[way].append(c.theirs(*way))
-            way = min(best, key=lambda w: statistics.median(b[w]))
-            ours, theirs = (c.batch / statistics.median(v) for v in (a, b[way]))
-            words = ", ".join([["", "channels last"][way[0]] or "plain layout", "compiled" if way[1] else "eager", "fused optimizer" if way[2] else "plain optimizer"])
-            results.append({"name": c.name, "precision": precision, "ranks": ranks, "threads": threads, "millrace": ours, "pytorch": theirs,
-                            "ratio": ours / theirs, "goal": c.goal, "pytorch_way": words})
-            print(f"{c.name:24} {precision:5} {ranks:5} {threads:7} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f} {c.goal or '':>5}  {words}", flush=True)
-    pathlib.Path(options.out).parent.mkdir(exist_ok=True)
-    pathlib.Path(options.out).write_text(json.dumps(results, indent=2) + "\n")
+        results = compare(build / "millrace", pathlib.Path(folder), options)
+        scale(build / "millrace", pathlib.Path(folder), options)
+    (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
 
 
 main()

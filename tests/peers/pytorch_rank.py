@@ -1,5 +1,5 @@
 """One rank of PyTorch's DistributedDataParallel over gloo on the CPU: pytorch_rank.py ORDER.json. Rank and ranks come from the environment.
-Prints one JSON object on rank 0: the losses of the first steps and the median seconds of a step."""
+Prints one JSON object on rank 0: the losses of the first steps and the median seconds of a step, or what this PyTorch does not support."""
 import json
 import os
 import statistics
@@ -23,6 +23,14 @@ with h5py.File(order["data"]) as f:
     share = f["x"].shape[0] // ranks
     x = torch.from_numpy(f["x"][rank * share:(rank + 1) * share])
     y = torch.from_numpy(f["y"][rank * share:(rank + 1) * share]).long().flatten()
+
+
+def unsupported(what):
+    if rank == 0:
+        print(json.dumps({"unsupported": what}))
+    sys.exit(0)
+
+
 images = x.dim() == 4
 x = x.float() * order["scale"]
 if images:
@@ -45,11 +53,17 @@ if ranks > 1:
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
 run = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True) if ranks > 1 else net
 if order["compile"]:
+    if not hasattr(torch, "compile"):
+        unsupported("compile")
     run = torch.compile(run)
-if order["optimizer"] == "sgd":
-    optimizer = torch.optim.SGD(net.parameters(), lr=order["lr"], momentum=0.9, fused=order["fused"])
-else:
-    optimizer = torch.optim.AdamW(net.parameters(), lr=order["lr"], weight_decay=0, fused=order["fused"])
+fused = {"fused": True} if order["fused"] else {}
+try:
+    if order["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(net.parameters(), lr=order["lr"], momentum=0.9, **fused)
+    else:
+        optimizer = torch.optim.AdamW(net.parameters(), lr=order["lr"], weight_decay=0, **fused)
+except (TypeError, RuntimeError):  # fused, in PyTorch of 2022
+    unsupported("fused")
 loss_of = nn.CrossEntropyLoss()
 
 
