@@ -7,4 +7,7 @@ namespace millrace::cuda {
 
 std::unique_ptr<Op> make_linear(const LinearSpec&, const Context&, Cublas&);
 
+// Backend::why_not_fused: the activation or the shape is none that cuBLAS has a gradient for, or it has no kernel.
+std::string why_not_fused(const LinearSpec&, Cublas&);
+
 }  // namespace millrace::cuda

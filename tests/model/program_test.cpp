@@ -146,7 +146,8 @@ struct Passing : Backend {
 TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
   struct Refusing : Passing {
     using Passing::Passing;
-    std::string why_not_fused(const ConvSpec& s) override {
+    std::string why_not_fused(const Spec& spec) override {
+      const ConvSpec& s = std::get<ConvSpec>(spec);
       return s.makes_sums && s.src[-1] == 3 ? "three channels" : s.makes_diff_sums ? "no" : "";
     }
   };
