@@ -15,7 +15,6 @@ namespace {
 thread_local std::vector<std::uint64_t> offered;
 thread_local bool confirms = true;
 thread_local std::size_t more_scratch = 0;  // at the check
-thread_local std::int64_t inner = 0;        // extent of the product that comes next
 
 std::size_t scratch_of(const cublasLtMatmulAlgo_t& algorithm) { return algorithm.data[0] * 256; }
 
@@ -99,24 +98,25 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
 
 // Of float32, as the descriptors say, which keep cuBLAS's rules.
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
-                                           const void* a, cublasLtMatrixLayout_t, const void* b, cublasLtMatrixLayout_t,
-                                           const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                                           cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t*, void* workspace,
-                                           std::size_t, cudaStream_t) {
+                                           const void* a, cublasLtMatrixLayout_t of_a, const void* b,
+                                           cublasLtMatrixLayout_t, const void* beta, const void* c,
+                                           cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
+                                           const cublasLtMatmulAlgo_t*, void* workspace, std::size_t, cudaStream_t) {
   using namespace millrace;
   cuda::MatmulSpec s;
   s.m = of(of_d, CUBLASLT_MATRIX_LAYOUT_ROWS), s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
-  s.k = inner;
   s.transpose_a = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   s.transpose_b = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
   s.epilogue = meant_by(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
+  s.k = of(of_a, s.transpose_a ? CUBLASLT_MATRIX_LAYOUT_ROWS : CUBLASLT_MATRIX_LAYOUT_COLS);
+  EXPECT_EQ(of(of_b, s.transpose_b ? CUBLASLT_MATRIX_LAYOUT_COLS : CUBLASLT_MATRIX_LAYOUT_ROWS), s.k);
   EXPECT_EQ(of(of_d, CUBLASLT_MATRIX_LAYOUT_LD), s.m);
   EXPECT_EQ(c, d);
   EXPECT_EQ(*static_cast<const float*>(alpha), 1);
   cuda::MatmulArgs x{.a = a, .b = b, .d = d, .workspace = workspace, .beta = *static_cast<const float*>(beta)};
   x.bias = of<void*>(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
   x.aux = of<void*>(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-  if (x.bias) EXPECT_EQ(of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), CUDA_R_32F);
+  EXPECT_TRUE(!x.bias || of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) == CUDA_R_32F);
   if (x.aux) {
     const std::int64_t stride = of<std::int64_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
     EXPECT_EQ(stride % (cuda::aux_of(s.epilogue) == cuda::Aux::bits ? 128 : 8), 0);
@@ -233,7 +233,6 @@ TEST_F(ProductChoice, IsToldOfItsEpilogue) {
     for (const float beta : {0.0f, 1.0f}) {
       const MatmulSpec s{24, 5, 7, beta == 0, beta != 0, DType::f32, DType::f32, e};
       Arrays found(s), expected(s);
-      inner = s.k;
       cublas->find(s)->run(nullptr, found.args(s, beta));
       test::MatmulOnHost(s).run(nullptr, expected.args(s, beta));
       EXPECT_EQ(found.d, expected.d) << str(s);
