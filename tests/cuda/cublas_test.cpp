@@ -99,7 +99,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
 // Of float32, as the descriptors say, which keep cuBLAS's rules.
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
                                            const void* a, cublasLtMatrixLayout_t of_a, const void* b,
-                                           cublasLtMatrixLayout_t, const void* beta, const void* c,
+                                           cublasLtMatrixLayout_t of_b, const void* beta, const void* c,
                                            cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
                                            const cublasLtMatmulAlgo_t*, void* workspace, std::size_t, cudaStream_t) {
   using namespace millrace;
