@@ -96,7 +96,7 @@ Layout column_major(DType t, std::int64_t rows, std::int64_t columns) {
 struct Choice {
   cublasLtMatmulAlgo_t algorithm{};
   std::size_t workspace = 0;
-  double seconds = 0;  // 0: not timed
+  double seconds = 0;  // 0: not timed; of the chosen one rank 0's
 };
 
 // cuBLAS's algorithm is plain data, good for the version that made it.
@@ -146,6 +146,7 @@ class LtMatmul : public Matmul {
     return cat("cublasLt ", id, ":", tile);
   }
 
+  double seconds() const override { return choice_.seconds; }
   void run(Stream stream, const MatmulArgs& args) override { MR_CUBLAS(enqueue(stream, choice_, args)); }
 
   cublasStatus_t enqueue(Stream stream, const Choice& choice, const MatmulArgs& x) {
@@ -296,14 +297,19 @@ class Lt : public Cublas {
     const std::string key = cat(str(spec), ", up to ", options_.workspace_bytes, options_.tf32 ? " tf32" : "");
     const PlanEntry entry = choices_.get(key, [&] { return select(*product); });
     if (entry.plan.empty()) return nullptr;
-    if (const auto choice = product->confirmed(entry.plan)) return product->choose(*choice), std::move(product);
+    if (auto choice = product->confirmed(entry.plan)) {
+      choice->seconds = entry.seconds;
+      return product->choose(*choice), std::move(product);
+    }
     if (!warned_)
       log::local("warning: a remembered kernel for a product does not run here. cuBLAS's own choice is taken");
     warned_ = true;
     const auto candidates = product->candidates(options_.workspace_bytes);
     if (candidates.empty())
       fail(Exit::config, "cuBLAS has no kernel for the product ", str(spec), ", though rank 0's has. use equal GPUs");
-    product->choose(candidates.front());
+    Choice own = candidates.front();
+    own.seconds = entry.seconds;  // what the ranks decide by, and alike
+    product->choose(own);
     return product;
   }
 
@@ -311,8 +317,7 @@ class Lt : public Cublas {
   PlanEntry select(LtMatmul& product) {
     const auto candidates = product.candidates(options_.workspace_bytes);
     if (candidates.empty()) return {};
-    const bool time = choices_.times() && candidates.size() > 1;
-    const Choice choice = time ? fastest(context_, product, candidates) : candidates.front();
+    const Choice choice = choices_.times() ? fastest(context_, product, candidates) : candidates.front();
     return {text_of(choice), choice.seconds};
   }
   Context context_;

@@ -10,47 +10,11 @@
 
 #include "conv_kernels.hpp"
 #include "kernels.hpp"
+#include "linear_products.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
 namespace {
-
-Epilogue ahead(Activation kind, bool bias, bool aux) {
-  if (kind == Activation::relu)
-    return aux ? bias ? Epilogue::bias_relu_aux : Epilogue::relu_aux : bias ? Epilogue::bias_relu : Epilogue::relu;
-  if (kind == Activation::gelu_tanh)
-    return aux ? bias ? Epilogue::bias_gelu_aux : Epilogue::gelu_aux : bias ? Epilogue::bias_gelu : Epilogue::gelu;
-  return bias ? Epilogue::bias : Epilogue::none;
-}
-
-Epilogue back(Activation kind, bool bias) {
-  if (kind == Activation::relu) return bias ? Epilogue::relu_gradient_bias_grad : Epilogue::relu_gradient;
-  if (kind == Activation::gelu_tanh) return bias ? Epilogue::gelu_gradient_bias_grad : Epilogue::gelu_gradient;
-  return Epilogue::none;
-}
-
-bool in_products(Activation kind) { return kind == Activation::relu || kind == Activation::gelu_tanh; }
-// gelu_tanh's source lies beside the result only in rows of a multiple of 8 features.
-bool fits_aux(Activation kind, std::int64_t features) { return kind != Activation::gelu_tanh || features % 8 == 0; }
-
-MatmulSpec forward_product(const LinearSpec& s, Epilogue epilogue) {
-  return {s.out_features, s.src[0], s.src.row_count(), true, false, s.dtype, s.dtype, epilogue};
-}
-MatmulSpec backward_data_product(const LinearSpec& s) {
-  return {s.src.row_count(),
-          s.src[0],
-          s.out_features,
-          false,
-          false,
-          s.dtype,
-          s.dtype,
-          back(s.makes_diff_pre, s.makes_diff_bias)};
-}
-// On the way forward, relu keeps its bits only for a layer behind that reads them.
-Epilogue whole(const LinearSpec& s) {
-  const bool keeps = s.mode == Mode::train && (s.activation == Activation::gelu_tanh || s.takes_diff_pre);
-  return ahead(s.activation, s.bias, keeps);
-}
 
 std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
@@ -91,7 +55,7 @@ class Linear : public Op {
       text += cat(" with", fused_bias_ ? " bias" : "", fused_activation_ ? " " + activation : "");
     if (spec_.activation != Activation::none && !fused_activation_) {
       text += ", " + activation + " by a kernel";
-      if (keeps_pre_ && !fits_aux(spec_.activation, out_)) text += cat(" (", out_, " features, no multiple of 8)");
+      if (!why_kernel_.empty()) text += " (" + why_kernel_ + ")";
     }
     if (backward_data_) text += ", backward data " + backward_data_->name();
     if (spec_.makes_diff_pre != Activation::none)
@@ -137,11 +101,17 @@ class Linear : public Op {
   }
 
  private:
-  // The most that cuBLAS has: with bias and activation, with the bias alone, plain.
+  // The most that cuBLAS has: with bias and activation, with the bias alone, plain. The layer behind may go back by
+  // relu's bits, which the product alone writes: then it was found before.
   void make_forward(Cublas& cublas) {
-    const auto wanted = whole(spec_);
-    if (in_products(spec_.activation) && (aux_of(wanted) == Aux::none || fits_aux(spec_.activation, out_)))
-      forward_ = cublas.find(forward_product(spec_, wanted));
+    const Epilogue wanted = whole(spec_);
+    if (aux_of(wanted) == Aux::bits)
+      forward_ = cublas.make(forward_product(spec_, wanted));
+    else if (aux_of(wanted) == Aux::values && !fits_aux(spec_.activation, out_))
+      why_kernel_ = cat(out_, " features, no multiple of 8");
+    else if (in_products(spec_.activation))
+      forward_ = find_faster(cublas, forward_product(spec_, wanted), ahead(Activation::none, spec_.bias, false), 2,
+                             why_kernel_);
     fused_activation_ = forward_ != nullptr;
     if (fused_activation_) forward_aux_ = aux_bytes(forward_product(spec_, wanted));
     if (!forward_ && spec_.bias) forward_ = cublas.find(forward_product(spec_, Epilogue::bias));
@@ -208,6 +178,7 @@ class Linear : public Op {
   bool keeps_pre_, fused_bias_ = false, fused_activation_ = false;
   std::size_t forward_aux_ = 0;  // bytes that the forward product writes to `saved`
   Needs needs_;
+  std::string why_kernel_;        // and no product activates; "": none could
   std::unique_ptr<Op> activate_;  // null without activation
   std::unique_ptr<Matmul> forward_, backward_data_, backward_weights_;
   std::unique_ptr<Matmul> backward_weights_and_bias_;  // null: row_sums
@@ -215,24 +186,6 @@ class Linear : public Op {
 };
 
 }  // namespace
-
-std::string why_not_fused(const LinearSpec& s, Cublas& cublas) {
-  const std::string other = "cuBLAS has the gradients of relu and gelu_tanh alone";
-  const auto why_no = [&](const MatmulSpec& p) { return cublas.find(p) ? "" : "cuBLAS has no kernel for " + str(p); };
-  std::string why;
-  if (s.takes_diff_pre) {
-    if (!in_products(s.activation)) return other;
-    // Relu's bits come from the product alone; what gelu_tanh is taken of is kept in any case.
-    if (s.activation == Activation::relu) why = why_no(forward_product(s, whole(s)));
-  }
-  if (why.empty() && s.makes_diff_pre != Activation::none) {
-    if (!in_products(s.makes_diff_pre)) return other;
-    const std::int64_t features = s.src.row_count();
-    if (!fits_aux(s.makes_diff_pre, features)) return cat(features, " features, no multiple of 8");
-    why = why_no(backward_data_product(s));
-  }
-  return why;
-}
 
 std::unique_ptr<Op> make_linear(const LinearSpec& spec, const Context& context, Cublas& cublas) {
   if (spec.out_features < 1 || spec.src.count() < 1)

@@ -30,6 +30,11 @@ class MatmulOnHost : public cuda::Matmul {
   explicit MatmulOnHost(const cuda::MatmulSpec& spec) : s_(spec) {}
   std::size_t workspace_bytes() const override { return 1000; }
   std::string name() const override { return "loops"; }
+  // As if timed; activations beside 88 rows take forever.
+  double seconds() const override {
+    const bool alone = s_.epilogue == cuda::Epilogue::none || s_.epilogue == cuda::Epilogue::bias;
+    return s_.m == 88 && !alone ? 1 : 1e-5;
+  }
 
   void run(cuda::Stream, const cuda::MatmulArgs& x) override {
     using cuda::Epilogue;

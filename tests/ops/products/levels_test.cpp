@@ -8,11 +8,11 @@ namespace {
 
 using namespace test;
 
-// Between the layers: 64 and 16 features have all products; 40 no sum of the bias' gradient, 24 no epilogue at all
-// (cublas_on_host.hpp); 43 are no multiple of 8.
+// Between the layers: 64 and 16 features have all products; 40 no sum of the bias' gradient, 24 no epilogue at all, 88
+// slow ones (cublas_on_host.hpp); 43 are no multiple of 8.
 ModelSpec mlp(Activation activation) {
   ModelSpec spec;
-  spec.name = "mlp", spec.hidden = {64, 40, 43, 16, 24}, spec.activation = activation, spec.outputs = 10;
+  spec.name = "mlp", spec.hidden = {64, 40, 43, 16, 24, 88}, spec.activation = activation, spec.outputs = 10;
   spec.input.scale = 1 / 255.0f;
   return spec;
 }
@@ -55,17 +55,18 @@ TEST_P(LinearLevels, ShareWhatTheLibraryHas) {
   } else if (activation == Activation::gelu_tanh) {
     EXPECT_EQ(pre, 3);
     EXPECT_EQ(bias, 2);
-    ASSERT_EQ(bench->notes.size(), 3u);
+    ASSERT_EQ(bench->notes.size(), 4u);
     EXPECT_NE(bench->notes[0].find("the gradient of the bias stays out of"), std::string::npos) << bench->notes[0];
     EXPECT_NE(bench->notes[1].find("(43 features, no multiple of 8)"), std::string::npos) << bench->notes[1];
-    EXPECT_NE(bench->notes[2].find("no kernel for 24 x 6 x 10"), std::string::npos) << bench->notes[2];
+    EXPECT_NE(bench->notes[2].find("no kernel for 24 x 6 x 88"), std::string::npos) << bench->notes[2];
+    EXPECT_EQ(bench->notes[3], "fc6: the gradient of gelu_tanh stays out of fc7 (slower: 1000000 us for 10 + 0)");
   } else if (activation == Activation::relu) {
     EXPECT_EQ(pre, 4);
     EXPECT_EQ(bias, 3);
-    EXPECT_EQ(bench->notes.size(), 2u);
+    EXPECT_EQ(bench->notes.size(), 3u);
   } else {
     EXPECT_EQ(pre + bias, 0);
-    EXPECT_EQ(bench->notes.size(), 5u);
+    EXPECT_EQ(bench->notes.size(), 6u);
   }
 }
 
@@ -74,6 +75,20 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(Activation::relu, Activation::gelu_tanh, Activation::gelu),
                        ::testing::Values(1, 2)),
     [](const auto& info) { return cat(name_of(std::get<0>(info.param)), "_level_", std::get<1>(info.param)); });
+
+// The plan's last column: what the forward product does, and why not more.
+TEST(LinearPlan, SaysWhereAKernelActivates) {
+  const auto by = [](std::int64_t features, Mode mode = Mode::train) {
+    LinearSpec s;
+    s.src = {6, 20}, s.out_features = features, s.activation = Activation::gelu_tanh, s.mode = mode;
+    return backend().make(s)->implementation();
+  };
+  EXPECT_EQ(by(64).find("loops with bias gelu_tanh"), 0u) << by(64);
+  EXPECT_EQ(by(43).find("loops with bias, gelu_tanh by a kernel (43 features, no multiple of 8)"), 0u) << by(43);
+  EXPECT_EQ(by(43, Mode::infer), "loops with bias gelu_tanh") << "nothing is kept";
+  EXPECT_EQ(by(88).find("loops with bias, gelu_tanh by a kernel (slower: "), 0u) << by(88);
+  EXPECT_EQ(by(24).find("loops, gelu_tanh by a kernel (cuBLAS has no kernel for 24 x 6 x 20"), 0u) << by(24);
+}
 
 // The memory that layers share is what the plan adds: no more than the values themselves.
 TEST(LinearPlan, HoldsASharedGradientBetweenTheTwoBackwardsAlone) {
