@@ -47,6 +47,8 @@ small="-c /dev/null --data.train synthetic:images:rows=4000,shape=32x32x3,classe
  --run.resume never --run.seed 3 --comm.timeout 30s --log.every 1000"
 large="--data.train synthetic:images:rows=65536,shape=224x224x3,classes=1000 --model.name resnet --model.depth 50 --run.precision fp16 --run.device $device
  --comm.timeout 30s"
+mlp="--data.train synthetic:images:rows=65536,shape=32x32x3,classes=1000 --model.name mlp --model.hidden 4096,4096,4096 --model.activation gelu_tanh
+ --run.precision fp16 --run.device $device --comm.timeout 30s"
 train() {  # train NAME RANKS key value...: the small network; its epoch ends within, with a smaller batch
   local name=$1 ranks=$2
   shift 2
@@ -85,6 +87,9 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     for graph in on off; do
       try step-$batch-graph-$graph 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.tune off --cuda.graph $graph
     done
+  done
+  for level in 1 2; do
+    try bench-mlp-level$level 60 $launch 1 "$millrace" bench step $mlp --train.global_batch 4096 --model.fusion $level
   done
   try bench-level2 90 $launch 1 "$millrace" bench step $large --train.global_batch 256 --model.fusion 2
   try busy-synthetic 60 $launch 1 "$millrace" train -c /dev/null $large --train.global_batch 256 --train.steps 60 --run.profile 20 --run.resume never --run.dir "$logs/busy"

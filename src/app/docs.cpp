@@ -53,7 +53,7 @@ above.
 |---|---|---|
 | `conv CHANNELS [KERNEL]` | `stride=S` (1) `pad=P` or `pad=same` (0) `dilation=D` (1) `groups=G` (1) `bias=on` or `off` (off) | convolution in as many dimensions as the data has; KERNEL is `3`, `3x3`, `3x3x3` (1) |
 | `batchnorm` | | batch normalisation with learned scale and shift |
-| `relu`, `gelu`, `tanh` | | the function, element by element |
+| `relu`, `gelu`, `gelu_tanh`, `tanh` | | the function, element by element; gelu_tanh is gelu by its approximation with tanh |
 | `linear FEATURES` or `linear outputs` | `bias=on` or `off` (on) | matrix product; `outputs` is the number of classes or of targets |
 | `dropout P` | | in training, zero with probability P |
 | `maxpool KERNEL`, `avgpool KERNEL` | `stride=S` (the kernel) `pad=P` (0) | pooling |

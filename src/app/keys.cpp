@@ -104,7 +104,9 @@ void add_model(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(model.width), at_least(1),
                          "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", from_zero));
   k.push_back(numbers_key(FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
-  k.push_back(word_key(FIELD(model.activation), {"relu", "gelu", "tanh"}, "mlp: function after each hidden layer"));
+  k.push_back(word_key(FIELD(model.activation), {"relu", "gelu", "gelu_tanh", "tanh"},
+                       "mlp: function after each hidden layer; gelu_tanh: gelu by its approximation with tanh, which "
+                       "cuBLAS puts into its products"));
   k.push_back(number_key(FIELD(model.dropout), share(), "mlp: share of activations set to zero in training"));
   k.push_back(strings_key(FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: the network, one layer each time the key is given"));
@@ -115,7 +117,8 @@ void add_model(std::vector<Key>& k) {
   k.push_back(
       number_key(FIELD(model.fusion), at_least(0),
                  "how far operations are merged, 0: not; 1: norms and linear layers with what follows; 2: batch "
-                 "norms' sums into convolutions, where they can (millrace plan says where not); auto: 1",
+                 "norms' sums into convolutions, gradients of relu and gelu_tanh into the linear layer behind, where "
+                 "they can (millrace plan says where not); auto: 1",
                  -1));
 }
 

@@ -35,10 +35,44 @@ MR_CLONES void gelu_gradient(float* __restrict dx, const float* __restrict dy, c
     dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
   }
 }
+MR_CLONES void gelu_tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_tanh_normal(x[i], bounds).cumulative;
+}
+MR_CLONES void gelu_tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                  std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Normal normal = fast_tanh_normal(x[i], bounds);
+    dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
+  }
+}
+
+struct Kernels {
+  void (*forward)(float* y, const float* x, std::int64_t n);
+  void (*backward)(float* dx, const float* dy, const float* kept,
+                   std::int64_t n);  // kept: y, or x (backward_reads_src)
+};
+
+Kernels kernels_of(Activation kind) {
+  switch (kind) {
+    case Activation::relu:
+      return {&relu, &relu_gradient};
+    case Activation::tanh:
+      return {&tanh, &tanh_gradient};
+    case Activation::gelu:
+      return {&gelu, &gelu_gradient};
+    case Activation::gelu_tanh:
+      return {&gelu_tanh, &gelu_tanh_gradient};
+    case Activation::none:
+      break;
+  }
+  return {};
+}
 
 class ActivationOp : public Op {
  public:
-  explicit ActivationOp(const ActivationSpec& spec) : spec_(spec) {
+  explicit ActivationOp(const ActivationSpec& spec) : spec_(spec), kernels_(kernels_of(spec.kind)) {
     with_type(spec_.dtype, [](auto) {});
   }
   Needs needs() const override { return {}; }
@@ -46,11 +80,10 @@ class ActivationOp : public Op {
 
   void forward(const OpArgs& args) override {
     if (spec_.kind == Activation::none) return parallel_copy(args.dst, args.src[0]);
-    const auto kernel = spec_.kind == Activation::relu ? &relu : spec_.kind == Activation::tanh ? &tanh : &gelu;
     parallel_tiles(spec_.src.count(), [&](std::int64_t begin, std::int64_t n) {
       Tile x, y;
       float* to = float_target(args.dst, begin, y);
-      kernel(to, read_floats(args.src[0], begin, n, x), n);
+      kernels_.forward(to, read_floats(args.src[0], begin, n, x), n);
       write_floats(args.dst, begin, n, to);
     });
   }
@@ -58,20 +91,18 @@ class ActivationOp : public Op {
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
     if (spec_.kind == Activation::none) return parallel_copy(args.diff_src[0], args.diff_dst);
-    const auto kernel = spec_.kind == Activation::relu   ? &relu_gradient
-                        : spec_.kind == Activation::tanh ? &tanh_gradient
-                                                         : &gelu_gradient;
-    const Tensor& kept = spec_.kind == Activation::gelu ? args.src[0] : args.dst;
+    const Tensor& kept = backward_reads_src(spec_.kind) ? args.src[0] : args.dst;
     parallel_tiles(spec_.src.count(), [&](std::int64_t begin, std::int64_t n) {
       Tile dx, dy, value;
       float* to = float_target(args.diff_src[0], begin, dx);
-      kernel(to, read_floats(args.diff_dst, begin, n, dy), read_floats(kept, begin, n, value), n);
+      kernels_.backward(to, read_floats(args.diff_dst, begin, n, dy), read_floats(kept, begin, n, value), n);
       write_floats(args.diff_src[0], begin, n, to);
     });
   }
 
  private:
   ActivationSpec spec_;
+  Kernels kernels_;
 };
 
 }  // namespace

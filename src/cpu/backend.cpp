@@ -45,6 +45,9 @@ class CpuBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
+  std::string why_not_fused(const Spec& spec) override {
+    return std::holds_alternative<LinearSpec>(spec) ? cpu::why_no_linear : "";
+  }
   int max_fusion_level() const override { return 2; }
   int usual_fusion_level() const override { return 1; }  // 2 costs passes here
   std::string precision_note(DType dtype) const override {

@@ -39,7 +39,7 @@ class Linear : public Op {
         in_(s.src.row_count()),
         out_(s.out_features),
         dtype_(s.dtype),
-        keeps_pre_(s.activation == Activation::gelu && s.mode == Mode::train),
+        keeps_pre_(backward_reads_src(s.activation) && s.mode == Mode::train),
         activation_(s.activation) {
     const desc src = onednn::plain({rows_, in_}, dtype_), dst = onednn::plain({rows_, out_}, dtype_);
     const desc bias = s.bias ? onednn::plain({1, out_}, DType::f32) : desc();
@@ -127,7 +127,7 @@ class Linear : public Op {
   }
 
  private:
-  // Relu and tanh go back from the result, gelu from the saved pre-activation.
+  // Relu and tanh go back from the result, both gelus from the saved pre-activation.
   void prepare_activation(const desc& data) {
     const auto algorithm = onednn::algorithm_of(activation_, true);
     const auto hint = onednn::eltwise_forward(algorithm, data, Mode::train);
@@ -138,7 +138,7 @@ class Linear : public Op {
     if (keeps_pre_) activate_ = Call(hint, dnnl::eltwise_forward(hint), {{DNNL_ARG_SRC, data}, {DNNL_ARG_DST, data}});
   }
 
-  // Workspace: oneDNN's scratch, then the gradient before the activation. Saved: gelu's pre-activation.
+  // Workspace: oneDNN's scratch, then the gradient before the activation. Saved: a gelu's pre-activation.
   void plan() {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
     for (const Call* call :
@@ -177,6 +177,9 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.out_features < 1 || spec.src.count() < 1)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
          " has nothing to compute. give it inputs and outputs");
+  if (spec.takes_diff_pre || spec.makes_diff_pre != Activation::none)
+    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (",
+         why_no_linear, "). use fusion level 1");
   const HalfTensors tensors{.src = {spec.src.count()},
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},

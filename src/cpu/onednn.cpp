@@ -97,6 +97,8 @@ dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {
       return from_dst ? dnnl::algorithm::eltwise_tanh_use_dst_for_bwd : dnnl::algorithm::eltwise_tanh;
     case Activation::gelu:
       return dnnl::algorithm::eltwise_gelu_erf;
+    case Activation::gelu_tanh:
+      return dnnl::algorithm::eltwise_gelu_tanh;
     case Activation::none:
       break;
   }

@@ -19,6 +19,8 @@ std::unique_ptr<Op> make_wide_input(const InputSpec&, std::unique_ptr<Op> input)
 std::unique_ptr<Op> make_linear(const LinearSpec&);
 bool wants_narrow_linear(const LinearSpec&);
 std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32
+// Backend::why_not_fused of every linear layer, which make_linear refuses at level 2.
+inline constexpr const char* why_no_linear = "oneDNN's products have no gradients of activations";
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&);

@@ -48,7 +48,10 @@ class CudaBackend : public Backend {
   int max_fusion_level() const override { return 2; }
   int usual_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
   std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, cudnn_); }
-  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, cudnn_); }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    return linear ? cuda::why_not_fused(*linear, *cublas_) : cuda::why_not_fused(std::get<ConvSpec>(spec), cudnn_);
+  }
   void time_kernels(bool on) override { cudnn_.choices().time(on), products_.time(on); }
   std::string precision_note(DType) const override { return ""; }
 

@@ -12,13 +12,12 @@
 #include "conv_kernels.hpp"
 #include "cudnn.hpp"
 #include "kernels.hpp"
+#include "pass_time.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
-
-constexpr double copy_bytes_per_second = 2e12;  // of a memory-bound kernel, for comparing ways alone
 
 std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
@@ -271,11 +270,7 @@ std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
   ConvProblem plain = fused;
   plain.sums = plain.norm = false;
   const double passes = s.makes_sums ? double(s.dst().count()) : 2 * double(s.src.count());
-  const double pass_seconds = passes * double(size_of(s.dtype)) / copy_bytes_per_second;
-  const auto plain_seconds = library.seconds(plain);
-  if (!plain_seconds || *plain_seconds == 0 || *fused_seconds <= *plain_seconds + pass_seconds) return "";
-  const auto us = [](double seconds) { return std::int64_t(seconds * 1e6 + 0.5); };
-  return cat("slower: ", us(*fused_seconds), " us for ", us(*plain_seconds), " + ", us(pass_seconds));
+  return why_slower(*fused_seconds, library.seconds(plain).value_or(0), passes * double(size_of(s.dtype)));
 }
 
 }  // namespace millrace::cuda

@@ -38,19 +38,14 @@ cudaDataType_t type_of(DType t) {
 }
 
 cublasLtEpilogue_t epilogue_of(Epilogue e) {
-  switch (e) {
-    case Epilogue::none:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::relu:
-      return CUBLASLT_EPILOGUE_RELU;
-    case Epilogue::bias_relu:
-      return CUBLASLT_EPILOGUE_RELU_BIAS;
-    case Epilogue::bias_grad:
-      return CUBLASLT_EPILOGUE_BGRADB;
-  }
-  return CUBLASLT_EPILOGUE_DEFAULT;
+  static constexpr cublasLtEpilogue_t all[] = {
+      // in the order of Epilogue
+      CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,        CUBLASLT_EPILOGUE_RELU,
+      CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_RELU_AUX,    CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+      CUBLASLT_EPILOGUE_GELU,          CUBLASLT_EPILOGUE_GELU_BIAS,   CUBLASLT_EPILOGUE_GELU_AUX,
+      CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DRELU,       CUBLASLT_EPILOGUE_DRELU_BGRAD,
+      CUBLASLT_EPILOGUE_DGELU,         CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADB};
+  return all[int(e)];
 }
 
 // Destroys a handle of cuBLASLt's.
@@ -76,7 +71,7 @@ Layout column_major(DType t, std::int64_t rows, std::int64_t columns) {
 struct Choice {
   cublasLtMatmulAlgo_t algorithm{};
   std::size_t workspace = 0;
-  double seconds = 0;  // 0: not timed
+  double seconds = 0;  // 0: not timed; of the chosen one rank 0's
 };
 
 // cuBLAS's algorithm is plain data, good for the version that made it.
@@ -107,7 +102,9 @@ class LtMatmul : public Matmul {
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
-    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(type_of(s.output)));
+    if (has_bias(s.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(type_of(s.output)));
+    if (aux_of(s.epilogue) != Aux::none)
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t(aux_stride(s.epilogue, s.m)));
     a_ = s.transpose_a ? column_major(s.input, s.k, s.m) : column_major(s.input, s.m, s.k);
     b_ = s.transpose_b ? column_major(s.input, s.n, s.k) : column_major(s.input, s.k, s.n);
     d_ = column_major(s.output, s.m, s.n);
@@ -124,21 +121,19 @@ class LtMatmul : public Matmul {
     return cat("cublasLt ", id, ":", tile);
   }
 
-  void run(Stream stream, float alpha, const void* a, const void* b, float beta, void* d, void* bias,
-           void* workspace) override {
-    MR_CUBLAS(enqueue(stream, choice_, alpha, a, b, beta, d, bias, workspace));
-  }
+  double seconds() const override { return choice_.seconds; }
+  void run(Stream stream, const MatmulArgs& args) override { MR_CUBLAS(enqueue(stream, choice_, args)); }
 
-  cublasStatus_t enqueue(Stream stream, const Choice& choice, float alpha, const void* a, const void* b, float beta,
-                         void* d, void* bias, void* workspace) {
-    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    return cublasLtMatmul(handle_, product_.get(), &alpha, a, a_.get(), b, b_.get(), &beta, d, d_.get(), d, d_.get(),
-                          &choice.algorithm, workspace, choice.workspace, stream);
+  cublasStatus_t enqueue(Stream stream, const Choice& choice, const MatmulArgs& x) {
+    const float one = 1;
+    point_at(x.bias, x.aux);
+    return cublasLtMatmul(handle_, product_.get(), &one, x.a, a_.get(), x.b, b_.get(), &x.beta, x.d, d_.get(), x.d,
+                          d_.get(), &choice.algorithm, x.workspace, choice.workspace, stream);
   }
 
   // Best first by cuBLAS's own guess; empty: it has none.
   std::vector<Choice> candidates(std::size_t workspace_limit) {
-    point_at_some_bias();
+    point_somewhere();
     cublasLtMatmulPreference_t made = nullptr;
     MR_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
     const Preference preference(made);
@@ -166,7 +161,7 @@ class LtMatmul : public Matmul {
   // The choice that `text` tells of, as cuBLAS confirms it here: nullopt where it would not run, or wants more scratch
   // than was said.
   std::optional<Choice> confirmed(const std::string& text) {
-    point_at_some_bias();
+    point_somewhere();
     auto choice = from_text(text);
     cublasLtMatmulHeuristicResult_t result{};
     if (!choice ||
@@ -179,11 +174,15 @@ class LtMatmul : public Matmul {
 
   void choose(const Choice& choice) { choice_ = choice; }
   const MatmulSpec& spec() const { return spec_; }
-  bool has_bias() const { return spec_.epilogue != Epilogue::none && spec_.epilogue != Epilogue::relu; }
 
  private:
-  void point_at_some_bias() {  // the choice of a kernel asks for its alignment
-    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(std::uintptr_t(alignment)));
+  void point_at(void* bias, void* aux) {
+    if (has_bias(spec_.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (aux_of(spec_.epilogue) != Aux::none) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+  }
+  void point_somewhere() {  // the choice of a kernel asks for the alignment
+    void* const aligned = reinterpret_cast<void*>(std::uintptr_t(alignment));
+    point_at(aligned, aligned);
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t what, T value) {
@@ -211,26 +210,34 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// The fastest of the candidates on random data: the best of three rounds each, rounds interleaved.
-Choice fastest(const Context& context, LtMatmul& product, std::vector<Choice> candidates) {
+// The fastest of the candidates on random data: the best of three rounds each, rounds interleaved. None where all fail.
+std::optional<Choice> fastest(const Context& context, LtMatmul& product, std::vector<Choice> candidates) {
   const MatmulSpec& s = product.spec();
   std::size_t most = 0;
   for (const Choice& c : candidates) most = std::max(most, c.workspace);
   const Scratch a(std::size_t(s.m * s.k) * size_of(s.input)), b(std::size_t(s.k * s.n) * size_of(s.input)),
       d(std::size_t(s.m * s.n) * size_of(s.output)), bias(std::size_t(std::max(s.m, s.n)) * size_of(s.output)),
-      workspace(most);
-  for (const Scratch* scratch : {&a, &b, &d, &bias, &workspace})
+      aux(aux_bytes(s)), workspace(most);
+  for (const Scratch* scratch : {&a, &b, &d, &bias, &aux, &workspace})
     if (!scratch->data()) return candidates.front();
   fill_random(context, a.data(), s.input, s.m * s.k);
   fill_random(context, b.data(), s.input, s.k * s.n);
   fill_random(context, bias.data(), s.output, std::max(s.m, s.n));
-  const auto run = [&](const Choice& c) {
-    return product.enqueue(context.stream, c, 1, a.data(), b.data(), 0, d.data(), bias.data(), workspace.data());
-  };
+  if (aux_of(s.epilogue) == Aux::values) fill_random(context, aux.data(), s.output, s.m * s.n);
+  const MatmulArgs args{.a = a.data(),
+                        .b = b.data(),
+                        .d = d.data(),
+                        .bias = bias.data(),
+                        .aux = aux.data(),
+                        .workspace = workspace.data()};
+  const auto run = [&](const Choice& c) { return product.enqueue(context.stream, c, args); };
   // A candidate that does not even start is none.
   std::erase_if(candidates, [&](const Choice& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
   (void)cudaGetLastError();
-  if (candidates.empty()) fail(Exit::config, "cuBLAS: every kernel for the product ", str(s), " failed. report this");
+  if (candidates.empty()) {
+    log::local("warning: every kernel that cuBLAS names for the product " + str(s) + " failed. it goes without");
+    return std::nullopt;
+  }
   cudaEvent_t begin, end;
   MR_CUDA(cudaEventCreate(&begin));
   MR_CUDA(cudaEventCreate(&end));
@@ -268,14 +275,19 @@ class Lt : public Cublas {
     const std::string key = cat(str(spec), ", up to ", options_.workspace_bytes, options_.tf32 ? " tf32" : "");
     const PlanEntry entry = choices_.get(key, [&] { return select(*product); });
     if (entry.plan.empty()) return nullptr;
-    if (const auto choice = product->confirmed(entry.plan)) return product->choose(*choice), std::move(product);
+    if (auto choice = product->confirmed(entry.plan)) {
+      choice->seconds = entry.seconds;
+      return product->choose(*choice), std::move(product);
+    }
     if (!warned_)
       log::local("warning: a remembered kernel for a product does not run here. cuBLAS's own choice is taken");
     warned_ = true;
     const auto candidates = product->candidates(options_.workspace_bytes);
     if (candidates.empty())
       fail(Exit::config, "cuBLAS has no kernel for the product ", str(spec), ", though rank 0's has. use equal GPUs");
-    product->choose(candidates.front());
+    Choice own = candidates.front();
+    own.seconds = entry.seconds;  // what the ranks decide by, and alike
+    product->choose(own);
     return product;
   }
 
@@ -283,9 +295,8 @@ class Lt : public Cublas {
   PlanEntry select(LtMatmul& product) {
     const auto candidates = product.candidates(options_.workspace_bytes);
     if (candidates.empty()) return {};
-    const bool time = choices_.times() && candidates.size() > 1;
-    const Choice choice = time ? fastest(context_, product, candidates) : candidates.front();
-    return {text_of(choice), choice.seconds};
+    const std::optional<Choice> choice = choices_.times() ? fastest(context_, product, candidates) : candidates.front();
+    return choice ? PlanEntry{text_of(*choice), choice->seconds} : PlanEntry{};
   }
   Context context_;
   PlanChoices& choices_;

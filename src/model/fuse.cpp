@@ -1,24 +1,11 @@
 // Fusion as graph rewrites: a node is folded into the one before it when that one's result has no other user.
-#include <algorithm>
-
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
 namespace {
 
-int user_count(const Graph& graph, int value) {
-  int users = 0;
-  for (const auto& node : graph.nodes) users += int(std::count(node.src.begin(), node.src.end(), value));
-  return users;
-}
-
-Node* producer(Graph& graph, int value) {
-  for (auto& node : graph.nodes)
-    if (node.dst == value) return &node;
-  return nullptr;
-}
-
-int position(const Graph& graph, const Node* node) { return int(node - graph.nodes.data()); }
+// The node that makes a value which nobody else reads than the one that would be folded into it; else -1.
+int folds_into(const Graph& graph, int value) { return graph.only_user(value) < 0 ? -1 : graph.producer(value); }
 
 // Folds `later` into `earlier`: the earlier node makes the later one's value, at the later one's place (its other
 // inputs exist only then).
@@ -33,13 +20,14 @@ bool fold_add(Graph& graph, int at) {
   const Node add = graph.nodes[std::size_t(at)];
   if (!std::holds_alternative<AddSpec>(add.spec) || add.src[0] == add.src[1]) return false;
   for (int side = 0; side < 2; ++side) {
-    Node* norm = producer(graph, add.src[std::size_t(side)]);
-    if (!norm || user_count(graph, norm->dst) != 1) continue;
-    auto* spec = std::get_if<BatchNormSpec>(&norm->spec);
+    const int norm = folds_into(graph, add.src[std::size_t(side)]);
+    if (norm < 0) continue;
+    Node& node = graph.nodes[std::size_t(norm)];
+    auto* spec = std::get_if<BatchNormSpec>(&node.spec);
     if (!spec || spec->residual || spec->activation != Activation::none) continue;
     spec->residual = true;
-    norm->src.push_back(add.src[std::size_t(1 - side)]);
-    fold(graph, position(graph, norm), at);
+    node.src.push_back(add.src[std::size_t(1 - side)]);
+    fold(graph, norm, at);
     return true;
   }
   return false;
@@ -48,17 +36,18 @@ bool fold_add(Graph& graph, int at) {
 bool fold_activation(Graph& graph, int at) {
   const auto* activation = std::get_if<ActivationSpec>(&graph.nodes[std::size_t(at)].spec);
   if (!activation) return false;
-  Node* before = producer(graph, graph.nodes[std::size_t(at)].src[0]);
-  if (!before || user_count(graph, before->dst) != 1) return false;
-  auto* norm = std::get_if<BatchNormSpec>(&before->spec);
-  auto* linear = std::get_if<LinearSpec>(&before->spec);
+  const int before = folds_into(graph, graph.nodes[std::size_t(at)].src[0]);
+  if (before < 0) return false;
+  Spec& spec = graph.nodes[std::size_t(before)].spec;
+  auto* norm = std::get_if<BatchNormSpec>(&spec);
+  auto* linear = std::get_if<LinearSpec>(&spec);
   if (norm && norm->activation == Activation::none && activation->kind == Activation::relu)
     norm->activation = Activation::relu;
   else if (linear && linear->activation == Activation::none)
     linear->activation = activation->kind;
   else
     return false;
-  fold(graph, position(graph, before), at);
+  fold(graph, before, at);
   return true;
 }
 

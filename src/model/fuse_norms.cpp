@@ -1,7 +1,5 @@
 // Fusion level 2: who reads or makes a batch norm's tensor anyway does its sums, so that the norm passes over it once
 // in each direction. Nodes stay where they are; they share small values.
-#include <algorithm>
-
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -23,18 +21,6 @@ class NormFusion {
   }
 
  private:
-  // The one node that reads a value; null where there are more.
-  Node* only_user(int value) {
-    Node* found = nullptr;
-    for (Node& node : graph_.nodes)
-      for (const int src : node.src) {
-        if (src != value) continue;
-        if (found) return nullptr;
-        found = &node;
-      }
-    return found;
-  }
-
   bool agreed(const Node& conv, bool ConvSpec::*fusion, const Node& norm, const char* what) {
     ConvSpec asked = std::get<ConvSpec>(conv.spec);
     asked.makes_sums = asked.makes_diff_sums = false;
@@ -51,19 +37,19 @@ class NormFusion {
   }
 
   void sums_from_before(Node& norm) {
-    const int value = norm.src[0];
-    const auto before =
-        std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) { return node.dst == value; });
-    if (before == graph_.nodes.end() || only_user(value) != &norm) return;
-    auto* conv = std::get_if<ConvSpec>(&before->spec);
-    if (!conv || !agreed(*before, &ConvSpec::makes_sums, norm, "sums")) return;
+    const int producer = graph_.producer(norm.src[0]);
+    if (producer < 0 || graph_.only_user(norm.src[0]) < 0) return;
+    Node& before = graph_.nodes[std::size_t(producer)];
+    auto* conv = std::get_if<ConvSpec>(&before.spec);
+    if (!conv || !agreed(before, &ConvSpec::makes_sums, norm, "sums")) return;
     conv->makes_sums = std::get<BatchNormSpec>(norm.spec).takes_sums = true;
-    before->sums = norm.sums = shared_value(norm, "sums");
+    before.sums = norm.sums = shared_value(norm, "sums");
   }
 
   void diff_sums_from_behind(Node& norm, int index) {
     auto& spec = std::get<BatchNormSpec>(norm.spec);
-    Node* behind = only_user(norm.dst);
+    const int user = graph_.only_user(norm.dst);
+    Node* behind = user < 0 ? nullptr : &graph_.nodes[std::size_t(user)];
     auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
     if (!conv || !conv->need_diff_src || spec.residual || spec.activation != Activation::relu) return;
     if (!agreed(*behind, &ConvSpec::makes_diff_sums, norm, "sums of the gradient")) return;

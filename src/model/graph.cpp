@@ -1,5 +1,7 @@
 #include "millrace/model/graph.hpp"
 
+#include <algorithm>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -14,6 +16,20 @@ double Graph::forward_flops() const {
   double sum = 0;
   for (const auto& n : nodes) sum += flops_of(n.spec);
   return sum;
+}
+
+int Graph::producer(int value) const {
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].dst == value) return int(i);
+  return -1;
+}
+
+int Graph::only_user(int value) const {
+  int found = -1, reads = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (const auto here = std::count(nodes[i].src.begin(), nodes[i].src.end(), value))
+      found = int(i), reads += int(here);
+  return reads == 1 ? found : -1;
 }
 
 GraphBuilder::GraphBuilder(const Batch& batch, DType compute, Mode mode) {

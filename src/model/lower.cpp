@@ -85,14 +85,16 @@ class Planner {
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
   }
 
-  // A norm's sums, moments and diff_sums live from the first to the last of the nodes that share them.
+  // A norm's sums, moments and diff_sums, a linear layer's diff_bias live from the first to the last of the nodes that
+  // share them.
   void plan_shared(int v) {
     int first = 2 * n_, last = -1;
     const auto touch = [&](int time) { first = std::min(first, time), last = std::max(last, time); };
     for (int i = 0; i < n_; ++i) {
       const Node& node = out_.graph.nodes[std::size_t(i)];
       if (node.sums == v || (node.moments == v && node.norm < 0)) touch(i);
-      if (node.moments == v || node.diff_sums == v) touch(backward_time(i));
+      if (node.moments == v || node.diff_sums == v || node.diff_bias == v || node.src_diff_bias == v)
+        touch(backward_time(i));
     }
     if (last < 0) return;  // fused away
     const Value& value = out_.graph.values[std::size_t(v)];
@@ -155,7 +157,10 @@ Lowered lower(Backend& backend, Graph graph, int fusion_level) {
   if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));
   out.graph = fuse(std::move(graph), out.fusion_level);
   if (out.fusion_level >= 1) out.graph = widen_images(std::move(out.graph), backend);
-  if (out.fusion_level >= 2) out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
+  if (out.fusion_level >= 2) {
+    out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
+    out.graph = fuse_linears(std::move(out.graph), backend, out.notes);
+  }
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.adders.resize(out.graph.values.size());
   if (out.graph.mode == Mode::train)

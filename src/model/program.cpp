@@ -71,6 +71,8 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
     }
     const auto shared = [&](int v) { return v < 0 ? Tensor{} : values_[std::size_t(v)]; };
     args.sums = shared(node.sums), args.moments = shared(node.moments), args.diff_sums = shared(node.diff_sums);
+    args.diff_bias = shared(node.diff_bias), args.src_diff_bias = shared(node.src_diff_bias);
+    if (node.before >= 0) args.src_saved = region(lowered_.saved_region[std::size_t(node.before)]);
     if (node.norm >= 0) {
       const Node& norm = graph.nodes[std::size_t(node.norm)];
       args.norm_src = values_[std::size_t(norm.src[0])];

@@ -1,7 +1,7 @@
 // A network as lines of text. One layer a line:
 //   conv CHANNELS [KERNEL] [stride=S] [pad=P|same] [dilation=D] [groups=G] [bias=on|off]    KERNEL: 3, 3x3, 3x3x3;
-//   default 1 batchnorm | relu | gelu | tanh | dropout P | linear FEATURES|outputs [bias=on|off] maxpool KERNEL
-//   [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] | globalpool add NAME
+//   default 1 | batchnorm | relu | gelu | gelu_tanh | tanh | dropout P | linear FEATURES|outputs [bias=on|off] |
+//   maxpool KERNEL [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] | globalpool | add NAME
 // Every line may end with `from=NAME` (take that layer's result instead of the line above's) and `as=NAME` (name this
 // result). `input` is the name of the normalised batch.
 #include <charconv>
@@ -107,7 +107,7 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   }
   if (line.kind == "globalpool") return g.pool(name, src, PoolSpec::Kind::global, Window{});
   if (line.kind == "batchnorm") return g.batch_norm(name, src);
-  if (line.kind == "relu" || line.kind == "gelu" || line.kind == "tanh")
+  if (line.kind == "relu" || line.kind == "gelu" || line.kind == "gelu_tanh" || line.kind == "tanh")
     return g.activation(name, src, activation_from(line.kind));
   if (line.kind == "linear") {
     const std::string& width = line.word(0, "a number of features");
@@ -125,9 +125,10 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
     if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
     return g.add(name, src, other->second);
   }
-  line.refuse(cat("'", line.kind,
-                  "' is not a layer. one of conv, batchnorm, relu, gelu, tanh, dropout, linear, maxpool, avgpool, "
-                  "globalpool, add"));
+  line.refuse(
+      cat("'", line.kind,
+          "' is not a layer. one of conv, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, maxpool, avgpool, "
+          "globalpool, add"));
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ const char* name_of(Activation kind) {
       return "relu";
     case Activation::gelu:
       return "gelu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
     case Activation::tanh:
       return "tanh";
   }
@@ -20,9 +22,10 @@ const char* name_of(Activation kind) {
 }
 
 Activation activation_from(std::string_view name) {
-  for (const auto kind : {Activation::none, Activation::relu, Activation::gelu, Activation::tanh})
+  for (const auto kind :
+       {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh})
     if (name == name_of(kind)) return kind;
-  fail(Exit::config, "'", name, "' is not an activation. one of none, relu, gelu, tanh");
+  fail(Exit::config, "'", name, "' is not an activation. one of none, relu, gelu, gelu_tanh, tanh");
 }
 
 namespace {

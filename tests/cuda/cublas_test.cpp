@@ -1,5 +1,5 @@
-// Which of cuBLASLt's algorithms a product gets: its heuristics and its check are pretended here, since the library
-// answers nothing without a GPU.
+// Which of cuBLASLt's algorithms a product gets, and what the library is told to compute: its heuristics, its check and
+// the product are pretended here, since it answers nothing without a GPU. Descriptors are its own.
 #include "../../src/cuda/cublas.hpp"
 
 #include <cublasLt.h>
@@ -7,6 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
+#include "support/cublas_on_host.hpp"
 
 namespace {
 
@@ -16,6 +17,58 @@ thread_local bool confirms = true;
 thread_local std::size_t more_scratch = 0;  // at the check
 
 std::size_t scratch_of(const cublasLtMatmulAlgo_t& algorithm) { return algorithm.data[0] * 256; }
+
+template <class T>
+T of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t what) {
+  T value{};
+  std::size_t written = 0;
+  EXPECT_EQ(cublasLtMatmulDescGetAttribute(product, what, &value, sizeof value, &written), CUBLAS_STATUS_SUCCESS);
+  return value;
+}
+
+std::int64_t of(cublasLtMatrixLayout_t matrix, cublasLtMatrixLayoutAttribute_t what) {
+  std::int64_t value = 0;  // rows and columns have 64 bits too
+  std::size_t written = 0;
+  EXPECT_EQ(cublasLtMatrixLayoutGetAttribute(matrix, what, &value, sizeof value, &written), CUBLAS_STATUS_SUCCESS);
+  return value;
+}
+
+millrace::cuda::Epilogue meant_by(std::uint32_t epilogue) {
+  using millrace::cuda::Epilogue;
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+      return Epilogue::bias;
+    case CUBLASLT_EPILOGUE_RELU:
+      return Epilogue::relu;
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+      return Epilogue::bias_relu;
+    case CUBLASLT_EPILOGUE_RELU_AUX:
+      return Epilogue::relu_aux;
+    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
+      return Epilogue::bias_relu_aux;
+    case CUBLASLT_EPILOGUE_GELU:
+      return Epilogue::gelu;
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+      return Epilogue::bias_gelu;
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+      return Epilogue::gelu_aux;
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+      return Epilogue::bias_gelu_aux;
+    case CUBLASLT_EPILOGUE_DRELU:
+      return Epilogue::relu_gradient;
+    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
+      return Epilogue::relu_gradient_bias_grad;
+    case CUBLASLT_EPILOGUE_DGELU:
+      return Epilogue::gelu_gradient;
+    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
+      return Epilogue::gelu_gradient_bias_grad;
+    case CUBLASLT_EPILOGUE_BGRADB:
+      return Epilogue::bias_grad;
+    default:
+      EXPECT_EQ(epilogue, std::uint32_t(CUBLASLT_EPILOGUE_DEFAULT));
+      return Epilogue::none;
+  }
+}
 
 }  // namespace
 
@@ -46,6 +99,37 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
                                                     cublasLtMatmulHeuristicResult_t* result) {
   if (!confirms || algorithm->data[7] != ~algorithm->data[0]) return CUBLAS_STATUS_INVALID_VALUE;
   result->workspaceSize = scratch_of(*algorithm) + more_scratch;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Of float32, as the descriptors say, which keep cuBLAS's rules.
+cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
+                                           const void* a, cublasLtMatrixLayout_t of_a, const void* b,
+                                           cublasLtMatrixLayout_t of_b, const void* beta, const void* c,
+                                           cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
+                                           const cublasLtMatmulAlgo_t*, void* workspace, std::size_t, cudaStream_t) {
+  using namespace millrace;
+  cuda::MatmulSpec s;
+  s.m = of(of_d, CUBLASLT_MATRIX_LAYOUT_ROWS), s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
+  s.transpose_a = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
+  s.transpose_b = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
+  s.epilogue = meant_by(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
+  s.k = of(of_a, s.transpose_a ? CUBLASLT_MATRIX_LAYOUT_ROWS : CUBLASLT_MATRIX_LAYOUT_COLS);
+  EXPECT_EQ(of(of_b, s.transpose_b ? CUBLASLT_MATRIX_LAYOUT_COLS : CUBLASLT_MATRIX_LAYOUT_ROWS), s.k);
+  EXPECT_EQ(of(of_d, CUBLASLT_MATRIX_LAYOUT_LD), s.m);
+  EXPECT_EQ(c, d);
+  EXPECT_EQ(*static_cast<const float*>(alpha), 1);
+  cuda::MatmulArgs x{.a = a, .b = b, .d = d, .workspace = workspace, .beta = *static_cast<const float*>(beta)};
+  x.bias = of<void*>(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+  x.aux = of<void*>(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+  EXPECT_TRUE(!x.bias || of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) == CUDA_R_32F);
+  if (x.aux) {
+    const std::int64_t stride = of<std::int64_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
+    EXPECT_EQ(stride % (cuda::aux_of(s.epilogue) == cuda::Aux::bits ? 128 : 8), 0);
+    EXPECT_GE(stride, s.m);
+    EXPECT_EQ(stride, cuda::aux_stride(s.epilogue, s.m)) << "what the rest of the backend counts on";
+  }
+  test::MatmulOnHost(s).run(nullptr, x);
   return CUBLAS_STATUS_SUCCESS;
 }
 }
@@ -118,6 +202,45 @@ TEST_F(ProductChoice, ThatIsNotConfirmedGivesWayToCublassOwn) {
     for (const auto& [key, entry] : known) {
       choices.cache().insert(key, {text, 0});
       EXPECT_EQ(scratch(choices, plain), *text ? 9u * 256 : 0u) << text;
+    }
+}
+
+// Every array that a product reads or writes, filled the same each time.
+struct Arrays {
+  std::vector<float> a, b, d, bias, aux, workspace = std::vector<float>(1000);
+  explicit Arrays(const MatmulSpec& s) {
+    std::uint32_t state = 1;
+    const auto fill = [&](std::vector<float>& v, std::int64_t count) {
+      v.resize(std::size_t(count));
+      for (float& x : v) x = float((state = state * 1664525u + 1013904223u) >> 8) / float(1 << 23) - 1;
+    };
+    fill(a, s.m * s.k), fill(b, s.k * s.n), fill(d, s.m * s.n), fill(bias, std::max(s.m, s.n));
+    fill(aux, std::int64_t(aux_bytes(s) / sizeof(float)));
+  }
+  MatmulArgs args(const MatmulSpec& s, float beta) {
+    return {.a = a.data(),
+            .b = b.data(),
+            .d = d.data(),
+            .bias = has_bias(s.epilogue) ? bias.data() : nullptr,
+            .aux = aux_of(s.epilogue) != Aux::none ? aux.data() : nullptr,
+            .workspace = workspace.data(),
+            .beta = beta};
+  }
+};
+
+// The library, told what it is told, computes what MatmulSpec says: epilogue, bias, aux and its stride, beta.
+TEST_F(ProductChoice, IsToldOfItsEpilogue) {
+  PlanChoices choices("a device", "", first);
+  const auto cublas = make_cublas(Context{}, choices);
+  for (int e = 0; e <= int(Epilogue::bias_grad); ++e)
+    for (const float beta : {0.0f, 1.0f}) {
+      const MatmulSpec s{24, 5, 7, beta == 0, beta != 0, DType::f32, DType::f32, Epilogue(e)};
+      Arrays found(s), expected(s);
+      cublas->find(s)->run(nullptr, found.args(s, beta));
+      test::MatmulOnHost(s).run(nullptr, expected.args(s, beta));
+      EXPECT_EQ(found.d, expected.d) << str(s);
+      EXPECT_EQ(found.bias, expected.bias) << str(s);
+      EXPECT_EQ(std::memcmp(found.aux.data(), expected.aux.data(), aux_bytes(s)), 0) << str(s);
     }
 }
 

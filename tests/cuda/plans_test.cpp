@@ -77,7 +77,10 @@ class DescribedBackend : public Backend {
   void convert(void*, DType, const void*, DType, std::int64_t) override {}
   int max_fusion_level() const override { return 2; }
   std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library); }
-  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library); }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    return conv ? cuda::why_not_fused(*conv, library) : "convolutions alone are described";
+  }
   std::string precision_note(DType) const override { return ""; }
   cudnn::Cudnn library;
 

@@ -146,7 +146,8 @@ struct Passing : Backend {
 TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
   struct Refusing : Passing {
     using Passing::Passing;
-    std::string why_not_fused(const ConvSpec& s) override {
+    std::string why_not_fused(const Spec& spec) override {
+      const ConvSpec& s = std::get<ConvSpec>(spec);
       return s.makes_sums && s.src[-1] == 3 ? "three channels" : s.makes_diff_sums ? "no" : "";
     }
   };
@@ -163,6 +164,18 @@ TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
   EXPECT_EQ(high.fusion_level, 2);
   EXPECT_EQ(high.notes.front(), "fusion level 7 is not there, 2 is used");
   EXPECT_LT(two.cost().bytes, usual.cost().bytes);
+}
+
+TEST(Lowering, TheProcessorKeepsLinearLayersApartAndSaysSo) {
+  ModelSpec spec;
+  spec.name = "mlp", spec.hidden = {16, 8}, spec.activation = Activation::gelu_tanh;
+  const Processor processor;
+  const Graph graph = build_model(spec, {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
+  const Lowered two = lower(*processor.compute.backend, graph, 2);
+  EXPECT_EQ(count_fused(two.graph, &LinearSpec::takes_diff_pre), 0);
+  ASSERT_EQ(two.notes.size(), 2u);
+  EXPECT_EQ(two.notes[0],
+            "fc1: the gradient of gelu_tanh stays out of fc2 (oneDNN's products have no gradients of activations)");
 }
 
 TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {

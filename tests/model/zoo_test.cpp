@@ -66,6 +66,15 @@ TEST(Zoo, TextNetworkWithSkipEqualsItsShape) {
   EXPECT_EQ(g.parameter_count(), 3 * 9 * 16 + 32 + 16 * 9 * 16 + 160 + 10);
 }
 
+TEST(Zoo, TextNetworkNamesEveryActivation) {
+  for (const auto kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+    const Graph g = layers({"linear 12", name_of(kind), "linear outputs"});
+    const auto* activation = std::get_if<ActivationSpec>(&g.nodes[2].spec);
+    ASSERT_TRUE(activation) << name_of(kind);
+    EXPECT_EQ(activation->kind, kind);
+  }
+}
+
 TEST(Zoo, TextNetworkRefusesWithTheLineAndTheReason) {
   EXPECT_NE(refusal({"convv 3"}).find("'convv' is not a layer"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 3 pads=1"}).find("'pads' is not an option"), std::string::npos);

@@ -31,14 +31,16 @@ TEST_P(ActivationAgainstReference, ForwardAndGradientMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Activation, ActivationAgainstReference,
-    ::testing::Combine(::testing::Values(Activation::none, Activation::relu, Activation::gelu, Activation::tanh),
-                       ::testing::Values(DType::f32, DType::bf16, DType::f16)),
-    [](const auto& info) { return cat(name_of(std::get<0>(info.param)), "_", name_of(std::get<1>(info.param))); });
+INSTANTIATE_TEST_SUITE_P(Activation, ActivationAgainstReference,
+                         ::testing::Combine(::testing::Values(Activation::none, Activation::relu, Activation::gelu,
+                                                              Activation::gelu_tanh, Activation::tanh),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)),
+                         [](const auto& info) {
+                           return cat(name_of(std::get<0>(info.param)), "_", name_of(std::get<1>(info.param)));
+                         });
 
 TEST(ActivationReference, SlopesMatchFiniteDifferences) {
-  for (const auto kind : {Activation::relu, Activation::gelu, Activation::tanh}) {
+  for (const auto kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
     const auto x = random_values(40, 1, 3);
     Values slope;
     for (const double v : x) slope.push_back(reference::activation_slope(kind, v));
@@ -51,7 +53,7 @@ TEST(ActivationReference, SlopesMatchFiniteDifferences) {
 }
 
 TEST(ActivationOp, ExtremesSaturateAndNansStay) {
-  for (const auto kind : {Activation::relu, Activation::gelu, Activation::tanh}) {
+  for (const auto kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
     const Shape shape{1, 9};
     ActivationSpec s{shape, kind, DType::f32, Mode::infer};
     OpHarness h(s);

@@ -162,6 +162,7 @@ TEST(DeviceSpecs, AreNamedAndCounted) {
   EXPECT_EQ(pool.dst(), (Shape{2, 3}));
   EXPECT_EQ(flops_of(Spec{pool}), 0);
   EXPECT_EQ(activation_from("gelu"), Activation::gelu);
+  EXPECT_EQ(activation_from("gelu_tanh"), Activation::gelu_tanh);
   EXPECT_THROW(activation_from("swish"), Error);
 }
 

@@ -27,6 +27,9 @@ const std::vector<Case>& cases() {
       {"tanh_odd", linear({6, 31}, 10, Activation::tanh)},
       {"gelu_odd", linear({9, 45}, 27, Activation::gelu)},
       {"gelu_64_to_128", linear({16, 64}, 128, Activation::gelu)},
+      {"gelu_tanh_odd", linear({9, 45}, 19, Activation::gelu_tanh)},
+      {"gelu_tanh_63_to_40", linear({13, 63}, 40, Activation::gelu_tanh)},
+      {"gelu_tanh_no_bias", linear({16, 24}, 64, Activation::gelu_tanh, false)},
       {"flattens_images", linear({3, 4, 5, 6}, 8, Activation::relu)},
       {"rows_of_a_power_of_two", linear({17, 256}, 24, Activation::relu)},
       {"one_output", linear({4, 16}, 1)},
@@ -86,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearAgainstReference,
                          });
 
 TEST(LinearReference, GradientsMatchFiniteDifferences) {
-  for (const std::size_t index : {1, 4, 5, 7}) {
+  for (const std::size_t index : {1, 4, 5, 7, 10}) {
     const LinearSpec s = cases()[index].spec;
     const auto x = random_values(s.src.count(), 1), w = random_values(s.weight().count(), 2, 0.3);
     const auto b = random_values(s.out_features, 3), dy = random_values(s.dst().count(), 4);
@@ -99,7 +102,8 @@ TEST(LinearReference, GradientsMatchFiniteDifferences) {
 }
 
 TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
-  for (const auto activation : {Activation::none, Activation::relu, Activation::tanh, Activation::gelu}) {
+  for (const auto activation :
+       {Activation::none, Activation::relu, Activation::tanh, Activation::gelu, Activation::gelu_tanh}) {
     LinearSpec s = linear({11, 52}, 21, activation);
     s.mode = Mode::infer;
     OpHarness h(s);

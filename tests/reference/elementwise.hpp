@@ -9,12 +9,21 @@
 
 namespace millrace::reference {
 
+// tanh(sqrt(2 / pi) (x + 0.044715 x^3)), and its derivative.
+inline double tanh_of_cubic(double x) { return std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)); }
+inline double tanh_of_cubic_slope(double x) {
+  const double t = tanh_of_cubic(x);
+  return (1 - t * t) * std::sqrt(2 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
+}
+
 inline double activation(Activation kind, double x) {
   switch (kind) {
     case Activation::relu:
       return x < 0 ? 0 : x;
     case Activation::gelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + tanh_of_cubic(x));
     case Activation::tanh:
       return std::tanh(x);
     case Activation::none:
@@ -29,6 +38,8 @@ inline double activation_slope(Activation kind, double x) {
       return x > 0 ? 1 : 0;
     case Activation::gelu:
       return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
+    case Activation::gelu_tanh:
+      return 0.5 * (1 + tanh_of_cubic(x)) + 0.5 * x * tanh_of_cubic_slope(x);
     case Activation::tanh:
       return 1 - std::tanh(x) * std::tanh(x);
     case Activation::none:

@@ -18,7 +18,10 @@ class ConvBackend : public KernelsBackend {
     return KernelsBackend::make(spec);
   }
   std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library_); }
-  std::string why_not_fused(const ConvSpec& spec) override { return cuda::why_not_fused(spec, library_); }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    return conv ? cuda::why_not_fused(*conv, library_) : KernelsBackend::why_not_fused(spec);
+  }
 
  private:
   cuda::cudnn::Cudnn library_{read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json"), {}};

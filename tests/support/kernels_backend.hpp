@@ -17,6 +17,7 @@ class KernelsBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
+  std::string why_not_fused(const Spec& spec) override { return processor_->why_not_fused(spec); }
   int max_fusion_level() const override { return 2; }
   int usual_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }

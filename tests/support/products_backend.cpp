@@ -1,22 +1,25 @@
-// The CUDA backend's operations that are made of products, run on the host with products in plain loops.
+// The CUDA backend's operations that are made of products, run on the host with products in plain loops, and
+// its kernels; convolutions are the processor's.
 #include "../../src/cuda/linear.hpp"
-#include "millrace/cpu/backend.hpp"
 #include "support/cublas_on_host.hpp"
+#include "support/kernels_backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {
 namespace {
 
-class ProductsBackend : public Backend {
+class ProductsBackend : public KernelsBackend {
  public:
-  Device& device() override { return test::device(); }
+  using KernelsBackend::KernelsBackend;
   std::unique_ptr<Op> make(const Spec& spec) override {
-    return cuda::make_linear(std::get<LinearSpec>(spec), {nullptr, 2}, cublas_);
+    if (const auto* linear = std::get_if<LinearSpec>(&spec))
+      return cuda::make_linear(*linear, cuda::Context{nullptr, 2}, cublas_);
+    return KernelsBackend::make(spec);
   }
-  std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { return nullptr; }
-  void convert(void*, DType, const void*, DType, std::int64_t) override {}
-  int max_fusion_level() const override { return 1; }
-  std::string precision_note(DType) const override { return ""; }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    return linear ? cuda::why_not_fused(*linear, cublas_) : KernelsBackend::why_not_fused(spec);
+  }
 
  private:
   CublasOnHost cublas_;
@@ -29,7 +32,7 @@ Device& device() {
   return *device;
 }
 Backend& backend() {
-  static ProductsBackend backend;
+  static ProductsBackend backend(device());
   return backend;
 }
 

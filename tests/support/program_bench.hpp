@@ -1,5 +1,7 @@
 // A network with everything a program owns: what the trainer's Network does, for tests of the model room alone.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -75,12 +77,29 @@ inline double relative_error(const std::vector<float>& actual, const std::vector
   return norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::infinity();
 }
 
-// Convolutions of a graph with one of the fusions of level 2.
-inline int count_fused(const Graph& graph, bool ConvSpec::*fusion) {
+// Nodes of a graph with one of the fusions of level 2.
+template <class Of>
+int count_fused(const Graph& graph, bool Of::*fusion) {
   int count = 0;
   for (const Node& node : graph.nodes)
-    if (const auto* conv = std::get_if<ConvSpec>(&node.spec)) count += conv->*fusion;
+    if (const auto* spec = std::get_if<Of>(&node.spec)) count += spec->*fusion;
   return count;
+}
+
+struct Tolerances {
+  double loss, gradient, stats;
+};
+
+// Two micro-batches of the same network.
+inline void expect_near(ProgramBench& actual, ProgramBench& expected, const Tolerances& t) {
+  const double scale = double(actual.state.loss_scale) / double(expected.state.loss_scale);
+  for (const bool first : {true, false}) {
+    const double a = expected.run(first), b = actual.run(first);
+    EXPECT_NEAR(a, b, t.loss * std::abs(a)) << first;
+    EXPECT_LT(relative_error(actual.gradient, expected.gradient, scale), t.gradient) << first;
+    if (expected.stats.empty()) continue;
+    EXPECT_LT(relative_error(actual.stats, expected.stats), t.stats) << first;
+  }
 }
 
 }  // namespace millrace::test

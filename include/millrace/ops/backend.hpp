@@ -29,15 +29,17 @@ struct Cost {
 Cost forward_cost(const Spec&);
 Cost backward_cost(const Spec&);
 
-// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none). At level 2 the
-// convolutions around a batch norm do its sums, in both directions.
+// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none). Level 1 folds
+// nodes into one. At level 2 nodes do work of their neighbours and share values for it: the convolutions around a batch
+// norm do its sums, in both directions; a linear layer does the way back through the activation before it.
 enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
   linear_activation = 1,
   input_channels = 1,
   conv_sums = 2,
-  conv_diff_sums = 2
+  conv_diff_sums = 2,
+  linear_diff_pre = 2
 };
 
 class Backend {
@@ -54,9 +56,9 @@ class Backend {
   // Level 1, of a convolution of images that has no diff_src: how many channels of zeros behind theirs make it faster.
   // Collective where make() is.
   virtual std::int64_t zero_channels(const ConvSpec&) { return 0; }
-  // Level 2, of a convolution with makes_sums or makes_diff_sums: "" where make() takes it and it is worth it, else why
+  // Level 2, of a Spec that makes or takes what level 2 shares: "" where make() takes it and it is worth it, else why
   // it is not. Collective where make() is.
-  virtual std::string why_not_fused(const ConvSpec&) { return ""; }
+  virtual std::string why_not_fused(const Spec&) { return ""; }
   // false: operations made from now on are asked for their Needs alone, and no kernels are timed for them.
   virtual void time_kernels(bool) {}
   virtual std::string precision_note(

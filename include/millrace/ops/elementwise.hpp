@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-// dst = kind(src[0]). Backward of relu and tanh reads dst, of gelu src.
+// dst = kind(src[0]). Backward reads dst, or src (backward_reads_src).
 struct ActivationSpec {
   Shape src;
   Activation kind = Activation::relu;

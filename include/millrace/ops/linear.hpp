@@ -1,5 +1,6 @@
 // Linear: dst = activation(src * weight^T + bias). src[0] (N, ...) flattened to (N, in); weight[0] (out, in) in
-// `dtype`; weight[1] (out) float32 when bias. With gelu the pre-activation is kept in `saved`.
+// `dtype`; weight[1] (out) float32 when bias. The pre-activation is kept in `saved` where
+// backward_reads_src.
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -13,6 +14,14 @@ struct LinearSpec {
   bool need_diff_src = true;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  // Fusion level 2, in Mode::train: a layer with an activation, and the linear layer behind it that alone reads its
+  // dst, whose product makes the gradient before the activation ("pre") and, where the first has a bias, that one's
+  // too. At the layer before: diff_dst is the gradient before the activation already; args.diff_bias is given.
+  bool takes_diff_pre = false, takes_diff_bias = false;
+  // At the layer behind, the other's activation: src is its result, backward writes to diff_src the gradient before it,
+  // with args.src_saved, and its sums over the rows to args.src_diff_bias.
+  Activation makes_diff_pre = Activation::none;
+  bool makes_diff_bias = false;
 
   Shape dst() const { return {src[0], out_features}; }
   Shape weight() const { return {out_features, src.row_count()}; }

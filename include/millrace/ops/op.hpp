@@ -12,7 +12,11 @@
 namespace millrace {
 
 enum class Mode { train, infer };
-enum class Activation { none, relu, gelu, tanh };  // gelu: the exact one, x * Phi(x)
+// gelu: the exact one, x * Phi(x). gelu_tanh: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), which is all of gelu
+// that some libraries know (Hendrycks & Gimpel 2016).
+enum class Activation { none, relu, gelu, gelu_tanh, tanh };
+// Backward reads what the function was taken of, not its result.
+inline bool backward_reads_src(Activation kind) { return kind == Activation::gelu || kind == Activation::gelu_tanh; }
 const char* name_of(Activation);
 Activation activation_from(std::string_view name);
 
@@ -43,6 +47,10 @@ struct OpArgs {
   Tensor moments;    // batch mean, 1/std
   Tensor diff_sums;  // of g * (x - mean) / std and of g, the gradient behind the norm: those of gamma and beta
   Tensor norm_src;   // x, for the convolution that makes diff_sums
+  // What a linear layer shares with the one behind it (fusion level 2); null otherwise. Gradients of a bias in the
+  // program's precision: (out) of this layer, made behind it, and (in) of the layer before, made here.
+  Tensor diff_bias, src_diff_bias;
+  const void* src_saved = nullptr;  // `saved` of the layer before
   void* saved = nullptr;
   void* derived = nullptr;
   void* workspace = nullptr;

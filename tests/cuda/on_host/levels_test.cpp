@@ -15,20 +15,6 @@ ModelSpec resnet(std::int64_t depth) {
   return spec;
 }
 
-struct Tolerances {
-  double loss, gradient, stats;
-};
-
-void expect_near(ProgramBench& actual, ProgramBench& expected, const Tolerances& t) {
-  const double scale = double(actual.state.loss_scale) / double(expected.state.loss_scale);
-  for (const bool first : {true, false}) {
-    const double a = expected.run(first), b = actual.run(first);
-    EXPECT_NEAR(a, b, t.loss * std::abs(a)) << first;
-    EXPECT_LT(relative_error(actual.gradient, expected.gradient, scale), t.gradient) << first;
-    EXPECT_LT(relative_error(actual.stats, expected.stats), t.stats) << first;
-  }
-}
-
 class Levels : public ::testing::TestWithParam<int> {
  protected:
   static std::unique_ptr<ProgramBench> network(Backend& on, int level, DType dtype) {
