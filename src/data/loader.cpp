@@ -289,7 +289,8 @@ const Batch* Loader::next() {
 }
 std::span<const Batch> Loader::take(std::size_t count) { return impl_->take(count, false); }
 void Loader::rewind(std::size_t slot) {
-  MR_CHECK(slot == 0 || slot < impl_->device_slots->count());
+  const std::size_t count = impl_->device_slots->count();
+  MR_CHECK(count == 0 || slot < count);
   impl_->next_on_device = slot;
 }
 std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {

@@ -155,7 +155,7 @@ Program& Network::step_program(std::int64_t rows) {
 }
 
 void Network::complete_weights() {
-  if (complete_ == version_) return;
+  if (!gatherer_ || complete_ == version_) return;
   gatherer_->begin();
   gatherer_->finish();
   gathered();

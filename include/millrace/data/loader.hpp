@@ -55,7 +55,7 @@ class Loader {
   // enqueued, not done: each begins when the use of the batch before it in its device slot has ended. Valid until the
   // next call.
   std::span<const Batch> take(std::size_t count);
-  // The next batch lies in this slot on the device: steps that were recorded together find theirs in the same slots.
+  // The next batch lies in this slot on the device, if it has slots: steps that were recorded find theirs again.
   void rewind(std::size_t slot = 0);
   LoaderFigures figures() const;
   // What a loader of these samples takes of the device's memory.

@@ -1,0 +1,14 @@
+// What the stand-in of replaying_compute.cpp has done so far, over all ranks of this process.
+#pragma once
+#include <atomic>
+
+namespace millrace::test {
+
+struct Replays {
+  std::atomic<int> launches{0};    // of recorded work as a whole
+  std::atomic<int> captures{0};    // recordings made
+  std::atomic<int> operations{0};  // forward, backward and optimizer passes enqueued one by one
+};
+Replays& replays();
+
+}  // namespace millrace::test
