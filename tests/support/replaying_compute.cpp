@@ -1,11 +1,13 @@
 // Stands in for src/cuda's Compute: an asynchronous device as seen from above, on the host. Its memory is apart from
 // the host's, its work is done as late as may be, and recorded work is replayed as a captured graph is: whatever the
 // function would change on the host is not changed again. Sums must come from the same recording on all ranks, or from
-// none, as NCCL demands. Operations are the CUDA backend's own kernels and the processor's products.
+// none, as NCCL demands. Operations are the CUDA backend's own kernels and the processor's products, or all the
+// processor's.
 #include <chrono>
 #include <functional>
 #include <utility>
 
+#include "../../src/cpu/parallel.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 #include "millrace/device/activity.hpp"
@@ -119,21 +121,27 @@ class TapedOptimizer : public OptimizerOp {
   std::unique_ptr<OptimizerOp> op_;
 };
 
-class TapedBackend : public test::KernelsBackend {
+class TapedBackend : public Backend {
  public:
-  explicit TapedBackend(ReplayingDevice& device) : KernelsBackend(device), device_(device) {}
+  TapedBackend(ReplayingDevice& device, std::unique_ptr<Backend> backend)
+      : device_(device), backend_(std::move(backend)) {}
+  Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override {
-    return std::make_unique<TapedOp>(device_, KernelsBackend::make(spec));
+    return std::make_unique<TapedOp>(device_, backend_->make(spec));
   }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
-    return std::make_unique<TapedOptimizer>(device_, KernelsBackend::make_optimizer(spec));
+    return std::make_unique<TapedOptimizer>(device_, backend_->make_optimizer(spec));
   }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
-    device_.enqueue(Lane::compute, [=, this] { KernelsBackend::convert(dst, dst_type, src, src_type, count); });
+    device_.enqueue(Lane::compute, [=, this] { backend_->convert(dst, dst_type, src, src_type, count); });
   }
+  int max_fusion_level() const override { return backend_->max_fusion_level(); }
+  int usual_fusion_level() const override { return backend_->usual_fusion_level(); }
+  std::string precision_note(DType) const override { return ""; }
 
  private:
   ReplayingDevice& device_;
+  std::unique_ptr<Backend> backend_;
 };
 
 class TapedCollective : public Collective {
@@ -181,9 +189,15 @@ class TapedCollective : public Collective {
 }  // namespace
 
 Compute make_cuda_compute(World& world, const ComputeOptions& options) {
+  cpu::set_thread_count(options.placement.compute_threads);
   auto device = std::make_unique<ReplayingDevice>(options.cuda);
   Compute compute;
-  compute.backend = std::make_unique<TapedBackend>(*device);
+  std::unique_ptr<Backend> operations;
+  if (test::replays().kernels)
+    operations = std::make_unique<test::KernelsBackend>(*device);
+  else
+    operations = make_cpu_backend(*device);
+  compute.backend = std::make_unique<TapedBackend>(*device, std::move(operations));
   compute.collective =
       std::make_unique<TapedCollective>(world, *device, make_host_collective(world, options.collective));
   compute.device = std::move(device);
