@@ -13,11 +13,12 @@
 
 namespace millrace::test {
 
-// Of a stand-in's operations, the quickest: what is tested is their order. Nothing to choose on a GPU.
-void choose_quick_operations(bool);
+// Where the device is a stand-in: the quickest operations, since what is tested is their order, and whether copies are
+// done as early or as late as may be. Nothing to choose on a GPU.
+void choose_stand_in(bool quick, bool copies_at_once);
 struct QuickRuns : testing::Test {
-  void SetUp() override { choose_quick_operations(true); }
-  void TearDown() override { choose_quick_operations(false); }
+  void SetUp() override { choose_stand_in(true, false); }
+  void TearDown() override { choose_stand_in(false, false); }
 };
 
 // Epochs of three full steps and a short one of a micro-batch and a half; an evaluation after each.

@@ -10,26 +10,29 @@ using namespace test;
 
 struct GraphedSteps : QuickRuns {};
 
-void expect_equal_without_graph(RunConfig c, int ranks, const std::string& what) {
-  c.cuda.graph = true;
-  const Outcome graphed = outcome_of(c, ranks);
-  c.cuda.graph = false;
-  const Outcome eager = outcome_of(c, ranks);
-  ASSERT_FALSE(eager.steps.empty());
-  ASSERT_FALSE(eager.weights.empty());
-  EXPECT_EQ(graphed.steps, eager.steps) << what;
-  EXPECT_EQ(graphed.evaluation, eager.evaluation) << what;
-  EXPECT_EQ(graphed.weights, eager.weights) << what;
-  EXPECT_EQ(graphed.moments, eager.moments) << what;
+void expect_equal(const Outcome& actual, const Outcome& expected, const std::string& what) {
+  ASSERT_FALSE(expected.steps.empty());
+  ASSERT_FALSE(expected.weights.empty());
+  EXPECT_EQ(actual.steps, expected.steps) << what;
+  EXPECT_EQ(actual.evaluation, expected.evaluation) << what;
+  EXPECT_EQ(actual.weights, expected.weights) << what;
+  EXPECT_EQ(actual.moments, expected.moments) << what;
 }
 
 TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
-  for (const int accumulation : {1, 2, 3, 5})
-    for (const int prefetch : {2, 3}) {
-      RunConfig c = graphed_run(accumulation);
-      c.data.prefetch = prefetch;
-      expect_equal_without_graph(c, 1, cat(accumulation, " accumulated, ", prefetch, " slots"));
-    }
+  for (const int accumulation : {1, 2, 3, 5}) {
+    RunConfig c = graphed_run(accumulation);
+    c.cuda.graph = false;
+    const Outcome eager = outcome_of(c);
+    c.cuda.graph = true;
+    for (const int prefetch : {2, 3})
+      for (const bool copies_at_once : {false, true}) {
+        c.data.prefetch = prefetch;
+        choose_stand_in(true, copies_at_once);
+        expect_equal(outcome_of(c), eager,
+                     cat(accumulation, " accumulated, ", prefetch, " slots, copies ", copies_at_once));
+      }
+  }
 }
 
 // Two or three slots on the device, used again within the step, and a recording for each part of it.
@@ -40,7 +43,10 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
     const Outcome whole = outcome_of(c);
     for (const int most : {1, 2, 3}) {
       c.cuda.graph_batches = most;
-      EXPECT_EQ(outcome_of(c), whole) << accumulation << " accumulated, " << most << " at once";
+      for (const bool copies_at_once : {false, true}) {
+        choose_stand_in(true, copies_at_once);
+        expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));
+      }
     }
   }
 }
@@ -53,10 +59,7 @@ TEST_F(GraphedSteps, ARunThatEndsWithinAnEpochGoesOnBitForBit) {
   outcome_of(c, 1, folder.path);
   c.train.steps = 0;
   const Outcome parts = outcome_of(c, 1, folder.path);
-  EXPECT_EQ(parts.steps, whole.steps);
-  EXPECT_EQ(parts.evaluation, whole.evaluation);
-  EXPECT_EQ(parts.weights, whole.weights);
-  EXPECT_EQ(parts.moments, whole.moments);
+  expect_equal(parts, whole, "in two parts");
 }
 
 TEST_F(GraphedSteps, SkipAnOverflowAsStepsOneByOneDo) {
@@ -67,7 +70,8 @@ TEST_F(GraphedSteps, SkipAnOverflowAsStepsOneByOneDo) {
   const Outcome outcome = outcome_of(c);
   ASSERT_GE(outcome.steps.size(), 11u);
   EXPECT_NE(outcome.steps[10].find("skipped true"), std::string::npos) << outcome.steps[10];
-  expect_equal_without_graph(c, 1, "fp16");
+  c.cuda.graph = false;
+  expect_equal(outcome, outcome_of(c), "fp16");
 }
 
 }  // namespace

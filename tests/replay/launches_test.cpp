@@ -6,7 +6,10 @@
 
 namespace millrace {
 
-void test::choose_quick_operations(bool quick) { replays().kernels = !quick; }
+void test::choose_stand_in(bool quick, bool copies_at_once) {
+  replays().kernels = !quick;
+  replays().copies_at_once = copies_at_once;
+}
 
 namespace {
 
@@ -66,26 +69,39 @@ TEST_F(GraphedLaunches, ShortStepsAndEvaluationsAreRecordedWhereTheyRecur) {
   EXPECT_EQ(counts.captures, 4 + 3);
 }
 
-// The stand-in refuses a sum whose ranks replay different recordings. 5 and 6 micro-batches, and 1 and none in the last
-// step.
+// The stand-in refuses a sum whose ranks replay different recordings. 6 and 7 micro-batches, and none and 1 in the last
+// step of an epoch.
 TEST_F(GraphedLaunches, RanksWithUnequalSharesReplayTheSameRecordings) {
+  RunConfig c = graphed_run(13);
+  c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
+  c.train.evaluate = false;
+  c.train.epochs = 6;
   for (const int zero : {0, 1}) {
-    RunConfig c = graphed_run(11);
-    c.data.train = {"synthetic:images:rows=91,shape=6x5x3,classes=4"};
-    c.train.evaluate = false;
-    c.train.epochs = 6;
     c.optim.zero = zero;
-    const Counts whole = counts_of(c, 2);
-    EXPECT_EQ(whole.launches, 2 * (18 - 4)) << "zero " << zero;
-    EXPECT_EQ(whole.captures, 2 * 4);
-    // Three parts on either rank in full steps; in two parts on both the rank with a micro-batch and the one with none.
-    c.cuda.graph_batches = 2;
-    const Outcome parts = outcome_of(c, 2);
-    c.cuda.graph_batches = 5;  // one part of 5, or two of 3: those with sums are not recorded
-    EXPECT_EQ(outcome_of(c, 2), parts);
-    c.cuda.graph = false;
-    EXPECT_EQ(outcome_of(c, 2), parts);
+    // On both ranks: a graph for each kind of step and slot, or in parts, two for full steps.
+    for (const auto& [most, parts] : {std::pair{16, 1}, {4, 2}}) {
+      c.cuda.graph_batches = most;
+      const Counts counts = counts_of(c, 2);
+      EXPECT_EQ(counts.launches, 2 * ((12 - 2) * parts + (6 - 2))) << "zero " << zero << ", " << most << " at once";
+      EXPECT_EQ(counts.captures, 2 * (2 * parts + 2));
+    }
+    // Two parts and three: of full steps only the middle one of the three, without sums, is recorded.
+    c.cuda.graph_batches = 3;
+    EXPECT_EQ(counts_of(c, 2).launches, (12 - 2) + 2 * (6 - 2)) << "zero " << zero;
   }
+}
+
+TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
+  RunConfig c = graphed_run(13);
+  c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
+  c.cuda.graph = false;
+  const Outcome eager = outcome_of(c, 2);
+  c.cuda.graph = true;
+  for (const int zero : {0, 1})
+    for (const int most : {3, 4, 16}) {
+      c.optim.zero = zero, c.cuda.graph_batches = most;
+      EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A device of plain memory that puts all work off: a lane does nothing until the host waits for something in it, and
 // then only what that takes, with what the lane itself waits for. That is as late as an asynchronous device may be, and
-// the same in every run: who forgets to wait reads what lay there before, or overwrites what is yet to be read. Work is
+// the same in every run: who forgets to wait reads what lay there before. With copies at once their lane does its work
+// as early as may be instead: who forgets to wait there overwrites what is yet to be read. Work is
 // recorded as CUDA captures it: called the first time, kept the second time, enqueued as a whole from then on.
 #pragma once
 #include <chrono>
@@ -17,7 +18,7 @@ namespace millrace::test {
 class LazyDevice : public HostDevice {
  public:
   using Work = std::function<void()>;
-  LazyDevice() : HostDevice(false) {}
+  explicit LazyDevice(bool copies_at_once = false) : HostDevice(false), copies_at_once_(copies_at_once) {}
 
   void enqueue(Lane lane, Work work) {
     if (running_) return work();  // part of an operation
@@ -25,6 +26,7 @@ class LazyDevice : public HostDevice {
     Queue& queue = lanes_[std::size_t(lane)];
     queue.work.push_back(std::move(work));
     ++queue.enqueued;
+    if (lane == Lane::copy && copies_at_once_) reach(end_of(lane));
   }
   bool recording() const { return recording_ != nullptr; }
 
@@ -162,6 +164,7 @@ class LazyDevice : public HostDevice {
     bool warm_ = false;
   };
 
+  const bool copies_at_once_;
   Queue lanes_[3];
   std::vector<Node>* recording_ = nullptr;
   bool running_ = false;

@@ -23,7 +23,8 @@ using Work = LazyDevice::Work;
 
 class ReplayingDevice : public LazyDevice {
  public:
-  explicit ReplayingDevice(const CudaOptions& options) : options_(options) {}
+  explicit ReplayingDevice(const CudaOptions& options)
+      : LazyDevice(test::replays().copies_at_once), options_(options) {}
   std::string name() const override { return "replaying"; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
     if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
