@@ -14,8 +14,8 @@
 namespace millrace::test {
 
 // Where the device is a stand-in: the quickest operations, since what is tested is their order, and whether copies are
-// done as early or as late as may be. Nothing to choose on a GPU.
-void choose_stand_in(bool quick, bool copies_at_once);
+// done as early or as late as may be. False on a GPU, where there is nothing to choose.
+bool choose_stand_in(bool quick, bool copies_at_once);
 struct QuickRuns : testing::Test {
   void SetUp() override { choose_stand_in(true, false); }
   void TearDown() override { choose_stand_in(false, false); }

@@ -28,7 +28,7 @@ TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
     for (const int prefetch : {2, 3})
       for (const bool copies_at_once : {false, true}) {
         c.data.prefetch = prefetch;
-        choose_stand_in(true, copies_at_once);
+        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
         expect_equal(outcome_of(c), eager,
                      cat(accumulation, " accumulated, ", prefetch, " slots, copies ", copies_at_once));
       }
@@ -44,7 +44,7 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
     for (const int most : {1, 2, 3}) {
       c.cuda.graph_batches = most;
       for (const bool copies_at_once : {false, true}) {
-        choose_stand_in(true, copies_at_once);
+        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
         expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));
       }
     }
