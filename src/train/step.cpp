@@ -138,14 +138,15 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const int most = most_micro_batches(s_, in_epoch),
             least = int(s_.train_order->micro_batches(in_epoch)) / s_.world.size();
   loader_.rewind(grouping_.first_slot(step, most));
-  // With unequal shares cut into unequal numbers of groups, ranks would sum in different ones.
+  // Where unequal shares make unequal numbers of groups, ranks sum in different ones: those are not recorded.
   const bool alike = grouping_.groups(most) == grouping_.groups(least);
   const int groups = grouping_.groups(count);
   for (int g = 0; g < groups; ++g) {
     const int first = grouping_.begin(count, g), size = grouping_.begin(count, g + 1) - first;
     group_.slot = slot, group_.first = first, group_.count = count;
     take(first, size);
-    if (!alike && (g == 0 || g + 1 == groups)) {
+    const bool sums = g + 1 == groups || (g == 0 && network_.gatherer());
+    if (sums && !alike) {
       run(group_);
       continue;
     }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "../../src/cuda/device.hpp"
 #include "replay/graphed_runs.hpp"
-#include "support/op_harness.hpp"
 
 namespace millrace {
 
@@ -17,8 +17,8 @@ namespace {
 // Each round's copies are enqueued before its launch and overwrite what the round before is still to read. Large, so
 // that a copy without its wait would be seen under way.
 TEST(RecordedEvents, TieAReplayToTheCopiesEnqueuedBeforeIt) {
-  Device& device = test::device();
-  constexpr std::size_t slots = 3, count = 4 << 20, bytes = count * sizeof(int);
+  cuda::CudaDevice device(0, {});  // not the other tests', whose device memory is the host's
+  constexpr std::size_t slots = 3, count = 1 << 20, bytes = count * sizeof(int);
   constexpr int rounds = 6;
   std::vector<Buffer> from, slot, seen;
   std::vector<std::unique_ptr<Event>> copied, consumed;
