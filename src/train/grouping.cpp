@@ -14,7 +14,7 @@ Grouping::Grouping(int most, int accumulation) {
   largest_ = pieces(accumulation, pieces(accumulation, most));
   device_slots_ = std::max(2, largest_);
   // Every step begins in slot 0, so none may end there.
-  if (accumulation > 1 && (accumulation - 1) % device_slots_ == 0) ++device_slots_;
+  while (accumulation > 1 && (accumulation - 1) % device_slots_ == 0) ++device_slots_;
 }
 
 int Grouping::groups(int micro_batches) const { return std::max(1, pieces(micro_batches, largest_)); }
