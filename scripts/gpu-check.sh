@@ -59,7 +59,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
 {
   try inspect 30 $launch 1 "$millrace" inspect
   binary=$(find "$build" -name test_gpu -type f | head -n 1)
-  [ -n "$binary" ] && try test_gpu 100 $launch 1 "$binary"
+  [ -n "$binary" ] && try test_gpu 100 $launch 1 "$binary" --gtest_filter=-Graphed*
   try train-cpu 60 $launch 1 "$millrace" train $small --run.device cpu --run.dir "$logs/train-cpu"
   train fp32 1
   train eager 1 --cuda.graph off
@@ -72,6 +72,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   train zero 2 --comm.backend mpi --optim.zero 1
   train compressed 2 --comm.backend mpi --comm.compress bf16
   train overflow 1 --run.precision fp16 --train.test_force_overflow_at 7
+  [ -n "$binary" ] && try test_gpu-graphed 60 $launch 1 "$binary" --gtest_filter=Graphed*
   for run in fp32 eager tuned-off; do
     near train-$run 1 1e-3
     near train-$run 20 1e-2

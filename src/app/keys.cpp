@@ -188,8 +188,10 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(checkpoint.keep), at_least(1),
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
   k.push_back(switch_key(FIELD(cuda.graph),
-                         "capture a step once and replay it, where all ranks have the same micro-batches; off: launch "
-                         "one by one, to debug"));
+                         "capture a step once and replay it as one launch; off: launch one by one, to debug"));
+  k.push_back(number_key(FIELD(cuda.graph_batches), at_least(1),
+                         "micro-batches in one graph, at most: a step with more of them is several graphs; that many "
+                         "are kept on the GPU as they were read"));
   k.push_back(
       switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
   k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));

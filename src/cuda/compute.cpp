@@ -60,9 +60,9 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   Compute compute;
   std::unique_ptr<CudaDevice> device;
   try {
-    device = std::make_unique<CudaDevice>(
-        world.local_rank() % count,
-        DeviceOptions{options.cuda.graph, options.collective.timeout_seconds, world.rank()});
+    device = std::make_unique<CudaDevice>(world.local_rank() % count,
+                                          DeviceOptions{options.cuda.graph, options.cuda.graph_batches,
+                                                        options.collective.timeout_seconds, world.rank()});
   } catch (const Error& e) {
     problem = e.what();
   }

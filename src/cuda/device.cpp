@@ -42,8 +42,15 @@ class CudaEvent : public Event {
     MR_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
-  void record(Lane lane) override { MR_CUDA(cudaEventRecord(event_, device_.stream(lane))); }
-  void wait(Lane lane) override { MR_CUDA(cudaStreamWaitEvent(device_.stream(lane), event_, 0)); }
+  // In a capture as nodes of their own: else they would be nothing but edges of the graph.
+  void record(Lane lane) override {
+    MR_CUDA(cudaEventRecordWithFlags(event_, device_.stream(lane),
+                                     device_.capturing(lane) ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
+  void wait(Lane lane) override {
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(lane), event_,
+                                device_.capturing(lane) ? cudaEventWaitExternal : cudaEventWaitDefault));
+  }
   void synchronize() override {
     wait_until_done(timeout_, "an event of the step", [this] { return cudaEventQuery(event_); });
   }
@@ -205,9 +212,9 @@ CudaDevice::~CudaDevice() {
     if (stream) cudaStreamDestroy(stream);
 }
 
-bool CudaDevice::capturing() const {
+bool CudaDevice::capturing(Lane lane) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  MR_CUDA(cudaStreamIsCapturing(stream(Lane::compute), &status));
+  MR_CUDA(cudaStreamIsCapturing(stream(lane), &status));
   return status == cudaStreamCaptureStatusActive;
 }
 

@@ -16,6 +16,7 @@ namespace millrace::cuda {
 
 struct DeviceOptions {
   bool graph = true;             // false: recorded steps are launched one by one, for debugging
+  int graph_batches = 1;         // micro-batches of a graph, at most
   double timeout_seconds = 600;  // a wait of the host longer than this is an Error(comm)
   int rank = 0;                  // for messages
 };
@@ -42,8 +43,8 @@ class CudaDevice : public Device {
   Stream stream(Lane lane) const { return streams_[std::size_t(lane)]; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
-  bool capturing() const;      // is the compute lane being recorded now?
-  std::string bus_id() const;  // "0000:1b:00.0": the same for ranks that share the GPU
+  bool capturing(Lane = Lane::compute) const;  // is the lane being recorded now?
+  std::string bus_id() const;                  // "0000:1b:00.0": the same for ranks that share the GPU
   void share_among(int ranks) { memory_bytes_ /= std::size_t(ranks); }
   void forbid_graphs() { options_.graph = false; }  // a collective needs the host in the middle of a step
 
@@ -59,6 +60,8 @@ class CudaDevice : public Device {
   std::unique_ptr<Event> make_event() override;
   std::unique_ptr<Marks> make_marks(int count) override;
   std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) override;
+  // Without graphs too: the same work in the same order.
+  int recorded_micro_batches() const override { return options_.graph_batches; }
   void synchronize() override;
   void enter(const char* what) override { work::enter(what); }
   void leave() override { work::leave(); }

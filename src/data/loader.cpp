@@ -4,7 +4,6 @@
 #include "millrace/data/loader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -15,35 +14,22 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
-#include "sources.hpp"
+#include "slot_layout.hpp"
 
 namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-std::size_t aligned(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// A copy engine works on one slot while the step reads another.
-constexpr std::size_t device_slots = 2;
 std::size_t ring_slots(const LoaderOptions& o) { return std::size_t(std::max(2, o.prefetch)); }
-
-// Where things lie in a slot: samples, ids, labels or targets.
-struct SlotLayout {
-  std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
-  SlotLayout(const ShardIndex& i, std::int64_t rows)
-      : x_bytes(i.sample_bytes()),
-        y_bytes(y_step_bytes(i)),
-        ids_offset(aligned(x_bytes * std::size_t(rows))),
-        y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(rows))),
-        bytes(y_offset + aligned(y_bytes * std::size_t(rows))) {}
-};
 
 }  // namespace
 
 struct Loader::Impl : SlotLayout {
   struct Slot {
     char* host = nullptr;
+    Event* copied = nullptr;  // while handed out: the device has its bytes
     MicroBatch item;
     std::int64_t claimed = 0, finished = 0;  // rows
     bool planned = false, filled = false, last = false;
@@ -58,21 +44,24 @@ struct Loader::Impl : SlotLayout {
   const int workers;
   const std::int64_t max_rows;
   std::int64_t unit_rows = 1;
-  Buffer host_memory, device_memory;
+  const std::size_t most_held;  // slots that may be under way to the device while more are waited for
+  Buffer host_memory;
   std::vector<Slot> slots;
-  std::array<std::unique_ptr<Event>, device_slots> copied, consumed;
+  std::unique_ptr<DeviceSlots> own_device_slots;
+  DeviceSlots* device_slots;
   std::uint64_t head = 0, tail = 0,
-                planned = 0;  // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
-  std::size_t at_device = 0, next_on_device = 0;  // of the slots on the device: the last batch's, the next one's
+                planned = 0;       // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
+  std::size_t next_on_device = 0;  // of the slots on the device
   bool exhausted = false, ending = false;
   mutable std::mutex mutex;
   std::condition_variable room, filled;
   std::vector<std::thread> threads;
   LoaderFigures figures;
-  Batch batch;
+  std::vector<Batch> batches;  // handed out last
+  bool ends_use = false;       // theirs ends at the next call
 
   Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& order, const LoaderOptions& o,
-       std::function<std::optional<MicroBatch>()> next)
+       std::function<std::optional<MicroBatch>()> next, DeviceSlots* on_device)
       : SlotLayout(i, o.max_rows),
         device(d),
         source(s),
@@ -80,16 +69,20 @@ struct Loader::Impl : SlotLayout {
         sampler(order),
         items(std::move(next)),
         workers(std::min(o.workers, s.max_workers())),
-        max_rows(o.max_rows) {
-    MR_CHECK(o.max_rows >= 1);
+        max_rows(o.max_rows),
+        most_held(std::min(std::size_t(o.together) - 1, ring_slots(o) - 2)),
+        device_slots(on_device) {
+    MR_CHECK(o.max_rows >= 1 && o.together >= 1);
+    if (!device_slots) {
+      own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
+      device_slots = own_device_slots.get();
+    }
+    MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
+    batches.reserve(std::size_t(o.together));
     const std::size_t count = ring_slots(o);
     host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
     slots.resize(count);
     for (std::size_t k = 0; k < count; ++k) slots[k].host = host_memory.as<char>() + k * bytes;
-    if (!device.shares_host_memory()) {
-      device_memory = Buffer(device, MemoryKind::device, bytes * device_slots);
-      for (std::size_t k = 0; k < device_slots; ++k) copied[k] = device.make_event(), consumed[k] = device.make_event();
-    }
     // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
     const std::int64_t by_size =
         std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
@@ -135,7 +128,7 @@ struct Loader::Impl : SlotLayout {
     }
     if (exhausted || planned - tail == slots.size()) return nullptr;
     Slot& s = slot(planned);
-    s = Slot{s.host, {}, 0, 0, true, false, false, nullptr};
+    s = Slot{s.host, nullptr, {}, 0, 0, true, false, false, nullptr};
     try {
       const auto item = items();
       if (item) s.item = *item;
@@ -202,15 +195,25 @@ struct Loader::Impl : SlotLayout {
     }
   }
 
-  const Batch* next() {
-    std::unique_lock lock(mutex);
-    if (head > tail) {  // the batch handed out before is done with
-      if (!device.shares_host_memory()) {
-        consumed[at_device]->record(Lane::compute);
-        copied[at_device]->synchronize();  // the slot may be overwritten; long done unless the bus is the limit
-      }
-      release_oldest();
+  std::span<const Batch> take(std::size_t count, bool uses) {
+    MR_CHECK(count <= batches.capacity() && (count <= 1 || device_slots->count() > 0));
+    if (ends_use)
+      for (const Batch& b : batches) b.end_use();
+    ends_use = uses;
+    batches.clear();
+    while (batches.size() < count) {
+      while (head - tail > most_held) release_oldest();
+      Slot* s = take_filled();
+      if (!s) break;
+      hand_over(*s);
+      if (uses) batches.back().begin_use();
     }
+    return batches;
+  }
+
+  // The next slot, once it is filled; null: none is left.
+  Slot* take_filled() {
+    std::unique_lock lock(mutex);
     std::uint64_t depth = 0;
     for (std::uint64_t n = head; n < planned; ++n) depth += slot(n).filled;
     const auto began = Clock::now();
@@ -222,9 +225,7 @@ struct Loader::Impl : SlotLayout {
     if (s.last) return nullptr;
     figures.queue_depth_sum += depth, ++figures.batches;
     ++head;
-    lock.unlock();
-    hand_over(s);
-    return &batch;
+    return &s;
   }
 
   void fill_here(std::unique_lock<std::mutex>& lock) {
@@ -233,22 +234,31 @@ struct Loader::Impl : SlotLayout {
       if (Slot* s = claim(&begin, &end)) fill_unit(*s, begin, end, lock);
   }
 
+  // It may be overwritten once its bytes are on the device. That is long past, unless the bus is the limit or the step
+  // is behind by more batches than there are slots on the device.
   void release_oldest() {
-    slot(tail).planned = false;
-    ++tail;
+    Slot& s = slot(tail);  // head and tail are moved by this thread alone
+    if (s.copied) s.copied->synchronize();
+    {
+      const std::lock_guard lock(mutex);
+      s.planned = false;
+      ++tail;
+    }
     room.notify_all();
   }
 
   void hand_over(Slot& s) {
     char* at = s.host;
-    if (!device.shares_host_memory()) {
-      const std::size_t k = at_device = next_on_device;
-      next_on_device = (k + 1) % device_slots;
-      at = device_memory.as<char>() + k * bytes;
-      consumed[k]->wait(Lane::copy);  // the first time it holds nobody up
+    Batch batch;
+    if (device_slots->count() > 0) {
+      DeviceSlots::Slot& there = (*device_slots)[next_on_device];
+      next_on_device = (next_on_device + 1) % device_slots->count();
+      at = there.data;
+      there.consumed->wait(Lane::copy);  // the first time it holds nobody up
       device.copy_in(Lane::copy, at, s.host, bytes);
-      copied[k]->record(Lane::copy);
-      copied[k]->wait(Lane::compute);
+      there.copied->record(Lane::copy);
+      s.copied = there.copied.get();
+      batch.slot = &there;
     }
     const std::int64_t rows = s.item.rows;
     const auto with_rows = [rows](const Shape& one) {
@@ -263,19 +273,28 @@ struct Loader::Impl : SlotLayout {
     batch.ids = {at + ids_offset, DType::i64, {rows}};
     batch.y = {at + y_offset, index.labels ? DType::i32 : DType::f32,
                index.labels ? Shape{rows} : with_rows(index.target)};
+    batches.push_back(batch);
   }
 };
 
 Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
-               const LoaderOptions& options, std::function<std::optional<MicroBatch>()> items)
-    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items))) {
+               const LoaderOptions& options, std::function<std::optional<MicroBatch>()> items, DeviceSlots* slots)
+    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items), slots)) {
   impl_->start();
 }
 Loader::~Loader() = default;
-const Batch* Loader::next() { return impl_->next(); }
-void Loader::rewind() { impl_->next_on_device = 0; }
+const Batch* Loader::next() {
+  const auto one = impl_->take(1, true);
+  return one.empty() ? nullptr : one.data();
+}
+std::span<const Batch> Loader::take(std::size_t count) { return impl_->take(count, false); }
+void Loader::rewind(std::size_t slot) {
+  const std::size_t count = impl_->device_slots->count();
+  MR_CHECK(count == 0 || slot < count);
+  impl_->next_on_device = slot;
+}
 std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
-  const std::size_t slots = device.shares_host_memory() ? ring_slots(options) : device_slots;
+  const std::size_t slots = device.shares_host_memory() ? ring_slots(options) : std::size_t(options.device_slots);
   return slots * SlotLayout(index, options.max_rows).bytes;
 }
 LoaderFigures Loader::figures() const {

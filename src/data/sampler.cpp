@@ -54,6 +54,10 @@ std::int64_t Sampler::rows_of_step(std::int64_t step) const {
   return std::min(global_batch_, rows_ - step * global_batch_);
 }
 
+std::int64_t Sampler::micro_batches(std::int64_t step) const {
+  return (rows_of_step(step) + micro_batch_ - 1) / micro_batch_;
+}
+
 std::vector<MicroBatch> Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size) const {
   std::vector<MicroBatch> out;
   share(epoch, step, rank, size, out);
@@ -62,15 +66,10 @@ std::vector<MicroBatch> Sampler::share(std::int64_t epoch, std::int64_t step, in
 
 void Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size, std::vector<MicroBatch>& out) const {
   out.clear();
-  const std::int64_t rows = rows_of_step(step), count = (rows + micro_batch_ - 1) / micro_batch_;
+  const std::int64_t rows = rows_of_step(step), count = micro_batches(step);
   for (std::int64_t m = count * rank / size; m < count * (rank + 1) / size; ++m)
     out.push_back(
         {epoch, step, step * global_batch_ + m * micro_batch_, std::min(micro_batch_, rows - m * micro_batch_)});
-}
-
-bool Sampler::even(std::int64_t step, int size) const {
-  const std::int64_t rows = rows_of_step(step);
-  return size == 1 || (rows % micro_batch_ == 0 && rows / micro_batch_ % size == 0);
 }
 
 void Sampler::ids(const MicroBatch& item, std::int64_t* out) const {

@@ -52,7 +52,7 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
   };
   std::int64_t end = 0;
   for (int counted = 0; counted < repeats; ++end) counted += counts(end);
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
                 s.micro_batches(0, end));
   StepRunner runner(s, network, loader);
   std::vector<double> whole, exposed;

@@ -18,37 +18,52 @@ std::string Evaluation::str() const {
   return text;
 }
 
-Evaluation evaluate(Session& s, Network& network) {
-  const Sampler& order = *s.valid_order;
+Evaluator::Evaluator(Session& s, Network& network)
+    : s_(s),
+      network_(network),
+      options_(s.loader_options()),
+      slots_(*s.compute.device, s.valid_data, options_.max_rows, std::size_t(options_.device_slots)) {}
+
+void Evaluator::forward(const Batch& batch) {
+  Program& program = network_.eval_program(batch.item.rows);
+  const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
+  if (!batch.slot) return work();  // where the workers put it, elsewhere every time
+  auto& recorded = recorded_[{batch.item.rows, batch.slot}];
+  if (!recorded) recorded = s_.compute.device->record(cat("evaluation of ", batch.item.rows, " rows"), work);
+  recorded->run();
+}
+
+Evaluation Evaluator::run() {
+  const Sampler& order = *s_.valid_order;
   std::int64_t step = 0;
   std::size_t index = 0;
   std::vector<MicroBatch> share;
   const auto items = [&]() -> std::optional<MicroBatch> {
     while (index == share.size()) {
       if (step == order.steps_per_epoch()) return std::nullopt;
-      share = order.share(0, step++, s.world.rank(), s.world.size());
+      share = order.share(0, step++, s_.world.rank(), s_.world.size());
       index = 0;
     }
     return share[index++];
   };
-  network.complete_weights();
-  const StepState before = network.host_state();
-  StepState& state = network.host_state();
+  network_.complete_weights();
+  StepState& state = network_.host_state();
+  const StepState before = state;
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
   state.row_weight = 0;
-  network.push_step(0);
+  network_.write_step(0);
+  network_.push_step(0);
   {
-    Loader loader(*s.compute.device, *s.valid_source, s.valid_data, order, s.loader_options(), items);
-    while (const Batch* batch = loader.next())
-      network.eval_program(batch->item.rows).forward(batch->x, batch->y, batch->ids, true);
+    Loader loader(*s_.compute.device, *s_.valid_source, s_.valid_data, order, options_, items, &slots_);
+    while (const Batch* batch = loader.next()) forward(*batch);
   }
-  network.record_state(0);
-  const StepState sums = network.read_state(0);
+  network_.record_state(0);
+  const StepState sums = network_.read_state(0);
   state = before;
   double totals[4] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted)};
-  s.compute.collective->small_sum(totals);
+  s_.compute.collective->small_sum(totals);
   Evaluation out;
-  out.labels = s.valid_data.labels;
+  out.labels = s_.valid_data.labels;
   out.rows = std::int64_t(totals[3]);
   out.loss = totals[0] / totals[3], out.top1 = totals[1] / totals[3], out.top5 = totals[2] / totals[3];
   return out;
@@ -65,7 +80,7 @@ Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoi
     run = *found;
   else
     fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or give --checkpoint FILE");
-  const Evaluation result = evaluate(s, network);
+  const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0)
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str()), std::fflush(stdout);
   return Exit::ok;

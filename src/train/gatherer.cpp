@@ -39,6 +39,9 @@ void Gatherer::need(std::int64_t, std::int64_t end) {
   }
 }
 
-void Gatherer::finish() { need(0, buckets_.back().end); }
+void Gatherer::finish() {
+  need(0, buckets_.back().end);
+  collective_.finish();
+}
 
 }  // namespace millrace

@@ -147,28 +147,24 @@ Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t
   return *prepared.program;
 }
 
-Program& Network::gathering_program(std::int64_t rows) {
+Program& Network::step_program(std::int64_t rows) {
   const auto found = train_.find(rows);
   MR_CHECK(found != train_.end(), "no program for ", rows, " rows");
-  found->second.version = complete_ = version_;
+  found->second.version = version_;
   return *found->second.program;
 }
 
-void Network::gather_weights(WaitMarks marks) {
-  if (!gatherer_) return;
-  gatherer_->begin(marks);
+void Network::complete_weights() {
+  if (!gatherer_ || complete_ == version_) return;
+  gatherer_->begin();
   gatherer_->finish();
-  complete_ = version_;
+  gathered();
 }
 
-void Network::complete_weights() {
-  if (complete_ != version_) gather_weights();
-}
+void Network::write_step(int slot) { pushed_.as<StepState>()[slot] = host_state_; }
 
 void Network::push_step(int slot) {
-  StepState* at = pushed_.as<StepState>() + slot;
-  *at = host_state_;
-  compute_.device->copy_in(Lane::compute, state_.data(), at, StepState::host_bytes());
+  compute_.device->copy_in(Lane::compute, state_.data(), pushed_.as<StepState>() + slot, StepState::host_bytes());
 }
 
 void Network::push_state() {

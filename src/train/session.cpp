@@ -179,12 +179,14 @@ std::size_t Session::memory_bytes() const {
 NetworkPlan Session::plan(std::int64_t rows) const {
   NetworkSpec trial = spec;
   std::size_t loaders = 0;  // one trains and, at times, one evaluates
-  const auto row_counts = [&](const ShardIndex& data, std::int64_t global) {
-    loaders += Loader::device_bytes(*compute.device, data, {.prefetch = config.data.prefetch, .max_rows = rows});
+  const auto row_counts = [&](const ShardIndex& data, std::int64_t global, int device_slots) {
+    LoaderOptions options = loader_options();
+    options.max_rows = rows, options.device_slots = device_slots;
+    loaders += Loader::device_bytes(*compute.device, data, options);
     return Sampler(data.rows, global, rows, 0, false).row_counts();
   };
-  if (train_order) trial.train_rows = row_counts(train_data, global_batch);
-  if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size());
+  if (train_order) trial.train_rows = row_counts(train_data, global_batch, grouping(rows).device_slots());
+  if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size(), loader_options().device_slots);
   NetworkPlan out = plan_network(*compute.backend, trial);
   out.needs.loaders = loaders;
   return out;
@@ -196,6 +198,18 @@ LoaderOptions Session::loader_options() const {
   options.prefetch = config.data.prefetch;
   options.max_rows = micro_batch;
   return options;
+}
+
+LoaderOptions Session::step_loader_options() const {
+  LoaderOptions options = loader_options();
+  const Grouping groups = grouping(micro_batch);
+  options.device_slots = groups.device_slots(), options.together = groups.largest();
+  return options;
+}
+
+Grouping Session::grouping(std::int64_t rows) const {
+  const std::int64_t all = (global_batch + rows - 1) / rows, size = world.size();
+  return {compute.device->recorded_micro_batches(), int((all + size - 1) / size)};
 }
 
 std::int64_t Session::total_steps() const {

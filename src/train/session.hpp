@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "grouping.hpp"
 #include "millrace/data/loader.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/epochs.hpp"
@@ -34,8 +35,10 @@ struct Session {
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;
 
-  LoaderOptions loader_options() const;
-  std::int64_t total_steps() const;  // by train.steps or train.epochs
+  LoaderOptions loader_options() const;               // for one batch after the other
+  LoaderOptions step_loader_options() const;          // for training: batches of a group at once
+  Grouping grouping(std::int64_t micro_batch) const;  // of the steps of training
+  std::int64_t total_steps() const;                   // by train.steps or train.epochs
   // What the network of micro-batches of so many rows needs, loaders included. Takes nothing.
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // that this rank may plan with

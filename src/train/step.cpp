@@ -15,12 +15,10 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 // optimizer done.
 int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
 
-int most_micro_batches(const Session& s) {
-  int most = 0;
-  for (std::int64_t step : {std::int64_t(0), s.epochs.steps_each() - 1})
-    for (int rank = 0; rank < s.world.size(); ++rank)
-      most = std::max(most, int(s.train_order->share(0, step, rank, s.world.size()).size()));
-  return most;
+// Of any rank.
+int most_micro_batches(const Session& s, std::int64_t in_epoch) {
+  const std::int64_t all = s.train_order->micro_batches(in_epoch), size = s.world.size();
+  return int((all + size - 1) / size);
 }
 
 }  // namespace
@@ -32,10 +30,12 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       network_(network),
       loader_(loader),
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
-               network.packed) {
-  const int marks = mark_count(most_micro_batches(s)) + waits();
+               network.packed),
+      grouping_(s.grouping(s.micro_batch)) {
+  const int marks = mark_count(most_micro_batches(s, 0)) + waits();
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
+  group_.pieces.reserve(std::size_t(grouping_.largest()));
 }
 
 const char* StepRunner::name_step(const char* what, std::int64_t step) {
@@ -56,43 +56,73 @@ void StepRunner::end_of_step(int slot, int number) {
   mark(slot, number + 1);
 }
 
-void StepRunner::micro_batch(const Batch& batch, int slot, std::size_t number, std::size_t count, bool even) {
-  const std::int64_t rows = batch.item.rows;
-  const bool first = number == 0, last = number + 1 == count;
+void StepRunner::forward_backward(const Group& g, int number) {
+  const Piece& piece = g.pieces[std::size_t(number - g.first)];
+  const bool first = number == 0, last = number + 1 == g.count;
   Gatherer* gatherer = first ? network_.gatherer() : nullptr;
-  Program& program = gatherer ? network_.gathering_program(rows) : network_.train_program(rows);
-  const int at = 1 + 3 * int(number);
-  mark(slot, at);
-  // What is recorded runs once and is replayed from then on: it holds by value, or by reference what lives as long as
-  // the runner, and changes nothing on the host that a later step would need to see.
-  const Tensor x = batch.x, y = batch.y, ids = batch.ids;
-  const auto work = [this, &program, gatherer, x, y, ids, slot, at, first, last] {
-    if (gatherer) gatherer->begin(wait_marks(slot, 0));
-    program.forward(x, y, ids, first, gatherer);
-    if (gatherer) gatherer->finish();
-    mark(slot, at + 1);
-    const std::size_t stats = std::size_t(network_.layout().stats_count);
-    if (last && stats && s_.world.size() > 1)
-      s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-    program.backward(first, last ? &reducer_ : nullptr);
-    mark(slot, at + 2);
-    if (last) end_of_step(slot, at + 3);
-  };
-  if ((last || gatherer) && !even) return work();  // what ranks do together is recorded by all or by none
-  auto& recorded = recorded_[{rows, slot, number, count, x.data}];
-  if (!recorded)
-    recorded = s_.compute.device->record(cat("micro-batch ", number + 1, " of ", count, ", ", rows, " rows"), work);
-  recorded->run();
+  const int at = 1 + 3 * number;
+  piece.batch.begin_use();
+  mark(g.slot, at);
+  if (gatherer)
+    gatherer->begin(wait_marks(g.slot, 0));
+  else if (piece.refresh)
+    piece.program->refresh_weights();
+  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gatherer);
+  if (gatherer) gatherer->finish();
+  mark(g.slot, at + 1);
+  const std::size_t stats = std::size_t(network_.layout().stats_count);
+  if (last && stats && s_.world.size() > 1)
+    s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+  piece.program->backward(first, last ? &reducer_ : nullptr);
+  piece.batch.end_use();
+  mark(g.slot, at + 2);
+}
+
+// A rank without rows in this step joins every sum with zeros.
+void StepRunner::no_rows(const Group& g) {
+  if (Gatherer* gatherer = network_.gatherer()) {
+    gatherer->begin(wait_marks(g.slot, 0));
+    gatherer->finish();
+  }
+  network_.clear_statistics();
+  const std::size_t stats = std::size_t(network_.layout().stats_count);
+  if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+  reducer_.contribute_zeros();
+}
+
+void StepRunner::run(const Group& g) {
+  const int end = g.first + int(g.pieces.size());
+  if (g.first == 0) network_.push_step(g.slot);
+  if (g.count == 0) no_rows(g);
+  for (int number = g.first; number < end; ++number) forward_backward(g, number);
+  if (end < g.count) return;
+  end_of_step(g.slot, 1 + 3 * g.count);
+  network_.record_state(g.slot);
+}
+
+// The host waits here until the workers have read the samples, the device inside the step until it has them.
+void StepRunner::take(int first, int pieces) {
+  group_.pieces.clear();
+  const auto batches = loader_.take(std::size_t(pieces));
+  MR_CHECK(int(batches.size()) == pieces, "the loader has ended too early");
+  for (const Batch& batch : batches) {
+    const std::size_t number = std::size_t(first) + group_.pieces.size();
+    const MicroBatch& expected = share_[number];
+    MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
+    // Those of equal sizes follow one another.
+    const bool refresh = number == 0 || expected.rows != share_[number - 1].rows;
+    group_.pieces.push_back({&network_.step_program(expected.rows), batch, refresh});
+  }
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const Working here(*s_.compute.device, name_step("step ", step));
   const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
-  const auto& share = share_;
   s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
-  Issued& issued = issued_[std::size_t(step % 2)];
-  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, int(share.size()), 0};
+  const int count = int(share_.size()), slot = int(step % 2);
+  Issued& issued = issued_[std::size_t(slot)];
+  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, count, 0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);
@@ -101,28 +131,33 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   state.rng_step = state.attempted = std::uint64_t(step);
   state.force_inf = double(step + 1) == s_.config.train.test_force_overflow_at;
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
-  const int slot = int(step % 2);
-  network_.push_step(slot);
+  network_.write_step(slot);
 
   mark(slot, 0);
-  const bool even = s_.train_order->even(in_epoch, s_.world.size());
-  for (std::size_t m = 0; m < share.size(); ++m) {
-    const Batch* batch = loader_.next();
-    MR_CHECK(batch && batch->item.first == share[m].first && batch->item.rows == share[m].rows,
-             "the loader is out of step");
-    micro_batch(*batch, slot, m, share.size(), even);
+  if (network_.gatherer()) network_.gathered();  // as the step begins
+  const int most = most_micro_batches(s_, in_epoch),
+            least = int(s_.train_order->micro_batches(in_epoch)) / s_.world.size();
+  loader_.rewind(grouping_.first_slot(step, most));
+  // Where unequal shares make unequal numbers of groups, ranks sum in different ones: those are not recorded.
+  const bool alike = grouping_.groups(most) == grouping_.groups(least);
+  const int groups = grouping_.groups(count);
+  for (int g = 0; g < groups; ++g) {
+    const int first = grouping_.begin(count, g), size = grouping_.begin(count, g + 1) - first;
+    group_.slot = slot, group_.first = first, group_.count = count;
+    take(first, size);
+    const bool sums = g + 1 == groups || (g == 0 && network_.gatherer());
+    if (sums && !alike) {
+      run(group_);
+      continue;
+    }
+    auto& recorded = recorded_[{slot, rows, g, size > 0 ? group_.pieces[0].batch.x.data : nullptr}];
+    if (!recorded)
+      recorded = s_.compute.device->record(
+          groups > 1 ? cat("step of ", rows, " rows, part ", g + 1, " of ", groups) : cat("step of ", rows, " rows"),
+          [this, group = group_] { run(group); });
+    recorded->run();
   }
-  if (share.empty()) {  // a rank without rows in this step joins every sum with zeros
-    network_.gather_weights(wait_marks(slot, 0));
-    network_.clear_statistics();
-    const std::size_t stats = std::size_t(network_.layout().stats_count);
-    if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-    reducer_.contribute_zeros();
-    end_of_step(slot, 1);
-  }
-  if (!even) loader_.rewind();
   network_.stepped();
-  network_.record_state(slot);
   issued.ended = now();
 }
 

@@ -41,9 +41,23 @@ class StepRunner {
   WaitMarks wait_marks(int slot, int wait) { return {marks_[std::size_t(slot)].get(), 1 + 2 * wait}; }
   int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
   int waits() const { return 2 * (gather_waits() + network_.optimizer_waits()); }
-  void micro_batch(const Batch&, int slot, std::size_t number, std::size_t count, bool even);
+  // Micro-batches [first, first + pieces) of a step's `count`, as work that is recorded: it holds by value, or by
+  // reference what lives as long as the runner, and changes nothing on the host that a later step would need to see.
+  struct Piece {
+    Program* program = nullptr;
+    Batch batch;
+    bool refresh = false;  // the program's derived weights, before its first use in the step
+  };
+  struct Group {
+    int slot = 0, first = 0, count = 0;
+    std::vector<Piece> pieces;
+  };
+  void take(int first, int pieces);  // into group_
+  void run(const Group&);
+  void forward_backward(const Group&, int number);
+  void no_rows(const Group&);
+  void end_of_step(int slot, int mark);                        // sums and optimizer
   const char* name_step(const char* what, std::int64_t step);  // valid until the next
-  void end_of_step(int slot, int mark);                        // sums and optimizer; may be part of a recorded step
   struct Issued {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
     double learning_rate = 0, began = 0, ended = 0;
@@ -60,10 +74,14 @@ class StepRunner {
   std::array<Issued, 2> issued_;
   std::array<char, 48> step_name_{};
   double collected_ = 0;  // when the last results came
-  // A micro-batch made once for each program, slot of the marks, place in the step and slot of the loader. The last one
-  // of a step holds the sums and the optimizer: a step of one micro-batch is one recording. Sums must come from the
-  // same recording on all ranks, or on none; so the last one of a step that is not even is never recorded.
-  std::map<std::tuple<std::int64_t, int, std::size_t, std::size_t, const void*>, std::unique_ptr<Recorded>> recorded_;
+  Grouping grouping_;
+  Group group_;
+  // The groups of a step by slot of the marks, the step's rows over all ranks, place in the step, and where the first
+  // batch lies. The first holds the gathering of weights, the last the sums and the optimizer, mostly all in one. What
+  // ranks do together must come from the same recording on all of them, or from none: the rows say all there is to
+  // know of every rank's share, and so does the batch's place, which follows from them where there is anything to
+  // record.
+  std::map<std::tuple<int, std::int64_t, int, const void*>, std::unique_ptr<Recorded>> recorded_;
 };
 
 }  // namespace millrace

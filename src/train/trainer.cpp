@@ -43,6 +43,7 @@ struct Trainer::Impl {
   const int lag;            // steps that may be in flight when the host looks
   std::unique_ptr<Loader> loader;
   std::unique_ptr<StepRunner> runner;
+  std::optional<Evaluator> evaluator;
   std::unique_ptr<MetricsFile> metrics;
   StepMetrics last;
   Evaluation validation;
@@ -71,11 +72,12 @@ struct Trainer::Impl {
     state.scale_interval = std::uint32_t(config.optim.scale_interval);
     network.push_state();
     observer.know(network, s.spec.train_rows);
+    if (s.has_valid) evaluator.emplace(s, network);
   }
 
   void start_feeding() {
     loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
-                                      s.loader_options(), s.micro_batches(issued, s.total_steps()));
+                                      s.step_loader_options(), s.micro_batches(issued, s.total_steps()));
     runner = std::make_unique<StepRunner>(s, network, *loader);
     schedule.emplace(s.config.optim, s.epochs.steps_each(), s.epochs.even(s.total_steps()), s.global_batch);
   }
@@ -167,7 +169,7 @@ struct Trainer::Impl {
   // True when no weights so far were better.
   bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
-    validation = evaluate(s, network);
+    validation = evaluator->run();
     evaluated = true;
     run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
     run.valid_step = run.step;

@@ -130,18 +130,20 @@ TEST(Sampler, IdsAreTheSameAtAnyRankCount) {
   EXPECT_EQ(*epoch.rbegin(), 1002);
 }
 
-TEST(Sampler, AStepIsEvenWhenAllRanksHaveTheSameShapes) {
+TEST(Sampler, RanksShareTheMicroBatchesOfAStepRoundedUpOrDown) {
   for (const std::int64_t rows : {96, 131, 144, 160, 200})
     for (int size = 1; size <= 5; ++size) {
       const Sampler sampler(rows, 48, 8, 1, true);
       for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
-        std::set<std::vector<std::int64_t>> shapes;
+        std::set<std::int64_t> shares;
+        std::int64_t all = 0;
         for (int rank = 0; rank < size; ++rank) {
-          std::vector<std::int64_t> shape;
-          for (const MicroBatch& m : sampler.share(0, step, rank, size)) shape.push_back(m.rows);
-          shapes.insert(shape);
+          const auto share = std::int64_t(sampler.share(0, step, rank, size).size());
+          shares.insert(share), all += share;
         }
-        EXPECT_EQ(sampler.even(step, size), shapes.size() == 1) << rows << " rows, step " << step << ", " << size;
+        EXPECT_EQ(sampler.micro_batches(step), all) << rows << " rows, step " << step << ", " << size;
+        EXPECT_EQ(*shares.begin(), all / size) << rows << " rows, step " << step << ", " << size;
+        EXPECT_EQ(*shares.rbegin(), (all + size - 1) / size) << rows << " rows, step " << step << ", " << size;
       }
     }
 }

@@ -19,6 +19,9 @@ struct Compute {  // destroyed in reverse order
 // What only a GPU obeys.
 struct CudaOptions {
   bool graph = true;  // a step is captured once and replayed; false: launched one by one, for debugging
+  // Micro-batches of a graph, at most: a step of more is several graphs. Each has its own place for samples on the
+  // device, since a graph can only wait for copies that were enqueued before it.
+  int graph_batches = 16;
   bool tune = true;   // convolutions and matrix products: time the candidates and keep the fastest
   bool tf32 = false;  // fp32: let tensor cores round factors to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch

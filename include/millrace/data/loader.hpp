@@ -1,10 +1,12 @@
-// Loader: worker threads fill a ring of slots ahead of the step; the copy lane double-buffers to the device. The order
-// of batches is that of the items, whatever the workers do.
+// Loader: worker threads fill a ring of slots ahead of the step; the copy lane brings them to slots on the device while
+// others are computed on. The order of batches is that of the items, whatever the workers do.
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
+#include "millrace/data/device_slots.hpp"
 #include "millrace/data/sampler.hpp"
 #include "millrace/data/source.hpp"
 #include "millrace/device/device.hpp"
@@ -13,33 +15,48 @@
 
 namespace millrace {
 
-// On the device once `ready` has been waited for (next() makes the compute lane wait). Valid until the next next().
 struct Batch {
   MicroBatch item;
-  Tensor x;    // raw, (rows, sample...) with the logical shape; stored dtype and layout
-  Tensor y;    // int32 (rows), or float32 (rows, target...)
-  Tensor ids;  // int64 (rows)
+  Tensor x;                           // raw, (rows, sample...) with the logical shape; stored dtype and layout
+  Tensor y;                           // int32 (rows), or float32 (rows, target...)
+  Tensor ids;                         // int64 (rows)
+  DeviceSlots::Slot* slot = nullptr;  // null where the device reads it in host memory
+
+  // The compute lane waits until it is on the device; tells that it has been read. Either may be part of a recorded
+  // step: a batch of take() is enqueued before that step runs.
+  void begin_use() const {
+    if (slot) slot->copied->wait(Lane::compute);
+  }
+  void end_use() const {
+    if (slot) slot->consumed->record(Lane::compute);
+  }
 };
 
 struct LoaderOptions {
   int workers = 1;   // 0: next() reads by itself
   int prefetch = 3;  // slots in the ring; at least 2
   std::int64_t max_rows = 0;
+  int device_slots = 2;  // on the device, where it does not share the host's memory: one is copied to, one is read
+  int together = 1;      // batches of one take(), at most; as many device slots at least
 };
 
 class Loader {
  public:
   // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called by
-  // the workers, one at a time.
+  // the workers, one at a time. slots: its owner's, which nothing else uses meanwhile.
   Loader(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
-         std::function<std::optional<MicroBatch>()> items);
+         std::function<std::optional<MicroBatch>()> items, DeviceSlots* slots = nullptr);
   ~Loader();  // stops the workers; slots in flight are dropped
-  // The next batch; waits for the workers if none is filled. A worker's failure is thrown here, at its batch's turn,
-  // as the Error it was (and again by later calls).
+  // The next batch; waits for the workers if none is filled. Its use begins here and ends at the next call, until when
+  // it is valid. A worker's failure is thrown here, at its batch's turn, as the Error it was (and again by later
+  // calls).
   const Batch* next();
-  // From here on batches lie where they would from the beginning on: ranks that have taken different numbers of them
-  // are in step again.
-  void rewind();
+  // The next `count` batches, or as many as are left, for a step that begins and ends the use of each. Their copies are
+  // enqueued, not done: each begins when the use of the batch before it in its device slot has ended. Valid until the
+  // next call.
+  std::span<const Batch> take(std::size_t count);
+  // The next batch lies in this slot on the device, if it has slots: steps that were recorded find theirs again.
+  void rewind(std::size_t slot = 0);
   LoaderFigures figures() const;
   // What a loader of these samples takes of the device's memory.
   static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);

@@ -38,11 +38,10 @@ class Sampler {
   std::int64_t rows() const { return rows_; }
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
+  std::int64_t micro_batches(std::int64_t step) const;  // of all ranks: each has its part of them, rounded up or down
   std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;
   void share(std::int64_t epoch, std::int64_t step, int rank, int size,
              std::vector<MicroBatch>& out) const;  // no allocation once grown
-  // In this step, have all ranks micro-batches of the same sizes?
-  bool even(std::int64_t step, int size) const;
   // Sample ids of a micro-batch.
   void ids(const MicroBatch&, std::int64_t* out) const;
   // All row counts that micro-batches can have (full and tails), largest first: a Program is prepared for each.

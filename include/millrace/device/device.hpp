@@ -52,7 +52,10 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// A point in a lane. record() marks it, wait() makes another lane wait for it, synchronize() makes the host wait.
+// A point in a lane. record() marks it, wait() makes another lane wait for the last record() before it, synchronize()
+// makes the host wait. Both may be part of a recorded step, where an event is the step's tie to what goes on outside of
+// it: at every run, wait() is for the last record() called before that run() (one in the same step does not count, so
+// what it waits for has to be enqueued before run()), and record() is seen by calls after that run().
 class Event {
  public:
   virtual ~Event() = default;
@@ -70,7 +73,10 @@ class Marks {
   virtual void read(std::span<double> out) = 0;
 };
 
-// A step made once and run many times: the CPU keeps the function, CUDA captures it.
+// Work made once and run many times: the CPU keeps the function and calls it, CUDA calls it once as it is, captures it
+// the second time and launches the capture as a whole from then on. So the function holds by value, or by reference to
+// what lives as long, all that it needs, and changes nothing on the host that a later run would need to see; what
+// changes from run to run lies in memory of the device, or in pinned memory that the function copies from.
 class Recorded {
  public:
   virtual ~Recorded() = default;
@@ -94,6 +100,8 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual std::unique_ptr<Marks> make_marks(int count) = 0;
   virtual std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) = 0;
+  // How many micro-batches one recording should hold at most: 1 where a run of many costs as much as many runs.
+  virtual int recorded_micro_batches() const { return 1; }
   virtual void synchronize() = 0;
   // Names what this thread enqueues from here to leave(): in failures, and in profilers. Nests; may be part of a
   // recorded step. The text lives at least as long.

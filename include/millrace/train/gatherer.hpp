@@ -24,7 +24,7 @@ class Gatherer : public WeightGate {
   Gatherer(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights, DType);
   void begin(WaitMarks = {});  // by every rank, after each update and before the next; with finish() in one recording
   void need(std::int64_t begin, std::int64_t end) override;
-  void finish();  // what no op has asked for
+  void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
   int waits() const { return int(buckets_.size()); }
 
  private:

@@ -52,18 +52,19 @@ class Network {
   Network(Compute&, const NetworkSpec&, NetworkPlan);
 
   Program& train_program(std::int64_t rows) { return fresh(train_, rows); }
-  // For the first micro-batch of a step: its forward gets gatherer() as its gate, between the gatherer's begin() and
-  // finish(). Only with a gatherer.
-  Program& gathering_program(std::int64_t rows);
+  // For work that may be recorded: it refreshes the program's derived weights itself, before its first use in a step.
+  Program& step_program(std::int64_t rows);
   Program& eval_program(std::int64_t rows) { return fresh(eval_, rows); }
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
   const MemoryNeeds& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
-  // The host's part, on the compute lane, by way of slot 0 or 1: that slot's last copy must be done.
+  // The host's part goes into slot 0 or 1, whose last copy must be done, and from there to the device on the compute
+  // lane: push_step may be part of a recorded step.
+  void write_step(int slot);
   void push_step(int slot);
   void push_state();  // all of it: at the start, after a checkpoint was read
-  // Copies the whole state to slot 0 or 1 without waiting; read_state waits for that copy.
+  // Copies the whole state to slot 0 or 1 without waiting, also as part of a recorded step; read_state waits for it.
   void record_state(int slot);
   const StepState& read_state(int slot);
 
@@ -71,11 +72,11 @@ class Network {
   void optimizer_step(WaitMarks = {});
   int optimizer_waits() const { return gatherer_ ? optimizer_->parts() - 1 : 0; }
   // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
-  // those of the last step but for this rank's own.
+  // those of the last step but for this rank's own. A step is the next round: its first micro-batch's forward gets the
+  // gatherer as its gate, between begin() and finish(), and refreshes what it uses; gathered() says so on the host.
   Gatherer* gatherer() { return gatherer_.get(); }
-  // Without a program: gathers at once. Collective; complete_weights() only where weights are not complete.
-  void gather_weights(WaitMarks = {});
-  void complete_weights();
+  void gathered() { complete_ = version_; }
+  void complete_weights();        // gathers at once, where weights are not complete. Collective
   void stepped() { ++version_; }  // after optimizer_step(): derived copies are refreshed when a program is used next
   void clear_statistics();        // a rank without rows: its part of the running statistics is zero
   void weights_changed();         // after the master was written from outside: rounds the 16-bit weights anew

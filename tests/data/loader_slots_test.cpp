@@ -1,0 +1,146 @@
+// The hand-over of slots on the device, on one that does its work as late as may be, or copies as early as may be.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "millrace/base/error.hpp"
+#include "millrace/data/loader.hpp"
+#include "support/lazy_device.hpp"
+
+namespace millrace {
+namespace {
+
+using test::LazyDevice;
+
+constexpr std::int64_t rows = 4;
+
+struct Ids : Source {
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      static_cast<std::uint8_t*>(x)[i] = std::uint8_t(ids[i]), static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i]);
+  }
+  std::string describe() const override { return "ids"; }
+};
+
+enum class Order { right, without_begin, without_end };
+struct Case {
+  int together = 1, prefetch = 3, device_slots = 2;
+  bool recorded = true, copies_at_once = false;
+  Order order = Order::right;
+};
+
+// What steps of `together` micro-batches see on the device, two of them under way at a time, as in training.
+std::vector<std::int64_t> ids_seen(const Case& c) {
+  const int together = c.together;
+  const std::int64_t steps = 12;
+  ShardIndex index;
+  index.rows = rows * together * steps;
+  index.sample = {1, 1, 1};
+  index.x_dtype = DType::u8;
+  const Sampler sampler(index.rows, rows * together, rows, 5, false);
+  LazyDevice device(c.copies_at_once);
+  Ids source;
+  std::int64_t next = 0;
+  const auto items = [&]() -> std::optional<MicroBatch> {
+    if (next == steps * together) return std::nullopt;
+    const std::int64_t n = next++;
+    return MicroBatch{0, n / together, n * rows, rows};
+  };
+  Loader loader(device, source, index, sampler, {1, c.prefetch, rows, c.device_slots, together}, items);
+
+  const std::size_t each = std::size_t(rows * together);
+  std::vector<std::int64_t> seen[2] = {std::vector<std::int64_t>(each), std::vector<std::int64_t>(each)}, all;
+  std::unique_ptr<Event> done[2] = {device.make_event(), device.make_event()};
+  std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<Recorded>> steps_made;
+  const auto collect = [&](std::size_t k) {
+    done[k]->synchronize();
+    all.insert(all.end(), seen[k].begin(), seen[k].end());
+  };
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::size_t k = std::size_t(step % 2);
+    const auto batches = loader.take(std::size_t(together));
+    const auto work = [&, k, batches = std::vector<Batch>(batches.begin(), batches.end())] {
+      for (std::size_t m = 0; m < batches.size(); ++m) {
+        if (c.order != Order::without_begin) batches[m].begin_use();
+        device.copy_out(Lane::compute, seen[k].data() + m * rows, batches[m].ids.data, rows * sizeof(std::int64_t));
+        if (c.order != Order::without_end) batches[m].end_use();
+      }
+      done[k]->record(Lane::compute);
+    };
+    auto& made = steps_made[{k, batches[0].slot}];
+    if (!c.recorded)
+      work();
+    else if (!made)
+      made = device.record("step", work);
+    if (made) made->run();
+    if (step > 0) collect(1 - k);
+  }
+  collect((steps - 1) % 2);
+  return all;
+}
+
+std::vector<std::int64_t> in_order(int together) {
+  std::vector<std::int64_t> ids(std::size_t(rows * together * 12));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+TEST(LoaderSlots, EveryBatchIsReadAsItWasWritten) {
+  for (const bool recorded : {false, true})
+    for (const bool copies_at_once : {false, true})
+      for (const int together : {1, 2, 3, 5})
+        for (const int prefetch : {2, 3, 6})
+          for (const int slots : {std::max(2, together), together + 1, together + 3})
+            EXPECT_EQ(ids_seen({together, prefetch, slots, recorded, copies_at_once}), in_order(together))
+                << together << " together, " << prefetch << " read ahead, " << slots << " slots, recorded " << recorded
+                << ", copies at once " << copies_at_once;
+}
+
+// Or the test above could not fail. Where a step is one batch, two slots are enough without a word of their use: the
+// host has waited for the step before the last.
+TEST(LoaderSlots, AForgottenEventShowsAtOnce) {
+  for (const bool recorded : {false, true})
+    for (const int together : {1, 2, 3, 5}) {
+      const int slots = std::max(2, together);
+      EXPECT_NE(ids_seen({together, 3, slots, recorded, false, Order::without_begin}), in_order(together)) << together;
+      if (together == 1) continue;
+      EXPECT_NE(ids_seen({together, 3, slots, recorded, true, Order::without_end}), in_order(together)) << together;
+    }
+}
+
+// In a recording it could not be handed over: an event's wait there is for what was recorded before the launch.
+TEST(LoaderSlots, AStepNeverGetsASlotTwice) { EXPECT_THROW(ids_seen({3, 3, 2}), Error); }
+
+TEST(LoaderSlots, OfAnOwnerServeOneLoaderAfterTheOther) {
+  ShardIndex index;
+  index.rows = 20;
+  index.sample = {1, 1, 1};
+  const Sampler sampler(20, rows, rows, 5, false);
+  LazyDevice device;
+  Ids source;
+  DeviceSlots slots(device, index, rows, 2);
+  for (int round = 0; round < 3; ++round) {
+    std::int64_t step = 0;
+    Loader loader(
+        device, source, index, sampler, {1, 2, rows},
+        [&]() -> std::optional<MicroBatch> {
+          if (step == 5) return std::nullopt;
+          const std::int64_t n = step++;
+          return MicroBatch{0, n, n * rows, rows};
+        },
+        &slots);
+    std::vector<std::int64_t> seen(20);
+    std::int64_t* out = seen.data();
+    for (std::size_t n = 0; const Batch* batch = loader.next(); ++n, out += rows) {
+      EXPECT_EQ(batch->slot, &slots[n % 2]);
+      device.copy_out(Lane::compute, out, batch->ids.data, rows * sizeof(std::int64_t));
+    }
+    device.synchronize();
+    for (std::int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[std::size_t(i)], i) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,63 @@
+// Recorded steps on a GPU: what ties them to copies that go on outside, and (replay/graphed_steps_test.cpp, compiled
+// into this binary too) whole trainings with and without them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "../../src/cuda/device.hpp"
+#include "replay/graphed_runs.hpp"
+
+namespace millrace {
+
+bool test::choose_stand_in(bool, bool) { return false; }
+
+namespace {
+
+// Each round's copies are enqueued before its launch and overwrite what the round before is still to read. Large, so
+// that a copy without its wait would be seen under way.
+TEST(RecordedEvents, TieAReplayToTheCopiesEnqueuedBeforeIt) {
+  cuda::CudaDevice device(0, {});  // not the other tests', whose device memory is the host's
+  constexpr std::size_t slots = 3, count = 1 << 20, bytes = count * sizeof(int);
+  constexpr int rounds = 6;
+  std::vector<Buffer> from, slot, seen;
+  std::vector<std::unique_ptr<Event>> copied, consumed;
+  for (std::size_t k = 0; k < slots; ++k) {
+    slot.emplace_back(device, MemoryKind::device, bytes), seen.emplace_back(device, MemoryKind::pinned, bytes);
+    copied.push_back(device.make_event()), consumed.push_back(device.make_event());
+  }
+  for (int n = 0; n < rounds * int(slots); ++n) {
+    from.emplace_back(device, MemoryKind::pinned, bytes);
+    std::fill_n(from.back().as<int>(), count, n + 1);
+  }
+  const auto done = device.make_event();
+  const auto step = device.record("copies", [&] {
+    for (std::size_t k = 0; k < slots; ++k) {
+      copied[k]->wait(Lane::compute);
+      device.copy_out(Lane::compute, seen[k].data(), slot[k].data(), bytes);
+      consumed[k]->record(Lane::compute);
+    }
+    done->record(Lane::compute);
+  });
+  const auto copy_round = [&](int round) {
+    for (std::size_t k = 0; k < slots; ++k) {
+      consumed[k]->wait(Lane::copy);
+      device.copy_in(Lane::copy, slot[k].data(), from[std::size_t(round) * slots + k].data(), bytes);
+      copied[k]->record(Lane::copy);
+    }
+  };
+  copy_round(0);
+  for (int round = 0; round < rounds; ++round) {
+    step->run();
+    if (round + 1 < rounds) copy_round(round + 1);
+    done->synchronize();
+    for (std::size_t k = 0; k < slots; ++k) {
+      const int expected = round * int(slots) + int(k) + 1;
+      const int* values = seen[k].as<int>();
+      EXPECT_EQ(std::count(values, values + count, expected), std::ptrdiff_t(count)) << "round " << round << ", " << k;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,89 @@
+// Small runs on a device that records its steps, and all that they leave behind.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/io/hdf5.hpp"
+#include "train/runs.hpp"
+
+namespace millrace::test {
+
+// Where the device is a stand-in: the quickest operations, since what is tested is their order, and whether copies are
+// done as early or as late as may be. False on a GPU, where there is nothing to choose.
+bool choose_stand_in(bool quick, bool copies_at_once);
+struct QuickRuns : testing::Test {
+  void SetUp() override { choose_stand_in(true, false); }
+  void TearDown() override { choose_stand_in(false, false); }
+};
+
+// Epochs of three full steps and a short one of a micro-batch and a half; an evaluation after each.
+inline RunConfig graphed_run(int accumulation) {
+  RunConfig c;
+  const int rows = 3 * 4 * accumulation + 6;
+  c.data.train = {cat("synthetic:images:rows=", rows, ",shape=6x5x3,classes=4")};
+  c.data.valid = {"synthetic:images:rows=14,shape=6x5x3,classes=4"};
+  c.data.augment = true, c.data.crop_pad = 1;
+  c.data.workers = 1;
+  c.model.name = "layers";
+  c.model.layers = {"conv 4 3x3 pad=same", "batchnorm", "relu", "dropout 0.2", "globalpool", "linear outputs"};
+  c.train.epochs = 4;
+  c.train.micro_batch = 4, c.train.global_batch = 4 * accumulation;
+  c.optim.lr = 0.05, c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.run.threads = 1;
+  c.run.deterministic = true, c.cuda.tune = false;
+  c.run.device = DeviceChoice::cuda;
+  return c;
+}
+
+struct Outcome {
+  std::vector<std::string> steps;  // what of metrics.jsonl does not depend on time
+  std::string evaluation;          // the last
+  std::map<std::string, std::vector<float>> weights, moments;
+  bool operator==(const Outcome&) const = default;
+};
+
+inline std::map<std::string, std::vector<float>> tensors_of(const io::File& file, const std::string& group) {
+  std::map<std::string, std::vector<float>> out;
+  for (const std::string& name : file.datasets()) {
+    if (!name.starts_with(group)) continue;
+    const auto shape = file.info(name).shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    auto& values = out[name];
+    values.resize(std::size_t(count));
+    file.read_rows(name, 0, shape.empty() ? 1 : shape[0], DType::f32, values.data());
+  }
+  return out;
+}
+
+inline Outcome outcome_of(RunConfig c, int ranks, const std::filesystem::path& dir) {
+  c.run.dir = dir.string();
+  run_thread_world(ranks, [&](World& world) { train(world, c); });
+  Outcome out;
+  std::ifstream in(dir / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto j = nlohmann::json::parse(line);
+    out.steps.push_back(cat(j["step"].dump(), " loss ", j["loss"].dump(), " norm ", j["grad_norm"].dump(), " scale ",
+                            j["loss_scale"].dump(), " skipped ", j["skipped"].dump()));
+  }
+  std::ifstream summary(dir / "summary.json");
+  const auto j = nlohmann::json::parse(summary);
+  out.evaluation = cat(j["valid_loss"].dump(), " ", j["valid_accuracy"].dump(), " ", j["valid_top5"].dump());
+  std::filesystem::path newest;
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints"))
+    if (entry.path().extension() == ".h5") newest = std::max(newest, entry.path());
+  const io::File file = io::File::open(newest.string());
+  out.weights = tensors_of(file, "/parameters"), out.moments = tensors_of(file, "/moment");
+  return out;
+}
+inline Outcome outcome_of(const RunConfig& c, int ranks = 1) {
+  const Folder folder;
+  return outcome_of(c, ranks, folder.path / "run");
+}
+
+}  // namespace millrace::test

@@ -1,0 +1,78 @@
+// Whole steps as one recording give what their operations give one by one. On the stand-in for a GPU, and on a GPU.
+#include <gtest/gtest.h>
+
+#include "replay/graphed_runs.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct GraphedSteps : QuickRuns {};
+
+void expect_equal(const Outcome& actual, const Outcome& expected, const std::string& what) {
+  ASSERT_FALSE(expected.steps.empty());
+  ASSERT_FALSE(expected.weights.empty());
+  EXPECT_EQ(actual.steps, expected.steps) << what;
+  EXPECT_EQ(actual.evaluation, expected.evaluation) << what;
+  EXPECT_EQ(actual.weights, expected.weights) << what;
+  EXPECT_EQ(actual.moments, expected.moments) << what;
+}
+
+TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
+  for (const int accumulation : {1, 2, 3, 5}) {
+    RunConfig c = graphed_run(accumulation);
+    c.cuda.graph = false;
+    const Outcome eager = outcome_of(c);
+    c.cuda.graph = true;
+    for (const int prefetch : {2, 3})
+      for (const bool copies_at_once : {false, true}) {
+        c.data.prefetch = prefetch;
+        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
+        expect_equal(outcome_of(c), eager,
+                     cat(accumulation, " accumulated, ", prefetch, " slots, copies ", copies_at_once));
+      }
+  }
+}
+
+// Two or three slots on the device, used again within the step, and a recording for each part of it.
+TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
+  for (const int accumulation : {3, 5}) {
+    RunConfig c = graphed_run(accumulation);
+    c.data.prefetch = 3;
+    const Outcome whole = outcome_of(c);
+    for (const int most : {1, 2, 3}) {
+      c.cuda.graph_batches = most;
+      for (const bool copies_at_once : {false, true}) {
+        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
+        expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));
+      }
+    }
+  }
+}
+
+TEST_F(GraphedSteps, ARunThatEndsWithinAnEpochGoesOnBitForBit) {
+  const Folder folder;
+  RunConfig c = graphed_run(3);
+  const Outcome whole = outcome_of(c);
+  c.train.steps = 7;  // of 16: three into the second epoch
+  outcome_of(c, 1, folder.path);
+  c.train.steps = 0;
+  const Outcome parts = outcome_of(c, 1, folder.path);
+  expect_equal(parts, whole, "in two parts");
+}
+
+TEST_F(GraphedSteps, SkipAnOverflowAsStepsOneByOneDo) {
+  RunConfig c = graphed_run(3);
+  c.run.precision = Precision::fp16;
+  c.optim.scale_interval = 4;
+  c.train.test_force_overflow_at = 11;  // from a replay
+  const Outcome outcome = outcome_of(c);
+  ASSERT_GE(outcome.steps.size(), 11u);
+  EXPECT_NE(outcome.steps[10].find("skipped true"), std::string::npos) << outcome.steps[10];
+  c.cuda.graph = false;
+  expect_equal(outcome, outcome_of(c), "fp16");
+}
+
+}  // namespace
+}  // namespace millrace

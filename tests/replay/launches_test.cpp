@@ -1,0 +1,109 @@
+// How many launches a step takes, and that ranks with unequal shares still sum in the same recordings.
+#include <gtest/gtest.h>
+
+#include "replay/graphed_runs.hpp"
+#include "support/replaying.hpp"
+
+namespace millrace {
+
+bool test::choose_stand_in(bool quick, bool copies_at_once) {
+  replays().kernels = !quick;
+  replays().copies_at_once = copies_at_once;
+  return true;
+}
+
+namespace {
+
+using namespace test;
+
+struct GraphedLaunches : QuickRuns {};
+
+struct Counts {
+  int launches = 0, captures = 0, operations = 0;
+};
+Counts counts_of(const RunConfig& c, int ranks = 1) {
+  const auto now = [] { return Counts{replays().launches, replays().captures, replays().operations}; };
+  const Counts before = now();
+  outcome_of(c, ranks);
+  const Counts after = now();
+  return {after.launches - before.launches, after.captures - before.captures, after.operations - before.operations};
+}
+
+// Each recording's first run is one by one, for each of the two slots.
+TEST_F(GraphedLaunches, AStepIsOneLaunchAtAnyAccumulation) {
+  for (const int accumulation : {1, 2, 3, 5})
+    for (const int prefetch : {2, 3}) {
+      RunConfig c = graphed_run(accumulation);
+      c.data.train = {cat("synthetic:images:rows=", 4 * 4 * accumulation, ",shape=6x5x3,classes=4")};
+      c.train.evaluate = false;
+      c.data.prefetch = prefetch;
+      const Counts graphed = counts_of(c);
+      c.cuda.graph = false;
+      const Counts eager = counts_of(c);
+      EXPECT_EQ(graphed.launches, 16 - 2) << accumulation << " accumulated, " << prefetch << " slots";
+      EXPECT_EQ(graphed.captures, 2);
+      EXPECT_EQ(eager.launches, 0);
+      EXPECT_EQ(graphed.operations, eager.operations / 16 * 2) << "nothing but steps 1 and 2 is launched one by one";
+    }
+}
+
+TEST_F(GraphedLaunches, AStepOfMoreThanAGraphHoldsIsAsFewAsCanBe) {
+  RunConfig c = graphed_run(5);
+  c.data.train = {"synthetic:images:rows=80,shape=6x5x3,classes=4"};
+  c.train.evaluate = false;
+  for (const auto& [most, parts] : {std::pair{1, 5}, {2, 3}, {3, 2}, {4, 2}, {5, 1}}) {
+    c.cuda.graph_batches = most;
+    EXPECT_EQ(counts_of(c).launches, (16 - 2) * parts) << most;
+  }
+}
+
+// Short steps fall on both slots here: they recur with every second epoch. Evaluations have two full micro-batches in
+// each slot, and the tail.
+TEST_F(GraphedLaunches, ShortStepsAndEvaluationsAreRecordedWhereTheyRecur) {
+  RunConfig c = graphed_run(3);
+  c.data.train = {"synthetic:images:rows=30,shape=6x5x3,classes=4"};  // two full steps and one of 6 rows
+  c.data.valid = {"synthetic:images:rows=18,shape=6x5x3,classes=4"};
+  c.train.epochs = 6;
+  const Counts counts = counts_of(c);
+  const int steps = 6 * 3 - 2 * 2, evaluations = 6 * 5 - 3;
+  EXPECT_EQ(counts.launches, steps + evaluations);
+  EXPECT_EQ(counts.captures, 4 + 3);
+}
+
+// The stand-in refuses a sum whose ranks replay different recordings. 6 and 7 micro-batches, and none and 1 in the last
+// step of an epoch.
+TEST_F(GraphedLaunches, RanksWithUnequalSharesReplayTheSameRecordings) {
+  RunConfig c = graphed_run(13);
+  c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
+  c.train.evaluate = false;
+  c.train.epochs = 6;
+  for (const int zero : {0, 1}) {
+    c.optim.zero = zero;
+    // On both ranks: a graph for each kind of step and slot, or in parts, two for full steps.
+    for (const auto& [most, parts] : {std::pair{16, 1}, {4, 2}}) {
+      c.cuda.graph_batches = most;
+      const Counts counts = counts_of(c, 2);
+      EXPECT_EQ(counts.launches, 2 * ((12 - 2) * parts + (6 - 2))) << "zero " << zero << ", " << most << " at once";
+      EXPECT_EQ(counts.captures, 2 * (2 * parts + 2));
+    }
+    // Full steps in two parts and three: those without sums are recorded. The first gathers weights, with ZeRO.
+    c.cuda.graph_batches = 3;
+    EXPECT_EQ(counts_of(c, 2).launches, (12 - 2) * (zero ? 1 : 3) + 2 * (6 - 2)) << "zero " << zero;
+  }
+}
+
+TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
+  RunConfig c = graphed_run(13);
+  c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
+  c.cuda.graph = false;
+  const Outcome eager = outcome_of(c, 2);
+  c.cuda.graph = true;
+  for (const int zero : {0, 1})
+    for (const int most : {3, 4, 16}) {
+      c.optim.zero = zero, c.cuda.graph_batches = most;
+      EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
+    }
+}
+
+}  // namespace
+}  // namespace millrace

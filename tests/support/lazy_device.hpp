@@ -1,0 +1,173 @@
+// A device of plain memory that puts all work off: a lane does nothing until the host waits for something in it, and
+// then only what that takes, with what the lane itself waits for. That is as late as an asynchronous device may be, and
+// the same in every run: who forgets to wait reads what lay there before. With copies at once their lane does its work
+// as early as may be instead: who forgets to wait there overwrites what is yet to be read. Work is
+// recorded as CUDA captures it: called the first time, kept the second time, enqueued as a whole from then on.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "support/host_device.hpp"
+
+namespace millrace::test {
+
+class LazyDevice : public HostDevice {
+ public:
+  using Work = std::function<void()>;
+  explicit LazyDevice(bool copies_at_once = false) : HostDevice(false), copies_at_once_(copies_at_once) {}
+
+  void enqueue(Lane lane, Work work) {
+    if (running_) return work();  // part of an operation
+    if (recording_) return recording_->push_back({std::move(work), nullptr, false});
+    Queue& queue = lanes_[std::size_t(lane)];
+    queue.work.push_back(std::move(work));
+    ++queue.enqueued;
+    if (lane == Lane::copy && copies_at_once_) reach(end_of(lane));
+  }
+  bool recording() const { return recording_ != nullptr; }
+
+  void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
+    enqueue(lane, [=, this] { HostDevice::copy_in(lane, to, from, bytes); });
+  }
+  void copy_out(Lane lane, void* to, const void* from, std::size_t bytes) override {
+    enqueue(lane, [=, this] { HostDevice::copy_out(lane, to, from, bytes); });
+  }
+  void fill_zero(Lane lane, void* to, std::size_t bytes) override {
+    enqueue(lane, [=, this] { HostDevice::fill_zero(lane, to, bytes); });
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<LazyEvent>(*this); }
+  std::unique_ptr<Marks> make_marks(int count) override { return std::make_unique<Clocks>(*this, count); }
+  std::unique_ptr<Recorded> record(const std::string& key, Work step) override {
+    return std::make_unique<Graph>(*this, key, std::move(step));
+  }
+  void synchronize() override {
+    for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm}) reach(end_of(lane));
+  }
+
+ protected:
+  virtual void captured(const std::string&) {}
+  virtual void launching(const std::string&) {}  // what it enqueues comes before the graph's work; behind it: launched
+  virtual void launched() {}
+
+ private:
+  struct Queue {
+    std::deque<Work> work;
+    std::uint64_t enqueued = 0, begun = 0, done = 0;
+  };
+  struct Point {  // behind the first `number` pieces of work
+    Lane lane = Lane::compute;
+    std::uint64_t number = 0;
+  };
+  Point end_of(Lane lane) const { return {lane, lanes_[std::size_t(lane)].enqueued}; }
+
+  void reach(const Point& point) {
+    Queue& queue = lanes_[std::size_t(point.lane)];
+    while (queue.done < point.number) {
+      MR_CHECK(queue.begun == queue.done, "lanes wait for each other");
+      const Work work = std::move(queue.work.front());
+      queue.work.pop_front();
+      ++queue.begun;
+      const bool inside = std::exchange(running_, true);
+      work();
+      running_ = inside;
+      ++queue.done;
+    }
+  }
+
+  class LazyEvent : public Event {
+   public:
+    explicit LazyEvent(LazyDevice& device) : device_(device) {}
+    void record(Lane lane) override {
+      if (device_.recording_) return device_.recording_->push_back({nullptr, this, true});
+      point = device_.end_of(lane);
+    }
+    void wait(Lane lane) override {
+      if (device_.recording_) return device_.recording_->push_back({nullptr, this, false});
+      device_.enqueue(lane, [&device = device_, before = point] { device.reach(before); });
+    }
+    void synchronize() override { device_.reach(point); }
+    Point point;  // of the last record()
+
+   private:
+    LazyDevice& device_;
+  };
+
+  struct Node {  // work, or a record of an event, or a wait for it
+    Work work;
+    LazyEvent* event;
+    bool records;
+  };
+
+  class Clocks : public Marks {
+   public:
+    Clocks(LazyDevice& device, int count) : device_(device), at_(std::size_t(count)) {
+      for (int i = 0; i < count; ++i) reached_.emplace_back(device);
+    }
+    void mark(Lane lane, int index) override {
+      device_.enqueue(lane, [this, index] {
+        at_.at(std::size_t(index)) =
+            std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+      });
+      reached_.at(std::size_t(index)).record(lane);
+    }
+    void read(std::span<double> out) override {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        reached_[i].synchronize();
+        out[i] = at_[i] - at_[0];
+      }
+    }
+
+   private:
+    LazyDevice& device_;
+    std::vector<double> at_;
+    std::deque<LazyEvent> reached_;
+  };
+
+  class Graph : public Recorded {
+   public:
+    Graph(LazyDevice& device, std::string key, Work step)
+        : device_(device), key_(std::move(key)), step_(std::move(step)) {}
+    void run() override {
+      if (!warm_) return warm_ = true, step_();
+      if (nodes_.empty()) {
+        device_.recording_ = &nodes_;
+        step_();
+        device_.recording_ = nullptr;
+        device_.captured(key_);
+      }
+      device_.launching(key_);
+      std::vector<Work> work;  // waits are for what was recorded before the launch
+      for (const Node& node : nodes_) {
+        if (node.event && !node.records)
+          work.push_back([&device = device_, before = node.event->point] { device.reach(before); });
+        else
+          work.push_back(node.work);
+      }
+      for (std::size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].records)
+          nodes_[i].event->point = device_.end_of(Lane::compute);
+        else
+          device_.enqueue(Lane::compute, std::move(work[i]));
+      }
+      device_.launched();
+    }
+
+   private:
+    LazyDevice& device_;
+    std::string key_;
+    Work step_;
+    std::vector<Node> nodes_;
+    bool warm_ = false;
+  };
+
+  const bool copies_at_once_;
+  Queue lanes_[3];
+  std::vector<Node>* recording_ = nullptr;
+  bool running_ = false;
+};
+
+}  // namespace millrace::test

@@ -1,0 +1,17 @@
+// What the stand-in of replaying_compute.cpp is to do, and has done so far, over all ranks of this process.
+#pragma once
+#include <atomic>
+
+namespace millrace::test {
+
+struct Replays {
+  // The CUDA backend's kernels, which take milliseconds each; else the processor's operations.
+  std::atomic<bool> kernels{true};
+  std::atomic<bool> copies_at_once{false};  // see LazyDevice
+  std::atomic<int> launches{0};             // of recorded work as a whole
+  std::atomic<int> captures{0};             // recordings made
+  std::atomic<int> operations{0};           // forward, backward and optimizer passes enqueued one by one
+};
+Replays& replays();
+
+}  // namespace millrace::test
