@@ -85,7 +85,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
   Compute compute = make_compute(world, config);
-  if (world.rank() == 0) print(world, bench_loader(*compute.device, options).str() + "\n");
+  if (world.rank() == 0) print(world, bench_loader(*compute.device, options.bounded()).str());
   world.barrier();
   return Exit::ok;
 }
@@ -105,7 +105,8 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 const Bench benches[] = {
     {"comm", "sums over ranks beside MPI's own, at several sizes", comm_flags, comm_bench},
     {"gpu", "ResNet-50's step on GPUs, batch 256 and 512, fp16, beside its rooflines", gpu_flags, gpu_bench},
-    {"loader", "random samples from the page cache against bare reads", loader_flags, loader_bench},
+    {"loader", "random samples by each engine against bare loops, from the page cache and from the disk", loader_flags,
+     loader_bench},
     {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
      step_flags, step_bench},
 };

@@ -118,7 +118,7 @@ CFG
     done
     [ ! -e "runs/$name" ] || complain "plan made a run's folder"
     "$millrace" train "$@" >out 2>err || complain "no training on $name"
-    for text in '"sample": "'$sample'"' '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "direct' \
+    for text in '"sample": "'$sample'"' '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "mmap: contiguous data, 1 shard, y in memory (auto: ' \
       '"ranks": "1"' '"precision": "fp32"' '"seed": "1"' '"resumed_at_step": 0' '"hdf5": "HDF5 ' '"mpi": "' '"started": "' '"valid": null'; do
       grep -qF "$text" "runs/$name/run.json" || complain "run.json of $name does not say $text"
     done
