@@ -5,8 +5,9 @@
 namespace millrace {
 namespace {
 
-constexpr int first_depth = 8, least_depth = 2;
-constexpr int quiet_windows = 32;            // between tries
+constexpr int first_depth = 16, least_depth = 2;
+constexpr double window_seconds = 0.02;      // at least: shorter rates are noise where others use the processor too
+constexpr int quiet_windows = 4;             // between tries
 constexpr double pays = 1.05, costs = 0.97;  // rates of a deeper and of a shallower queue, against the good one
 constexpr double changed = 0.75;             // of the good rate: the disk is another one now, or busier
 
@@ -23,7 +24,7 @@ void DepthControl::ended(std::uint64_t bytes, double now, bool full) {
   }
   bytes_ += bytes, ++reads_;
   // Reads that were begun at the depth before are a quarter of these at most.
-  if (reads_ < 4 * std::max(depth_, 8) || now <= began_) return;
+  if (reads_ < 4 * depth_ || now < began_ + window_seconds) return;
   judge(double(bytes_) / (now - began_));
   began_ = now, bytes_ = 0, reads_ = 0;
 }

@@ -81,10 +81,12 @@ class UnbufferedReads : public Reads {
     }
   }
 
-  // As long as less than a queue's worth waits to be started.
+  // As long as less than a queue's worth will wait to be started while the oldest unit is finished.
   bool room() const override {
+    if (begun_ == finished_) return true;
+    const std::size_t in_oldest = cut_ == finished_ ? units_[cut_ % units_.size()].ids.size() - row_ : 0;
     const std::size_t each = (shared_.x_bytes + block_ - 1) / block_;
-    return begun_ - finished_ < units_.size() && rows_left_ * each < std::size_t(depth_->depth());
+    return begun_ - finished_ < units_.size() && (rows_left_ - in_oldest) * each < std::size_t(depth_->depth());
   }
 
   void finish() override {
