@@ -31,7 +31,7 @@ class AsyncReads {
   // Starts those added, waits until at least one is done, and gives all that are, as many as fit. One must be under
   // way. Error(data): the kernel fails altogether.
   virtual std::size_t wait(std::span<AsyncDone>) = 0;
-  virtual std::string describe() const = 0;  // "io_uring, registered memory"
+  virtual std::string describe() const = 0;  // "io_uring", "8 threads"
 };
 
 // memory: what reads go to; made known to the kernel where it can be, which spares it looking up every page each time.

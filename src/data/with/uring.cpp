@@ -59,7 +59,7 @@ class UringReads : public AsyncReads {
     return n;
   }
 
-  std::string describe() const override { return parts_.empty() ? "io_uring" : "io_uring, registered memory"; }
+  std::string describe() const override { return "io_uring"; }
 
  private:
   int part_of(const char* to, std::size_t bytes) const {
