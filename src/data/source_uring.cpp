@@ -1,5 +1,6 @@
 // The engine `uring`: reads past the page cache (O_DIRECT), as many under way as the disk makes use of.
 #include <mutex>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "sources.hpp"

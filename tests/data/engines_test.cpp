@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <functional>
 #include <numeric>
 
 #include "../../src/data/async_reads.hpp"

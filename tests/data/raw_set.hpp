@@ -1,7 +1,9 @@
 // A data set of files without HDF5 around them: labels first, then samples at an offset of choice, of which the last
 // ends the file. Engines know no more of a file than that.
 #pragma once
+#include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,8 @@
 #include <liburing.h>
 #include <sys/uio.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -39,7 +41,7 @@ class UringReads : public AsyncReads {
       io_uring_prep_read_fixed(sqe, read.fd, read.to, read.bytes, read.offset, part);
     else
       io_uring_prep_read(sqe, read.fd, read.to, read.bytes, read.offset);
-    io_uring_sqe_set_data64(sqe, read.tag);
+    sqe->user_data = read.tag;
   }
 
   void start() override {
@@ -53,7 +55,7 @@ class UringReads : public AsyncReads {
       start();
     std::size_t n = 0;
     for (io_uring_cqe* cqe = nullptr; n < out.size() && io_uring_peek_cqe(&ring_, &cqe) == 0; ++n) {
-      out[n] = {std::uint32_t(io_uring_cqe_get_data64(cqe)), cqe->res};
+      out[n] = {std::uint32_t(cqe->user_data), cqe->res};
       io_uring_cqe_seen(&ring_, cqe);
     }
     return n;
