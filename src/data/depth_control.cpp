@@ -6,10 +6,11 @@ namespace millrace {
 namespace {
 
 constexpr int first_depth = 16, least_depth = 2;
-constexpr double window_seconds = 0.02;      // at least: shorter rates are noise where others use the processor too
-constexpr int quiet_windows = 4;             // between tries
-constexpr double pays = 1.05, costs = 0.97;  // rates of a deeper and of a shallower queue, against the good one
-constexpr double changed = 0.75;             // of the good rate: the disk is another one now, or busier
+constexpr double window_seconds = 0.02;       // at least: shorter rates are noise where others use the processor too
+constexpr int quiet_windows = 4;              // between tries
+constexpr int fewer_every = 4;                // tries: a queue too shallow costs rate, one too deep latency alone
+constexpr double pays = 1.03, costs = 0.995;  // rates of a deeper and of a shallower queue, against the good one
+constexpr double changed = 0.75;              // of the good rate: the disk is another one now, or busier
 
 }  // namespace
 
@@ -39,8 +40,8 @@ void DepthControl::judge(double rate) {
     const bool other = rate < changed * good_rate_ || rate > good_rate_ / changed;
     good_rate_ += other ? rate - good_rate_ : (rate - good_rate_) / 8;
     if (!other && ++quiet_ < quiet_windows) return;
-    move_to(next_ == Trying::more ? more : fewer, next_);
-    next_ = next_ == Trying::more ? Trying::fewer : Trying::more;
+    const bool shallower = ++tries_ % fewer_every == 0;
+    move_to(shallower ? fewer : more, shallower ? Trying::fewer : Trying::more);
     return;
   }
   const bool keep = rate >= (trying_ == Trying::more ? pays : costs) * good_rate_;

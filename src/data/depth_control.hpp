@@ -24,8 +24,8 @@ class DepthControl {
   int depth_, good_;  // good_: the depth to go back to, with good_rate_
   double good_rate_ = 0, began_ = -1;
   std::uint64_t bytes_ = 0;
-  int reads_ = 0, quiet_ = 0;  // quiet_: windows since the last try
-  Trying trying_ = Trying::nothing, next_ = Trying::more;
+  int reads_ = 0, quiet_ = 0, tries_ = 0;  // quiet_: windows since the last try
+  Trying trying_ = Trying::nothing;
 };
 
 }  // namespace millrace
