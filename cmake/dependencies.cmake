@@ -32,6 +32,10 @@ find_library(png_LIBRARY png)
 find_path(jpeg_INCLUDE jpeglib.h)
 find_library(jpeg_LIBRARY jpeg)
 
+# Many reads under way at once.
+find_path(uring_INCLUDE liburing.h)
+find_library(uring_LIBRARY uring)
+
 set(missing "")
 set(report "")
 macro(millrace_say)
@@ -87,6 +91,7 @@ millrace_option(io zstd libzstd-dev "Zstandard" "reads HDF5 data packed by it")
 millrace_option(io blosc libblosc-dev "Blosc" "reads HDF5 data packed by it")
 millrace_option(data png libpng-dev "libpng" "reads PNG images")
 millrace_option(data jpeg libjpeg-dev "libjpeg" "reads JPEG images")
+millrace_option(data uring liburing-dev "liburing" "reads by io_uring, threads do it for data.reader = uring without")
 millrace_want(MPIEXEC_EXECUTABLE openmpi-bin "mpirun" "starts several ranks")
 set(fashion_mnist /usr/share/datasets/fashion-mnist)
 if(NOT EXISTS ${fashion_mnist})

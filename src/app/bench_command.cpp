@@ -25,6 +25,7 @@ std::vector<Flag> step_flags() { return {config_flag(), repeats_flag()}; }
 std::vector<Flag> loader_flags() {
   return {repeats_flag(),
           {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
+          {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "4"},
           {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
           {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
 }
@@ -78,14 +79,15 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   LoaderBenchOptions options;
   options.repeats = parse_number<int>(parsed.get("repeats", "15"));
   options.workers = parse_number<int>(parsed.get("workers", "2"));
+  options.prefetch = parse_number<int>(parsed.get("prefetch", "4"));
   options.sample_bytes = std::int64_t(parse_bytes(parsed.get("sample-bytes", "3072")));
   options.folder = parsed.get("folder", "");
-  if (options.repeats < 1 || options.workers < 1 || options.sample_bytes < 1)
-    fail(Exit::config, "command line: bench loader needs at least one repeat, one worker and one byte");
+  if (options.repeats < 1 || options.workers < 1 || options.prefetch < 2 || options.sample_bytes < 1)
+    fail(Exit::config, "command line: bench loader needs at least a repeat, a worker, two micro-batches and a byte");
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
   Compute compute = make_compute(world, config);
-  if (world.rank() == 0) print(world, bench_loader(*compute.device, options).str() + "\n");
+  if (world.rank() == 0) print(world, bench_loader(*compute.device, options.bounded()).str());
   world.barrier();
   return Exit::ok;
 }
@@ -105,7 +107,8 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 const Bench benches[] = {
     {"comm", "sums over ranks beside MPI's own, at several sizes", comm_flags, comm_bench},
     {"gpu", "ResNet-50's step on GPUs, batch 256 and 512, fp16, beside its rooflines", gpu_flags, gpu_bench},
-    {"loader", "random samples from the page cache against bare reads", loader_flags, loader_bench},
+    {"loader", "random samples by each engine against bare loops, from the page cache and from the disk", loader_flags,
+     loader_bench},
     {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
      step_flags, step_bench},
 };

@@ -7,6 +7,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/data/class_names.hpp"
 #include "millrace/data/shards.hpp"
+#include "millrace/data/source.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/commands.hpp"
 
@@ -117,7 +118,7 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
           name_of(set.x_dtype), layout_of(set), ", ",
           set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
-  return out + (own_reads(set) ? "reader: direct, " : "reader: HDF5, one thread; ") + describe_storage(set) + "\n";
+  return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n";
 }
 
 const std::vector<Flag>& flags() {

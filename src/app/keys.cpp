@@ -67,9 +67,16 @@ void add_data(std::vector<Key>& k) {
                          from_zero));
   k.push_back(choice_key(
       FIELD(data.reader),
-      Choices<Reader>{{"auto", Reader::automatic}, {"direct", Reader::direct}, {"mpio", Reader::mpio}},
-      "direct: own reads of contiguous data, and of chunks that the workers decode; mpio: HDF5 through MPI-IO, any "
-      "file, one worker; both give the same bytes"));
+      Choices<Reader>{{"auto", Reader::automatic},
+                      {"direct", Reader::direct},
+                      {"mmap", Reader::mmap},
+                      {"uring", Reader::uring},
+                      {"mpio", Reader::mpio}},
+      "how files are read; all give the same bytes. direct: pread through the page cache, and of chunks that the "
+      "workers "
+      "decode; mmap: files mapped into memory; uring: past the page cache, many reads under way (O_DIRECT, io_uring); "
+      "mpio: HDF5 through MPI-IO, any file, one worker; auto: mmap for what fits in half of the free memory, uring for "
+      "what does not, direct for chunks and on network file systems"));
   k.push_back(number_key(FIELD(data.workers), between(0, 256),
                          "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
                          -1));

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <vector>
 
-#include "host_memory.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/host_memory.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/cpu/backend.hpp"
 #include "onednn.hpp"
@@ -57,7 +57,7 @@ class KeptStep : public Recorded {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int sharers) : share_(cpu::host_memory().available / std::size_t(std::max(1, sharers))) {}
+  explicit CpuDevice(int sharers) : share_(host_memory().available / std::size_t(std::max(1, sharers))) {}
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
     return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(total_), ", oneDNN ",
@@ -92,7 +92,7 @@ class CpuDevice : public Device {
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes && to != from) std::memcpy(to, from, bytes);
   }
-  const std::size_t total_ = cpu::host_memory().total, share_;
+  const std::size_t total_ = host_memory().total, share_;
 };
 
 }  // namespace

@@ -4,23 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
+#include "bench_bare.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/rng.hpp"
 #include "millrace/data/loader.hpp"
 
 namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -49,97 +47,167 @@ class BenchFile {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  const std::filesystem::path& path() const { return path_; }
+  std::string path() const { return path_.string(); }
+
+  // On the disk, and no longer in the page cache, as far as the kernel follows the advice.
+  void drop() const {
+    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(Exit::data, "cannot open ", path_.string());
+    ::fdatasync(fd);
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  }
 
  private:
   std::filesystem::path path_;
 };
 
-double loader_seconds(Device& device, const ShardIndex& index, const LoaderBenchOptions& o, std::uint64_t epoch) {
-  const auto source = make_source(*solo_world(), index, Reader::direct);
-  const Sampler sampler(o.rows, o.micro_batch, o.micro_batch, 1, true);
-  std::int64_t first = 0, step = 0, turn = std::int64_t(epoch) << 20;
-  const std::int64_t warm = 4 * o.prefetch;
-  Loader loader(device, *source, index, sampler, {o.workers, o.prefetch, o.micro_batch},
-                [&]() -> std::optional<MicroBatch> {
-                  if (first + o.micro_batch > o.rows) first = 0, ++turn;
-                  const MicroBatch item{turn, step++, first, o.micro_batch};
-                  first += o.micro_batch;
-                  return item;
-                });
-  for (std::int64_t b = 0; b < warm; ++b) loader.next();
-  const auto began = Clock::now();
-  for (std::int64_t done = 0; done < o.samples; done += o.micro_batch) loader.next();
-  return seconds_since(began);
-}
+// Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
+class EngineUnderTest {
+ public:
+  EngineUnderTest(Device& device, const ShardIndex& index, const LoaderBenchOptions& o, Reader reader)
+      : o_(o),
+        source_(make_source(*solo_world(), index, reader)),
+        sampler_(o.rows, o.micro_batch, o.micro_batch, 1, true) {
+    loader_ =
+        std::make_unique<Loader>(device, *source_, index, sampler_, LoaderOptions{o.workers, o.prefetch, o.micro_batch},
+                                 [this]() -> std::optional<MicroBatch> { return next(); });
+  }
 
-// Each thread fills its part of as much memory as the loader's ring has, over and over. As the loader's, the memory is
-// page-aligned (copies to 16-byte alignment are far slower) and made before the clock starts, and so are the threads.
-double bare_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t epoch) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(Exit::data, "cannot open ", path);
-  const std::int64_t slots = std::max<std::int64_t>(1, o.micro_batch * o.prefetch / o.workers);
-  std::vector<Buffer> memory;
-  for (int w = 0; w < o.workers; ++w)
-    memory.emplace_back(device, MemoryKind::pinned, std::size_t(slots * o.sample_bytes));
-  std::barrier start(o.workers + 1);
-  std::atomic<bool> failed{false};
-  const auto loop = [&](int worker) {
-    const auto bytes = std::size_t(o.sample_bytes);
-    char* const base = memory[std::size_t(worker)].as<char>();
-    std::uint64_t state = rng_key(epoch * 1000 + std::uint64_t(worker), Purpose::shuffle);
-    start.arrive_and_wait();
-    for (std::int64_t i = 0; i < o.samples / o.workers; ++i) {
-      state = state * 6364136223846793005ull + 1442695040888963407ull;
-      const std::uint64_t row = ((state >> 32) * std::uint64_t(o.rows)) >> 32;
-      if (::pread(fd, base + i % slots * o.sample_bytes, bytes, off_t(row * bytes)) != ssize_t(bytes)) failed = true;
+  double seconds(std::int64_t samples) {
+    for (int b = 0; b < 2 * o_.prefetch; ++b) loader_->next();  // what was read before the turn
+    const auto began = Clock::now();
+    for (std::int64_t done = 0; done < samples; done += o_.micro_batch) loader_->next();
+    const double took = std::chrono::duration<double>(Clock::now() - began).count();
+    return took * double(samples) / double((samples + o_.micro_batch - 1) / o_.micro_batch * o_.micro_batch);
+  }
+
+  std::string name() const { return source_->describe().substr(0, source_->describe().find(',')); }
+
+ private:
+  MicroBatch next() {
+    if (first_ + o_.micro_batch > o_.rows) first_ = 0, step_ = 0, ++epoch_;
+    const MicroBatch item{epoch_, step_++, first_, o_.micro_batch};
+    first_ += o_.micro_batch;
+    return item;
+  }
+
+  const LoaderBenchOptions o_;
+  std::unique_ptr<Source> source_;
+  const Sampler sampler_;
+  std::int64_t first_ = 0, step_ = 0, epoch_ = 0;
+  std::unique_ptr<Loader> loader_;
+};
+
+struct Case {
+  std::string name;
+  bool bare;
+  std::function<double(std::uint64_t turn)> seconds;
+};
+
+std::vector<LoaderBenchRow> by_turns(const std::vector<Case>& cases, int repeats, std::int64_t samples,
+                                     std::int64_t sample_bytes) {
+  std::vector<std::vector<double>> rates(cases.size());
+  for (int turn = -1; turn < repeats; ++turn)  // the first finds cold caches
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the loader before fills its ring
+      const double rate = double(samples) / cases[c].seconds(std::uint64_t(turn + 1));
+      if (turn >= 0) rates[c].push_back(rate);
     }
-  };
-  std::vector<std::thread> threads;
-  for (int w = 0; w < o.workers; ++w) threads.emplace_back(loop, w);
-  start.arrive_and_wait();
-  const auto began = Clock::now();
-  for (auto& t : threads) t.join();
-  const double seconds = seconds_since(began);
-  ::close(fd);
-  if (failed) fail(Exit::data, "cannot read ", path);
-  return seconds;
+  std::size_t best = 0;
+  for (std::size_t c = 0; c < cases.size(); ++c)
+    if (cases[c].bare && median(rates[c]) > median(rates[best])) best = c;
+  std::vector<LoaderBenchRow> out;
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    std::vector<double> ratios;
+    for (std::size_t t = 0; t < rates[c].size(); ++t)
+      ratios.push_back(cases[c].bare ? 0 : rates[c][t] / rates[best][t]);
+    const double rate = median(rates[c]);
+    out.push_back({cases[c].name, rate, rate * double(sample_bytes) / 1e9, median(ratios)});
+  }
+  return out;
 }
 
 }  // namespace
 
+LoaderBenchOptions LoaderBenchOptions::bounded() const {
+  LoaderBenchOptions o = *this;
+  const auto within = [&](std::int64_t count, std::int64_t bytes) {
+    return std::max(o.micro_batch, std::min(count, bytes / std::max<std::int64_t>(1, o.sample_bytes)));
+  };
+  constexpr std::int64_t gib = std::int64_t(1) << 30;
+  o.rows = within(rows, 2 * gib), o.samples = within(samples, 8 * gib), o.cold_samples = within(cold_samples, gib);
+  return o;
+}
+
 LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
-  if (o.workers < 1 || o.repeats < 1 || o.rows < o.micro_batch || o.micro_batch < 1 || o.samples < o.micro_batch)
+  if (o.workers < 1 || o.repeats < 1 || o.rows < o.micro_batch || o.micro_batch < 1 || o.samples < o.micro_batch ||
+      o.cold_samples < o.micro_batch)
     fail(Exit::config, "bench loader: workers, repeats and samples are at least 1, rows and samples a micro-batch");
   const BenchFile file(o);
+  const std::string path = file.path();
   ShardIndex index;
   index.rows = o.rows, index.sample = {o.sample_bytes}, index.y_dtype = DType::i32;
   Shard shard;
-  shard.path = file.path().string(), shard.rows = o.rows;
-  shard.y_offset = std::uint64_t(o.rows * o.sample_bytes);
+  shard.path = path, shard.rows = o.rows, shard.y_offset = std::uint64_t(o.rows * o.sample_bytes);
   index.shards = {shard};
-  std::vector<double> loader, bare, ratio;
-  const double samples = double((o.samples + o.micro_batch - 1) / o.micro_batch * o.micro_batch);
-  bare_seconds(device, shard.path, o, 0);  // the first turn finds cold caches
-  for (int r = 0; r < o.repeats; ++r) {
-    loader.push_back(samples / loader_seconds(device, index, o, std::uint64_t(r)));
-    bare.push_back(double(o.samples / o.workers * o.workers) / bare_seconds(device, shard.path, o, std::uint64_t(r)));
-    ratio.push_back(loader.back() / bare.back());
-  }
+
   LoaderBench out;
-  out.loader_samples_per_second = median(loader), out.bare_samples_per_second = median(bare);
-  out.loader_gb_per_second = out.loader_samples_per_second * double(o.sample_bytes) / 1e9;
-  out.bare_gb_per_second = out.bare_samples_per_second * double(o.sample_bytes) / 1e9;
-  out.ratio = median(ratio);
+  std::vector<std::unique_ptr<EngineUnderTest>> engines;
+  const auto add = [&](std::vector<Case>& cases, Reader reader, std::int64_t samples, bool drop) {
+    EngineUnderTest* engine = engines.emplace_back(std::make_unique<EngineUnderTest>(device, index, o, reader)).get();
+    cases.push_back({"loader, " + engine->name(), false, [=, &file](std::uint64_t) {
+                       if (drop) file.drop();
+                       return engine->seconds(samples);
+                     }});
+  };
+  std::vector<Case> cached;
+  cached.push_back({cat("bare pread, ", o.workers, " threads"), true, [&](std::uint64_t turn) {
+                      return bare_pread_seconds(device, path, o, turn, o.samples, o.workers, false);
+                    }});
+  add(cached, Reader::direct, o.samples, false);
+  add(cached, Reader::mmap, o.samples, false);
+  out.cached = by_turns(cached, o.repeats, o.samples, o.sample_bytes);
+  engines.clear();
+
+  out.no_cold = reader_facts(index).no_direct_io;
+  if (!out.no_cold.empty()) return out;
+  file.drop();
+  std::vector<Case> cold;
+  for (const int threads : {o.workers, 8, 32})
+    cold.push_back({cat("bare O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t turn) {
+                      return bare_pread_seconds(device, path, o, turn, o.cold_samples, threads, true);
+                    }});
+  for (const int depth : {8, 32})
+    cold.push_back({cat("bare io_uring, ", o.workers, " threads of ", depth), true, [&, depth](std::uint64_t turn) {
+                      return bare_async_seconds(device, path, o, turn, o.cold_samples, depth);
+                    }});
+  add(cold, Reader::uring, o.cold_samples, false);
+  add(cold, Reader::direct, o.cold_samples, true);
+  out.cold = by_turns(cold, o.repeats, o.cold_samples, o.sample_bytes);
   return out;
 }
 
 std::string LoaderBench::str() const {
-  char text[200];
-  std::snprintf(text, sizeof text, "loader %.0f samples/s (%.2f GB/s), bare pread %.0f samples/s (%.2f GB/s): %.0f %%",
-                loader_samples_per_second, loader_gb_per_second, bare_samples_per_second, bare_gb_per_second,
-                100 * ratio);
-  return text;
+  std::string out;
+  const auto table = [&](const std::vector<LoaderBenchRow>& rows) {
+    for (const LoaderBenchRow& row : rows) {
+      char text[200];
+      std::snprintf(text, sizeof text, "  %-50s %9.0f samples/s %6.2f GB/s", row.name.c_str(), row.samples_per_second,
+                    row.gb_per_second);
+      out += text;
+      if (row.ratio > 0) {
+        std::snprintf(text, sizeof text, "  %3.0f %% of the best bare loop", 100 * row.ratio);
+        out += text;
+      }
+      out += "\n";
+    }
+  };
+  out += "random samples from the page cache\n";
+  table(cached);
+  out += no_cold.empty() ? "from the disk\n" : "from the disk: no O_DIRECT (" + no_cold + ")\n";
+  table(cold);
+  return out;
 }
 
 }  // namespace millrace

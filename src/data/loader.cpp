@@ -1,6 +1,7 @@
 // A ring of slots. Worker threads claim work units (up to unit_rows rows of one slot) in order, so that all workers
 // serve the oldest slot first; a slot is filled when its last unit is done. Slots cycle: free -> filling -> filled ->
-// in use (by the step) -> free.
+// in use (by the step) -> free. The units of the slots not yet filled are the sampler's known future: a worker begins
+// as many of them as its engine has use for.
 #include "millrace/data/loader.hpp"
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
+constexpr std::size_t units_at_once = 128;  // of a worker
 std::size_t ring_slots(const LoaderOptions& o) { return std::size_t(std::max(2, o.prefetch)); }
 
 }  // namespace
@@ -34,6 +36,19 @@ struct Loader::Impl : SlotLayout {
     std::int64_t claimed = 0, finished = 0;  // rows
     bool planned = false, filled = false, last = false;
     std::exception_ptr failure;
+  };
+
+  // A worker's units that were begun, oldest first.
+  struct Unit {
+    Slot* slot = nullptr;
+    std::int64_t begin = 0, end = 0;
+  };
+  struct Worker {
+    Reads& reads;
+    std::array<Unit, units_at_once> units{};
+    std::size_t begun = 0, finished = 0;
+    bool room() const { return begun - finished < units.size() && reads.room(); }
+    bool idle() const { return begun == finished; }
   };
 
   Device& device;
@@ -55,6 +70,8 @@ struct Loader::Impl : SlotLayout {
   bool exhausted = false, ending = false;
   mutable std::mutex mutex;
   std::condition_variable room, filled;
+  std::vector<std::unique_ptr<Reads>> reads;  // of each worker; without workers, of next()
+  std::unique_ptr<Worker> here;               // without workers
   std::vector<std::thread> threads;
   LoaderFigures figures;
   std::vector<Batch> batches;  // handed out last
@@ -93,7 +110,9 @@ struct Loader::Impl : SlotLayout {
   // Where a thread cannot start, the others end before the error goes on its way: reporting it takes a thread too.
   void start() {
     try {
-      for (int w = 0; w < workers; ++w) threads.emplace_back([this] { work(); });
+      for (int w = 0; w < std::max(1, workers); ++w)
+        reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
+      for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)]); });
     } catch (const std::system_error& e) {
       const std::size_t started = threads.size();
       stop();
@@ -119,14 +138,14 @@ struct Loader::Impl : SlotLayout {
 
   Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
 
-  // Under the lock: the oldest slot with rows left to claim; plans the next item when all are claimed. Null: nothing to
-  // do now.
-  Slot* claim(std::int64_t* begin, std::int64_t* end) {
+  // Under the lock: rows of the oldest slot that has some left to claim; plans the next item when all are claimed. No
+  // slot: nothing to do now.
+  Unit claim() {
     for (std::uint64_t n = head; n < planned; ++n) {
       Slot& s = slot(n);
-      if (s.claimed < s.item.rows) return take(s, begin, end);
+      if (s.claimed < s.item.rows) return take(s);
     }
-    if (exhausted || planned - tail == slots.size()) return nullptr;
+    if (exhausted || planned - tail == slots.size()) return {};
     Slot& s = slot(planned);
     s = Slot{s.host, nullptr, {}, 0, 0, true, false, false, nullptr};
     try {
@@ -139,43 +158,48 @@ struct Loader::Impl : SlotLayout {
     }
     exhausted = s.last;
     ++planned;
-    if (!s.last) return take(s, begin, end);
+    if (!s.last) return take(s);
     s.filled = true;
     filled.notify_all();
-    return nullptr;
+    return {};
   }
 
-  Slot* take(Slot& s, std::int64_t* begin, std::int64_t* end) {
-    *begin = s.claimed;
+  Unit take(Slot& s) {
+    const std::int64_t begin = s.claimed;
     s.claimed = std::min(s.item.rows, s.claimed + unit_rows);
-    *end = s.claimed;
-    return &s;
+    return {&s, begin, s.claimed};
   }
 
-  void fill(Slot& s, std::int64_t begin, std::int64_t end) {
-    auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset);
-    sampler.ids({s.item.epoch, s.item.step, s.item.first + begin, end - begin}, ids + begin);
-    source.read({ids + begin, std::size_t(end - begin)}, s.host + std::size_t(begin) * x_bytes,
-                s.host + y_offset + std::size_t(begin) * y_bytes);
+  void begin(Reads& reads, const Unit& u) {
+    const Slot& s = *u.slot;
+    auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
+    const auto first = std::size_t(u.begin), rows = std::size_t(u.end - u.begin);
+    sampler.ids({s.item.epoch, s.item.step, s.item.first + u.begin, u.end - u.begin}, ids);
+    reads.begin({ids, rows}, s.host + first * x_bytes, s.host + y_offset + first * y_bytes);
   }
 
-  // Fills one unit and books it, outside of and under the lock. The consumer is woken without it: it would only wake
-  // to wait for the lock.
-  void fill_unit(Slot& s, std::int64_t begin, std::int64_t end, std::unique_lock<std::mutex>& lock) {
+  // Begins the unit, if any, and unless there is room for more finishes the oldest and books it: outside of and under
+  // the lock. The consumer is woken without it: it would only wake to wait for the lock.
+  void advance(Worker& w, const Unit& unit, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     const auto began = Clock::now();
+    if (unit.slot) begin(w.reads, w.units[w.begun++ % w.units.size()] = unit);
+    const bool finishing = !unit.slot || !w.room();
     std::exception_ptr failure;
     try {
-      fill(s, begin, end);
+      if (finishing) w.reads.finish();
     } catch (...) {
       failure = std::current_exception();
     }
     const double took = seconds_since(began);
     lock.lock();
     figures.read_seconds += took;
-    figures.bytes_read += std::uint64_t(end - begin) * (x_bytes + y_bytes);
+    if (!finishing) return;
+    const Unit done = w.units[w.finished++ % w.units.size()];
+    Slot& s = *done.slot;
+    figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
     if (failure && !s.failure) s.failure = failure;
-    s.finished += end - begin;
+    s.finished += done.end - done.begin;
     if (s.finished < s.item.rows) return;
     s.filled = true;
     if (workers == 0) return;
@@ -184,14 +208,17 @@ struct Loader::Impl : SlotLayout {
     lock.lock();
   }
 
-  void work() {
+  void work(Reads& reads) {
+    Worker w{reads};
     std::unique_lock lock(mutex);
     for (;;) {
-      std::int64_t begin = 0, end = 0;
-      Slot* s = nullptr;
-      room.wait(lock, [&] { return ending || (s = claim(&begin, &end)) != nullptr; });
+      Unit unit;
+      if (w.idle())
+        room.wait(lock, [&] { return ending || (unit = claim()).slot; });
+      else if (w.room())
+        unit = claim();
       if (ending) return;
-      fill_unit(*s, begin, end, lock);
+      advance(w, unit, lock);
     }
   }
 
@@ -229,9 +256,11 @@ struct Loader::Impl : SlotLayout {
   }
 
   void fill_here(std::unique_lock<std::mutex>& lock) {
-    std::int64_t begin = 0, end = 0;
-    while (!(head < planned && slot(head).filled))
-      if (Slot* s = claim(&begin, &end)) fill_unit(*s, begin, end, lock);
+    if (!here) here.reset(new Worker{*reads.front()});
+    while (!(head < planned && slot(head).filled)) {
+      const Unit unit = here->room() ? claim() : Unit{};
+      if (unit.slot || !here->idle()) advance(*here, unit, lock);
+    }
   }
 
   // It may be overwritten once its bytes are on the device. That is long past, unless the bus is the limit or the step

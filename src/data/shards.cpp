@@ -207,7 +207,7 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) 
   std::string problem;
   if (world.rank() == 0) try {
       // Evenly spread rows; the same on any number of ranks because one rank reads them.
-      const auto source = make_source(world, index, Reader::automatic);
+      const auto source = make_source(world, index, own_reads(index) ? Reader::direct : Reader::automatic);
       std::vector<char> x(index.sample_bytes());
       std::vector<float> y(std::size_t(index.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {

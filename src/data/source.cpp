@@ -3,8 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "raw_rows.hpp"
 #include "sources.hpp"
 #include "synthetic.hpp"
@@ -51,14 +54,65 @@ void convert_targets(const ShardIndex& index, const Shard& shard, std::size_t ro
   }
 }
 
+namespace {
+
+class OneByOne : public Reads {
+ public:
+  explicit OneByOne(Source& source) : source_(source) {}
+  void begin(std::span<const std::int64_t> ids, void* x, void* y) override { ids_ = ids, x_ = x, y_ = y; }
+  bool room() const override { return ids_.empty(); }
+  void finish() override { source_.read(std::exchange(ids_, {}), x_, y_); }
+
+ private:
+  Source& source_;
+  std::span<const std::int64_t> ids_;
+  void *x_ = nullptr, *y_ = nullptr;
+};
+
+const char* name_of(Reader reader) {
+  return reader == Reader::direct ? "direct" : reader == Reader::mmap ? "mmap" : "uring";
+}
+
+// Said once, whatever the number of data sets.
+void say_no_uring(const std::string& why) {
+  static std::once_flag said;
+  std::call_once(said, [&] { log::warn("data.reader = uring: no io_uring, " + why + ". threads read instead"); });
+}
+
+}  // namespace
+
+std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index) {
+  const std::string asked = cat("data.reader = ", name_of(reader));
+  if (!f.hdf5_only.empty())
+    return cat(asked, " cannot read ", f.hdf5_only, ". use auto or mpio, or `millrace pack` the data");
+  if (reader == Reader::direct) return "";
+  if (!f.contiguous)
+    return cat(asked, " reads contiguous data only, here is ", describe_storage(index),
+               ". use auto or direct, or `millrace pack` the data");
+  if (reader == Reader::uring && !f.no_direct_io.empty())
+    return cat(asked, ": ", index.shards.front().path, " cannot be read by O_DIRECT (", f.no_direct_io,
+               "). use auto, direct or mmap");
+  return "";
+}
+
+std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
+
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader) {
   if (index.synthetic) return make_synthetic_source(index);
-  if (reader == Reader::mpio) return make_hdf5_source(world, index, true);
-  if (own_reads(index)) return make_direct_source(index);
-  if (reader == Reader::direct)
-    fail(Exit::config, "data.reader = direct cannot read ", describe_storage(index),
-         ". use auto or mpio, or `millrace pack` the data");
-  return make_hdf5_source(world, index, false);
+  if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");
+  const ReaderFacts facts = reader_facts(index);
+  std::string why;
+  if (reader == Reader::automatic) {
+    const ReaderChoice choice = choose_reader(facts);
+    reader = choice.reader, why = " (auto: " + choice.why + ")";
+    if (reader == Reader::mpio) return make_hdf5_source(world, index, false, why);
+  } else {
+    if (const std::string problem = refusal(reader, facts, index); !problem.empty()) fail(Exit::config, problem);
+    if (reader == Reader::uring && !facts.no_uring.empty()) say_no_uring(facts.no_uring);
+  }
+  if (reader == Reader::mmap) return make_mmap_source(index, why);
+  if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
+  return make_direct_source(index, why);
 }
 
 }  // namespace millrace

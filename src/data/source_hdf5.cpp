@@ -20,8 +20,9 @@ constexpr std::size_t open_at_once = 32;  // serial files: each may keep a band 
 
 class Hdf5Source : public Source {
  public:
-  Hdf5Source(World& world, const ShardIndex& index, bool through_mpi)
+  Hdf5Source(World& world, const ShardIndex& index, bool through_mpi, std::string why)
       : index_(index),
+        why_(std::move(why)),
         through_mpi_(through_mpi && world.mpi_comm()),
         x_bytes_(index.sample_bytes()),
         y_stored_bytes_(y_stored_bytes(index)),
@@ -55,7 +56,7 @@ class Hdf5Source : public Source {
   std::string describe() const override {
     return cat(through_mpi_ ? "mpio: independent H5Dread through MPI-IO"
                             : cat("hdf5: H5Dread (", describe_storage(index_), ")"),
-               ", ", files_.size(), " files");
+               ", ", files_.size(), " files", why_);
   }
   int max_workers() const override { return 1; }
 
@@ -94,6 +95,7 @@ class Hdf5Source : public Source {
   }
 
   ShardIndex index_;
+  const std::string why_;
   const bool through_mpi_;
   const std::size_t x_bytes_, y_stored_bytes_, y_step_;
   std::mutex mutex_;
@@ -105,8 +107,9 @@ class Hdf5Source : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_hdf5_source(World& world, const ShardIndex& index, bool through_mpi) {
-  return std::make_unique<Hdf5Source>(world, index, through_mpi);
+std::unique_ptr<Source> make_hdf5_source(World& world, const ShardIndex& index, bool through_mpi,
+                                         const std::string& why) {
+  return std::make_unique<Hdf5Source>(world, index, through_mpi, why);
 }
 
 }  // namespace millrace

@@ -2,12 +2,19 @@
 #pragma once
 #include <memory>
 
+#include "async_reads.hpp"
 #include "millrace/data/source.hpp"
 
 namespace millrace {
 
-std::unique_ptr<Source> make_direct_source(const ShardIndex&);
-std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi);
+// why: goes to the end of describe(), " (auto: ...)" or empty.
+std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why);
+std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
+std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& why, const MakeAsyncReads&);
+std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);
+
+// Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
+std::string refusal(Reader, const ReaderFacts&, const ShardIndex&);
 
 std::size_t shard_of(const ShardIndex&, std::int64_t id);
 // Raises the limit of open files where it may; returns how many of them, at most `wanted`, a source may hold.

@@ -97,9 +97,11 @@ RunFolder::~RunFolder() {
 void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
   const auto hosts = s.world.gather(s.world.host());
   const auto places = s.world.gather(s.placement.str());
+  const auto readers = s.world.gather(s.train_source->describe());  // auto may choose otherwise on another host
   if (s.world.rank() != 0) return;
   json ranks = json::array();
-  for (std::size_t r = 0; r < hosts.size(); ++r) ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}});
+  for (std::size_t r = 0; r < hosts.size(); ++r)
+    ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
   const json run{{"started", utc_now()},
                  {"resumed_at_step", resumed_at},
                  {"pid", ::getpid()},

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks|data|inputs
+# The program from outside: cli_test.sh MILLRACE MPIEXEC solo|ranks|data|readers|inputs
 set -u
 millrace=$1
 mpiexec=$2
@@ -118,7 +118,7 @@ CFG
     done
     [ ! -e "runs/$name" ] || complain "plan made a run's folder"
     "$millrace" train "$@" >out 2>err || complain "no training on $name"
-    for text in '"sample": "'$sample'"' '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "direct' \
+    for text in '"sample": "'$sample'"' '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "mmap: contiguous data, 1 shard, y in memory (auto: ' \
       '"ranks": "1"' '"precision": "fp32"' '"seed": "1"' '"resumed_at_step": 0' '"hdf5": "HDF5 ' '"mpi": "' '"started": "' '"valid": null'; do
       grep -qF "$text" "runs/$name/run.json" || complain "run.json of $name does not say $text"
     done
@@ -131,6 +131,20 @@ CFG
   echo text >images/bad.h5
   expect 3 "error: 1 of 2 files cannot be read: images/bad.h5" "$millrace" inspect images
   grep -q '/x: 60x3x12x10 uint8' out || complain "the good file is not described"
+elif [ "$3" = readers ]; then  # every engine trains to the same loss and says what it is
+  for i in $(seq 60); do echo "$i,$((i * i % 17)),$((i % 3))"; done >table.csv
+  expect 0 "packing 60 rows" "$millrace" pack --x table.csv --y-name 3 --out table
+  expect 0 "reader: mmap: contiguous data, 1 shard, y in memory (auto: " "$millrace" inspect table
+  printf '[data]\ntrain = table/train-*.h5\n[train]\nsteps = 5\nglobal_batch = 12\n[checkpoint]\nevery = none\n' >table.cfg
+  for reader in auto direct mmap uring mpio; do
+    if ! "$millrace" train -c table.cfg --data.reader $reader --run.dir runs/$reader >out 2>err; then
+      [ $reader = uring ] && grep -q "error: data.reader = uring: .* cannot be read by O_DIRECT" err && continue  # the temporary folder has none
+      complain "no training with data.reader = $reader"
+    fi
+    [ "$(grep '"loss"' runs/$reader/summary.json)" = "$(grep '"loss"' runs/auto/summary.json)" ] || complain "another loss with $reader"
+    [ $reader = auto ] || grep -q "\"reader\": \"$reader: " runs/$reader/run.json || complain "run.json does not say $reader"
+  done
+  grep -q '"reader": "mmap: .* fit in half of the .* of free memory)"' runs/auto/run.json || complain "run.json does not say why mmap"
 elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does not go together
   printf 'a,b,class\n1,2,0\n3,4,1\n5,6,2\n' >table.csv
   expect 0 "packing 3 rows: table.csv: 3 rows of 2 fp32" "$millrace" pack --x table.csv --y-name class --out table

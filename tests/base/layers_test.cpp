@@ -44,6 +44,7 @@ std::string library_of(const std::string& header) {
       {std::regex("lz4.*\\.h"), "lz4"},
       {std::regex("zstd.*\\.h"), "zstd"},
       {std::regex("blosc\\.h"), "blosc"},
+      {std::regex("liburing\\.h"), "uring"},
       {std::regex("png.*\\.h"), "png"},
       {std::regex("jpeglib\\.h|jerror\\.h"), "jpeg"},
       {std::regex("mpi\\.h|mpi-ext\\.h"), "mpi"},

@@ -14,6 +14,8 @@
 #include <set>
 #include <thread>
 
+#include "../../src/data/sources.hpp"
+#include "data/raw_set.hpp"
 #include "millrace/base/error.hpp"
 #include "support/host_device.hpp"
 
@@ -281,6 +283,22 @@ TEST(Loader, AllocatesNothingInSteadyState) {
   const long before = allocations;
   for (int b = 0; b < 40; ++b) ASSERT_NE(loader.next(), nullptr);
   EXPECT_EQ(allocations, before);
+}
+
+TEST(Loader, NoEngineAllocatesInSteadyState) {
+  const test::RawSet set(3000, {600, 400}, 100);
+  const Sampler sampler(1000, 10, 10, 5, true);
+  const auto world = solo_world();
+  for (const Reader reader : {Reader::direct, Reader::mmap, Reader::uring}) {
+    if (!refusal(reader, reader_facts(set.index), set.index).empty()) continue;  // no O_DIRECT where the tests run
+    HostDevice device(false);
+    const auto source = make_source(*world, set.index, reader);
+    Loader loader(device, *source, set.index, sampler, {2, 3, 10}, items_of(sampler, 300));
+    for (int b = 0; b < 100; ++b) loader.next();
+    const long before = allocations;
+    for (int b = 0; b < 190; ++b) ASSERT_NE(loader.next(), nullptr);
+    EXPECT_EQ(allocations, before) << source->describe();
+  }
 }
 
 }  // namespace

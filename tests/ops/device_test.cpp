@@ -1,10 +1,5 @@
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "../../src/cpu/host_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 #include "millrace/cpu/backend.hpp"
@@ -35,44 +30,6 @@ TEST(DeviceMemory, IsZeroAndPageAligned) {
       for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.as<char>()[i], 0) << i;
     }
   }
-}
-
-// /proc and /sys as a host may show them.
-struct PretendedHost {
-  std::filesystem::path root = std::filesystem::temp_directory_path() / cat("millrace_host_", ::getpid());
-  PretendedHost() { put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n"); }
-  ~PretendedHost() { std::filesystem::remove_all(root); }
-  void put(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories((root / path).parent_path());
-    std::ofstream(root / path) << text;
-  }
-};
-
-TEST(DeviceMemory, OfAHostWithoutLimitsIsWhatTheKernelCallsAvailable) {
-  const PretendedHost host;
-  EXPECT_EQ(cpu::host_memory(host.root).total, 1000u << 10);
-  EXPECT_EQ(cpu::host_memory(host.root).available, 800u << 10);
-}
-
-TEST(DeviceMemory, IsBoundByTheTightestControlGroupAboveTheProcess) {
-  const PretendedHost host;
-  host.put("proc/self/cgroup", "0::/job/step\n");
-  host.put("sys/fs/cgroup/job/memory.max", cat(500 << 10));
-  host.put("sys/fs/cgroup/job/memory.current", cat(400 << 10));
-  host.put("sys/fs/cgroup/job/memory.stat",
-           cat("anon ", 100 << 10, "\ninactive_file ", 250 << 10, "\nactive_file ", 50 << 10, "\n"));
-  host.put("sys/fs/cgroup/job/step/memory.max", "max\n");
-  EXPECT_EQ(cpu::host_memory(host.root).total, 500u << 10);
-  EXPECT_EQ(cpu::host_memory(host.root).available, 400u << 10) << "cached files are given up when asked for";
-}
-
-TEST(DeviceMemory, IsBoundByControlGroupsOfTheFirstVersion) {
-  const PretendedHost host;
-  host.put("proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n");
-  host.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes", cat(300 << 10));
-  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.usage_in_bytes", cat(120 << 10));
-  EXPECT_EQ(cpu::host_memory(host.root).available, 180u << 10);
 }
 
 TEST(DeviceMemory, IsSharedByTheRanksOfAHost) {

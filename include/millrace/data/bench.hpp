@@ -1,9 +1,10 @@
-// What the loader costs: random samples from the page cache through the Loader against a bare loop of preads by as many
-// threads, over the same file, in one process, by turns.
+// What the loader costs: random samples through the Loader, by each engine, against bare loops that read the same file
+// with as much memory, in one process, by turns. From the page cache, and from the disk.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "millrace/device/device.hpp"
 
@@ -13,14 +14,22 @@ struct LoaderBenchOptions {
   std::filesystem::path folder;  // for the file, which goes afterwards; empty: the system's temporary folder
   int workers = 2, prefetch = 4, repeats = 7;
   std::int64_t sample_bytes = 3072, rows = 65536, micro_batch = 128;
-  std::int64_t samples = 400000;  // a repeat
+  std::int64_t samples = 400000, cold_samples = 30000;  // a turn
+  // rows and samples lowered to files of 2 GiB, and turns of 8 GiB (from the disk 1 GiB).
+  LoaderBenchOptions bounded() const;
 };
 
-// Medians over the repeats.
+// Medians over the turns.
+struct LoaderBenchRow {
+  std::string name;
+  double samples_per_second = 0, gb_per_second = 0;
+  double ratio = 0;  // median of this / the best of the bare loops, each by its own turn; 0: a bare loop
+};
+
 struct LoaderBench {
-  double loader_samples_per_second = 0, bare_samples_per_second = 0;
-  double loader_gb_per_second = 0, bare_gb_per_second = 0;
-  double ratio = 0;  // median of loader / bare, each with its neighbour in time
+  std::vector<LoaderBenchRow> cached;  // the first is the bare loop
+  std::vector<LoaderBenchRow> cold;    // first the bare loops, by O_DIRECT; empty where the folder has none
+  std::string no_cold;                 // why
   std::string str() const;
 };
 

@@ -10,21 +10,63 @@
 
 namespace millrace {
 
+// Reads under way at once, of one worker; used by one thread.
+class Reads {
+ public:
+  virtual ~Reads() = default;  // waits for those under way
+  // As Source::read, but may return before. ids, x and y stay where they are until the read is finished; what fails is
+  // thrown by finish().
+  virtual void begin(std::span<const std::int64_t> ids, void* x, void* y) = 0;
+  virtual bool room() const = 0;  // is one more begin() of use?
+  virtual void finish() = 0;      // waits for the oldest read that was begun; it is over, even when this throws
+};
+
 class Source {
  public:
   virtual ~Source() = default;
   // Row i of x and y gets sample ids[i]. x: raw rows in the stored dtype, native byte order. y: int32 labels, or
   // float32 targets. Error(data) names the file, and the sample.
   virtual void read(std::span<const std::int64_t> ids, void* x, void* y) = 0;
-  virtual std::string describe() const = 0;  // "direct: pread, 12 shards, page cache"
+  // A worker's own. `slots`: the memory that x will point into, which outlives it; engines may make it known to the
+  // kernel. Unless a source does better: read(), one after the other.
+  virtual std::unique_ptr<Reads> reads(std::span<char> slots);
+  // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
+  virtual std::string describe() const = 0;
   virtual int max_workers() const { return 1 << 20; }
 };
 
-enum class Reader { automatic, direct, mpio };
+// Engines. All give the same bytes.
+enum class Reader {
+  automatic,
+  direct,  // pread through the page cache, chunks decoded by the workers
+  mmap,    // files mapped into memory; contiguous data
+  uring,   // past the page cache (O_DIRECT), many reads under way, by io_uring or threads; contiguous data
+  mpio     // H5Dread through MPI-IO, independent; one worker
+};
 
-// direct: own pread at the extents or chunks that HDF5 gave, chunks decoded here, any number of workers. mpio: H5Dread
-// through MPI-IO, independent; one worker. automatic: direct where it can read every file, else the HDF5 library. Not
-// collective, except mpio's open.
+// What `automatic` goes by, on this host, of the folder of the first file.
+struct ReaderFacts {
+  std::string hdf5_only;        // why only the HDF5 library can read a file; empty: own reads do
+  bool contiguous = true;       // samples are ranges of bytes, in every file
+  std::uint64_t bytes = 0;      // of samples
+  std::uint64_t available = 0;  // memory that is free, or that the kernel would give up
+  std::string file_system;      // "ext4"; "" where it is not known
+  bool local = true, in_memory = false;
+  std::string no_direct_io;  // why O_DIRECT is refused; empty: it is not
+  std::string no_uring;      // why there is no io_uring; empty: there is
+};
+ReaderFacts reader_facts(const ShardIndex&);
+
+struct ReaderChoice {
+  Reader reader;    // direct, mmap or uring; mpio stands for the HDF5 library
+  std::string why;  // "1.2 GiB of samples fit in half of the 20 GiB of free memory"
+};
+// A pure function. HDF5 alone can read it: the library. Chunked: direct. Files in memory, or that fit in half of the
+// free memory: mmap. Larger ones where O_DIRECT is to be had: uring. Else, and on file systems of the network: direct.
+ReaderChoice choose_reader(const ReaderFacts&);
+
+// Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except mpio's
+// open.
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader);
 
 }  // namespace millrace

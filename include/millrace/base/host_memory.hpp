@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 
-namespace millrace::cpu {
+namespace millrace {
 
 struct HostMemory {
   std::size_t total = 0;
@@ -13,4 +13,4 @@ struct HostMemory {
 // root: where /proc and /sys are found; tests have their own.
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
-}  // namespace millrace::cpu
+}  // namespace millrace

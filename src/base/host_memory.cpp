@@ -1,4 +1,4 @@
-#include "host_memory.hpp"
+#include "millrace/base/host_memory.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-namespace millrace::cpu {
+namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ HostMemory host_memory(const fs::path& root) {
   return memory;
 }
 
-}  // namespace millrace::cpu
+}  // namespace millrace

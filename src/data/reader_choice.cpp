@@ -1,0 +1,79 @@
+// Which engine `auto` takes, and the facts that it goes by.
+#include <fcntl.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "async_reads.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/host_memory.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/source.hpp"
+#include "shard_files.hpp"
+
+namespace millrace {
+namespace {
+
+struct FileSystem {
+  unsigned long magic;  // statfs(2)
+  const char* name;
+  bool local, in_memory;
+};
+
+constexpr FileSystem file_systems[] = {
+    {0xEF53, "ext4", true, false},         {0x58465342, "xfs", true, false},    {0x9123683E, "btrfs", true, false},
+    {0x2FC12FC1, "zfs", true, false},      {0xF2F52010, "f2fs", true, false},   {0x794C7630, "overlayfs", true, false},
+    {0x01021994, "tmpfs", true, true},     {0x858458F6, "ramfs", true, true},   {0x6969, "nfs", false, false},
+    {0x0BD00BD0, "lustre", false, false},  {0x47504653, "gpfs", false, false},  {0x19830326, "beegfs", false, false},
+    {0x00C36400, "ceph", false, false},    {0x65735546, "fuse", false, false},  {0xFF534D42, "cifs", false, false},
+    {0xFE534D42, "smb", false, false},     {0xAAD7AAEA, "panfs", false, false}, {0x013111A8, "ibrix", false, false},
+    {0x20030528, "orangefs", false, false}};
+
+std::string why_no_direct_io(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  if (fd < 0) return std::strerror(errno);
+  const bool refused = direct_alignment(fd).offset == 0;
+  ::close(fd);
+  return refused ? "the file system has none" : "";
+}
+
+}  // namespace
+
+ReaderFacts reader_facts(const ShardIndex& index) {
+  ReaderFacts facts;
+  if (!own_reads(index)) facts.hdf5_only = describe_storage(index);
+  facts.contiguous = contiguous(index);
+  facts.bytes = std::uint64_t(index.rows) * index.sample_bytes();
+  facts.available = host_memory().available;
+  facts.no_uring = uring_refused();
+  if (index.shards.empty()) return facts;
+  const std::string& path = index.shards.front().path;
+  struct statfs status {};
+  facts.local = false;
+  if (::statfs(path.c_str(), &status) == 0)
+    for (const FileSystem& f : file_systems)
+      if (f.magic == static_cast<unsigned long>(status.f_type))
+        facts.file_system = f.name, facts.local = f.local, facts.in_memory = f.in_memory;
+  facts.no_direct_io = why_no_direct_io(path);
+  return facts;
+}
+
+ReaderChoice choose_reader(const ReaderFacts& f) {
+  const std::string bytes = format_bytes(f.bytes) + " of samples",
+                    half = "half of the " + format_bytes(f.available) + " of free memory";
+  if (!f.hdf5_only.empty()) return {Reader::mpio, "only HDF5 can read it"};
+  if (!f.contiguous) return {Reader::direct, "chunks are decoded by the workers"};
+  if (f.in_memory) return {Reader::mmap, "files on " + f.file_system + " are in memory"};
+  if (!f.local)
+    return {Reader::direct,
+            (f.file_system.empty() ? "a file system unknown here" : f.file_system) + ": its own cache and read-ahead"};
+  if (f.bytes <= f.available / 2) return {Reader::mmap, bytes + " fit in " + half};
+  const std::string larger = bytes + " are more than " + half;
+  if (!f.no_direct_io.empty()) return {Reader::direct, larger + ", but no O_DIRECT: " + f.no_direct_io};
+  return {Reader::uring, larger + (f.no_uring.empty() ? "" : "; no io_uring: " + f.no_uring)};
+}
+
+}  // namespace millrace

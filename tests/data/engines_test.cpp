@@ -1,0 +1,278 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <functional>
+#include <numeric>
+
+#include "../../src/data/async_reads.hpp"
+#include "../../src/data/depth_control.hpp"
+#include "../../src/data/sources.hpp"
+#include "data/raw_set.hpp"
+#include "millrace/data/loader.hpp"
+#include "support/host_device.hpp"
+
+namespace millrace {
+namespace {
+
+using test::message_of;
+using test::RawSet;
+
+// Reads as a kernel may give them: in any order, in parts, interrupted; or not at all.
+class HardReads : public AsyncReads {
+ public:
+  enum class Kind { parts, no_such_memory, broken };
+  HardReads(Kind kind, std::span<const std::span<char>> memory)
+      : kind_(kind), own_(memory.empty() ? std::span<char>() : memory[0]) {}
+  std::size_t capacity() const override { return 5; }
+  void add(const AsyncRead& read) override { under_way_.push_back(read); }
+  void start() override {}
+  std::size_t wait(std::span<AsyncDone> out) override {
+    ++count_;
+    const AsyncRead read = count_ % 2 ? under_way_.back() : under_way_.front();
+    count_ % 2 ? under_way_.pop_back() : under_way_.pop_front();
+    out[0] = {read.tag, result(read)};
+    return 1;
+  }
+  std::string describe() const override { return "a hard life"; }
+
+ private:
+  std::int32_t result(const AsyncRead& read) {
+    if (kind_ == Kind::broken && count_ > 3) return -EIO;
+    if (kind_ == Kind::no_such_memory && (read.to < own_.data() || read.to >= own_.data() + own_.size()))
+      return -EFAULT;
+    if (count_ % 5 == 0) return count_ % 2 ? -EINTR : -EAGAIN;
+    const std::size_t most = count_ % 3 && read.bytes >= 8192 ? read.bytes / 2 / 4096 * 4096 : read.bytes;
+    return std::int32_t(::pread(read.fd, read.to, most, off_t(read.offset)));
+  }
+  const Kind kind_;
+  const std::span<char> own_;  // the engine's, not the loader's
+  int count_ = 0;
+  std::deque<AsyncRead> under_way_;
+};
+
+struct Engine {
+  std::string name;
+  std::function<std::unique_ptr<Source>(const ShardIndex&)> make;
+};
+
+Engine unbuffered(const std::string& name, const MakeAsyncReads& reads) {
+  return {name, [reads](const ShardIndex& d) { return make_uring_source(d, "", reads); }};
+}
+Engine hard(const std::string& name, HardReads::Kind kind) {
+  return unbuffered(name, [kind](auto memory) { return std::make_unique<HardReads>(kind, memory); });
+}
+
+std::vector<Engine> engines() {
+  std::vector<Engine> all{{"direct", [](const ShardIndex& d) { return make_direct_source(d, ""); }},
+                          {"mmap", [](const ShardIndex& d) { return make_mmap_source(d, ""); }},
+                          unbuffered("threads", [](auto) { return make_pooled_reads(3); }),
+                          hard("parts", HardReads::Kind::parts),
+                          hard("no such memory", HardReads::Kind::no_such_memory)};
+  if (uring_refused().empty()) all.push_back(unbuffered("uring", make_uring_reads));
+  return all;
+}
+
+// Sizes around blocks of 512 and 4096 bytes and of what one read takes, at offsets that are multiples of them and not.
+TEST(Engines, AllGiveTheSameBytesAtAnyOffset) {
+  for (const std::int64_t bytes : {1, 3072, 5003, 114660, 300001})
+    for (const std::uint64_t offset : {0, 37, 4096 - 4 * 9}) {
+      const RawSet set(bytes, {9, 1, 23}, offset);
+      std::vector<std::int64_t> up(33), down(33), jumps(33);
+      std::iota(up.begin(), up.end(), 0);
+      for (std::size_t i = 0; i < 33; ++i) down[i] = std::int64_t(32 - i), jumps[i] = std::int64_t(i * 10 % 33);
+      for (const Engine& engine : engines()) {
+        const auto source = engine.make(set.index);
+        for (const auto& ids : {up, down, jumps, {32}, {8, 9, 10}}) {
+          std::vector<char> x(ids.size() * std::size_t(bytes));
+          std::vector<std::int32_t> y(ids.size());
+          source->read(ids, x.data(), y.data());
+          set.expect(ids, x.data(), y.data(), cat(engine.name, ", ", bytes, " bytes at ", offset));
+        }
+      }
+    }
+}
+
+std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t rows, std::int64_t each, int epochs) {
+  return [=, e = std::int64_t(0), first = std::int64_t(0)]() mutable -> std::optional<MicroBatch> {
+    if (first == rows) first = 0, ++e;
+    if (e == epochs) return std::nullopt;
+    const MicroBatch item{e, first / each, first, std::min(each, rows - first)};
+    first += item.rows;
+    return item;
+  };
+}
+
+TEST(Engines, GiveTheLoaderTheSameBatchesWithAnyWorkers) {
+  for (const std::int64_t bytes : {3072, 5003, 200000}) {
+    const RawSet set(bytes, {40, 30}, 512 - 4 * 40 % 512);
+    for (const Engine& engine : engines())
+      for (const int workers : {0, 1, 3}) {
+        test::HostDevice device;
+        const auto source = engine.make(set.index);
+        const Sampler sampler(70, 16, 16, 5, true);
+        Loader loader(device, *source, set.index, sampler, {workers, 2 + workers, 16}, micro_batches(70, 16, 2));
+        std::int64_t rows = 0;
+        while (const Batch* b = loader.next()) {
+          std::vector<std::int64_t> ids(std::size_t(b->item.rows));
+          sampler.ids(b->item, ids.data());
+          set.expect(ids, b->x.as<char>(), b->y.as<std::int32_t>(), cat(engine.name, ", ", workers, " workers"));
+          rows += b->item.rows;
+        }
+        EXPECT_EQ(rows, 140) << engine.name;
+      }
+  }
+}
+
+TEST(Engines, NameTheFileAndTheSampleThatIsNotThere) {
+  for (const Engine& engine : engines()) {
+    const RawSet set(5000, {20, 20}, 100);
+    const auto source = engine.make(set.index);
+    std::vector<char> x(5 * 5000);
+    std::vector<std::int32_t> y(5);
+    const auto read = [&](std::vector<std::int64_t> ids) { source->read(ids, x.data(), y.data()); };
+    read({25, 3});
+    // Within a page, at the end of one, and many pages away.
+    for (const std::uint64_t cut : {6 * 5000 + 17, 5 * 5000, 1000}) {
+      std::filesystem::resize_file(set.index.shards[1].path, set.index.shards[1].x_offset + cut);
+      const std::int64_t first = 20 + std::int64_t(cut / 5000);
+      const std::string message = message_of([&] { read({first, first + 1, 2}); });
+      EXPECT_NE(message.find(cat("raw1 ends before sample ", first)), std::string::npos) << engine.name << message;
+      EXPECT_NE(message.find("truncated while in use"), std::string::npos) << engine.name << message;
+    }
+    read({3, 4});
+    std::filesystem::remove(set.index.shards[0].path);
+    const auto anew = engine.make(set.index);
+    const std::string message = message_of([&] { anew->read(std::vector<std::int64_t>{1}, x.data(), y.data()); });
+    EXPECT_NE(message.find("raw0 (No such file"), std::string::npos) << engine.name << message;
+  }
+}
+
+TEST(Engines, ADiskThatFailsIsNamedByTheLoader) {
+  const RawSet set(5000, {40}, 100);
+  for (const int workers : {0, 2}) {
+    test::HostDevice device;
+    const auto source = hard("", HardReads::Kind::broken).make(set.index);
+    const Sampler sampler(40, 8, 8, 5, true);
+    Loader loader(device, *source, set.index, sampler, {workers, 3, 8}, micro_batches(40, 8, 1));
+    const std::string message = message_of([&] {
+      while (loader.next()) continue;
+    });
+    EXPECT_NE(message.find("cannot read sample "), std::string::npos) << message;
+    EXPECT_NE(message.find("raw0 (Input/output error)"), std::string::npos) << message;
+  }
+}
+
+TEST(Engines, EndWithReadsUnderWay) {
+  const RawSet set(100000, {64}, 0);
+  for (const Engine& engine : engines())
+    for (int round = 0; round < 5; ++round) {
+      test::HostDevice device;
+      const auto source = engine.make(set.index);
+      const Sampler sampler(64, 16, 16, 5, true);
+      Loader loader(device, *source, set.index, sampler, {2, 4, 16}, micro_batches(64, 16, 3));
+      for (int b = 0; b < round; ++b) ASSERT_NE(loader.next(), nullptr);
+    }
+}
+
+TEST(Engines, SayWhatTheyAre) {
+  const RawSet set(100, {5}, 0);
+  const auto world = solo_world();
+  EXPECT_EQ(make_source(*world, set.index, Reader::mmap)->describe(), "mmap: contiguous data, 1 shard, y in memory");
+  EXPECT_EQ(make_uring_source(set.index, "", [](auto) { return make_pooled_reads(3); })->describe(),
+            "uring: O_DIRECT by 3 threads, contiguous data, 1 shard, y in memory");
+  const std::string chosen = make_source(*world, set.index, Reader::automatic)->describe();
+  EXPECT_TRUE(chosen.starts_with("mmap: ")) << chosen;
+  EXPECT_NE(chosen.find("(auto: "), std::string::npos) << chosen;
+}
+
+TEST(ReaderChoice, FollowsTheFacts) {
+  constexpr std::uint64_t gib = std::uint64_t(1) << 30;
+  ReaderFacts f;
+  f.file_system = "ext4", f.bytes = 9 * gib, f.available = 20 * gib;
+  const auto expect = [&](Reader reader, const std::string& why) {
+    const ReaderChoice choice = choose_reader(f);
+    EXPECT_EQ(int(choice.reader), int(reader)) << choice.why;
+    EXPECT_NE(choice.why.find(why), std::string::npos) << choice.why;
+  };
+  expect(Reader::mmap, "fit in half of the ");
+  f.bytes = 11 * gib;
+  expect(Reader::uring, "are more than half of the ");
+  f.no_uring = "the kernel refuses it (Operation not permitted)";
+  expect(Reader::uring, "no io_uring: the kernel refuses it (Operation not permitted)");
+  f.no_direct_io = "Invalid argument";
+  expect(Reader::direct, "no O_DIRECT: Invalid argument");
+  f.in_memory = true, f.file_system = "tmpfs";
+  expect(Reader::mmap, "files on tmpfs are in memory");
+  f.in_memory = false, f.local = false, f.file_system = "lustre", f.bytes = gib;
+  expect(Reader::direct, "lustre");
+  f.file_system = "";
+  expect(Reader::direct, "a file system unknown here");
+  f.contiguous = false;
+  expect(Reader::direct, "chunks are decoded by the workers");
+  f.hdf5_only = "scaleoffset";
+  expect(Reader::mpio, "only HDF5 can read it");
+}
+
+TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
+  const RawSet set(100, {5}, 0);
+  const auto has = [&](Reader reader, const ReaderFacts& f, const std::string& text) {
+    const std::string problem = refusal(reader, f, set.index);
+    EXPECT_NE(problem.find(text), std::string::npos) << problem;
+  };
+  ReaderFacts f = reader_facts(set.index);
+  EXPECT_EQ(f.bytes, 500u);
+  EXPECT_GT(f.available, 0u);
+  for (const Reader reader : {Reader::direct, Reader::mmap}) EXPECT_EQ(refusal(reader, f, set.index), "");
+  f.no_direct_io = "Invalid argument";
+  has(Reader::uring, f, "raw0 cannot be read by O_DIRECT (Invalid argument). use auto, direct or mmap");
+  f.contiguous = false;
+  has(Reader::mmap, f, "data.reader = mmap reads contiguous data only");
+  has(Reader::uring, f, "use auto or direct, or `millrace pack`");
+  EXPECT_EQ(refusal(Reader::direct, f, set.index), "");
+  f.hdf5_only = "scaleoffset";
+  has(Reader::direct, f, "data.reader = direct cannot read scaleoffset. use auto or mpio");
+}
+
+// A disk of `servers` heads that take `service` seconds a read each; the queue is always full. Returns the mean depth
+// of the last half of the reads.
+double settle(DepthControl& depth, int servers, double service, int reads) {
+  static double clock = 0;
+  double sum = 0;
+  for (int i = 0; i < reads; ++i) {
+    clock += service / std::min(servers, depth.depth());
+    depth.ended(4096, clock, true);
+    if (i >= reads / 2) sum += depth.depth();
+  }
+  return sum / (reads - reads / 2);
+}
+
+TEST(DepthControl, FindsTheDepthAtWhichADiskIsBusy) {
+  for (const int servers : {3, 10, 40}) {
+    DepthControl depth(64);
+    const double found = settle(depth, servers, 1e-3, 40000);
+    EXPECT_GE(found, 0.8 * servers) << servers;
+    EXPECT_LE(found, 2.0 * servers + 1) << servers;
+  }
+}
+
+TEST(DepthControl, FollowsADiskThatChanges) {
+  DepthControl depth(64);
+  settle(depth, 4, 1e-3, 40000);
+  EXPECT_GE(settle(depth, 32, 1e-3, 160000), 24);
+  EXPECT_LE(settle(depth, 4, 1e-3, 80000), 12);
+}
+
+TEST(DepthControl, LearnsNothingWhileTheLoaderIsAhead) {
+  DepthControl depth(64);
+  const int before = depth.depth();
+  for (int i = 0; i < 10000; ++i) depth.ended(4096, i * 1e-3, i % 8 != 0);
+  EXPECT_EQ(depth.depth(), before);
+  DepthControl alone(1);
+  EXPECT_EQ(settle(alone, 4, 1e-4, 1000), 1);
+}
+
+}  // namespace
+}  // namespace millrace
