@@ -15,7 +15,8 @@ export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
-.PHONY: all build deps data run test test-long bench peers gpu-check gpu-sanitize format sanitize install clean
+# program: the executable without the tests.
+.PHONY: all build program deps data run test test-long bench peers gpu-check gpu-sanitize format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -24,15 +25,16 @@ all: build
 deps:
 	@scripts/deps.sh
 
-build: $(BUILD)/Makefile
-	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory | grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
+build program: $(BUILD)/Makefile
+	@cmake --build $(BUILD) -j $(JOBS) $(if $(filter program,$@),--target millrace) -- --no-print-directory \
+	| grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
 
 # Not CMakeCache.txt: that is there after a failure too, and a later make has to look again.
 $(BUILD)/Makefile:
 	@command -v cmake >/dev/null || { echo "cmake is missing (Debian package cmake). install it: make deps" >&2; exit 1; }
 	cmake -S . -B $(BUILD)
 
-data: deps build
+data: deps program
 	@if [ -e $(DATA)/train-00000.h5 ] && [ -e $(DATA)/valid-00000.h5 ]; then echo "data: $(DATA) is packed already"; else set -ex; \
 	$(MPIRUN) $(RANKS) $(MILLRACE) pack --x $(SOURCE)/train-images-idx3-ubyte.gz --y $(SOURCE)/train-labels-idx1-ubyte.gz --out $(DATA) --prefix train --overwrite; \
 	$(MPIRUN) $(RANKS) $(MILLRACE) pack --x $(SOURCE)/t10k-images-idx3-ubyte.gz --y $(SOURCE)/t10k-labels-idx1-ubyte.gz --out $(DATA) --prefix valid --no-shuffle --overwrite; fi
@@ -47,14 +49,14 @@ test-long: build
 	@scripts/deps.sh debootstrap
 	ctest --test-dir $(BUILD) -L long --output-on-failure
 
-bench: deps build data
+bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench loader
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
 # millrace beside PyTorch on the processor, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
-peers: deps build
+peers: deps program
 	scripts/peers.sh $(BUILD) $(OPTIONS)
 
 # Where a GPU is: its tests, benches and a comparison with the processor, with a short table at the end.

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t most_outputs = 8;
 constexpr std::int64_t worth_a_thread = 1 << 15;  // values
 
+#pragma GCC diagnostic ignored "-Wpsabi"  // nothing of this file is called from outside with vectors
 typedef float Floats __attribute__((vector_size(32)));
 constexpr std::int64_t lanes = 8;
 

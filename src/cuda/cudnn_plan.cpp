@@ -1,5 +1,4 @@
 // Descriptors, targets and plans of cudnn_graph.hpp: what does not depend on the kind of graph.
-#include <regex>
 
 #include "cudnn_graph.hpp"
 
@@ -102,10 +101,10 @@ std::string Plan::json() const {
 }
 
 std::string Plan::engine() const {
-  static const std::regex id("\"engineId\":([0-9]+)");
-  std::smatch match;
+  static const std::string key = "\"engineId\":";
   const std::string text = json();
-  return "eng" + (std::regex_search(text, match, id) ? match[1].str() : "?");
+  const auto at = text.find(key), from = at + key.size();
+  return "eng" + (at == text.npos ? "?" : text.substr(from, text.find_first_not_of("0123456789", from) - from));
 }
 
 Call::Call(Plan plan, const ConvProblem& problem) : plan_(std::move(plan)) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <cstdio>
 #include <set>
 
 #include "train/runs.hpp"
@@ -49,15 +49,15 @@ TEST(Fit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
     c.train.global_batch = 1024, c.train.steps = 1;
     c.run.memory = 3 << 20;
     const std::string text = refusal(c, ranks);
-    std::smatch match;
-    ASSERT_TRUE(
-        std::regex_search(text, match,
-                          std::regex("^train.micro_batch: (\\d+) samples at once need .* of them for "
-                                     "activations\\), cpu has 3.00 MiB for a rank. set it to (\\d+), the most")))
-        << text;
-    EXPECT_EQ(std::stoi(match[1]), 1024 / ranks);
+    int asked = 0, fitting = 0;
+    ASSERT_EQ(std::sscanf(text.c_str(), "train.micro_batch: %d samples at once need ", &asked), 1) << text;
+    const std::string before = " of them for activations), cpu has 3.00 MiB for a rank. set it to ";
+    const auto at = text.find(before);
+    ASSERT_NE(at, text.npos) << text;
+    ASSERT_EQ(std::sscanf(text.c_str() + at + before.size(), "%d, the most", &fitting), 1) << text;
+    EXPECT_EQ(asked, 1024 / ranks);
     EXPECT_FALSE(std::filesystem::exists(folder.path / "run" / "metrics.jsonl")) << "before step 1";
-    c.train.micro_batch = std::stoi(match[2]);
+    c.train.micro_batch = fitting;
     EXPECT_EQ(refusal(c, ranks), "");
     c.train.micro_batch += 1;
     EXPECT_NE(refusal(c, ranks), "");
