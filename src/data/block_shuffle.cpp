@@ -56,11 +56,13 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
   out.layout.window = std::clamp<std::int64_t>(window > 0 ? (window - 1) / out.layout.block + 1 : fits, 1, blocks);
   if (chunks.rows == 0) return out;
   const std::uint64_t needed = std::uint64_t(std::min(2 * out.layout.window, blocks)) * out.block_bytes;
-  if (needed > cache_bytes)
+  if (needed > cache_bytes) {
+    const std::uint64_t unit = needed < (1u << 20) ? 1u << 10 : 1u << 20, enough = (needed + unit - 1) / unit * unit;
     out.problem = cat("data.shuffle = block: two windows of ", out.layout.window, " blocks of ", out.layout.block,
                       " rows are ", format_bytes(needed), " of decoded chunks, data.chunk_cache keeps ",
                       format_bytes(cache_bytes), ": chunks are decoded more than once. raise data.chunk_cache to ",
-                      print_bytes((needed + 1023) >> 10 << 10), window > 0 ? " or lower data.shuffle_window" : "");
+                      print_bytes(enough), out.layout.window > 1 ? " or lower data.shuffle_window" : "");
+  }
   for (const Shard& s : index.shards)
     if (out.problem.empty() && s.x_chunks && out.layout.block % s.x_chunks->chunk[0] != 0)
       out.problem =

@@ -7,23 +7,13 @@
 #include <thread>
 #include <vector>
 
+#include "message_of.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64u << 20;  // of rows read at once, a rank
-
-// What went wrong, or "".
-template <class F>
-std::string message_of(F&& function) {
-  try {
-    function();
-  } catch (const std::exception& e) {
-    return *e.what() ? e.what() : "unknown";
-  }
-  return "";
-}
 
 // function(0) ... function(count - 1), by this and further threads; throws what one of them threw.
 template <class F>

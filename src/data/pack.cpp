@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "chunked_shard.hpp"
+#include "message_of.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
@@ -31,17 +32,6 @@ struct Column {
   DType dtype;
   const char* data;
 };
-
-// What went wrong, or "".
-template <class F>
-std::string message_of(F&& function) {
-  try {
-    function();
-  } catch (const std::exception& e) {
-    return *e.what() ? e.what() : "unknown";
-  }
-  return "";
-}
 
 struct Part {  // a run of packed positions that becomes one set of shards
   std::string prefix;
