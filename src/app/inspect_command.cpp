@@ -5,6 +5,7 @@
 #include "machine.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/data/block_order.hpp"
 #include "millrace/data/class_names.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/data/source.hpp"
@@ -118,7 +119,9 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
           name_of(set.x_dtype), layout_of(set), ", ",
           set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
-  return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n";
+  const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
+  return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
+         (advice.empty() ? "" : advice + "\n");
 }
 
 const std::vector<Flag>& flags() {

@@ -49,6 +49,23 @@ void add_run(std::vector<Key>& k) {
   k.push_back(duration_key(FIELD(run.stop_margin), at_least(0), "how long before the end of the time to stop"));
 }
 
+// Also on|off and so on, as versions had it that knew one order.
+Key shuffle_key() {
+  Key key = choice_key(
+      FIELD(data.shuffle),
+      Choices<Shuffle>{{"global", Shuffle::global}, {"block", Shuffle::block}, {"off", Shuffle::off}},
+      "the order of an epoch. global: all samples at random; block: blocks of neighbours at random, and the samples of "
+      "some blocks among each other, so that each chunk is decoded once; off: as stored");
+  key.set = [strict = key.set](RunConfig& c, std::vector<std::string> words) {
+    for (auto& word : words) {
+      if (word == "on" || word == "yes" || word == "true" || word == "1") word = "global";
+      if (word == "no" || word == "false" || word == "0") word = "off";
+    }
+    strict(c, words);
+  };
+  return key;
+}
+
 void add_data(std::vector<Key>& k) {
   const char* paths = "paths or globs";
   k.push_back(strings_key(FIELD(data.train), Key::Many::words, paths,
@@ -82,7 +99,18 @@ void add_data(std::vector<Key>& k) {
                          -1));
   k.push_back(
       number_key(FIELD(data.prefetch), at_least(2), "micro-batches read ahead; each costs its bytes in host memory"));
-  k.push_back(switch_key(FIELD(data.shuffle), "a new random order of all samples each epoch"));
+  k.push_back(shuffle_key());
+  const Range samples{.low = 1, .high = double(std::int64_t(1) << 40)};
+  k.push_back(number_key(FIELD(data.shuffle_window), samples,
+                         "shuffle = block: samples of consecutive blocks that are mixed, rounded up to whole blocks; "
+                         "auto: as many as half of data.chunk_cache holds",
+                         from_zero));
+  k.push_back(number_key(FIELD(data.shuffle_block), samples,
+                         "shuffle = block: samples that stay neighbours until they are mixed in a window; auto: the "
+                         "rows of a chunk, or of 1 MiB where the data is not chunked",
+                         from_zero));
+  k.push_back(size_key(FIELD(data.chunk_cache), Range{.low = 1, .high = double(1ull << 50)},
+                       "chunked data: most memory of a rank for decoded chunks that are kept"));
   k.push_back(
       switch_key(FIELD(data.normalize), "subtract the mean and divide by the standard deviation of each channel"));
   k.push_back(

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "arguments.hpp"
 #include "key_forms.hpp"
 #include "millrace/base/files.hpp"
@@ -72,6 +74,21 @@ const std::vector<Flag>& flags() {
        .preset = "train",
        .group = shards},
       {.name = "shard-size", .value = "size", .help = "size of a shard at most", .preset = "1GiB", .group = shards},
+      {.name = "codec",
+       .value = "none|zstd|lz4",
+       .help =
+           "compress the samples, which are then decoded by the loader's threads; none reads fastest where disk and "
+           "memory are large enough",
+       .preset = "none",
+       .group = shards},
+      {.name = "level",
+       .value = "number",
+       .help = "of --codec: zstd 1 to 19 (usually 3), lz4 0 to 12 (usually 0)",
+       .group = shards},
+      {.name = "chunk-rows",
+       .value = "number",
+       .help = "of --codec: samples compressed together, and decoded together; unset: one, or as many as 16 KiB holds",
+       .group = shards},
       {.name = "overwrite",
        .value = "",
        .help = "replace shards of this name that are there",
@@ -112,6 +129,16 @@ auto option(const char* name, F read) {
   }
 }
 
+// From 1 on; 0 where it is not given.
+std::int64_t whole(const Parsed& parsed, const char* name) {
+  return option(name, [&] {
+    const std::string text = parsed.get(name, "0");
+    const auto value = parse_number<std::int64_t>(text);
+    at_least(parsed.has(name) ? 1 : 0).check(double(value), text);
+    return value;
+  });
+}
+
 PackOptions pack_options(const Parsed& parsed) {
   PackOptions out;
   out.out = parsed.get("out", "");
@@ -126,6 +153,15 @@ PackOptions pack_options(const Parsed& parsed) {
     return value;
   });
   out.overwrite = parsed.has("overwrite");
+  const std::string codec = parsed.get("codec", "none");
+  if (codec != "none") {
+    std::optional<int> level;
+    if (parsed.has("level")) level = option("level", [&] { return parse_number<int>(parsed.get("level", "")); });
+    out.codec = option("codec", [&] { return io::make_encoder(codec, level); });
+    out.chunk_rows = whole(parsed, "chunk-rows");
+  } else if (parsed.has("level") || parsed.has("chunk-rows")) {
+    fail(Exit::config, "command line: --level and --chunk-rows do nothing without --codec");
+  }
   if (out.out.empty()) fail(Exit::config, "command line: --out is missing. name the folder for the shards");
   if (out.shard_bytes == 0) fail(Exit::config, "command line: --shard-size: a shard needs room for a row");
   return out;
@@ -155,15 +191,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
   in.layout = option("layout", [&] { return layout_from(parsed.get("layout", "auto")); });
-  const auto whole = [&](const char* name) {
-    return option(name, [&] {
-      const std::string text = parsed.get(name, "0");
-      const auto value = parse_number<std::int64_t>(text);
-      at_least(parsed.has(name) ? 1 : 0).check(double(value), text);
-      return value;
-    });
-  };
-  in.resize = whole("resize"), in.crop = whole("crop"), in.context = whole("context");
+  in.resize = whole(parsed, "resize"), in.crop = whole(parsed, "crop"), in.context = whole(parsed, "context");
   in.grey = parsed.has("grey"), in.targets = parsed.has("targets");
   if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);
@@ -175,8 +203,11 @@ Exit pack_command(World& world, const Arguments& arguments) {
   std::string out =
       cat(report.rows, " rows", report.valid_rows > 0 ? cat(" and ", report.valid_rows, " for validation") : "", ", ",
           report.files.size(), " shards, ", format_bytes(report.bytes), " in ", format_seconds(report.seconds), " (",
-          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\nMPI-IO: ", report.io_mode,
-          "\n");
+          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\n",
+          options.codec ? options.codec->filter.name + ": " : "MPI-IO: ", report.io_mode, "\n");
+  if (options.codec)
+    out += cat(format_bytes(report.row_bytes), " of rows became ", format_bytes(report.bytes), ", ",
+               double(std::llround(1000.0 * double(report.bytes) / double(report.row_bytes))) / 10, " %\n");
   for (const auto& line : own) out += line;
   for (const auto& file : report.files) out += "  " + file + "\n";
   print(world, out);

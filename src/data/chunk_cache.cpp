@@ -33,6 +33,7 @@ ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::funct
     made_.notify_all();
     throw;
   }
+  ++made_count_;
   lock.lock();
   entry->bytes = bytes, entry->ready = true;
   held_ += bytes->size();

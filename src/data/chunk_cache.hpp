@@ -1,6 +1,7 @@
 // Decoded chunks, one cache for all workers of a source: the rows of a batch are spread over the workers, and
 // neighbours in one chunk shall decode it once. The least recently used go first. Private to the data room.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@ class ChunkCache {
   // waits for it, or (wait false) null at once. What `make` throws goes to its caller; a waiting thread then tries by
   // itself.
   Chunk get(std::uint64_t key, bool wait, const std::function<void(io::Bytes&)>& make);
+  std::uint64_t made() const { return made_count_; }  // so far
 
  private:
   struct Entry {
@@ -39,6 +41,7 @@ class ChunkCache {
   std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
   std::vector<std::shared_ptr<io::Bytes>> spare_;  // memory to use again: fresh pages cost as much as a fast codec
   std::size_t held_ = 0;
+  std::atomic<std::uint64_t> made_count_{0};
 };
 
 }  // namespace millrace

@@ -29,6 +29,7 @@ class ChunkedRows {
   // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
   // another thread decodes, the one after it is decoded. Error(data) names place and row.
   void read(const From&, std::span<const Row>, bool ahead);
+  std::uint64_t decoded() const { return cache_.made(); }  // chunks, so far
 
  private:
   ChunkCache::Chunk chunk(const From&, std::size_t number, bool wait, std::int64_t row);

@@ -328,7 +328,9 @@ std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, 
 }
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->figures;
+  LoaderFigures out = impl_->figures;
+  out.chunks_decoded = impl_->source.chunks_decoded();
+  return out;
 }
 
 }  // namespace millrace

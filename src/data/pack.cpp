@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "chunked_shard.hpp"
+#include "message_of.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
@@ -22,23 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t buffer_bytes = 64u << 20;  // of x rows, a rank
 constexpr std::int64_t statistics_blocks = 64;
+constexpr std::size_t usual_chunk_bytes = 16u << 10;
+constexpr std::int64_t most_chunks = 1 << 14;  // of a shard, unless asked for
 
 struct Column {
   const char* name;
   DType dtype;
   const char* data;
 };
-
-// What went wrong, or "".
-template <class F>
-std::string message_of(F&& function) {
-  try {
-    function();
-  } catch (const std::exception& e) {
-    return *e.what() ? e.what() : "unknown";
-  }
-  return "";
-}
 
 struct Part {  // a run of packed positions that becomes one set of shards
   std::string prefix;
@@ -71,6 +64,7 @@ class Packer {
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
     report_.bytes = std::uint64_t(bytes);
+    report_.row_bytes = std::uint64_t(in_.rows()) * (x_bytes_ + y_bytes_);
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return report_;
   }
@@ -162,6 +156,7 @@ class Packer {
     const std::int64_t per_shard =
         std::max<std::int64_t>(1, std::int64_t(options_.shard_bytes / std::max<std::size_t>(1, x_bytes_)));
     const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
+    if (options_.codec) choose_chunk((part.rows + shards - 1) / shards);
     for (std::int64_t s = 0; s < shards; ++s) {
       char name[32];
       std::snprintf(name, sizeof name, "-%05lld.h5", (long long)s);
@@ -169,7 +164,10 @@ class Packer {
       // Equal shards: the last is not a crumb.
       const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
       try {
-        write_shard(aside, begin, end - begin);
+        if (options_.codec)
+          write_chunks(aside, begin, end - begin);
+        else
+          write_shard(aside, begin, end - begin);
       } catch (...) {  // on every rank: write_shard agrees
         std::error_code ignored;
         if (world_.rank() == 0) fs::remove(aside, ignored);
@@ -183,6 +181,24 @@ class Packer {
         log::info(cat("packed ", path.string(), ": ", end - begin, " rows, ",
                       format_bytes(std::uint64_t(end - begin) * x_bytes_)));
     }
+  }
+
+  // Not so small that a chunk's own cost tells, nor so many that HDF5 takes long to list them.
+  void choose_chunk(std::int64_t shard_rows) {
+    const auto small = std::int64_t(usual_chunk_bytes / x_bytes_), few = (shard_rows - 1) / most_chunks + 1;
+    chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), small, few});
+    if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::chunks_listed_quickly())
+      fail(Exit::config, "chunks of ", chunk_rows_, " rows are ", chunks, " in a shard, this HDF5 lists ",
+           io::chunks_listed_quickly(), " within seconds. raise --chunk-rows or lower --shard-size");
+  }
+
+  void write_chunks(const fs::path& path, std::int64_t begin, std::int64_t rows) {
+    report_.own_bytes += write_chunked_shard(
+        world_, path,
+        {*options_.codec, rows, chunk_rows_, in_.y_dtype(), x_bytes_, y_bytes_,
+         [&](io::File& file) { describe(file, rows); },
+         [&](std::int64_t row, std::int64_t count, char* x, char* y) { read(begin + row, count, x, y); }});
+    report_.io_mode = cat("chunks of ", std::min(chunk_rows_, rows), " rows, one rank after the other");
   }
 
   // A rank that cannot read or write goes on taking part, with no rows, so that the others do not wait for it for ever.
@@ -221,7 +237,10 @@ class Packer {
       out.insert(out.end(), one.dims.begin(), one.dims.begin() + one.rank);
       return out;
     };
-    file.create_dataset("/x", in_.x_dtype(), extents(in_.sample()));
+    if (options_.codec)
+      file.create_chunked("/x", in_.x_dtype(), extents(in_.sample()), chunk_rows_, options_.codec->filter);
+    else
+      file.create_dataset("/x", in_.x_dtype(), extents(in_.sample()));
     file.create_dataset("/y", in_.y_dtype(), extents(in_.target().count() == 1 ? Shape{} : in_.target()));
     file.set("/", "format", std::string("millrace-1"));
     file.set("/", "layout", std::string(in_.channels_first() ? "channels_first" : "channels_last"));
@@ -239,7 +258,7 @@ class Packer {
   std::size_t x_bytes_, y_bytes_;
   double scale_;
   std::vector<double> mean_, std_;
-  std::int64_t classes_ = 0;
+  std::int64_t classes_ = 0, chunk_rows_ = 1;
   RowReader rows_;
   std::vector<char> x_, y_;
   PackReport report_;

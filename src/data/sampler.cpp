@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "millrace/base/error.hpp"
+#include "millrace/data/block_order.hpp"
 
 namespace millrace {
 namespace {
@@ -17,10 +18,11 @@ std::uint64_t mix(std::uint64_t z) {
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose) : n_(n) {
+Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose, std::uint64_t part)
+    : n_(n) {
   MR_CHECK(n >= 1 && n <= (std::uint64_t(1) << 40));
   for (std::size_t i = 0; i < keys_.size(); i += 2) {
-    const Random4 r = philox(rng_key(seed, purpose), epoch, i);
+    const Random4 r = philox(rng_key(seed, purpose), epoch, part << 3 | i);
     keys_[i] = std::uint64_t(r.v[0]) << 32 | r.v[1], keys_[i + 1] = std::uint64_t(r.v[2]) << 32 | r.v[3];
   }
   low_bits_ = std::max(2, int(std::bit_width(n - 1))) / 2;
@@ -42,10 +44,30 @@ std::uint64_t Permutation::operator()(std::uint64_t position) const {
   return x;
 }
 
+std::uint64_t Permutation::position_of(std::uint64_t value) const {
+  const std::uint64_t low_mask = (std::uint64_t(1) << low_bits_) - 1;
+  std::uint64_t x = value;
+  do {  // the same walk, backwards
+    std::uint64_t high = x >> low_bits_, low = x & low_mask;
+    for (std::size_t round = rounds; round > 0; round -= 2) {
+      low ^= mix(high ^ keys_[round - 1]) & low_mask;
+      const std::uint64_t added = (mix(low ^ keys_[round - 2]) * high_count_) >> 32;
+      high = high >= added ? high - added : high + high_count_ - added;
+    }
+    x = high << low_bits_ | low;
+  } while (x >= n_);
+  return x;
+}
+
 Sampler::Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed,
                  bool shuffle)
     : rows_(rows), global_batch_(global_batch), micro_batch_(micro_batch), seed_(seed), shuffle_(shuffle) {
   MR_CHECK(rows >= 1 && global_batch >= 1 && micro_batch >= 1);
+}
+
+Sampler::Sampler(std::int64_t global_batch, std::int64_t micro_batch, std::shared_ptr<const BlockOrder> blocks)
+    : Sampler(blocks->rows(), global_batch, micro_batch, 0, true) {
+  blocks_ = std::move(blocks);
 }
 
 std::int64_t Sampler::steps_per_epoch() const { return (rows_ + global_batch_ - 1) / global_batch_; }
@@ -73,6 +95,7 @@ void Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size, s
 }
 
 void Sampler::ids(const MicroBatch& item, std::int64_t* out) const {
+  if (blocks_) return blocks_->ids(item.epoch, item.first, item.rows, out);
   const Permutation order(seed_, std::uint64_t(item.epoch), std::uint64_t(rows_));
   for (std::int64_t i = 0; i < item.rows; ++i)
     out[i] = shuffle_ ? std::int64_t(order(std::uint64_t(item.first + i))) : item.first + i;

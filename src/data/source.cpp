@@ -97,7 +97,7 @@ std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index
 
 std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
 
-std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader) {
+std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.synthetic) return make_synthetic_source(index);
   if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");
   const ReaderFacts facts = reader_facts(index);
@@ -112,7 +112,7 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
   }
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
-  return make_direct_source(index, why);
+  return make_direct_source(index, why, chunks);
 }
 
 }  // namespace millrace

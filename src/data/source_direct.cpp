@@ -14,16 +14,16 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t chunk_memory_bytes = 256u << 20;  // a rank: decoded chunks
-
 class DirectSource : public Source {
  public:
-  DirectSource(const ShardIndex& index, std::string why)
+  DirectSource(const ShardIndex& index, std::string why, const ChunkOptions& chunks)
       : index_(index),
         why_(std::move(why)),
         x_bytes_(index.sample_bytes()),
         chunked_(std::any_of(index.shards.begin(), index.shards.end(),
-                             [](const Shard& s) { return s.x_chunks || s.y_chunks; })) {}
+                             [](const Shard& s) { return s.x_chunks || s.y_chunks; })),
+        ahead_(chunks.ahead),
+        chunks_(chunks.cache_bytes) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     char *to_x = static_cast<char*>(x), *to_y = static_cast<char*>(y);
@@ -39,6 +39,8 @@ class DirectSource : public Source {
     return cat("direct: ", describe_storage(index_), ", ", count_shards(index_),
                targets_.in_memory() ? ", y in memory" : "", why_);
   }
+
+  std::uint64_t chunks_decoded() const override { return chunks_.decoded(); }
 
  private:
   void read_runs(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
@@ -61,7 +63,7 @@ class DirectSource : public Source {
     order.resize(ids.size());
     std::iota(order.begin(), order.end(), std::size_t(0));
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
-    const bool in_order = ids.back() - ids.front() + 1 == std::int64_t(ids.size());
+    const bool in_order = ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[order[i]]);
       const Shard& shard = index_.shards[s];
@@ -88,16 +90,17 @@ class DirectSource : public Source {
   const ShardIndex index_;
   const std::string why_;
   const std::size_t x_bytes_;
-  const bool chunked_;
+  const bool chunked_, ahead_;
   ShardFiles files_{index_};
-  ChunkedRows chunks_{chunk_memory_bytes};
+  ChunkedRows chunks_;
   Targets targets_{index_, files_, chunks_};
 };
 
 }  // namespace
 
-std::unique_ptr<Source> make_direct_source(const ShardIndex& index, const std::string& why) {
-  return std::make_unique<DirectSource>(index, why);
+std::unique_ptr<Source> make_direct_source(const ShardIndex& index, const std::string& why,
+                                           const ChunkOptions& chunks) {
+  return std::make_unique<DirectSource>(index, why, chunks);
 }
 
 }  // namespace millrace

@@ -8,7 +8,7 @@
 namespace millrace {
 
 // why: goes to the end of describe(), " (auto: ...)" or empty.
-std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why);
+std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why, const ChunkOptions& = {});
 std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
 std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& why, const MakeAsyncReads&);
 std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);

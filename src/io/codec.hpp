@@ -11,6 +11,7 @@ struct Codec {
   const char* package;  // null: in this build; else the Debian package with which it would be
   // in -> out; `in` may be used up. expected: bytes of the result where known, else 0. Error(data) says what is wrong.
   void (*decode)(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected);
+  void (*encode)(int level, const char* in, std::size_t bytes, Bytes& out) = nullptr;  // of those that pack writes
 };
 
 extern const Codec gzip_codec, shuffle_codec, fletcher32_codec, lzf_codec, bitshuffle_codec;  // always there
@@ -28,6 +29,9 @@ void register_codecs();
 bool is_registered(int id);  // by register_codecs
 
 // Big-endian numbers in the headers of LZ4 and bitshuffle.
+inline void write_big_endian(char* at, std::uint64_t value, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) at[i] = char(value >> 8 * (bytes - 1 - i));
+}
 inline std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | std::uint8_t(at[i]);

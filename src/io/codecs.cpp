@@ -42,12 +42,16 @@ std::vector<int> registered;
 template <const Codec* codec>
 std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned* values, std::size_t bytes,
                         std::size_t* buffer_bytes, void** buffer) {
-  if (!(flags & H5Z_FLAG_REVERSE)) return 0;
+  const bool encode = !(flags & H5Z_FLAG_REVERSE);
+  if (encode && !codec->encode) return 0;
   try {
     Bytes in, out;
     in.discard(bytes);
     std::memcpy(in.data(), *buffer, bytes);
-    codec->decode({codec->id, "", {values, values + value_count}}, in, out, 0);
+    if (encode)
+      codec->encode(codec == &zstd_codec && value_count > 0 ? int(values[0]) : 0, in.data(), bytes, out);
+    else
+      codec->decode({codec->id, "", {values, values + value_count}}, in, out, 0);
     void* mine = H5allocate_memory(std::max<std::size_t>(1, out.size()), false);
     if (!mine) return 0;
     std::memcpy(mine, out.data(), out.size());
@@ -63,7 +67,8 @@ std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned*
 template <const Codec* codec>
 void register_one(const char* name) {
   if (codec->package || H5Zfilter_avail(codec->id) > 0) return;
-  const H5Z_class2_t filter{H5Z_CLASS_T_VERS, codec->id, 0, 1, name, nullptr, nullptr, hdf5_filter<codec>};
+  const H5Z_class2_t filter{H5Z_CLASS_T_VERS, codec->id, codec->encode ? 1u : 0u, 1, name,
+                            nullptr,          nullptr,   hdf5_filter<codec>};
   if (H5Zregister(&filter) >= 0) registered.push_back(codec->id);
 }
 
@@ -134,6 +139,33 @@ void fill_chunk(const ChunkedLayout& layout, Bytes& out) {
   out.discard(bytes);
   for (std::size_t at = 0; at < bytes; at += layout.fill.size())
     std::memcpy(out.data() + at, layout.fill.data(), layout.fill.size());
+}
+
+Encoder make_encoder(const std::string& codec, std::optional<int> level) {
+  struct Kind {
+    const char* name;
+    const Codec& codec;
+    int least, most, usual;
+  };
+  for (const Kind& kind : {Kind{"zstd", zstd_codec, 1, 19, 3}, Kind{"lz4", lz4_codec, 0, 12, 0}}) {
+    if (codec != kind.name) continue;
+    if (kind.codec.package)
+      fail(Exit::config, "this build has no ", codec, ". install ", kind.codec.package, " and build again");
+    const int chosen = level.value_or(kind.usual);
+    if (chosen < kind.least || chosen > kind.most)
+      fail(Exit::config, "level ", chosen, " of ", codec, " is not from ", kind.least, " to ", kind.most);
+    // Zstandard's filter keeps the level, for those who write more; LZ4's has none.
+    return {{kind.codec.id, codec,
+             chosen > 0 && kind.codec.id == zstd_codec.id ? std::vector{unsigned(chosen)} : std::vector<unsigned>{}},
+            chosen};
+  }
+  fail(Exit::config, "'", codec, "' is none of none|zstd|lz4");
+}
+
+void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, Bytes& out) {
+  const Codec* codec = find_codec(encoder.filter.id);
+  MR_CHECK(codec && codec->encode, encoder.filter.name);
+  codec->encode(encoder.level, in, bytes, out);
 }
 
 void register_codecs() {

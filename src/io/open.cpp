@@ -113,6 +113,17 @@ File File::create(const std::string& path) {
   return File(std::move(impl));
 }
 
+File File::append(const std::string& path) {
+  const Entry entry;
+  auto impl = std::make_unique<Impl>();
+  impl->path = path, impl->writable = true;
+  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
+  const Handle fapl = writing_properties(path, MPI_COMM_NULL);
+  MR_H5(path, H5Pset_alignment(fapl, 1, 1));  // compressed chunks, which are no multiples of anything
+  impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDWR, fapl)), H5Fclose);
+  return File(std::move(impl));
+}
+
 // A failure on any rank is agreed upon, so that none waits for the others in a later collective call.
 File File::open_parallel(const std::string& path, World& world) {
   const MPI_Comm comm = communicator_of(world);

@@ -1,4 +1,4 @@
-// Data sets created; rows read and written.
+// Rows read and written.
 #include <algorithm>
 #include <array>
 
@@ -163,24 +163,6 @@ void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64
   const Entry entry;
   char* source = const_cast<char*>(static_cast<const char*>(data));  // only read from
   impl_->transfer(dataset, {true, begin, count, memory, source}, kind);
-}
-
-void File::create_dataset(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape) {
-  const Entry entry;
-  const std::string name = absolute(given), at = impl_->where(name);
-  MR_CHECK(!shape.empty(), at);
-  const std::vector<hsize_t> extents(shape.begin(), shape.end());
-  const Handle space(MR_H5(at, H5Screate_simple(int(extents.size()), extents.data(), nullptr)), H5Sclose);
-  const Handle lcpl(MR_H5(at, H5Pcreate(H5P_LINK_CREATE)), H5Pclose);
-  const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
-  MR_H5(at, H5Pset_create_intermediate_group(lcpl, 1));
-  MR_H5(at, H5Pset_layout(dcpl, H5D_CONTIGUOUS));
-  MR_H5(at, H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY));
-  MR_H5(at, H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER));
-  MR_H5(at, H5Pset_obj_track_times(dcpl, false));  // the ranks' clocks differ
-  Handle id(MR_H5(at, H5Dcreate2(impl_->id(), name.c_str(), native_type(dtype), space, lcpl, dcpl, H5P_DEFAULT)),
-            H5Dclose);
-  impl_->remember(name, std::move(id));
 }
 
 std::string File::last_io_mode() const { return impl_->io_mode; }

@@ -38,6 +38,7 @@ RankAccount RankAccount::from_json(const std::string& text) {
   r.steps = j.at("steps"), r.samples = j.at("samples"), r.memory_bytes = j.at("memory_bytes");
   const auto& loader = j.at("loader");
   r.loader.batches = loader.at("batches"), r.loader.bytes_read = loader.at("bytes_read");
+  r.loader.chunks_decoded = loader.at("chunks_decoded");
   r.loader.wait_seconds = loader.at("wait_seconds"), r.loader.read_seconds = loader.at("read_seconds");
   r.loader.queue_depth_sum =
       std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
@@ -89,6 +90,7 @@ std::string Account::json() const {
         {"loader",
          {{"batches", r.loader.batches},
           {"bytes_read", r.loader.bytes_read},
+          {"chunks_decoded", r.loader.chunks_decoded},
           {"wait_seconds", r.loader.wait_seconds},
           {"read_seconds", r.loader.read_seconds},
           {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};

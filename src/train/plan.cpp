@@ -47,6 +47,10 @@ std::string describe_plan(World& world, const RunConfig& config) {
       << name_of(s.train_data.x_dtype) << " in " << s.train_data.shards.size() << " files, "
       << s.train_source->describe();
   if (s.has_valid) out << "; validation " << s.valid_data.rows;
+  if (s.blocks) out << "\norder: " << s.blocks->str();
+  if (config.data.shuffle == Shuffle::global)
+    if (const std::string advice = block_shuffle_advice(s.train_data, config.data.chunk_cache); !advice.empty())
+      out << "\n" << advice;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
   out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
       << s.accumulation() << " accumulated; " << s.epochs.steps_each() << " steps an epoch, " << s.total_steps()

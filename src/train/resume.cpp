@@ -29,7 +29,8 @@ Keys keys_of(const std::string& config) {
 
 // Of keys that decide what is learned and are not in the provenance.
 bool decides(const std::string& key) {
-  for (const char* not_so : {"data.train", "data.valid", "data.reader", "data.workers", "data.prefetch", "train.steps",
+  for (const char* not_so : {"data.train", "data.valid", "data.shuffle", "data.shuffle_window", "data.shuffle_block",
+                             "data.chunk_cache", "data.reader", "data.workers", "data.prefetch", "train.steps",
                              "train.global_batch", "train.micro_batch", "train.evaluate"})
     if (key == not_so) return false;
   return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||
@@ -50,23 +51,28 @@ std::string changed_keys(const std::string& then, const std::string& now) {
 }  // namespace
 
 void go_on_from(const RunState& run, Session& s) {
+  Keys then = run.provenance;
+  if (!then.contains("order"))  // of versions that knew two
+    then["order"] = keys_of(run.config)["data.shuffle"] == "off" ? "as stored" : "global";
   const auto changed = [&](const char* key) {
-    const auto it = run.provenance.find(key);
-    return it != run.provenance.end() && it->second != s.provenance().at(key);
+    const auto it = then.find(key);
+    return it != then.end() && it->second != s.provenance().at(key);
   };
-  const bool other_batch = changed("global_batch"), other_data = changed("data");
+  const bool other_batch = changed("global_batch"), other_data = changed("data"), other_order = changed("order");
   s.epochs.origin = run.origin;
-  if (other_batch || other_data) {
+  if (other_batch || other_data || other_order) {
     if (run.step_in_epoch != 0)
       fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           other_batch ? cat(", with train.global_batch ", run.provenance.at("global_batch"), ", now ", s.global_batch)
-                       : cat(", with other files in data.train"),
+           other_batch  ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.global_batch)
+           : other_data ? cat(", with other files in data.train")
+                        : cat(", with another order of samples (", then.at("order"), " then, ",
+                              s.provenance().at("order"), " now)"),
            ": samples would be skipped or repeated. set it back, at least to the end of that epoch, or give this run "
            "another run.dir");
     s.epochs.origin = {run.step, run.epoch, run.samples};
   }
   for (const auto& [key, value] : s.provenance())
-    if (const auto it = run.provenance.find(key); it != run.provenance.end() && it->second != value)
+    if (const auto it = then.find(key); it != then.end() && it->second != value)
       log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
                     " now): the run goes on, but not bit for bit"));
   if (const std::string keys = changed_keys(run.config, s.config.text); !keys.empty())

@@ -159,15 +159,25 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
   if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
-    train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed, c.data.shuffle);
+    if (c.data.shuffle != Shuffle::block && (c.data.shuffle_window > 0 || c.data.shuffle_block > 0))
+      fail(Exit::config, "data.shuffle_window and data.shuffle_block do nothing without data.shuffle = block");
+    if (c.data.shuffle == Shuffle::block) {
+      blocks = block_shuffle(train_data, c.data.shuffle_block, c.data.shuffle_window, c.data.chunk_cache);
+      if (!blocks->problem.empty()) log::warn(blocks->problem);
+      train_order = std::make_unique<Sampler>(global_batch, micro_batch,
+                                              std::make_shared<const BlockOrder>(blocks->layout, c.run.seed));
+    } else {
+      train_order = std::make_unique<Sampler>(train_data.rows, global_batch, micro_batch, c.run.seed,
+                                              c.data.shuffle == Shuffle::global);
+    }
     epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
-    train_source = make_source(w, train_data, c.data.reader);
+    train_source = make_source(w, train_data, c.data.reader, {c.data.chunk_cache, c.data.shuffle == Shuffle::off});
   }
   if (has_valid) {
     valid_order = std::make_unique<Sampler>(valid_data.rows, micro_batch * w.size(), micro_batch, 0, false);
     spec.eval_rows = valid_order->row_counts();
-    valid_source = make_source(w, valid_data, c.data.reader);
+    valid_source = make_source(w, valid_data, c.data.reader, {c.data.chunk_cache, true});
   }
 }
 
@@ -245,6 +255,9 @@ std::map<std::string, std::string> Session::provenance() const {
           {"global_batch", std::to_string(global_batch)},
           {"micro_batch", std::to_string(micro_batch)},
           {"seed", std::to_string(config.run.seed)},
+          {"order", blocks                                ? blocks->str()
+                    : config.data.shuffle == Shuffle::off ? "as stored"
+                                                          : "global"},
           {"compress", config.comm.compress},
           {"data", std::to_string(train_data.manifest_crc)}};
 }

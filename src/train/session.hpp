@@ -7,6 +7,7 @@
 #include <string>
 
 #include "grouping.hpp"
+#include "millrace/data/block_order.hpp"
 #include "millrace/data/loader.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/epochs.hpp"
@@ -32,6 +33,7 @@ struct Session {
   std::int64_t global_batch = 0, micro_batch = 0;
   Epochs epochs;  // of training; a resumed run sets its origin
   std::unique_ptr<Sampler> train_order, valid_order;
+  std::optional<BlockShuffle> blocks;  // of training, with data.shuffle = block
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;
 

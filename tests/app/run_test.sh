@@ -157,6 +157,21 @@ ranks)  # going on with another number of ranks: the same samples follow, and it
   grep -q "resuming with another ranks" log || complain "no warning about the number of ranks"
   fields run | awk -F'[:,]' '{ if ($2 != NR || $6 <= last) exit 1; last = $6 } END { exit NR != 20 }' || complain "steps or samples have a gap"
   ;;
+order)  # block shuffle is resumed in the middle of an epoch, but not with another order
+  blocks="--data.shuffle block --data.shuffle_block 8 --optim.schedule constant"
+  train 2 whole $blocks --data.shuffle_window 60 --train.steps 20 >log 2>&1
+  train 2 parts $blocks --data.shuffle_window 60 --train.steps 10 >>log 2>&1
+  train 2 parts $blocks --data.shuffle_window 32 --train.steps 20 >refused 2>&1
+  expect_code 2 $? "going on with another window"
+  grep -q "another order of samples (blocks of 8 rows, windows of 8 blocks then, .* 4 blocks now)" refused || { complain "no word of the order"; cat refused; }
+  train 2 parts $blocks --data.shuffle_window 60 --train.steps 20 >>log 2>&1
+  same_run whole parts
+  train 1 random --train.steps 10 >>log 2>&1
+  train 1 random $blocks --train.steps 20 >refused 2>&1
+  expect_code 2 $? "going on from a random order with blocks"
+  train 1 random --data.shuffle_window 60 --train.steps 20 >refused 2>&1
+  expect_code 2 $? "a window without blocks"
+  ;;
 large)  # tensors that the ranks write in parts, of rows that do not divide evenly; AdamW's moments too
   set -- --model.name mlp --model.hidden 1101 --optim.name adamw --run.precision fp32 --train.epochs 1
   train 3 whole "$@" >log 2>&1

@@ -84,6 +84,89 @@ TEST(Pack, HoldsEveryRowOnceInAShuffledOrderOfTheSeed) {
   EXPECT_EQ(test::content(folder / "0/train-00002.h5"), test::content(folder / "1/train-00002.h5"));
 }
 
+// Rows that compress, as those of test::Rows do not.
+class Stripes : public test::Rows {
+ public:
+  void read(std::int64_t begin, std::int64_t n, void* x, void* y) const override {
+    test::Rows::read(begin, n, x, y);
+    for (std::int64_t i = 0; i < n * one.count(); ++i)
+      if (i / 8 % 3) static_cast<char*>(x)[i] = char(begin + i / one.count());
+  }
+};
+
+std::vector<std::string> codecs_of_this_build() {
+  std::vector<std::string> out;
+#ifdef MILLRACE_WITH_ZSTD
+  out.push_back("zstd");
+#endif
+#ifdef MILLRACE_WITH_LZ4
+  out.push_back("lz4");
+#endif
+  return out;
+}
+
+TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
+  const auto world = solo_world();
+  const auto bytes_of = [&](const ShardIndex& d, Reader reader) {
+    std::string x(std::size_t(d.rows) * d.sample_bytes(), '?'), y(std::size_t(d.rows) * 4, '?');
+    std::vector<std::int64_t> ids(std::size_t(d.rows));
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = std::int64_t(i);
+    make_source(*world, d, reader)->read(ids, x.data(), y.data());
+    return x + y;
+  };
+  for (const std::string& codec : codecs_of_this_build())
+    for (const auto& [level, chunk_rows, incompressible] :
+         {std::tuple{-1, 0, false}, {-1, 7, false}, {5, 7, true}, {12, 1, false}, {-1, 1000, false}}) {
+      SCOPED_TRACE(cat(codec, " at ", level, ", chunks of ", chunk_rows));
+      const Folder folder;
+      const Stripes stripes;
+      const test::Rows noise;
+      const Importer& in = incompressible ? static_cast<const Importer&>(noise) : stripes;
+      PackOptions options{.out = folder.path / "plain", .shard_bytes = 24 * 30, .valid_fraction = 0.13};
+      pack(*world, in, options);
+      options.out = folder.path / "packed", options.chunk_rows = chunk_rows;
+      options.codec = io::make_encoder(codec, level < 0 ? std::nullopt : std::optional(level));
+      const PackReport report = pack(*world, in, options);
+      EXPECT_EQ(report.row_bytes, 100u * (24 + 8));
+      EXPECT_EQ(report.own_bytes, report.bytes);
+      for (const char* part : {"train", "valid"}) {
+        const auto index = [&](const char* which) {
+          return index_shards(*world, {.paths = {folder / cat(which, "/", part, "-*.h5")}});
+        };
+        const ShardIndex plain = index("plain"), packed = index("packed");
+        ASSERT_TRUE(own_reads(packed));
+        EXPECT_EQ(bytes_of(packed, Reader::direct), bytes_of(plain, Reader::direct));
+        EXPECT_EQ(bytes_of(packed, Reader::mpio), bytes_of(plain, Reader::direct));  // HDF5's own reads
+        EXPECT_EQ(packed.mean, plain.mean);
+        EXPECT_EQ(packed.classes, plain.classes);
+        for (const Shard& s : packed.shards) {
+          const auto& chunks = *s.x_chunks;
+          ASSERT_EQ(chunks.filters.size(), 1u);
+          EXPECT_EQ(chunks.filters[0].id, codec == "zstd" ? 32015 : 32004);
+          EXPECT_EQ(chunks.chunk[0], chunk_rows == 0 ? s.rows : std::min<std::int64_t>(chunk_rows, s.rows));
+        }
+      }
+    }
+}
+
+TEST(Pack, CodecsThatThereAreNotAreRefused) {
+  for (const auto& [codec, level, words] : {std::tuple{"gzip", 3, "none of none|zstd|lz4"},
+#ifdef MILLRACE_WITH_ZSTD
+                                            {"zstd", 20, "level 20 of zstd is not from 1 to 19"},
+#else
+                                            {"zstd", 3, "install libzstd-dev and build again"},
+#endif
+#ifdef MILLRACE_WITH_LZ4
+                                            {"lz4", -1, "level -1 of lz4 is not from 0 to 12"}})
+#else
+                                            {"lz4", 0, "install liblz4-dev and build again"}})
+#endif
+  {
+    const std::string message = message_of([&, c = codec, l = level] { io::make_encoder(c, l); }, Exit::config);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  }
+}
+
 TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
   for (const bool first : {false, true}) {
     const Folder folder;

@@ -90,6 +90,59 @@ TEST(PackMpi, FilesAreTheSameBytesAsThoseOfOneRank) {
   }
 }
 
+// Of a shard's chunks in order, every rank has written its consecutive part, and the labels of these rows.
+TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
+  World& world = test_world();
+#ifdef MILLRACE_WITH_ZSTD
+  const SharedFolder folder(world);
+  const PackOptions plain{.out = folder.path / "plain", .shard_bytes = 100000};
+  PackOptions options = plain;
+  options.out = folder.path / "zstd", options.codec = io::make_encoder("zstd", 1), options.chunk_rows = 5;
+  pack(world, rows(), plain);
+  const PackReport report = pack(world, rows(), options);
+  const auto index = [&](const PackOptions& o) {
+    return index_shards(world, {.paths = {(o.out / "train-*.h5").string()}});
+  };
+  const ShardIndex d = index(options), same = index(plain);
+  everywhere(world, d.shards.size() == 2, "shards");
+  std::uint64_t mine = 0, all = 0;
+  for (const Shard& s : d.shards) {
+    const auto& chunks = s.x_chunks->chunks;
+    const auto count = std::int64_t(chunks.size());
+    const std::int64_t first = count * world.rank() / world.size(), last = count * (world.rank() + 1) / world.size();
+    for (std::int64_t c = 0; c < count; ++c) {
+      const std::uint64_t bytes =
+          chunks[std::size_t(c)].bytes + 8 * std::uint64_t(std::min<std::int64_t>(5, s.rows - 5 * c));
+      all += bytes, mine += c >= first && c < last ? bytes : 0;
+    }
+  }
+  everywhere(world, mine > 0 && report.own_bytes == mine, cat("own bytes ", report.own_bytes, ", not ", mine));
+  everywhere(world, report.bytes == all, "bytes of all");
+  const auto packed = make_source(world, d, Reader::automatic), expected = make_source(world, same, Reader::automatic);
+  std::string x(d.sample_bytes(), '?'), y(4, '?'), x2 = x, y2 = y;
+  bool equal = d.rows == same.rows;
+  for (std::int64_t id = 0; equal && id < d.rows; ++id) {
+    packed->read({&id, 1}, x.data(), y.data()), expected->read({&id, 1}, x2.data(), y2.data());
+    equal = x == x2 && y == y2;
+  }
+  everywhere(world, equal, "rows");
+
+  test::Rows broken = rows();
+  if (world.rank() == world.size() - 1) broken.fail_at = 500;
+  options.out = folder.path / "broken";
+  std::string message;
+  try {
+    pack(world, broken, options);
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  everywhere(world, message.find("row 500 is broken") != std::string::npos, message);
+  everywhere(world, fs::is_empty(options.out), "no file stays");
+#else
+  GTEST_SKIP() << "this build has no Zstandard; world of " << world.size();
+#endif
+}
+
 // By label, which is the row of the input: every sample channels last, as double.
 std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
   const auto source = make_source(world, d, Reader::automatic);
@@ -207,24 +260,30 @@ TEST(PackMpi, AFailureOfOneRankReachesAllAndLeavesNoShard) {
 // The disk of one rank is full (its file size limit stands for that) in the middle of a collective write.
 TEST(PackMpi, AFullDiskOnOneRankEndsAllOfThem) {
   World& world = test_world();
-  const SharedFolder folder(world);
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{100 << 10, before.rlim_max};
   test::Rows in = rows();
   in.count = 3000;
-  std::string message;
-  if (world.rank() == world.size() - 1) setrlimit(RLIMIT_FSIZE, &small);
-  try {
-    pack(world, in, {.out = folder.path});
-  } catch (const Error& e) {
-    message = e.what();
+  std::vector<std::optional<io::Encoder>> codecs{std::nullopt};
+#ifdef MILLRACE_WITH_ZSTD
+  codecs.push_back(io::make_encoder("zstd", 1));
+#endif
+  for (const auto& codec : codecs) {
+    const SharedFolder folder(world);
+    std::string message;
+    if (world.rank() == world.size() - 1) setrlimit(RLIMIT_FSIZE, &small);
+    try {
+      pack(world, in, {.out = folder.path, .codec = codec});
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    everywhere(world, !message.empty(), "an error");
+    world.barrier();
+    everywhere(world, fs::is_empty(folder.path), "no file stays");
   }
-  setrlimit(RLIMIT_FSIZE, &before);
-  everywhere(world, !message.empty(), "an error");
-  world.barrier();
-  everywhere(world, fs::is_empty(folder.path), "no file stays");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ RankAccount figures(int rank) {
   r.loader = {.batches = 11u + unsigned(rank),
               .bytes_read = 5'000'000'000u + unsigned(rank),
               .queue_depth_sum = 37u + unsigned(rank),
+              .chunks_decoded = 11u + unsigned(rank),
               .wait_seconds = 0.1 + rank,
               .read_seconds = 1 / 3.0 + rank};
   r.comm_busy_seconds = 2 / 3.0 + rank;
@@ -36,6 +37,7 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.batches, sent.loader.batches);
     EXPECT_EQ(got.loader.bytes_read, sent.loader.bytes_read);
     EXPECT_EQ(got.loader.queue_depth_sum, sent.loader.queue_depth_sum);
+    EXPECT_EQ(got.loader.chunks_decoded, sent.loader.chunks_decoded);
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
     EXPECT_EQ(got.comm_busy_seconds, sent.comm_busy_seconds);

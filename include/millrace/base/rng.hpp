@@ -23,7 +23,9 @@ enum class Purpose : std::uint32_t {
   split = 7,
   cutout = 8,
   jitter = 9,
-  zoom = 10
+  zoom = 10,
+  blocks = 11,
+  windows = 12
 };
 
 struct Random4 {

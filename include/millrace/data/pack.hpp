@@ -4,11 +4,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/data/importer.hpp"
+#include "millrace/io/chunks.hpp"
 
 namespace millrace {
 
@@ -20,13 +22,16 @@ struct PackOptions {
   std::uint64_t seed = 1;
   double valid_fraction = 0;  // of the rows, taken after the shuffle, written with the prefix "valid"
   bool overwrite = false;
+  std::optional<io::Encoder> codec = {};  // of x, in chunks; none: contiguous
+  std::int64_t chunk_rows = 0;            // of a chunk; 0: a sample, or as many as 16 KiB holds
 };
 
 struct PackReport {
   std::vector<std::string> files;
   std::int64_t rows = 0, valid_rows = 0;
   std::uint64_t bytes = 0, own_bytes = 0;  // written by all ranks, by this rank
-  std::string io_mode;                     // what MPI-IO really did
+  std::uint64_t row_bytes = 0;             // of all rows, before any codec
+  std::string io_mode;                     // what MPI-IO really did; with a codec, how chunks were written
   double seconds = 0;
 };
 

@@ -3,18 +3,21 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "millrace/base/rng.hpp"
 
 namespace millrace {
 
-// A bijection of [0, n) keyed by (seed, purpose, epoch): a Feistel network over a rectangle of 2^k columns and just
-// enough rows, walked until inside n (rare, as the rectangle has less than one row to spare). n up to 2^40.
+// A bijection of [0, n) keyed by (seed, purpose, epoch, part): a Feistel network over a rectangle of 2^k columns and
+// just enough rows, walked until inside n (rare, as the rectangle has less than one row to spare). n up to 2^40.
 class Permutation {
  public:
-  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose = Purpose::shuffle);
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose = Purpose::shuffle,
+              std::uint64_t part = 0);
   std::uint64_t operator()(std::uint64_t position) const;
+  std::uint64_t position_of(std::uint64_t value) const;  // the inverse
 
  private:
   static constexpr int rounds = 6;
@@ -22,6 +25,8 @@ class Permutation {
   std::uint64_t n_, high_count_;
   int low_bits_;
 };
+
+class BlockOrder;  // block_order.hpp
 
 // Rows of one micro-batch: positions [first, first + rows) of an epoch's order.
 struct MicroBatch {
@@ -35,6 +40,8 @@ struct MicroBatch {
 class Sampler {
  public:
   Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);
+  // The order of `blocks`, which is of as many rows.
+  Sampler(std::int64_t global_batch, std::int64_t micro_batch, std::shared_ptr<const BlockOrder> blocks);
   std::int64_t rows() const { return rows_; }
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
@@ -48,6 +55,7 @@ class Sampler {
   std::vector<std::int64_t> row_counts() const;
 
  private:
+  std::shared_ptr<const BlockOrder> blocks_;  // null: of single samples
   std::int64_t rows_, global_batch_, micro_batch_;
   std::uint64_t seed_;
   bool shuffle_;

@@ -32,6 +32,7 @@ class Source {
   virtual std::unique_ptr<Reads> reads(std::span<char> slots);
   // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
   virtual std::string describe() const = 0;
+  virtual std::uint64_t chunks_decoded() const { return 0; }  // so far, by own reads
   virtual int max_workers() const { return 1 << 20; }
 };
 
@@ -65,8 +66,15 @@ struct ReaderChoice {
 // free memory: mmap. Larger ones where O_DIRECT is to be had: uring. Else, and on file systems of the network: direct.
 ReaderChoice choose_reader(const ReaderFacts&);
 
+// Of own reads of chunked data.
+struct ChunkOptions {
+  std::uint64_t cache_bytes = 256u << 20;  // decoded chunks that are kept
+  // Samples are asked for in the order of the files: a thread that would wait for another's chunk decodes the next one.
+  bool ahead = true;
+};
+
 // Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except mpio's
 // open.
-std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader);
+std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const ChunkOptions& = {});
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,5 +59,16 @@ std::string cannot_decode(const std::vector<FilterSpec>&);
 // for chunks never written: fill_chunk. Error(data) without the file's name: damaged, or a checksum that differs.
 void decode_chunk(const ChunkedLayout&, std::size_t number, Bytes& raw, Bytes& out);
 void fill_chunk(const ChunkedLayout&, Bytes& out);
+
+// How chunks are stored: one filter.
+struct Encoder {
+  FilterSpec filter;
+  int level = 0;
+};
+// "zstd" or "lz4". level: zstd 1 to 19, usually 3; lz4 0 (fast, usual), or 1 to 12 (smaller, slower, as quick to
+// decode). Error(config): another name or level, or not in this build.
+Encoder make_encoder(const std::string& codec, std::optional<int> level);
+// A whole chunk -> as it is stored. Any number of threads at once.
+void encode_chunk(const Encoder&, const char* in, std::size_t bytes, Bytes& out);
 
 }  // namespace millrace::io

@@ -32,6 +32,7 @@ class File {
   static File open(const std::string& path);                   // read only, serial driver, no locking
   static File open_parallel(const std::string& path, World&);  // read only, MPI-IO driver; collective
   static File create(const std::string& path);                 // serial, truncates
+  static File append(const std::string& path);                 // serial, one that is there, to be written to
   static File create_parallel(const std::string& path,
                               World&);  // MPI-IO driver, 4 KiB alignment; collective, truncates
   ~File();
@@ -48,6 +49,11 @@ class File {
 
   // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
   void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
+  // Serial files. Chunks of chunk_rows whole rows each, to be stored by write_chunk(); the last may reach past the end.
+  void create_chunked(const std::string& name, DType, const std::vector<std::int64_t>& shape, std::int64_t chunk_rows,
+                      const FilterSpec&);
+  // Chunk `number` of such a data set, as it is stored: of encode_chunk().
+  void write_chunk(const std::string& dataset, std::int64_t number, const Bytes& stored);
   // Rows [begin, begin+count) converted to `memory` type (integers clamp), C order; in pieces of 1 GiB. collective: all
   // ranks of a parallel file take part (count 0 allowed) in one agreed transfer, and a wrong request of one fails on
   // all; every rank moves its own bytes. On a serial file both are the same.

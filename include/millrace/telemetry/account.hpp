@@ -13,7 +13,8 @@ namespace millrace {
 
 struct LoaderFigures {
   std::uint64_t batches = 0, bytes_read = 0, queue_depth_sum = 0;  // queue depth: filled slots seen at each next()
-  double wait_seconds = 0, read_seconds = 0;                       // consumer's wait; sum of the workers' reading time
+  std::uint64_t chunks_decoded = 0;
+  double wait_seconds = 0, read_seconds = 0;  // consumer's wait; sum of the workers' reading time
 };
 
 // One rank's figures.

@@ -12,6 +12,7 @@
 namespace millrace {
 
 enum class Resume { automatic, must, never };
+enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 
@@ -37,7 +38,9 @@ struct FeedOptions {  // data.*, with DataOptions
   Reader reader = Reader::automatic;
   int workers = -1;  // loader threads a rank; -1: choose
   int prefetch = 4;  // slots in the ring
-  bool shuffle = true;
+  Shuffle shuffle = Shuffle::global;
+  std::int64_t shuffle_window = 0, shuffle_block = 0;  // samples; 0: by data and chunk_cache (block_order.hpp)
+  std::uint64_t chunk_cache = ChunkOptions{}.cache_bytes;
   bool normalize = true;  // (x * scale - mean) / std per channel
   bool augment = false;   // in training: what follows
   std::int64_t crop_pad = 4;

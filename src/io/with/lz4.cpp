@@ -1,6 +1,7 @@
 // LZ4: a header (8 bytes: size, 4: size of a block, big-endian), then blocks behind their stored sizes; one that did
 // not shrink is stored as it was.
 #include <lz4.h>
+#include <lz4hc.h>
 
 #include <algorithm>
 #include <climits>
@@ -36,6 +37,27 @@ void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
   }
 }
 
+void encode(int level, const char* in, std::size_t bytes, Bytes& out) {
+  constexpr std::size_t header = 12, most = std::size_t(1) << 30;
+  const std::size_t block = std::min(bytes, most), blocks = block == 0 ? 0 : (bytes + block - 1) / block;
+  out.discard(header + blocks * (4 + std::size_t(::LZ4_compressBound(int(block)))));
+  write_big_endian(out.data(), bytes, 8), write_big_endian(out.data() + 8, block, 4);
+  std::size_t at = header;
+  for (std::size_t done = 0; done < bytes; done += block) {
+    const std::size_t size = std::min(block, bytes - done);
+    char* to = out.data() + at + 4;
+    const int room = ::LZ4_compressBound(int(size));
+    const int made = level == 0 ? ::LZ4_compress_default(in + done, to, int(size), room)
+                                : ::LZ4_compress_HC(in + done, to, int(size), room, level);
+    if (made <= 0) fail(Exit::data, "lz4: cannot compress");
+    std::size_t stored = std::size_t(made);
+    if (stored >= size) std::memcpy(to, in + done, size), stored = size;
+    write_big_endian(out.data() + at, stored, 4);
+    at += 4 + stored;
+  }
+  out.resize(at);
+}
+
 }  // namespace
 
 void lz4_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
@@ -44,6 +66,6 @@ void lz4_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_
     fail(Exit::data, "lz4: damaged");
 }
 
-const Codec lz4_codec{32004, nullptr, decode};
+const Codec lz4_codec{32004, nullptr, decode, encode};
 
 }  // namespace millrace::io

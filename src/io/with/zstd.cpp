@@ -17,6 +17,13 @@ void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
   zstd_block(in.data(), in.size(), out.data(), out.size());
 }
 
+void encode(int level, const char* in, std::size_t bytes, Bytes& out) {
+  out.discard(::ZSTD_compressBound(bytes));
+  const std::size_t made = ::ZSTD_compress(out.data(), out.size(), in, bytes, level);
+  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: ", ::ZSTD_getErrorName(made));
+  out.resize(made);
+}
+
 }  // namespace
 
 void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
@@ -25,6 +32,6 @@ void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out
   if (made != out_bytes) fail(Exit::data, "zstd: ", made, " bytes come out, not ", out_bytes);
 }
 
-const Codec zstd_codec{32015, nullptr, decode};
+const Codec zstd_codec{32015, nullptr, decode, encode};
 
 }  // namespace millrace::io
