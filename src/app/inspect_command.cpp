@@ -22,6 +22,7 @@ std::string extents(const std::vector<std::int64_t>& shape) {
 
 std::string describe_dataset(const io::DatasetInfo& info) {
   std::string out = cat("  ", info.name, ": ", extents(info.shape), " ");
+  if (info.heap_base) return out + "bytes of variable length\n";
   if (!info.refusal.empty()) return out + "cannot be read (" + info.refusal + ")\n";
   out += cat(name_of(info.dtype), info.big_endian ? " big-endian" : "");
   if (info.chunked) out += ", chunks of " + extents(info.chunk);
