@@ -43,7 +43,7 @@ struct DataOptions {
   using Layout = millrace::Layout;
   Layout layout = Layout::automatic;  // automatic: the file's "layout" attribute, else the shape (sample_layout.hpp)
   double scale = 0;                   // 0: 1/255 for uint8 images, else 1
-  Decode decode;                      // of encoded images
+  Decode decode = {};                 // of encoded images
 };
 
 struct ShardIndex {
