@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "millrace/base/error.hpp"
 
@@ -38,28 +39,52 @@ struct Taps {
   std::vector<double> raw_;
 };
 
-// For each new row the old rows are summed, then columns of that sum. Three channels and one of the next pixel at a
-// time: what a vector register holds; so `line` is a value longer than the pixels.
+using Four = float __attribute__((vector_size(16)));  // the channels of a pixel, and the first of the next
+
+// line = (or +=, behind the first two rows) a * wa + b * wb
+void add_rows(const std::uint8_t* a, float wa, const std::uint8_t* b, float wb, bool first, std::size_t values,
+              float* line) {
+  if (first)
+    for (std::size_t i = 0; i < values; ++i) line[i] = wa * float(a[i]) + wb * float(b[i]);
+  else
+    for (std::size_t i = 0; i < values; ++i) line[i] += wa * float(a[i]) + wb * float(b[i]);
+}
+
+void round_row(const float* from, std::size_t values, std::uint8_t* to) {
+  for (std::size_t i = 0; i < values; ++i) {
+    const float v = from[i] + 0.5f;
+    to[i] = std::uint8_t(std::int32_t(v < 0 ? 0 : v > 255 ? 255 : v));
+  }
+}
+
+// For each new row the old rows are summed, then columns of that sum. Lines are a value longer than the pixels: for Four.
 void resample(const Image& in, const Taps& down, const Taps& across, std::uint8_t* to) {
-  thread_local std::vector<float> line;
-  const std::size_t values = std::size_t(3 * in.width);
-  line.assign(values + 1, 0);
-  for (std::size_t y = 0; y < down.first.size(); ++y) {
-    std::fill_n(line.begin(), values, 0.0f);
-    for (std::int64_t t = down.begin[y]; t < down.begin[y + 1]; ++t) {
-      const float w = down.weights[std::size_t(t)];
-      const std::int64_t row = down.first[y] + t - down.begin[y] - in.top;
-      const std::uint8_t* from = in.pixels.data() + std::size_t(row) * values;
-      float* sum = line.data();
-      for (std::size_t i = 0; i < values; ++i) sum[i] += w * float(from[i]);
+  const std::size_t values = std::size_t(3 * in.width), new_values = 3 * across.first.size();
+  if (down.weights.size() == down.first.size() && across.weights.size() == across.first.size() &&
+      across.high - across.low == std::int64_t(across.first.size())) {  // nothing is resized
+    for (const std::int64_t row : down.first)
+      to = std::copy_n(&in.pixels[std::size_t((row - in.top) * in.width + across.low - in.left) * 3], new_values, to);
+    return;
+  }
+  thread_local std::vector<float> line, new_line;
+  line.assign(values + 1, 0), new_line.resize(new_values + 1);
+  for (std::size_t y = 0; y < down.first.size(); ++y, to += new_values) {
+    const std::uint8_t* row = in.pixels.data() + std::size_t(down.first[y] - in.top) * values;
+    for (std::int64_t t = down.begin[y]; t < down.begin[y + 1]; t += 2, row += 2 * values) {
+      const bool second = t + 1 < down.begin[y + 1];
+      add_rows(row, down.weights[std::size_t(t)], second ? row + values : row,
+               second ? down.weights[std::size_t(t) + 1] : 0, t == down.begin[y], values, line.data());
     }
-    for (std::size_t x = 0; x < across.first.size(); ++x, to += 3) {
-      float sum[4] = {0.5f, 0.5f, 0.5f, 0.5f};  // rounds
+    for (std::size_t x = 0; x < across.first.size(); ++x) {
+      Four sum{}, pixel;
       const float* from = line.data() + 3 * (across.first[x] - in.left);
-      for (std::int64_t t = across.begin[x]; t < across.begin[x + 1]; ++t, from += 3)
-        for (int c = 0; c < 4; ++c) sum[c] += across.weights[std::size_t(t)] * from[c];
-      for (int c = 0; c < 3; ++c) to[c] = std::uint8_t(std::clamp(sum[c], 0.0f, 255.0f));
+      for (std::int64_t t = across.begin[x]; t < across.begin[x + 1]; ++t, from += 3) {
+        std::memcpy(&pixel, from, sizeof pixel);
+        sum += across.weights[std::size_t(t)] * pixel;
+      }
+      std::memcpy(&new_line[3 * x], &sum, sizeof sum);
     }
+    round_row(new_line.data(), new_values, to);
   }
 }
 
