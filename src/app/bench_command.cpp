@@ -99,8 +99,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
     ShardIndex index = index_shards(world, data);
     index.decode.zoom = parse_number<double>(parsed.get("zoom", "0"));
     if (world.rank() == 0)
-      print(world,
-            bench_images(*compute.device, index, options.workers, options.prefetch, options.repeats).str());
+      print(world, bench_images(*compute.device, index, options.workers, options.prefetch, options.repeats).str());
     world.barrier();
     return Exit::ok;
   }

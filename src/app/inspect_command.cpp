@@ -117,8 +117,8 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
   std::string out =
       cat("as a data set: ", set.rows, " rows in ", set.shards.size(), " files, samples ", set.sample.str(), " ",
           name_of(set.x_dtype), layout_of(set),
-          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "", ", ",
-          set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
+          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
+          ", ", set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n";
 }

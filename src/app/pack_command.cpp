@@ -141,7 +141,8 @@ PackOptions pack_options(const Parsed& parsed) {
 PackReport pack_images_encoded(World& world, const Parsed& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
   for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "tokens", "context"})
-    if (parsed.has(other)) fail(Exit::config, "command line: --encoded keeps images as they are. leave --", other, " away");
+    if (parsed.has(other))
+      fail(Exit::config, "command line: --encoded keeps images as they are. leave --", other, " away");
   std::error_code none;
   if (folder.size() != 1 || !std::filesystem::is_directory(folder[0], none))
     fail(Exit::config, "command line: --encoded takes one folder of images by class. give --x FOLDER");

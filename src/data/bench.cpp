@@ -111,7 +111,10 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   LoaderBench out;
   std::vector<std::unique_ptr<EngineUnderTest>> engines;
   const auto add = [&](std::vector<Case>& cases, Reader reader, std::int64_t samples, bool drop) {
-    EngineUnderTest* engine = engines.emplace_back(std::make_unique<EngineUnderTest>(device, index, o.rows, o.micro_batch, o.workers, o.prefetch, reader)).get();
+    EngineUnderTest* engine = engines
+                                  .emplace_back(std::make_unique<EngineUnderTest>(device, index, o.rows, o.micro_batch,
+                                                                                  o.workers, o.prefetch, reader))
+                                  .get();
     cases.push_back({"loader, " + engine->name(), false, [=, &file](std::uint64_t) {
                        if (drop) file.drop();
                        return engine->seconds(samples);

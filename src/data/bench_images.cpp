@@ -41,9 +41,8 @@ class Images {
           content_[i], "an image of the bench",
           [&](std::int64_t height, std::int64_t width) {
             pixels_ += double(height * width), ++decoded_;
-            return index_.decode.zoom > 0
-                       ? random_view(index_.decode, turn, std::int64_t(i), fit_, height, width)
-                       : centre_view(fit_, height, width, "an image of the bench");
+            return index_.decode.zoom > 0 ? random_view(index_.decode, turn, std::int64_t(i), fit_, height, width)
+                                          : centre_view(fit_, height, width, "an image of the bench");
           },
           how, scratch_, out_.data());
     return double(content_.size()) / (own_seconds() - began);
@@ -73,7 +72,7 @@ ImageBench bench_images(Device& device, const ShardIndex& index, int workers, in
   const std::int64_t micro_batch = std::min<std::int64_t>(32, index.rows);
   std::vector<double> whole, needed, loader;
   for (int turn = 0; turn < repeats; ++turn) {
-    whole.push_back(images.rate(Decoding::whole, std::uint64_t(turn)));
+    whole.push_back(images.rate(Decoding::plain, std::uint64_t(turn)));
     needed.push_back(images.rate(Decoding::needed, std::uint64_t(turn)));
     EngineUnderTest through(device, index, index.rows, micro_batch, workers, prefetch, Reader::automatic);
     const std::int64_t samples = std::max<std::int64_t>(micro_batch, std::min<std::int64_t>(1024, 2 * index.rows));

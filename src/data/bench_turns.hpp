@@ -26,9 +26,8 @@ class EngineUnderTest {
         prefetch_(prefetch),
         source_(make_source(*solo_world(), index, reader)),
         sampler_(rows, micro_batch, micro_batch, 1, true) {
-    loader_ =
-        std::make_unique<Loader>(device, *source_, index, sampler_, LoaderOptions{workers, prefetch, micro_batch},
-                                 [this]() -> std::optional<MicroBatch> { return next(); });
+    loader_ = std::make_unique<Loader>(device, *source_, index, sampler_, LoaderOptions{workers, prefetch, micro_batch},
+                                       [this]() -> std::optional<MicroBatch> { return next(); });
   }
 
   double seconds(std::int64_t samples) {

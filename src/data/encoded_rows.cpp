@@ -93,7 +93,8 @@ std::shared_ptr<const Rows> list_encoded(const io::File& file, const std::string
 
 io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const DataOptions& options) {
   if (options.layout == Layout::channels_first)
-    fail(Exit::config, "data.layout: ", shard.path, " holds encoded images, which are decoded with their channels last");
+    fail(Exit::config, "data.layout: ", shard.path,
+         " holds encoded images, which are decoded with their channels last");
   io::DatasetInfo x;
   x.name = options.x, x.dtype = DType::u8;
   x.shape = {std::int64_t(shard.x_encoded->size()), index.sample[0], index.sample[1], 3};

@@ -57,7 +57,8 @@ void round_row(const float* from, std::size_t values, std::uint8_t* to) {
   }
 }
 
-// For each new row the old rows are summed, then columns of that sum. Lines are a value longer than the pixels: for Four.
+// For each new row the old rows are summed, then columns of that sum. Lines are a value longer than the pixels: for
+// Four.
 void resample(const Image& in, const Taps& down, const Taps& across, std::uint8_t* to) {
   const std::size_t values = std::size_t(3 * in.width), new_values = 3 * across.first.size();
   if (down.weights.size() == down.first.size() && across.weights.size() == across.first.size() &&
@@ -108,8 +109,8 @@ void to_grey(std::uint8_t* rgb, std::int64_t pixels) {
   }
 }
 
-void decode_view(std::string_view content, const std::string& path, const ViewOf& view_of, Decoding how,
-                 Image& scratch, std::uint8_t* to) {
+void decode_view(std::string_view content, const std::string& path, const ViewOf& view_of, Decoding how, Image& scratch,
+                 std::uint8_t* to) {
   thread_local Taps down, across;
   const bool needed = how == Decoding::needed, may_reduce = needed && is_jpeg(content);
   const auto choose = [&](std::int64_t height, std::int64_t width) {
@@ -118,6 +119,7 @@ void decode_view(std::string_view content, const std::string& path, const ViewOf
     while (may_reduce && eighths > 1 && std::min(view.down.step, view.across.step) * eighths / 16 >= 1) eighths /= 2;
     view.down.step *= eighths / 8.0, view.across.step *= eighths / 8.0;
     down.set(view.down, (height * eighths + 7) / 8), across.set(view.across, (width * eighths + 7) / 8);
+    if (how == Decoding::plain) return everything(height, width);
     return Cut{eighths, down.low, across.low, down.high - down.low, across.high - across.low, !needed};
   };
   decode_image(content, path, choose, scratch);

@@ -30,7 +30,8 @@ Cut size_alone(std::int64_t height, std::int64_t width);
 
 // RGB, 8 bits: palettes and grey are expanded, 16 bits cut to 8, alpha dropped, CMYK converted; EXIF's orientation is
 // not obeyed. Told apart by their contents. `out`, whose memory is used again, gets the cut, and maybe pixels around
-// it: the same values as of the whole image. Only JPEG may be reduced. Error(data) with the path: damaged, cut off, neither, or libpng or libjpeg is not in this build.
+// it: the same values as of the whole image. Only JPEG may be reduced. Error(data) with the path: damaged, cut off,
+// neither, or libpng or libjpeg is not in this build.
 void decode_image(std::string_view content, const std::string& path, const Choose& choose, Image& out);
 void decode_png(std::string_view content, const std::string& path, const Choose&, Image& out);   // with/, without/
 void decode_jpeg(std::string_view content, const std::string& path, const Choose&, Image& out);  // with/, without/
@@ -49,10 +50,13 @@ struct View {
 using ViewOf = std::function<View(std::int64_t height, std::int64_t width)>;  // of an image of this size
 
 // Decodes and filters to size: `to` gets the view's rows of RGB. Bilinear, its triangle widened by the factor when
-// shrinking: what falls between the new pixels is averaged, not skipped. needed: nothing behind the last row that the
-// view needs is looked at, and JPEG is reduced by its decoder to the half, quarter or eighth that is no smaller than
-// the view, and filtered from there.
-enum class Decoding { whole, needed };
+// shrinking: what falls between the new pixels is averaged, not skipped.
+enum class Decoding {
+  plain,    // all pixels, for comparison
+  checked,  // those that the view needs, the same; the rest of the file is read over, so that one cut off shows
+  needed    // nothing behind the last row that the view needs is looked at, and JPEG is reduced by its decoder to the
+            // half, quarter or eighth that is no smaller than the view, and filtered from there
+};
 void decode_view(std::string_view content, const std::string& path, const ViewOf&, Decoding, Image& scratch,
                  std::uint8_t* to);
 

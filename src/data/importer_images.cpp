@@ -60,7 +60,7 @@ class Images : public Importer {
     for (std::int64_t r = 0; r < count; ++r, to += sample().count()) {
       const auto& [path, label] = images_.files[std::size_t(begin + r)];
       const auto view = [&, &path = path](std::int64_t h, std::int64_t w) { return centre_view(fit_, h, w, path); };
-      decode_view(read_file(path), path, view, Decoding::whole, scratch, rgb.data());
+      decode_view(read_file(path), path, view, Decoding::checked, scratch, rgb.data());
       if (o_.grey) to_grey(rgb.data(), pixels);
       std::copy_n(rgb.data(), sample().count(), to);
       static_cast<std::int32_t*>(y)[r] = label;
@@ -69,8 +69,8 @@ class Images : public Importer {
   std::string describe() const override {
     std::string names;
     for (std::size_t c = 0; c < images_.classes.size() && c < 5; ++c) names += (c ? ", " : "") + images_.classes[c];
-    return cat(o_.x[0], ": ", rows(), " images of ", sample().str(), " in ", images_.classes.size(), " classes (", names,
-               images_.classes.size() > 5 ? ", ..." : "", ")",
+    return cat(o_.x[0], ": ", rows(), " images of ", sample().str(), " in ", images_.classes.size(), " classes (",
+               names, images_.classes.size() > 5 ? ", ..." : "", ")",
                images_.left_out > 0 ? cat(", ", images_.left_out, " other files left out") : "");
   }
 

@@ -126,8 +126,8 @@ class Packer {
                                            [&](const fs::path& aside) { write_shard(aside, begin, end - begin); });
       report_.files.push_back(path);
       if (world_.rank() == 0)
-        log::info(cat("packed ", path, ": ", end - begin, " rows, ",
-                      format_bytes(std::uint64_t(end - begin) * x_bytes_)));
+        log::info(
+            cat("packed ", path, ": ", end - begin, " rows, ", format_bytes(std::uint64_t(end - begin) * x_bytes_)));
     }
   }
 

@@ -79,9 +79,8 @@ class EncodedPacker {
       if (s + 1 == shards) row = end;
       while (row < end && at(row + 1) - first <= total / shards * (s + 1)) ++row;
       if (row == begin) continue;  // an image larger than a shard is in the next one
-      report_.files.push_back(write_whole(world_, options_, part.prefix, written++, [&](const fs::path& aside) {
-        write_shard(aside, begin, row);
-      }));
+      report_.files.push_back(write_whole(world_, options_, part.prefix, written++,
+                                          [&](const fs::path& aside) { write_shard(aside, begin, row); }));
       if (world_.rank() == 0)
         log::info(cat("packed ", report_.files.back(), ": ", row - begin, " images, ",
                       format_bytes(std::uint64_t(at(row) - at(begin)))));
@@ -114,9 +113,8 @@ class EncodedPacker {
       if (!problem.empty()) images.clear(), offsets.clear(), labels.clear(), row = last;
       if (problem.empty() && row == end && from < end) offsets.push_back(byte + std::int64_t(images.size()));
       const auto put = [&](const std::string& name, std::int64_t at, DType dtype, std::size_t count, const void* data) {
-        first_of(message_of([&] {
-          file.write_rows(name, at, std::int64_t(count), dtype, data, io::File::Transfer::collective);
-        }));
+        first_of(message_of(
+            [&] { file.write_rows(name, at, std::int64_t(count), dtype, data, io::File::Transfer::collective); }));
       };
       put("/x", byte, DType::u8, images.size(), images.data());
       report_.io_mode = file.last_io_mode();
@@ -161,7 +159,7 @@ class EncodedPacker {
 
   World& world_;
   const PackOptions& options_;
-  ImageFolder images_;  // in the order of the shards
+  ImageFolder images_;              // in the order of the shards
   std::vector<std::int64_t> ends_;  // bytes of all files before file i
   PackReport report_;
 };

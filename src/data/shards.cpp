@@ -97,7 +97,8 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   shard.path = path, shard.first = out.rows;
   shard.file_bytes = std::filesystem::file_size(path);
   shard.x_encoded = list_encoded(file, options.x, shard);
-  const io::DatasetInfo x = shard.x_encoded ? as_decoded(out, shard, options) : readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
+  const io::DatasetInfo x = shard.x_encoded ? as_decoded(out, shard, options) : readable(file, options.x, "data.x"),
+                        y = readable(file, options.y, "data.y");
   if (x.shape[0] != y.shape[0])
     fail(Exit::data, path, ": '", options.x, "' has ", x.shape[0], " rows, '", options.y, "' ", y.shape[0],
          ". they must be equal", matlab_hint(file, options.y));
@@ -108,8 +109,8 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   if (x.dtype == DType::i64)
     fail(Exit::data, path, ": '", options.x, "' holds samples of 64-bit integers, which are not read in place. ",
          "`millrace pack` makes them int32, or store them in a smaller or floating type");
-  const SampleLayout layout =
-      sample_layout(stored, shard.x_encoded ? Layout::channels_last : options.layout, file.get_string("/", "layout"), path);
+  const SampleLayout layout = sample_layout(stored, shard.x_encoded ? Layout::channels_last : options.layout,
+                                            file.get_string("/", "layout"), path);
   const Shape sample = layout.sample;
   const bool channels_first = layout.channels_first;
   Shape target = shape_of(y.shape, 1);
@@ -136,9 +137,10 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
              bool(shard.x_encoded) != out.encoded()) {
     const auto encoded = [](const auto& rows) { return rows ? " encoded" : ""; };
     const auto first = [](bool is) { return is ? " (channels first)" : ""; };
-    fail(Exit::data, path, " holds ", sample.str(), first(channels_first), " ", name_of(x.dtype), encoded(shard.x_encoded),
-         " samples with ", target.str(), " ", name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(),
-         first(out.channels_first), " ", name_of(out.x_dtype), encoded(out.shards.front().x_encoded), " with ", out.target.str(), " ", name_of(out.y_dtype),
+    fail(Exit::data, path, " holds ", sample.str(), first(channels_first), " ", name_of(x.dtype),
+         encoded(shard.x_encoded), " samples with ", target.str(), " ", name_of(y.dtype), " targets, ",
+         out.shards.front().path, " ", out.sample.str(), first(out.channels_first), " ", name_of(out.x_dtype),
+         encoded(out.shards.front().x_encoded), " with ", out.target.str(), " ", name_of(out.y_dtype),
          ". all files of a data set must agree");
   }
   const auto names = class_names_of(file.get_string("/", "class_names").value_or(""));
@@ -210,7 +212,8 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
 void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) {
   constexpr std::int64_t most_decoded = 2000;  // by one rank, while the others wait
   const std::size_t channels = std::size_t(index.sample[-1]);
-  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows}), values = index.sample.count();
+  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows}),
+                     values = index.sample.count();
   std::vector<double> sums(2 * channels, 0.0);
   std::string problem;
   if (world.rank() == 0) try {

@@ -70,7 +70,10 @@ class OneByOne : public Reads {
 };
 
 const char* name_of(Reader reader) {
-  return reader == Reader::direct ? "direct" : reader == Reader::mmap ? "mmap" : reader == Reader::uring ? "uring" : "mpio";
+  return reader == Reader::direct  ? "direct"
+         : reader == Reader::mmap  ? "mmap"
+         : reader == Reader::uring ? "uring"
+                                   : "mpio";
 }
 
 // Said once, whatever the number of data sets.
@@ -103,7 +106,8 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
     if (reader != Reader::automatic && reader != Reader::direct)
       fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
            " holds encoded images. use auto or direct");
-    if (!own_reads(index)) fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
+    if (!own_reads(index))
+      fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
     return make_encoded_source(index);
   }
   if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");

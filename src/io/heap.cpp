@@ -41,7 +41,8 @@ void read_heap_object(const ReadBytes& read, const HeapReference& r, std::string
     out.resize(std::min<std::uint64_t>(header_bytes + r.count, end - at));
     read(r.collection + at, out.data(), out.size());
   }
-  fail(Exit::data, "the heap collection at byte ", r.collection, " has no object ", r.object, " of ", r.count, " bytes");
+  fail(Exit::data, "the heap collection at byte ", r.collection, " has no object ", r.object, " of ", r.count,
+       " bytes");
 }
 
 }  // namespace millrace::io

@@ -103,7 +103,8 @@ std::size_t cache_bytes(hid_t dcpl, const OpenDataset& dataset) {
 // Set where elements are byte sequences in heaps whose addresses have 8 bytes.
 std::optional<std::uint64_t> heap_base_of(hid_t file, hid_t type, const std::string& path) {
   if (H5Tget_class(type) != H5T_VLEN) return std::nullopt;
-  const Handle element(MR_H5(path, H5Tget_super(type)), H5Tclose), fcpl(MR_H5(path, H5Fget_create_plist(file)), H5Pclose);
+  const Handle element(MR_H5(path, H5Tget_super(type)), H5Tclose),
+      fcpl(MR_H5(path, H5Fget_create_plist(file)), H5Pclose);
   std::size_t address_bytes = 0, size_bytes = 0;
   MR_H5(path, H5Pget_sizes(fcpl, &address_bytes, &size_bytes));
   if (H5Tget_class(element) != H5T_INTEGER || H5Tget_size(element) != 1 || address_bytes != 8 || size_bytes != 8)

@@ -63,7 +63,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   const bool image = data.sample.rank >= 2;
   if (c.data.augment && !image)
     fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
-  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is left.
+  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
+  // left.
   const bool cut = c.data.augment && c.data.zoom > 0 && data.encoded();
   m.input.crop_pad = c.data.augment && !cut ? c.data.crop_pad : 0;
   m.input.flip = c.data.augment && c.data.flip;

@@ -68,7 +68,8 @@ TEST(Encoded, APartIsDecodedToTheSamePixelsAsTheWhole) {
         cut.height = 1 + below(r.v[2], std::uint32_t(whole.height - cut.top));
         cut.width = 1 + below(r.v[3], std::uint32_t(whole.width - cut.left));
         cut.to_end = i % 2;
-        decode_image(some.bytes, some.name, [&](std::int64_t, std::int64_t) { return cut; }, part);
+        decode_image(
+            some.bytes, some.name, [&](std::int64_t, std::int64_t) { return cut; }, part);
         ASSERT_TRUE(part.top <= cut.top && part.left <= cut.left && part.top + part.height >= cut.top + cut.height &&
                     part.left + part.width >= cut.left + cut.width);
         for (std::int64_t y = cut.top; y < cut.top + cut.height; ++y)
@@ -105,25 +106,27 @@ TEST(Encoded, SamplesAreTheWholeImageFilteredToSize) {
       plain{{20, 1, 3}, {24, 1, 90}}, tiny{{9, 9.2, 0.5}, {11, 9.4, 0.25}};
   for (const Some& some : some_of_each_kind())
     for (const View& view : {enlarged, shrunk, plain, tiny})
-      for (const Decoding how : {Decoding::whole, Decoding::needed}) {
+      for (const Decoding how : {Decoding::checked, Decoding::needed}) {
         const bool reduced = how == Decoding::needed && some.bytes[0] == '\xff' && view.down.step >= 2;
         const Some same_smooth{"4:2:0, smooth", jpeg(93, 121, 3, smooth, {false, 95})};
         const std::string& bytes = reduced ? same_smooth.bytes : some.bytes;
         Image whole, scratch;
         decode_image(bytes, some.name, everything, whole);
         std::vector<std::uint8_t> got(std::size_t(view.down.count * view.across.count * 3));
-        decode_view(bytes, some.name, [&](std::int64_t, std::int64_t) { return view; }, how, scratch, got.data());
+        decode_view(
+            bytes, some.name, [&](std::int64_t, std::int64_t) { return view; }, how, scratch, got.data());
         if (!reduced) {
           std::vector<std::uint8_t> other(got.size());
           const auto the_view = [&](std::int64_t, std::int64_t) { return view; };
-          decode_view(bytes, some.name, the_view, Decoding::whole, scratch, other.data());
+          decode_view(bytes, some.name, the_view, Decoding::plain, scratch, other.data());
           ASSERT_EQ(got, other) << some.name;
         }
         for (std::int64_t i = 0, at = 0; i < view.down.count; ++i)
           for (std::int64_t j = 0; j < view.across.count; ++j)
             for (std::int64_t c = 0; c < 3; ++c, ++at)
               ASSERT_NEAR(got[std::size_t(at)], filtered(whole, view, i, j, c), reduced ? 2 : 0.51)
-                  << some.name << (reduced ? ", reduced" : "") << " step " << view.down.step << " at " << i << ", " << j;
+                  << some.name << (reduced ? ", reduced" : "") << " step " << view.down.step << " at " << i << ", "
+                  << j;
       }
 }
 
@@ -178,9 +181,10 @@ struct Set {
     for (const auto& f : files) x.push_back({f.size(), const_cast<char*>(f.data())});
     const hid_t type = H5Tvlen_create(H5T_NATIVE_UINT8);
     const hsize_t n = files.size();
-    test::write_file(folder / name,
-                     {{"x", type, type, {n}, x.data(), chunk}, {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {n}, labels.data()}},
-                     user_block);
+    test::write_file(
+        folder / name,
+        {{"x", type, type, {n}, x.data(), chunk}, {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {n}, labels.data()}},
+        user_block);
     H5Tclose(type);
     return folder / name;
   }
@@ -261,9 +265,12 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
   const std::string path = set.blob();
   expect(message_of([&] { make_source(*world, set.index({path}), Reader::mmap); }, Exit::config),
          {"data.reader = mmap reads samples of one size", "use auto or direct"});
-  expect(message_of([&] {
-           index_shards(*world, {.paths = {path}, .layout = Layout::channels_first, .decode = {40, 32, 0, 0}});
-         }, Exit::config), {"data.layout", "encoded images"});
+  expect(message_of(
+             [&] {
+               index_shards(*world, {.paths = {path}, .layout = Layout::channels_first, .decode = {40, 32, 0, 0}});
+             },
+             Exit::config),
+         {"data.layout", "encoded images"});
   expect(message_of([&] { set.index({set.blob("end.h5", {}, 1 << 30)}); }), {"x_offsets': image 22 is from byte"});
   expect(message_of([&] { set.index({set.blob("chunked.h5", {1000})}); }), {"'/x' holds encoded images, but is not"});
   const std::string sequences = set.sequences("v.h5", {}, 0);
@@ -297,7 +304,7 @@ TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
         if (r.v[2] % 8 == 0) bytes.resize(at);
       }
       try {
-        decode_view(bytes, "it", view, i % 3 ? Decoding::needed : Decoding::whole, scratch, out.data());
+        decode_view(bytes, "it", view, i % 3 ? Decoding::needed : Decoding::checked, scratch, out.data());
       } catch (const Error& e) {
         ASSERT_EQ(int(e.code()), int(Exit::data)) << e.what();
         ASSERT_NE(std::string(e.what()).find("it "), std::string::npos) << e.what();

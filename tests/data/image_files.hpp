@@ -9,7 +9,6 @@
 #include <jpeglib.h>
 #endif
 
-
 #include <functional>
 #include <string>
 #include <vector>

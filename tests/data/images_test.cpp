@@ -1,5 +1,6 @@
 // Folders of images by class, written with libpng and libjpeg.
 #include <gtest/gtest.h>
+
 #include <cmath>
 
 #include "data/files.hpp"
@@ -65,7 +66,7 @@ TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
   const Pixel rgb = [](int y, int x, int c) { return 40 * y + 7 * x + c; };
   test::write_png(at("dog/2.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb);
   test::write_png(at("dog/1.PNG"), 3, 4, PNG_COLOR_TYPE_RGBA,
-            [&](int y, int x, int c) { return c == 3 ? 9 * x : rgb(y, x, c); });
+                  [&](int y, int x, int c) { return c == 3 ? 9 * x : rgb(y, x, c); });
   test::write_png(at("cat/a.png"), 3, 4, PNG_COLOR_TYPE_GRAY, [&](int y, int x, int) { return rgb(y, x, 0); });
   test::write_png(at("cat/b.png"), 3, 4, PNG_COLOR_TYPE_PALETTE, [](int y, int x, int) { return (x + y) % 2; });
   test::write_png(at("cat/c.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb, 16);
@@ -148,7 +149,7 @@ TEST_F(Images, JpegInColourGreyAndInks) {
   test::write_jpeg(at("a/1.jpg"), 24, 32, 3, smooth);
   test::write_jpeg(at("a/2.jpeg"), 24, 32, 1, smooth);
   test::write_jpeg(at("b/3.JPG"), 24, 32, 4,
-             [&](int y, int x, int c) { return c == 3 ? 204 : smooth(y, x, c); });  // as Adobe: inverted
+                   [&](int y, int x, int c) { return c == 3 ? 204 : smooth(y, x, c); });  // as Adobe: inverted
   const auto in = make_importer(options);
   ASSERT_EQ(in->rows(), 3);
   EXPECT_EQ(in->sample(), (Shape{24, 32, 3}));

@@ -36,8 +36,8 @@ struct LoaderBench {
 
 LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
 
-// What decoding of encoded images costs: by one thread, images in memory, decoded whole and as far as samples need; then
-// random samples through the Loader, from the page cache. By turns; medians, in samples a second.
+// What decoding of encoded images costs: by one thread, images in memory, decoded whole and as far as samples need;
+// then random samples through the Loader, from the page cache. By turns; medians, in samples a second.
 struct ImageBench {
   std::string what;  // of the images
   double whole = 0, needed = 0, loader = 0;

@@ -32,9 +32,10 @@ struct Shard {
 
 // How samples that are images' files become values.
 struct Decode {
-  std::int64_t resize = 0, crop = 0;  // short side, then a square from the middle; 0: as in Fit (src/data/image_views.hpp)
-  double zoom = 0;                    // > 0: instead a random part of at least this share of the area, anew each epoch
-  std::uint64_t seed = 0;             // of the random part
+  std::int64_t resize = 0,
+               crop = 0;   // short side, then a square from the middle; 0: as in Fit (src/data/image_views.hpp)
+  double zoom = 0;         // > 0: instead a random part of at least this share of the area, anew each epoch
+  std::uint64_t seed = 0;  // of the random part
 };
 
 struct DataOptions {
