@@ -27,6 +27,10 @@ std::vector<Flag> loader_flags() {
           {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
           {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "4"},
           {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
+          {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Takes::many},
+          {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
+          {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
+          {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
           {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
 }
 
@@ -84,9 +88,21 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   options.folder = parsed.get("folder", "");
   if (options.repeats < 1 || options.workers < 1 || options.prefetch < 2 || options.sample_bytes < 1)
     fail(Exit::config, "command line: bench loader needs at least a repeat, a worker, two micro-batches and a byte");
+  DataOptions data;
+  data.paths = parsed.list("data");
+  data.decode.resize = parse_number<std::int64_t>(parsed.get("resize", "256"));
+  data.decode.crop = parse_number<std::int64_t>(parsed.get("crop", "224"));
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
   Compute compute = make_compute(world, config);
+  if (!data.paths.empty()) {
+    ShardIndex index = index_shards(world, data);
+    index.decode.zoom = parse_number<double>(parsed.get("zoom", "0"));
+    if (world.rank() == 0)
+      print(world, bench_images(*compute.device, index, options.workers, options.prefetch, options.repeats).str());
+    world.barrier();
+    return Exit::ok;
+  }
   if (world.rank() == 0) print(world, bench_loader(*compute.device, options.bounded()).str());
   world.barrier();
   return Exit::ok;

@@ -23,6 +23,7 @@ std::string extents(const std::vector<std::int64_t>& shape) {
 
 std::string describe_dataset(const io::DatasetInfo& info) {
   std::string out = cat("  ", info.name, ": ", extents(info.shape), " ");
+  if (info.heap_base) return out + "bytes of variable length\n";
   if (!info.refusal.empty()) return out + "cannot be read (" + info.refusal + ")\n";
   out += cat(name_of(info.dtype), info.big_endian ? " big-endian" : "");
   if (info.chunked) out += ", chunks of " + extents(info.chunk);
@@ -116,8 +117,9 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
   const ShardIndex set = index_shards(world, options);
   std::string out =
       cat("as a data set: ", set.rows, " rows in ", set.shards.size(), " files, samples ", set.sample.str(), " ",
-          name_of(set.x_dtype), layout_of(set), ", ",
-          set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
+          name_of(set.x_dtype), layout_of(set),
+          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
+          ", ", set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
           format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +

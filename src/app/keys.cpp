@@ -82,6 +82,11 @@ void add_data(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
                          from_zero));
+  k.push_back(number_key(FIELD(data.resize), at_least(0),
+                         "encoded images (JPEG, PNG): pixels of the short side; 0: not resized"));
+  k.push_back(number_key(FIELD(data.crop), at_least(0),
+                         "encoded images: side of the square cut from the middle; 0: data.resize; both 0: all images "
+                         "are of one size"));
   k.push_back(choice_key(
       FIELD(data.reader),
       Choices<Reader>{{"auto", Reader::automatic},

@@ -58,6 +58,12 @@ const std::vector<Flag>& flags() {
        .help = "side of a square from the centre",
        .preset = "as --resize",
        .group = images},
+      {.name = "encoded",
+       .value = "",
+       .help = "keep the files' bytes, JPEG and PNG: smaller shards, which every epoch decodes anew to data.resize and "
+               "data.crop",
+       .takes = Takes::nothing,
+       .group = images},
       {.name = "grey", .value = "", .help = "one channel instead of three", .takes = Takes::nothing, .group = images},
       {.name = "tokens",
        .value = "uint8|uint16|uint32",
@@ -167,6 +173,36 @@ PackOptions pack_options(const Parsed& parsed) {
   return out;
 }
 
+// Of the options of what is read, encoded images take none but the folder.
+PackReport pack_images_encoded(World& world, const Parsed& parsed, const PackOptions& options) {
+  const auto folder = expanded(parsed.list("x"));
+  for (const char* other :
+       {"y", "targets", "layout", "resize", "crop", "grey", "tokens", "context", "codec", "level", "chunk-rows"})
+    if (parsed.has(other))
+      fail(Exit::config, "command line: --encoded keeps images as they are. leave --", other, " away");
+  std::error_code none;
+  if (folder.size() != 1 || !std::filesystem::is_directory(folder[0], none))
+    fail(Exit::config, "command line: --encoded takes one folder of images by class. give --x FOLDER");
+  return pack_encoded(world, folder[0], options);
+}
+
+Exit report_of(World& world, const PackOptions& options, const PackReport& report) {
+  const auto own = world.gather(cat("  rank ", world.rank(), " @ ", world.host(), ": wrote ",
+                                    format_bytes(report.own_bytes), " (", report.own_bytes, " bytes)\n"));
+  std::string out =
+      cat(report.rows, " rows", report.valid_rows > 0 ? cat(" and ", report.valid_rows, " for validation") : "", ", ",
+          report.files.size(), " shards, ", format_bytes(report.bytes), " in ", format_seconds(report.seconds), " (",
+          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\n",
+          options.codec ? options.codec->filter.name + ": " : "MPI-IO: ", report.io_mode, "\n");
+  if (options.codec)
+    out += cat(format_bytes(report.row_bytes), " of rows became ", format_bytes(report.bytes), ", ",
+               double(std::llround(1000.0 * double(report.bytes) / double(report.row_bytes))) / 10, " %\n");
+  for (const auto& line : own) out += line;
+  for (const auto& file : report.files) out += "  " + file + "\n";
+  print(world, out);
+  return Exit::ok;
+}
+
 std::int64_t token_bytes(const std::string& type) {
   if (type == "uint8") return 1;
   if (type == "uint16") return 2;
@@ -187,6 +223,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   refuse_rest(parsed);
   const PackOptions options = pack_options(parsed);
   if (!parsed.has("x")) fail(Exit::config, "command line: --x is missing. name the files of the samples");
+  if (parsed.has("encoded")) return report_of(world, options, pack_images_encoded(world, parsed, options));
   ImportOptions in;
   in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
@@ -196,22 +233,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);
   log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));
-  const PackReport report = pack(world, *importer, options);
-
-  const auto own = world.gather(cat("  rank ", world.rank(), " @ ", world.host(), ": wrote ",
-                                    format_bytes(report.own_bytes), " (", report.own_bytes, " bytes)\n"));
-  std::string out =
-      cat(report.rows, " rows", report.valid_rows > 0 ? cat(" and ", report.valid_rows, " for validation") : "", ", ",
-          report.files.size(), " shards, ", format_bytes(report.bytes), " in ", format_seconds(report.seconds), " (",
-          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\n",
-          options.codec ? options.codec->filter.name + ": " : "MPI-IO: ", report.io_mode, "\n");
-  if (options.codec)
-    out += cat(format_bytes(report.row_bytes), " of rows became ", format_bytes(report.bytes), ", ",
-               double(std::llround(1000.0 * double(report.bytes) / double(report.row_bytes))) / 10, " %\n");
-  for (const auto& line : own) out += line;
-  for (const auto& file : report.files) out += "  " + file + "\n";
-  print(world, out);
-  return Exit::ok;
+  return report_of(world, options, pack(world, *importer, options));
 }
 
 }  // namespace millrace::app

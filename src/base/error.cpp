@@ -12,16 +12,16 @@ std::string_view written(char* from, std::size_t space, Number v, Format... form
 
 }  // namespace
 
-Part::Part(long long v) : text_(written(digits_, sizeof(digits_), v)) {}
-Part::Part(unsigned long long v) : text_(written(digits_, sizeof(digits_), v)) {}
-Part::Part(double v) : text_(written(digits_, sizeof(digits_), v, std::chars_format::general, 6)) {}
+MessagePart::MessagePart(long long v) : text_(written(digits_, sizeof(digits_), v)) {}
+MessagePart::MessagePart(unsigned long long v) : text_(written(digits_, sizeof(digits_), v)) {}
+MessagePart::MessagePart(double v) : text_(written(digits_, sizeof(digits_), v, std::chars_format::general, 6)) {}
 
-std::string joined(std::initializer_list<Part> parts) {
+std::string joined(std::initializer_list<MessagePart> parts) {
   std::size_t size = 0;
-  for (const Part& part : parts) size += part.text().size();
+  for (const MessagePart& part : parts) size += part.text().size();
   std::string out;
   out.reserve(size);
-  for (const Part& part : parts) out += part.text();
+  for (const MessagePart& part : parts) out += part.text();
   return out;
 }
 

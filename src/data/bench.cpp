@@ -12,18 +12,11 @@
 #include <vector>
 
 #include "bench_bare.hpp"
+#include "bench_turns.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/data/loader.hpp"
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Rows of x, then labels; removed with its owner.
 class BenchFile {
@@ -60,43 +53,6 @@ class BenchFile {
 
  private:
   std::filesystem::path path_;
-};
-
-// Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
-class EngineUnderTest {
- public:
-  EngineUnderTest(Device& device, const ShardIndex& index, const LoaderBenchOptions& o, Reader reader)
-      : o_(o),
-        source_(make_source(*solo_world(), index, reader)),
-        sampler_(o.rows, o.micro_batch, o.micro_batch, 1, true) {
-    loader_ =
-        std::make_unique<Loader>(device, *source_, index, sampler_, LoaderOptions{o.workers, o.prefetch, o.micro_batch},
-                                 [this]() -> std::optional<MicroBatch> { return next(); });
-  }
-
-  double seconds(std::int64_t samples) {
-    for (int b = 0; b < 2 * o_.prefetch; ++b) loader_->next();  // what was read before the turn
-    const auto began = Clock::now();
-    for (std::int64_t done = 0; done < samples; done += o_.micro_batch) loader_->next();
-    const double took = std::chrono::duration<double>(Clock::now() - began).count();
-    return took * double(samples) / double((samples + o_.micro_batch - 1) / o_.micro_batch * o_.micro_batch);
-  }
-
-  std::string name() const { return source_->describe().substr(0, source_->describe().find(',')); }
-
- private:
-  MicroBatch next() {
-    if (first_ + o_.micro_batch > o_.rows) first_ = 0, step_ = 0, ++epoch_;
-    const MicroBatch item{epoch_, step_++, first_, o_.micro_batch};
-    first_ += o_.micro_batch;
-    return item;
-  }
-
-  const LoaderBenchOptions o_;
-  std::unique_ptr<Source> source_;
-  const Sampler sampler_;
-  std::int64_t first_ = 0, step_ = 0, epoch_ = 0;
-  std::unique_ptr<Loader> loader_;
 };
 
 struct Case {
@@ -155,7 +111,10 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   LoaderBench out;
   std::vector<std::unique_ptr<EngineUnderTest>> engines;
   const auto add = [&](std::vector<Case>& cases, Reader reader, std::int64_t samples, bool drop) {
-    EngineUnderTest* engine = engines.emplace_back(std::make_unique<EngineUnderTest>(device, index, o, reader)).get();
+    EngineUnderTest* engine = engines
+                                  .emplace_back(std::make_unique<EngineUnderTest>(device, index, o.rows, o.micro_batch,
+                                                                                  o.workers, o.prefetch, reader))
+                                  .get();
     cases.push_back({"loader, " + engine->name(), false, [=, &file](std::uint64_t) {
                        if (drop) file.drop();
                        return engine->seconds(samples);

@@ -2,91 +2,128 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
 
-// New pixel i is the sum of weights[k] * old[first + k].
+// New pixel i is the sum of weights[begin[i] + k] * old[first[i] + k], k < begin[i + 1] - begin[i].
 struct Taps {
-  std::int64_t first;
+  std::vector<std::int64_t> first, begin;
   std::vector<float> weights;
+  std::int64_t low = 0, high = 0;  // old pixels that are used
+
+  void set(const Axis& axis, std::int64_t from) {
+    first.clear(), weights.clear(), begin.assign(1, 0);
+    low = from, high = 0;
+    const double reach = std::max(1.0, axis.step);
+    for (std::int64_t i = 0; i < axis.count; ++i) {
+      const double centre = (axis.first + double(i) + 0.5) * axis.step;
+      std::int64_t at = std::max<std::int64_t>(0, std::int64_t(std::floor(centre - reach + 0.5)));
+      const std::int64_t end = std::min(from, std::int64_t(std::floor(centre + reach + 0.5)));
+      raw_.clear();
+      double sum = 0;
+      for (std::int64_t p = at; p < end; ++p)
+        sum += raw_.emplace_back(std::max(0.0, 1 - std::abs(double(p) + 0.5 - centre) / reach));
+      while (raw_.size() > 1 && raw_.back() == 0) raw_.pop_back();
+      MR_CHECK(sum > 0, "new pixel ", i, " lies outside of the image");
+      for (const double w : raw_) weights.push_back(float(w / sum));
+      first.push_back(at), begin.push_back(std::int64_t(weights.size()));
+      low = std::min(low, at), high = std::max(high, at + std::int64_t(raw_.size()));
+    }
+  }
+
+ private:
+  std::vector<double> raw_;
 };
 
-std::vector<Taps> taps_of(std::int64_t from, std::int64_t to) {
-  const double scale = double(from) / double(to), reach = std::max(1.0, scale);
-  std::vector<Taps> out;
-  for (std::int64_t i = 0; i < to; ++i) {
-    const double centre = (double(i) + 0.5) * scale;
-    const std::int64_t first = std::max<std::int64_t>(0, std::int64_t(std::floor(centre - reach + 0.5))),
-                       last = std::min(from, std::int64_t(std::floor(centre + reach + 0.5)));
-    std::vector<double> weights;
-    double sum = 0;
-    for (std::int64_t at = first; at < last; ++at)
-      sum += weights.emplace_back(std::max(0.0, 1 - std::abs(double(at) + 0.5 - centre) / reach));
-    Taps taps{first, {}};
-    for (const double w : weights) taps.weights.push_back(float(w / sum));
-    out.push_back(std::move(taps));
+using Four = float __attribute__((vector_size(16)));  // the channels of a pixel, and the first of the next
+
+// line = (or +=, behind the first two rows) a * wa + b * wb
+void add_rows(const std::uint8_t* a, float wa, const std::uint8_t* b, float wb, bool first, std::size_t values,
+              float* line) {
+  if (first)
+    for (std::size_t i = 0; i < values; ++i) line[i] = wa * float(a[i]) + wb * float(b[i]);
+  else
+    for (std::size_t i = 0; i < values; ++i) line[i] += wa * float(a[i]) + wb * float(b[i]);
+}
+
+void round_row(const float* from, std::size_t values, std::uint8_t* to) {
+  for (std::size_t i = 0; i < values; ++i) {
+    const float v = from[i] + 0.5f;
+    to[i] = std::uint8_t(std::int32_t(v < 0 ? 0 : v > 255 ? 255 : v));
   }
-  return out;
+}
+
+// For each new row the old rows are summed, then columns of that sum. Lines are a value longer than the pixels: for
+// Four.
+void resample(const Image& in, const Taps& down, const Taps& across, std::uint8_t* to) {
+  const std::size_t values = std::size_t(3 * in.width), new_values = 3 * across.first.size();
+  if (down.weights.size() == down.first.size() && across.weights.size() == across.first.size() &&
+      across.high - across.low == std::int64_t(across.first.size())) {  // nothing is resized
+    for (const std::int64_t row : down.first)
+      to = std::copy_n(&in.pixels[std::size_t((row - in.top) * in.width + across.low - in.left) * 3], new_values, to);
+    return;
+  }
+  thread_local std::vector<float> line, new_line;
+  line.assign(values + 1, 0), new_line.resize(new_values + 1);
+  for (std::size_t y = 0; y < down.first.size(); ++y, to += new_values) {
+    const std::uint8_t* row = in.pixels.data() + std::size_t(down.first[y] - in.top) * values;
+    for (std::int64_t t = down.begin[y]; t < down.begin[y + 1]; t += 2, row += 2 * values) {
+      const bool second = t + 1 < down.begin[y + 1];
+      add_rows(row, down.weights[std::size_t(t)], second ? row + values : row,
+               second ? down.weights[std::size_t(t) + 1] : 0, t == down.begin[y], values, line.data());
+    }
+    for (std::size_t x = 0; x < across.first.size(); ++x) {
+      Four sum{}, pixel;
+      const float* from = line.data() + 3 * (across.first[x] - in.left);
+      for (std::int64_t t = across.begin[x]; t < across.begin[x + 1]; ++t, from += 3) {
+        std::memcpy(&pixel, from, sizeof pixel);
+        sum += across.weights[std::size_t(t)] * pixel;
+      }
+      std::memcpy(&new_line[3 * x], &sum, sizeof sum);
+    }
+    round_row(new_line.data(), new_values, to);
+  }
 }
 
 }  // namespace
 
-Image decode_image(const std::string& content, const std::string& path) {
-  if (content.starts_with("\x89PNG")) return decode_png(content, path);
-  if (content.starts_with("\xff\xd8\xff")) return decode_jpeg(content, path);
+Cut everything(std::int64_t height, std::int64_t width) { return {8, 0, 0, height, width}; }
+Cut size_alone(std::int64_t, std::int64_t) { return {}; }
+
+bool is_jpeg(std::string_view content) { return content.starts_with("\xff\xd8\xff"); }
+
+void decode_image(std::string_view content, const std::string& path, const Choose& choose, Image& out) {
+  if (content.starts_with("\x89PNG")) return decode_png(content, path, choose, out);
+  if (is_jpeg(content)) return decode_jpeg(content, path, choose, out);
   fail(Exit::data, path, " is neither PNG nor JPEG. remove or convert it");
 }
 
-Image to_grey(const Image& in) {
-  Image out{in.height, in.width, 1, std::vector<std::uint8_t>(std::size_t(in.height * in.width))};
-  for (std::size_t i = 0; i < out.pixels.size(); ++i) {
-    const std::uint8_t* p = &in.pixels[3 * i];
-    out.pixels[i] = std::uint8_t((299 * p[0] + 587 * p[1] + 114 * p[2] + 500) / 1000);
+void to_grey(std::uint8_t* rgb, std::int64_t pixels) {
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    const std::uint8_t* p = rgb + 3 * i;
+    rgb[i] = std::uint8_t((299 * p[0] + 587 * p[1] + 114 * p[2] + 500) / 1000);
   }
-  return out;
 }
 
-// Columns first: the rows between stay whole in memory as floats.
-Image resized(const Image& in, std::int64_t height, std::int64_t width) {
-  const std::int64_t c = in.channels;
-  std::vector<float> wide(std::size_t(in.height * width * c));
-  const auto across = taps_of(in.width, width), down = taps_of(in.height, height);
-  for (std::int64_t y = 0; y < in.height; ++y)
-    for (std::int64_t x = 0; x < width; ++x) {
-      const Taps& taps = across[std::size_t(x)];
-      for (std::int64_t k = 0; k < c; ++k) {
-        float sum = 0;
-        for (std::size_t t = 0; t < taps.weights.size(); ++t)
-          sum += taps.weights[t] * in.pixels[std::size_t((y * in.width + taps.first + std::int64_t(t)) * c + k)];
-        wide[std::size_t((y * width + x) * c + k)] = sum;
-      }
-    }
-  Image out{height, width, c, std::vector<std::uint8_t>(std::size_t(height * width * c))};
-  std::vector<float> line(std::size_t(width * c));
-  for (std::int64_t y = 0; y < height; ++y) {
-    std::fill(line.begin(), line.end(), 0.5f);  // rounds
-    const Taps& taps = down[std::size_t(y)];
-    for (std::size_t t = 0; t < taps.weights.size(); ++t) {
-      const float* from = &wide[std::size_t((taps.first + std::int64_t(t)) * width * c)];
-      for (std::size_t i = 0; i < line.size(); ++i) line[i] += taps.weights[t] * from[i];
-    }
-    for (std::size_t i = 0; i < line.size(); ++i)
-      out.pixels[std::size_t(y * width * c) + i] = std::uint8_t(std::clamp(line[i], 0.0f, 255.0f));
-  }
-  return out;
-}
-
-Image centre_cropped(const Image& in, std::int64_t height, std::int64_t width) {
-  MR_CHECK(height <= in.height && width <= in.width);
-  const std::int64_t top = (in.height - height) / 2, left = (in.width - width) / 2, c = in.channels;
-  Image out{height, width, c, std::vector<std::uint8_t>(std::size_t(height * width * c))};
-  for (std::int64_t y = 0; y < height; ++y)
-    std::copy_n(&in.pixels[std::size_t(((top + y) * in.width + left) * c)], width * c,
-                &out.pixels[std::size_t(y * width * c)]);
-  return out;
+void decode_view(std::string_view content, const std::string& path, const ViewOf& view_of, Decoding how, Image& scratch,
+                 std::uint8_t* to) {
+  thread_local Taps down, across;
+  const bool needed = how == Decoding::needed, may_reduce = needed && is_jpeg(content);
+  const auto choose = [&](std::int64_t height, std::int64_t width) {
+    View view = view_of(height, width);
+    int eighths = 8;
+    while (may_reduce && eighths > 1 && std::min(view.down.step, view.across.step) * eighths / 16 >= 1) eighths /= 2;
+    view.down.step *= eighths / 8.0, view.across.step *= eighths / 8.0;
+    down.set(view.down, (height * eighths + 7) / 8), across.set(view.across, (width * eighths + 7) / 8);
+    if (how == Decoding::plain) return everything(height, width);
+    return Cut{eighths, down.low, across.low, down.high - down.low, across.high - across.low, !needed};
+  };
+  decode_image(content, path, choose, scratch);
+  resample(scratch, down, across, to);
 }
 
 }  // namespace millrace

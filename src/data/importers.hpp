@@ -26,6 +26,18 @@ class RowFile {
   virtual std::string rows_hint() const { return ""; }  // where the number of rows may surprise
 };
 
+// A folder of images by class: every file with the number of its class, in the order of names. Error(data).
+struct ImageFolder {
+  struct File {
+    std::string path;
+    std::int32_t label;
+  };
+  std::vector<File> files;
+  std::vector<std::string> classes;
+  std::int64_t left_out = 0;  // other files
+};
+ImageFolder list_images(const std::string& root);
+
 struct RowPair {
   std::unique_ptr<RowFile> x, y;
 };

@@ -175,6 +175,7 @@ struct Loader::Impl : SlotLayout {
     auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
     const auto first = std::size_t(u.begin), rows = std::size_t(u.end - u.begin);
     sampler.ids({s.item.epoch, s.item.step, s.item.first + u.begin, u.end - u.begin}, ids);
+    reads.epoch(s.item.epoch);
     reads.begin({ids, rows}, s.host + first * x_bytes, s.host + y_offset + first * y_bytes);
   }
 

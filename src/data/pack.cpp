@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 
 #include "chunked_shard.hpp"
 #include "message_of.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/class_names.hpp"
 #include "millrace/data/sampler.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "pack_steps.hpp"
 #include "raw_rows.hpp"
 #include "row_reader.hpp"
 
@@ -33,11 +32,6 @@ struct Column {
   const char* data;
 };
 
-struct Part {  // a run of packed positions that becomes one set of shards
-  std::string prefix;
-  std::int64_t begin = 0, rows = 0;
-};
-
 class Packer {
  public:
   Packer(World& world, const Importer& in, const PackOptions& options)
@@ -52,9 +46,8 @@ class Packer {
 
   PackReport run() {
     const auto began = std::chrono::steady_clock::now();
-    prepare();
-    const std::int64_t valid = std::llround(options_.valid_fraction * double(in_.rows()));
-    if (valid == in_.rows()) fail(Exit::config, "a validation share of ", options_.valid_fraction, " leaves no rows");
+    prepare_folder(world_, in_.rows(), options_);
+    const std::int64_t valid = valid_rows(in_.rows(), options_);
     const std::string problem = message_of([&] { rows_.keep_small(); });
     world_.agree(Exit::data, problem);
     measure(in_.rows() - valid);
@@ -70,31 +63,6 @@ class Packer {
   }
 
  private:
-  void prepare() {
-    std::string problem;
-    if (in_.rows() < 1) problem = "there are no rows to pack";
-    if (!(options_.valid_fraction >= 0 && options_.valid_fraction < 1))
-      problem = "--valid-fraction must be at least 0 and below 1";
-    if (options_.valid_fraction > 0 && options_.prefix == "valid")
-      problem = "the prefix of the training shards is valid too (--prefix). choose another name";
-    if (world_.rank() == 0 && problem.empty()) {
-      std::error_code error;
-      fs::create_directories(options_.out, error);
-      if (error) problem = cat("cannot make ", options_.out.string(), " (", error.message(), ")");
-      std::vector<std::string> prefixes{options_.prefix};
-      if (options_.valid_fraction > 0) prefixes.push_back("valid");
-      for (const auto& prefix : prefixes)
-        for (const std::string& old : expand_glob((options_.out / (prefix + "-[0-9]*.h5")).string())) {
-          if (!options_.overwrite) {
-            problem = cat(old, " is there already. --overwrite packs anew");
-            break;
-          }
-          fs::remove(old, error);
-        }
-    }
-    world_.agree(Exit::data, problem);
-  }
-
   // Packed positions [begin, begin + count) in one go.
   void read(std::int64_t begin, std::int64_t count, char* x, char* y) const {
     rows_.read(
@@ -158,28 +126,18 @@ class Packer {
     const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
     if (options_.codec) choose_chunk((part.rows + shards - 1) / shards);
     for (std::int64_t s = 0; s < shards; ++s) {
-      char name[32];
-      std::snprintf(name, sizeof name, "-%05lld.h5", (long long)s);
-      const fs::path path = options_.out / (part.prefix + name), aside = path.string() + ".tmp";
       // Equal shards: the last is not a crumb.
       const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
-      try {
+      const std::string path = write_whole(world_, options_, part.prefix, s, [&](const fs::path& aside) {
         if (options_.codec)
           write_chunks(aside, begin, end - begin);
         else
           write_shard(aside, begin, end - begin);
-      } catch (...) {  // on every rank: write_shard agrees
-        std::error_code ignored;
-        if (world_.rank() == 0) fs::remove(aside, ignored);
-        throw;
-      }
-      world_.agree(Exit::data, message_of([&] {
-                     if (world_.rank() == 0) rename_durably(aside, path);
-                   }));
-      report_.files.push_back(path.string());
+      });
+      report_.files.push_back(path);
       if (world_.rank() == 0)
-        log::info(cat("packed ", path.string(), ": ", end - begin, " rows, ",
-                      format_bytes(std::uint64_t(end - begin) * x_bytes_)));
+        log::info(
+            cat("packed ", path, ": ", end - begin, " rows, ", format_bytes(std::uint64_t(end - begin) * x_bytes_)));
     }
   }
 

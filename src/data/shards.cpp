@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "encoded_rows.hpp"
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
@@ -92,7 +93,12 @@ void read_statistics(ShardIndex& out, const io::File& file, const DataOptions& o
 
 void add_file(ShardIndex& out, const std::string& path, const DataOptions& options) {
   const io::File file = io::File::open(path);
-  const io::DatasetInfo x = readable(file, options.x, "data.x"), y = readable(file, options.y, "data.y");
+  Shard shard;
+  shard.path = path, shard.first = out.rows;
+  shard.file_bytes = std::filesystem::file_size(path);
+  shard.x_encoded = list_encoded(file, options.x, shard);
+  const io::DatasetInfo x = shard.x_encoded ? as_decoded(out, shard, options) : readable(file, options.x, "data.x"),
+                        y = readable(file, options.y, "data.y");
   if (x.shape[0] != y.shape[0])
     fail(Exit::data, path, ": '", options.x, "' has ", x.shape[0], " rows, '", options.y, "' ", y.shape[0],
          ". they must be equal", matlab_hint(file, options.y));
@@ -103,7 +109,8 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   if (x.dtype == DType::i64)
     fail(Exit::data, path, ": '", options.x, "' holds samples of 64-bit integers, which are not read in place. ",
          "`millrace pack` makes them int32, or store them in a smaller or floating type");
-  const SampleLayout layout = sample_layout(stored, options.layout, file.get_string("/", "layout"), path);
+  const SampleLayout layout = sample_layout(stored, shard.x_encoded ? Layout::channels_last : options.layout,
+                                            file.get_string("/", "layout"), path);
   const Shape sample = layout.sample;
   const bool channels_first = layout.channels_first;
   Shape target = shape_of(y.shape, 1);
@@ -111,29 +118,29 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   if (labels) target = Shape{};
   if (!labels && target.rank == 0) target = Shape{1};
 
-  Shard shard;
-  shard.path = path;
-  shard.first = out.rows, shard.rows = x.shape[0];
-  shard.file_bytes = std::filesystem::file_size(path);
+  shard.rows = x.shape[0];
   shard.x_offset = x.offset.value_or(0), shard.y_offset = y.offset.value_or(0);
   require_bytes(shard, "x", x.offset, std::uint64_t(shard.rows) * std::uint64_t(stored.count()) * size_of(x.dtype));
   require_bytes(shard, "y", y.offset, std::uint64_t(shard.rows) * std::uint64_t(target.count()) * size_of(y.dtype));
-  list_chunks(shard, file, x, &shard.x_chunks);
+  if (!shard.x_encoded) list_chunks(shard, file, x, &shard.x_chunks);
   list_chunks(shard, file, y, &shard.y_chunks);
 
   if (out.shards.empty()) {
     out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
-    out.layout_told_by = layout.told_by;
+    out.layout_told_by = shard.x_encoded ? "as decoded" : layout.told_by;
     out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
     out.labels = labels, out.y_dtype = y.dtype, out.target = target;
     read_statistics(out, file, options);
   } else if (sample != out.sample || x.dtype != out.x_dtype || channels_first != out.channels_first ||
              labels != out.labels || y.dtype != out.y_dtype || target != out.target ||
-             x.big_endian != out.x_big_endian || y.big_endian != out.y_big_endian) {
+             x.big_endian != out.x_big_endian || y.big_endian != out.y_big_endian ||
+             bool(shard.x_encoded) != out.encoded()) {
+    const auto encoded = [](const auto& rows) { return rows ? " encoded" : ""; };
     const auto first = [](bool is) { return is ? " (channels first)" : ""; };
-    fail(Exit::data, path, " holds ", sample.str(), first(channels_first), " ", name_of(x.dtype), " samples with ",
-         target.str(), " ", name_of(y.dtype), " targets, ", out.shards.front().path, " ", out.sample.str(),
-         first(out.channels_first), " ", name_of(out.x_dtype), " with ", out.target.str(), " ", name_of(out.y_dtype),
+    fail(Exit::data, path, " holds ", sample.str(), first(channels_first), " ", name_of(x.dtype),
+         encoded(shard.x_encoded), " samples with ", target.str(), " ", name_of(y.dtype), " targets, ",
+         out.shards.front().path, " ", out.sample.str(), first(out.channels_first), " ", name_of(out.x_dtype),
+         encoded(out.shards.front().x_encoded), " with ", out.target.str(), " ", name_of(out.y_dtype),
          ". all files of a data set must agree");
   }
   const auto names = class_names_of(file.get_string("/", "class_names").value_or(""));
@@ -150,14 +157,15 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
 
 ShardIndex read_index(const DataOptions& options) {
   ShardIndex out;
-  out.x_name = options.x, out.y_name = options.y;
+  out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
   for (const std::string& pattern : options.paths) {
     const auto files = expand_glob(pattern);
     if (files.empty()) fail(Exit::data, "'", pattern, "' matches no file. see the path, or pack the data first");
     for (const std::string& path : files) add_file(out, path, options);
   }
   if (out.rows == 0) fail(Exit::data, "the data set has no rows");
-  std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "");
+  std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "",
+                             out.encoded() ? " encoded" : "");
   for (const Shard& s : out.shards)
     manifest += cat("\n", std::filesystem::path(s.path).filename().string(), " ", s.rows, " ", s.file_bytes);
   out.manifest_crc = crc32(manifest.data(), manifest.size());
@@ -173,6 +181,7 @@ bool own_reads(const ShardIndex& d) {
 std::string describe_storage(const ShardIndex& d) {
   for (const Shard& s : d.shards)
     if (!s.hdf5_only.empty()) return cat(s.path, ":", s.hdf5_only);
+  if (d.encoded()) return "pread of JPEG and PNG, decoded by the loader's threads";
   for (const Shard& s : d.shards) {
     if (!s.x_chunks && !s.y_chunks) continue;
     const io::ChunkedLayout& l = s.x_chunks ? *s.x_chunks : *s.y_chunks;
@@ -201,8 +210,10 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
 }
 
 void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) {
+  constexpr std::int64_t most_decoded = 2000;  // by one rank, while the others wait
   const std::size_t channels = std::size_t(index.sample[-1]);
-  const std::int64_t rows = std::min(index.rows, max_rows), values = index.sample.count();
+  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows}),
+                     values = index.sample.count();
   std::vector<double> sums(2 * channels, 0.0);
   std::string problem;
   if (world.rank() == 0) try {

@@ -25,6 +25,20 @@ json chunks_to_json(const std::shared_ptr<const io::ChunkedLayout>& l) {
           {"chunks", json::binary({from, from + l->chunks.size() * sizeof(io::ChunkInfo)})}};
 }
 
+json rows_to_json(const std::shared_ptr<const std::vector<EncodedRow>>& rows) {
+  if (!rows) return nullptr;
+  const auto* from = reinterpret_cast<const std::uint8_t*>(rows->data());
+  return json::binary({from, from + rows->size() * sizeof(EncodedRow)});
+}
+
+std::shared_ptr<const std::vector<EncodedRow>> rows_from_json(const json& j) {
+  if (j.is_null()) return nullptr;
+  const auto& bytes = j.get_binary();
+  auto rows = std::make_shared<std::vector<EncodedRow>>(bytes.size() / sizeof(EncodedRow));
+  if (!bytes.empty()) std::memcpy(rows->data(), bytes.data(), bytes.size());
+  return rows;
+}
+
 std::shared_ptr<const io::ChunkedLayout> chunks_from_json(const json& j) {
   if (j.is_null()) return nullptr;
   auto l = std::make_shared<io::ChunkedLayout>();
@@ -50,7 +64,7 @@ std::string to_text(const ShardIndex& d) {
   json shards = json::array();
   for (const Shard& s : d.shards)
     shards.push_back({s.path, s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes, chunks_to_json(s.x_chunks),
-                      chunks_to_json(s.y_chunks), s.hdf5_only});
+                      chunks_to_json(s.y_chunks), rows_to_json(s.x_encoded), s.hdf5_only});
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
@@ -67,6 +81,7 @@ std::string to_text(const ShardIndex& d) {
                  {"mean", d.mean},
                  {"std", d.std},
                  {"scale", d.scale},
+                 {"decode", {d.decode.resize, d.decode.crop}},
                  {"crc", d.manifest_crc},
                  {"x_name", d.x_name},
                  {"y_name", d.y_name}};
@@ -79,7 +94,7 @@ ShardIndex from_text(const std::string& text) {
   ShardIndex d;
   for (const json& s : j.at("shards"))
     d.shards.push_back({s[0].get<std::string>(), s[1], s[2], s[3], s[4], s[5], chunks_from_json(s[6]),
-                        chunks_from_json(s[7]), s[8].get<std::string>()});
+                        chunks_from_json(s[7]), rows_from_json(s[8]), s[9].get<std::string>()});
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
   d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
@@ -89,6 +104,7 @@ ShardIndex from_text(const std::string& text) {
   d.labels = j.at("labels"), d.classes = j.at("classes");
   j.at("class_names").get_to(d.class_names);
   d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
+  d.decode.resize = j.at("decode")[0], d.decode.crop = j.at("decode")[1];
   d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
   d.x_name = j.at("x_name"), d.y_name = j.at("y_name");
   return d;

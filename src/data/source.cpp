@@ -70,7 +70,10 @@ class OneByOne : public Reads {
 };
 
 const char* name_of(Reader reader) {
-  return reader == Reader::direct ? "direct" : reader == Reader::mmap ? "mmap" : "uring";
+  return reader == Reader::direct  ? "direct"
+         : reader == Reader::mmap  ? "mmap"
+         : reader == Reader::uring ? "uring"
+                                   : "mpio";
 }
 
 // Said once, whatever the number of data sets.
@@ -99,6 +102,14 @@ std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.synthetic) return make_synthetic_source(index);
+  if (index.encoded()) {
+    if (reader != Reader::automatic && reader != Reader::direct)
+      fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
+           " holds encoded images. use auto or direct");
+    if (!own_reads(index))
+      fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
+    return make_encoded_source(index);
+  }
   if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");
   const ReaderFacts facts = reader_facts(index);
   std::string why;

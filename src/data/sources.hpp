@@ -11,6 +11,7 @@ namespace millrace {
 std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why, const ChunkOptions& = {});
 std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
 std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& why, const MakeAsyncReads&);
+std::unique_ptr<Source> make_encoded_source(const ShardIndex&);
 std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);
 
 // Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.

@@ -85,14 +85,14 @@ bool addresses_leave_out_user_block() {
   return leaves_out;
 }
 
+}  // namespace
+
 hsize_t user_block_of(hid_t file, const std::string& path) {
   hsize_t bytes = 0;
   const Handle fcpl(MR_H5(path, H5Fget_create_plist(file)), H5Pclose);
   MR_H5(path, H5Pget_userblock(fcpl, &bytes));
   return bytes;
 }
-
-}  // namespace
 
 std::int64_t chunks_listed_quickly() { return H5_VERSION_GE(1, 14, 0) ? 2'000'000 : 20'000; }
 

@@ -83,6 +83,7 @@ std::string message_of(Function&& function) {
 
 // Filters of a creation property list, with their parameters.
 std::vector<FilterSpec> filters_of(hid_t dcpl, const std::string& where);
+hsize_t user_block_of(hid_t file, const std::string& path);  // its bytes
 // "x" and "/x" are one data set.
 std::string absolute(const std::string& name);
 

@@ -100,6 +100,18 @@ std::size_t cache_bytes(hid_t dcpl, const OpenDataset& dataset) {
   return bytes < double(least) ? least : bytes > double(most) ? most : std::size_t(bytes);
 }
 
+// Set where elements are byte sequences in heaps whose addresses have 8 bytes.
+std::optional<std::uint64_t> heap_base_of(hid_t file, hid_t type, const std::string& path) {
+  if (H5Tget_class(type) != H5T_VLEN) return std::nullopt;
+  const Handle element(MR_H5(path, H5Tget_super(type)), H5Tclose),
+      fcpl(MR_H5(path, H5Fget_create_plist(file)), H5Pclose);
+  std::size_t address_bytes = 0, size_bytes = 0;
+  MR_H5(path, H5Pget_sizes(fcpl, &address_bytes, &size_bytes));
+  if (H5Tget_class(element) != H5T_INTEGER || H5Tget_size(element) != 1 || address_bytes != 8 || size_bytes != 8)
+    return std::nullopt;
+  return user_block_of(file, path);
+}
+
 }  // namespace
 
 std::vector<FilterSpec> filters_of(hid_t dcpl, const std::string& where) {
@@ -183,6 +195,7 @@ DatasetInfo File::info(const std::string& given) const {
   info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
   info.shape.assign(dataset.shape.begin(), dataset.shape.end());
   info.refusal = dataset.refusal;
+  info.heap_base = heap_base_of(impl_->id(), dataset.type, at);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
   info.chunked = H5Pget_layout(dcpl) == H5D_CHUNKED;
   if (info.chunked) {
@@ -190,7 +203,7 @@ DatasetInfo File::info(const std::string& given) const {
     MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
     info.chunk.assign(chunk.begin(), chunk.end());
     for (FilterSpec& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
-  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && info.refusal.empty()) {
+  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (info.refusal.empty() || info.heap_base)) {
     const haddr_t offset = H5Dget_offset(dataset.id);  // counts from the file's first byte, user block included
     if (offset != HADDR_UNDEF) info.offset = offset;
     H5Eclear2(H5E_DEFAULT);

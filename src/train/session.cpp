@@ -17,6 +17,7 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
   out.x = feed.x, out.y = feed.y;
   out.layout = feed.layout;
   out.scale = feed.scale;
+  out.decode.resize = feed.resize, out.decode.crop = feed.crop;
   return out;
 }
 
@@ -62,10 +63,13 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   const bool image = data.sample.rank >= 2;
   if (c.data.augment && !image)
     fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
-  m.input.crop_pad = c.data.augment ? c.data.crop_pad : 0;
+  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
+  // left.
+  const bool cut = c.data.augment && c.data.zoom > 0 && data.encoded();
+  m.input.crop_pad = c.data.augment && !cut ? c.data.crop_pad : 0;
   m.input.flip = c.data.augment && c.data.flip;
   m.input.cutout = c.data.augment ? c.data.cutout : 0;
-  m.input.zoom = c.data.augment ? float(c.data.zoom) : 0;
+  m.input.zoom = c.data.augment && !cut ? float(c.data.zoom) : 0;
   if (m.input.zoom > 0 && data.sample.rank != 3)
     fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
   m.input.brightness = c.data.augment ? float(c.data.brightness) : 0;
@@ -136,6 +140,10 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (has_valid && !c.data.train.empty()) require_same_samples(train_data, valid_data);
   ShardIndex& reference = c.data.train.empty() ? valid_data : train_data;  // classes, mean and std come from here
   if (c.data.normalize && reference.mean.empty()) measure_statistics(w, reference);
+  if ((c.data.resize > 0 || c.data.crop > 0) && !train_data.encoded() && !valid_data.encoded())
+    fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
+         " values. leave them away");
+  if (c.data.augment && use == Use::train) train_data.decode.zoom = c.data.zoom, train_data.decode.seed = c.run.seed;
   if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
     fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
          " classes");

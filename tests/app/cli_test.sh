@@ -165,6 +165,9 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
   expect 2 "--tokens: 'int4' is none of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
   mkdir images
+  expect 2 "--encoded keeps images as they are. leave --resize away" "$millrace" pack --x images --encoded --resize 8 --out pictures
+  expect 2 "data.resize and data.crop are for encoded images" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.resize 8
+  expect 3 "holds no folders of images" "$millrace" pack --x images --encoded --out pictures
   expect 2 "--resize: " "$millrace" pack --x images --resize 0 --out pictures
   expect 3 "holds no folders of images" "$millrace" pack --x images --resize 8 --out pictures
 else

@@ -1,18 +1,10 @@
 // Folders of images by class, written with libpng and libjpeg.
 #include <gtest/gtest.h>
-#ifdef MILLRACE_WITH_PNG
-#include <png.h>
-#endif
-#ifdef MILLRACE_WITH_JPEG
-#include <cstdio>
-//
-#include <jpeglib.h>
-#endif
 
 #include <cmath>
-#include <functional>
 
 #include "data/files.hpp"
+#include "data/image_files.hpp"
 #include "millrace/data/importer.hpp"
 #include "millrace/data/pack.hpp"
 #include "millrace/io/hdf5.hpp"
@@ -21,6 +13,7 @@ namespace millrace {
 namespace {
 
 using test::Folder;
+using test::Pixel;
 
 struct Images : testing::Test {
   Folder folder;
@@ -50,8 +43,6 @@ struct Images : testing::Test {
   std::int32_t label = -1;
 };
 
-using Pixel = std::function<int(int y, int x, int c)>;
-
 TEST_F(Images, WhatAFolderLacksIsSaid) {
   refuses({"holds no folders of images", "/cat/1.jpg"});
   std::filesystem::create_directories(at("cat/none"));
@@ -71,43 +62,14 @@ TEST_F(Images, WhatAFolderLacksIsSaid) {
 }
 
 #ifdef MILLRACE_WITH_PNG
-void write_png(const std::string& path, int height, int width, int type, const Pixel& pixel, int depth = 8) {
-  const int channels = type == PNG_COLOR_TYPE_RGB          ? 3
-                       : type == PNG_COLOR_TYPE_RGBA       ? 4
-                       : type == PNG_COLOR_TYPE_GRAY_ALPHA ? 2
-                                                           : 1;
-  FILE* file = std::fopen(path.c_str(), "wb");
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
-  png_infop info = png_create_info_struct(png);
-  png_init_io(png, file);
-  png_set_IHDR(png, info, png_uint_32(width), png_uint_32(height), depth, type, PNG_INTERLACE_NONE, 0, 0);
-  if (type == PNG_COLOR_TYPE_PALETTE) {
-    png_color palette[2] = {{10, 20, 30}, {200, 100, 50}};
-    png_set_PLTE(png, info, palette, 2);
-  }
-  png_write_info(png, info);
-  for (int y = 0; y < height; ++y) {
-    std::vector<std::uint8_t> line;
-    for (int x = 0; x < width; ++x)
-      for (int c = 0; c < channels; ++c) {
-        line.push_back(std::uint8_t(pixel(y, x, c)));
-        if (depth == 16) line.push_back(0);
-      }
-    png_write_row(png, line.data());
-  }
-  png_write_end(png, nullptr);
-  png_destroy_write_struct(&png, &info);
-  std::fclose(file);
-}
-
 TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
   const Pixel rgb = [](int y, int x, int c) { return 40 * y + 7 * x + c; };
-  write_png(at("dog/2.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb);
-  write_png(at("dog/1.PNG"), 3, 4, PNG_COLOR_TYPE_RGBA,
-            [&](int y, int x, int c) { return c == 3 ? 9 * x : rgb(y, x, c); });
-  write_png(at("cat/a.png"), 3, 4, PNG_COLOR_TYPE_GRAY, [&](int y, int x, int) { return rgb(y, x, 0); });
-  write_png(at("cat/b.png"), 3, 4, PNG_COLOR_TYPE_PALETTE, [](int y, int x, int) { return (x + y) % 2; });
-  write_png(at("cat/c.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb, 16);
+  test::write_png(at("dog/2.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb);
+  test::write_png(at("dog/1.PNG"), 3, 4, PNG_COLOR_TYPE_RGBA,
+                  [&](int y, int x, int c) { return c == 3 ? 9 * x : rgb(y, x, c); });
+  test::write_png(at("cat/a.png"), 3, 4, PNG_COLOR_TYPE_GRAY, [&](int y, int x, int) { return rgb(y, x, 0); });
+  test::write_png(at("cat/b.png"), 3, 4, PNG_COLOR_TYPE_PALETTE, [](int y, int x, int) { return (x + y) % 2; });
+  test::write_png(at("cat/c.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb, 16);
   std::ofstream(at("cat/.hidden.png")) << "?";
   std::ofstream(at("cat/readme.txt")) << "?";
   const auto in = make_importer(options);
@@ -139,10 +101,10 @@ TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
 
 TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
   const Pixel ramp = [](int y, int x, int c) { return c == 0 ? 2 * x : c == 1 ? 2 * y : 77; };
-  write_png(at("a/1.png"), 60, 120, PNG_COLOR_TYPE_RGB, ramp);
-  write_png(at("a/2.png"), 120, 60, PNG_COLOR_TYPE_RGB, ramp);
-  write_png(at("a/3.png"), 16, 15, PNG_COLOR_TYPE_RGB, ramp);  // enlarged
-  write_png(at("a/4.png"), 101, 99, PNG_COLOR_TYPE_GRAY, [](int y, int x, int) { return (x + y) % 2 ? 255 : 0; });
+  test::write_png(at("a/1.png"), 60, 120, PNG_COLOR_TYPE_RGB, ramp);
+  test::write_png(at("a/2.png"), 120, 60, PNG_COLOR_TYPE_RGB, ramp);
+  test::write_png(at("a/3.png"), 16, 15, PNG_COLOR_TYPE_RGB, ramp);  // enlarged
+  test::write_png(at("a/4.png"), 101, 99, PNG_COLOR_TYPE_GRAY, [](int y, int x, int) { return (x + y) % 2 ? 255 : 0; });
   refuses({"2.png is of 120x60 pixels, the first image of 60x120", "--resize"});
   options.crop = 20;
   refuses({"3.png is of 16x15 pixels, smaller than --crop 20"});
@@ -168,7 +130,7 @@ TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
 }
 
 TEST_F(Images, DamagedPngsAreNamed) {
-  write_png(at("a/1.png"), 30, 30, PNG_COLOR_TYPE_RGB, [](int y, int x, int c) { return y * x + c; });
+  test::write_png(at("a/1.png"), 30, 30, PNG_COLOR_TYPE_RGB, [](int y, int x, int c) { return y * x + c; });
   const std::string good = test::content(at("a/1.png"));
   for (std::size_t length = 8; length < good.size(); length += 7) {
     std::ofstream(at("a/1.png"), std::ios::binary) << good.substr(0, length);
@@ -182,36 +144,12 @@ TEST_F(Images, DamagedPngsAreNamed) {
 #endif
 
 #ifdef MILLRACE_WITH_JPEG
-void write_jpeg(const std::string& path, int height, int width, int channels, const Pixel& pixel) {
-  FILE* file = std::fopen(path.c_str(), "wb");
-  jpeg_compress_struct jpeg{};
-  jpeg_error_mgr error;
-  jpeg.err = jpeg_std_error(&error);
-  jpeg_create_compress(&jpeg);
-  jpeg_stdio_dest(&jpeg, file);
-  jpeg.image_width = JDIMENSION(width), jpeg.image_height = JDIMENSION(height), jpeg.input_components = channels;
-  jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
-  jpeg_set_defaults(&jpeg);
-  jpeg_set_quality(&jpeg, 100, TRUE);
-  jpeg_start_compress(&jpeg, TRUE);
-  while (jpeg.next_scanline < jpeg.image_height) {
-    std::vector<std::uint8_t> line;
-    for (int x = 0; x < width; ++x)
-      for (int c = 0; c < channels; ++c) line.push_back(std::uint8_t(pixel(int(jpeg.next_scanline), x, c)));
-    JSAMPROW at = line.data();
-    jpeg_write_scanlines(&jpeg, &at, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  jpeg_destroy_compress(&jpeg);
-  std::fclose(file);
-}
-
 TEST_F(Images, JpegInColourGreyAndInks) {
   const Pixel smooth = [](int y, int x, int c) { return 60 + 3 * y + 2 * x + 10 * c; };
-  write_jpeg(at("a/1.jpg"), 24, 32, 3, smooth);
-  write_jpeg(at("a/2.jpeg"), 24, 32, 1, smooth);
-  write_jpeg(at("b/3.JPG"), 24, 32, 4,
-             [&](int y, int x, int c) { return c == 3 ? 204 : smooth(y, x, c); });  // as Adobe: inverted
+  test::write_jpeg(at("a/1.jpg"), 24, 32, 3, smooth);
+  test::write_jpeg(at("a/2.jpeg"), 24, 32, 1, smooth);
+  test::write_jpeg(at("b/3.JPG"), 24, 32, 4,
+                   [&](int y, int x, int c) { return c == 3 ? 204 : smooth(y, x, c); });  // as Adobe: inverted
   const auto in = make_importer(options);
   ASSERT_EQ(in->rows(), 3);
   EXPECT_EQ(in->sample(), (Shape{24, 32, 3}));
@@ -228,7 +166,7 @@ TEST_F(Images, JpegInColourGreyAndInks) {
 }
 
 TEST_F(Images, JpegsThatEndTooEarlyAreNotFilledWithGrey) {
-  write_jpeg(at("a/1.jpg"), 64, 64, 3, [](int y, int x, int c) { return (y * x * 7 + c * 31) % 256; });
+  test::write_jpeg(at("a/1.jpg"), 64, 64, 3, [](int y, int x, int c) { return (y * x * 7 + c * 31) % 256; });
   const std::string good = test::content(at("a/1.jpg"));
   for (const std::size_t length : {good.size() / 8, good.size() / 2, good.size() - 200}) {
     std::ofstream(at("a/1.jpg"), std::ios::binary) << good.substr(0, length);
@@ -237,7 +175,7 @@ TEST_F(Images, JpegsThatEndTooEarlyAreNotFilledWithGrey) {
 }
 
 TEST_F(Images, FlippedBitsInAJpegAreRefusedOrHarmless) {
-  write_jpeg(at("a/1.jpg"), 64, 64, 3, [](int y, int x, int c) { return (y * x * 7 + c * 31) % 256; });
+  test::write_jpeg(at("a/1.jpg"), 64, 64, 3, [](int y, int x, int c) { return (y * x * 7 + c * 31) % 256; });
   const std::string good = test::content(at("a/1.jpg"));
   int refused = 0;
   for (std::size_t i = 3; i < good.size(); i += 11) {

@@ -143,6 +143,48 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
 #endif
 }
 
+#ifdef MILLRACE_WITH_PNG
+// No more of an image than pack looks at: PNG up to its first pixels.
+std::string header_of_png(std::size_t bytes) {
+  const auto chunk = [](const std::string& type, const std::string& data) {
+    const auto big_endian = [](std::uint32_t number) {
+      std::string out;
+      for (const int shift : {24, 16, 8, 0}) out += char(number >> shift);
+      return out;
+    };
+    const std::string checked = type + data;
+    return big_endian(std::uint32_t(data.size())) + checked + big_endian(crc32(checked.data(), checked.size()));
+  };
+  const std::string size("\0\0\0\7\0\0\0\5\10\2\0\0\0", 13);
+  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", size) + chunk("IDAT", std::string(bytes, char('a' + bytes % 26)));
+}
+
+TEST(PackMpi, EncodedImagesAreTheSameBytesAsThoseOfOneRank) {
+  World& world = test_world();
+  const SharedFolder folder(world);
+  if (world.rank() == 0)
+    for (std::size_t i = 0; i < 61; ++i) {
+      const fs::path name = folder.path / "photos" / cat("class", i % 4) / cat(i, ".png");
+      fs::create_directories(name.parent_path());
+      std::ofstream(name, std::ios::binary) << header_of_png(i * i % 900);
+    }
+  world.barrier();
+  const PackOptions options{.out = folder.path / "all", .shard_bytes = 9000, .seed = 5, .valid_fraction = 0.1};
+  const PackReport report = pack_encoded(world, (folder.path / "photos").string(), options);
+  everywhere(world, report.own_bytes > 0 && report.rows == 55 && report.files.size() >= 3, "rows, shards, own bytes");
+  PackOptions alone = options;
+  alone.out += "-alone";
+  std::string problem;
+  if (world.rank() == 0) {
+    const PackReport one = pack_encoded(*solo_world(), (folder.path / "photos").string(), alone);
+    if (one.files.size() != report.files.size()) problem = "unequal numbers of shards";
+    for (std::size_t f = 0; problem.empty() && f < one.files.size(); ++f)
+      if (crc_of(one.files[f]) != crc_of(report.files[f])) problem = report.files[f] + " differs";
+  }
+  everywhere(world, problem.empty(), problem);
+}
+#endif
+
 // By label, which is the row of the input: every sample channels last, as double.
 std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
   const auto source = make_source(world, d, Reader::automatic);

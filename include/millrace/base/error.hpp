@@ -20,21 +20,21 @@ class Error : public std::runtime_error {
 };
 
 // A part of a message: a text, or a number as an ostream prints it. Views its argument: of use within one expression.
-class Part {
+class MessagePart {
  public:
-  Part(std::string_view text) : text_(text) {}
-  Part(const std::string& text) : text_(text) {}
-  Part(const char* text) : text_(text) {}
-  Part(char c) : text_(digits_, 1) { digits_[0] = c; }
-  Part(int v) : Part(static_cast<long long>(v)) {}
-  Part(long v) : Part(static_cast<long long>(v)) {}
-  Part(unsigned v) : Part(static_cast<unsigned long long>(v)) {}
-  Part(unsigned long v) : Part(static_cast<unsigned long long>(v)) {}
-  Part(long long);
-  Part(unsigned long long);
-  Part(double);                // six digits
-  Part(const void*) = delete;  // would become a bool
-  Part(const Part&) = delete;
+  MessagePart(std::string_view text) : text_(text) {}
+  MessagePart(const std::string& text) : text_(text) {}
+  MessagePart(const char* text) : text_(text) {}
+  MessagePart(char c) : text_(digits_, 1) { digits_[0] = c; }
+  MessagePart(int v) : MessagePart(static_cast<long long>(v)) {}
+  MessagePart(long v) : MessagePart(static_cast<long long>(v)) {}
+  MessagePart(unsigned v) : MessagePart(static_cast<unsigned long long>(v)) {}
+  MessagePart(unsigned long v) : MessagePart(static_cast<unsigned long long>(v)) {}
+  MessagePart(long long);
+  MessagePart(unsigned long long);
+  MessagePart(double);                // six digits
+  MessagePart(const void*) = delete;  // would become a bool
+  MessagePart(const MessagePart&) = delete;
   std::string_view text() const { return text_; }
 
  private:
@@ -42,13 +42,13 @@ class Part {
   char digits_[24];
 };
 
-std::string joined(std::initializer_list<Part>);
+std::string joined(std::initializer_list<MessagePart>);
 
 // All arguments as one string: cat("row ", 3, " of ", path). Not by a stream: it stands in hundreds of places, and each
 // would be compiled anew.
 template <class... Args>
 std::string cat(const Args&... args) {
-  return joined({Part(args)...});
+  return joined({MessagePart(args)...});
 }
 
 template <class... Args>

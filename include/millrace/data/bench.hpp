@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/data/shards.hpp"
 #include "millrace/device/device.hpp"
 
 namespace millrace {
@@ -34,5 +35,15 @@ struct LoaderBench {
 };
 
 LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
+
+// What decoding of encoded images costs: by one thread, images in memory, decoded whole and as far as samples need;
+// then random samples through the Loader, from the page cache. By turns; medians, in samples a second.
+struct ImageBench {
+  std::string what;  // of the images
+  double whole = 0, needed = 0, loader = 0;
+  int workers = 0;
+  std::string str() const;
+};
+ImageBench bench_images(Device&, const ShardIndex&, int workers, int prefetch, int repeats);
 
 }  // namespace millrace

@@ -40,4 +40,10 @@ struct PackReport {
 // when complete; a full disk leaves no shard behind.
 PackReport pack(World&, const Importer&, const PackOptions&);
 
+// Collective. A folder of images by class, their bytes as they are: x uint8 [bytes], x_offsets int64 [rows + 1], of
+// which image i is bytes [i] to [i + 1], y int32 [rows]; attributes as of pack, without mean and std, which depend on
+// the size that images are decoded to. A shard is larger than shard_bytes by an image at most. Error(data) names a file
+// that is neither PNG nor JPEG or whose header is damaged.
+PackReport pack_encoded(World&, const std::string& folder, const PackOptions&);
+
 }  // namespace millrace

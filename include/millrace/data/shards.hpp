@@ -12,6 +12,13 @@
 
 namespace millrace {
 
+// Where the bytes of a sample that is a JPEG or PNG file lie.
+struct EncodedRow {
+  std::uint64_t offset = 0;  // in the HDF5 file
+  std::uint32_t bytes = 0;
+  std::uint32_t object = 0;  // not 0: offset is of a global heap collection, in which this is the object's number
+};
+
 struct Shard {
   std::string path;
   std::int64_t first = 0, rows = 0;          // global ids [first, first + rows)
@@ -19,7 +26,16 @@ struct Shard {
   std::uint64_t file_bytes = 0;
   // Where a data set is chunked and read without HDF5: its chunks, listed once, by rank 0; null: contiguous.
   std::shared_ptr<const io::ChunkedLayout> x_chunks = nullptr, y_chunks = nullptr;
+  std::shared_ptr<const std::vector<EncodedRow>> x_encoded = nullptr;  // null: x are values
   std::string hdf5_only = "";  // why only the HDF5 library can read it; empty: own reads do
+};
+
+// How samples that are images' files become values.
+struct Decode {
+  std::int64_t resize = 0,
+               crop = 0;   // short side, then a square from the middle; 0: as in Fit (src/data/image_views.hpp)
+  double zoom = 0;         // > 0: instead a random part of at least this share of the area, anew each epoch
+  std::uint64_t seed = 0;  // of the random part
 };
 
 struct DataOptions {
@@ -28,6 +44,7 @@ struct DataOptions {
   using Layout = millrace::Layout;
   Layout layout = Layout::automatic;  // automatic: the file's "layout" attribute, else the shape (sample_layout.hpp)
   double scale = 0;                   // 0: 1/255 for uint8 images, else 1
+  Decode decode = {};                 // of encoded images
 };
 
 struct ShardIndex {
@@ -45,10 +62,13 @@ struct ShardIndex {
   std::vector<std::string> class_names;  // by label, where the files hold them
   std::vector<double> mean, std;         // per channel, in units of value * scale; empty when the files hold none
   double scale = 1;
+  Decode decode;  // of encoded images
   bool synthetic = false;
   std::string synthetic_spec;
   std::string x_name, y_name;
   std::uint32_t manifest_crc = 0;  // of paths, sizes and layout: run.json and checkpoints hold it
+  // Samples are JPEG or PNG files: sample and x_dtype are what they are decoded to.
+  bool encoded() const { return !shards.empty() && shards.front().x_encoded; }
   std::size_t sample_bytes() const { return std::size_t(sample.count()) * size_of(x_dtype); }
 };
 

@@ -17,6 +17,8 @@ class Reads {
   // As Source::read, but may return before. ids, x and y stay where they are until the read is finished; what fails is
   // thrown by finish().
   virtual void begin(std::span<const std::int64_t> ids, void* x, void* y) = 0;
+  // Of what is begun from now on; matters where samples are drawn anew each epoch.
+  virtual void epoch(std::int64_t) {}
   virtual bool room() const = 0;  // is one more begin() of use?
   virtual void finish() = 0;      // waits for the oldest read that was begun; it is over, even when this throws
 };
@@ -39,7 +41,7 @@ class Source {
 // Engines. All give the same bytes.
 enum class Reader {
   automatic,
-  direct,  // pread through the page cache, chunks decoded by the workers
+  direct,  // pread through the page cache, chunks and encoded images decoded by the workers
   mmap,    // files mapped into memory; contiguous data
   uring,   // past the page cache (O_DIRECT), many reads under way, by io_uring or threads; contiguous data
   mpio     // H5Dread through MPI-IO, independent; one worker

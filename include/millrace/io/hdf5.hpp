@@ -23,7 +23,10 @@ struct DatasetInfo {
   std::vector<std::int64_t> chunk;
   std::vector<std::string> filters;  // "gzip", "shuffle", ...
   std::optional<std::uint64_t>
-      offset;           // byte offset of contiguous storage in the file; none: not contiguous or not allocated
+      offset;  // byte offset of contiguous storage in the file; none: not contiguous or not allocated
+  // Where elements are sequences of bytes of variable length: what the heap addresses in them count from. Such a data
+  // set is refused all the same: its elements as stored (heap.hpp) are at offset, or in chunks.
+  std::optional<std::uint64_t> heap_base;
   std::string refusal;  // why this data set cannot be read, or empty
 };
 

@@ -35,6 +35,7 @@ struct FeedOptions {  // data.*, with DataOptions
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;
   double scale = 0;
+  std::int64_t resize = 0, crop = 0;  // encoded images: short side, then a square from the middle
   Reader reader = Reader::automatic;
   int workers = -1;  // loader threads a rank; -1: choose
   int prefetch = 4;  // slots in the ring

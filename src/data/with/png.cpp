@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 struct Reading {
-  const std::string& content;
+  std::string_view content;
   std::size_t at = 0;
   char problem[200] = "";
 };
@@ -31,39 +31,66 @@ void complain(png_structp png, png_const_charp text) {
 
 void be_quiet(png_structp, png_const_charp) {}
 
-// False: reading.problem says why. The rows point into out.pixels.
-bool decode(png_structp png, png_infop info, Reading& reading, Image& out, std::vector<png_bytep>& rows) {
-  if (setjmp(png_jmpbuf(png))) return false;
-  png_set_read_fn(png, &reading, give);
-  png_read_info(png, info);
-  png_set_expand(png), png_set_strip_16(png), png_set_strip_alpha(png), png_set_gray_to_rgb(png);
-  png_set_interlace_handling(png);
-  png_read_update_info(png, info);
-  out.height = png_get_image_height(png, info), out.width = png_get_image_width(png, info);
-  if (out.height * out.width > most_pixels) png_error(png, "of more than 2^28 pixels");
-  const std::size_t row_bytes = png_get_rowbytes(png, info);
-  if (row_bytes != 3 * std::size_t(out.width)) png_error(png, "of a kind that is not read");
+struct Decoder {
+  Reading reading;
+  png_structp png;
+  png_infop info;
+  std::vector<png_bytep> rows;      // of the cut, in the image's pixels
+  std::vector<std::uint8_t> above;  // a row that is not wanted
+  explicit Decoder(std::string_view content)
+      : reading{content},
+        png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, complain, be_quiet)),
+        info(png ? png_create_info_struct(png) : nullptr) {}
+  ~Decoder() { png_destroy_read_struct(&png, &info, nullptr); }
+};
+
+// False: reading.problem says why.
+bool read_header(Decoder& d, Image& out) {
+  if (setjmp(png_jmpbuf(d.png))) return false;
+  png_set_read_fn(d.png, &d.reading, give);
+  png_read_info(d.png, d.info);
+  out.whole_height = png_get_image_height(d.png, d.info), out.whole_width = png_get_image_width(d.png, d.info);
+  if (out.whole_height * out.whole_width > most_pixels) png_error(d.png, "of more than 2^28 pixels");
+  return true;
+}
+
+// Whole rows. Of an interlaced image all of them, since each pass holds some of every row.
+bool read_pixels(Decoder& d, const Cut& cut, Image& out) {
+  if (setjmp(png_jmpbuf(d.png))) return false;
+  png_set_expand(d.png), png_set_strip_16(d.png), png_set_strip_alpha(d.png), png_set_gray_to_rgb(d.png);
+  const bool whole = png_set_interlace_handling(d.png) > 1;
+  png_read_update_info(d.png, d.info);
+  out.left = 0, out.width = out.whole_width;
+  out.top = whole ? 0 : cut.top, out.height = whole ? out.whole_height : cut.height;
+  const std::size_t row_bytes = png_get_rowbytes(d.png, d.info);
+  if (row_bytes != 3 * std::size_t(out.width)) png_error(d.png, "of a kind that is not read");
   out.pixels.resize(row_bytes * std::size_t(out.height));
-  rows.resize(std::size_t(out.height));
-  for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = out.pixels.data() + y * row_bytes;
-  png_read_image(png, rows.data());
-  png_read_end(png, nullptr);
+  d.rows.resize(std::size_t(out.height)), d.above.resize(row_bytes);
+  for (std::size_t y = 0; y < d.rows.size(); ++y) d.rows[y] = out.pixels.data() + y * row_bytes;
+  if (whole) {
+    png_read_image(d.png, d.rows.data());
+  } else {
+    for (std::int64_t y = 0; y < out.top; ++y) png_read_row(d.png, d.above.data(), nullptr);
+    png_read_rows(d.png, d.rows.data(), nullptr, png_uint_32(out.height));
+  }
+  std::int64_t read = out.top + out.height;
+  for (; cut.to_end && read < out.whole_height; ++read) png_read_row(d.png, d.above.data(), nullptr);
+  if (read == out.whole_height) png_read_end(d.png, nullptr);
   return true;
 }
 
 }  // namespace
 
-Image decode_png(const std::string& content, const std::string& path) {
-  Reading reading{content};
-  Image out;
-  std::vector<png_bytep> rows;
-  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, complain, be_quiet);
-  png_infop info = png ? png_create_info_struct(png) : nullptr;
-  if (!info) fail(Exit::internal, "libpng does not start");
-  const bool good = decode(png, info, reading, out, rows);
-  png_destroy_read_struct(&png, &info, nullptr);
-  if (!good) fail(Exit::data, path, " cannot be decoded (", reading.problem, "). remove it or fetch it again");
-  return out;
+void decode_png(std::string_view content, const std::string& path, const Choose& choose, Image& out) {
+  Decoder decoder(content);
+  if (!decoder.info) fail(Exit::internal, "libpng does not start");
+  const auto check = [&](bool good) {
+    if (!good)
+      fail(Exit::data, path, " cannot be decoded (", decoder.reading.problem, "). remove it or fetch it again");
+  };
+  check(read_header(decoder, out));
+  const Cut cut = choose(out.whole_height, out.whole_width);
+  if (cut.height > 0) check(read_pixels(decoder, cut, out));
 }
 
 }  // namespace millrace

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-Image decode_png(const std::string&, const std::string& path) {
+void decode_png(std::string_view, const std::string& path, const Choose&, Image&) {
   fail(Exit::data, path, " is a PNG image, which this build does not read. install libpng-dev and build again");
 }
 
