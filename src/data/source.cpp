@@ -97,8 +97,9 @@ std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index
 
 std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
 
-std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader) {
-  if (index.synthetic) return make_synthetic_source(index);
+namespace {
+
+std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader) {
   if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");
   const ReaderFacts facts = reader_facts(index);
   std::string why;
@@ -113,6 +114,13 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
   return make_direct_source(index, why);
+}
+
+}  // namespace
+
+std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults) {
+  if (index.synthetic) return make_synthetic_source(index);
+  return make_guarded_source(make_engine(world, index, reader), index, faults);
 }
 
 }  // namespace millrace

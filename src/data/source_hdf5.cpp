@@ -11,6 +11,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "read_watch.hpp"
 #include "sources.hpp"
 
 namespace millrace {
@@ -60,10 +61,19 @@ class Hdf5Source : public Source {
   }
   int max_workers() const override { return 1; }
 
+  // Files of MPI-IO are opened by all ranks together, so not here.
+  void reopen(std::size_t s) override {
+    const std::lock_guard lock(mutex_);
+    if (through_mpi_ || !files_[s]) return;
+    files_[s].reset();
+    std::erase(opened_, s);
+  }
+
  private:
   // Rows id, id + 1, ... of shard s to the places given.
   void read_run(std::size_t s, std::int64_t id, std::span<const std::size_t> places, char* x, char* y) {
     const Shard& shard = index_.shards[s];
+    const Reading here(shard);
     const std::size_t rows = places.size();
     x_rows_.resize(std::max(x_rows_.size(), rows > 1 ? rows * x_bytes_ : 0));
     y_rows_.resize(std::max(y_rows_.size(), rows * (y_stored_bytes_ + y_step_)));
