@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -63,18 +64,24 @@ void ReadWatch::run() {
     if (limit > 0) shortest = std::min(shortest, limit);
   const std::chrono::duration<double> interval(shortest / 4);
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, interval, [this] { return ending_; }))
-    for (Watched& w : watched_) look(w, now());
+  for (double last = now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
+    const double passed = std::min(now() - last, 2 * interval.count());
+    for (Watched& w : watched_) look(w, passed);
+    last = now();
+  }
 }
 
-void ReadWatch::look(Watched& w, double at) {
+void ReadWatch::look(Watched& w, double passed) {
+  const std::uint64_t inside = w.places->inside();
+  if (inside != std::exchange(w.inside, inside)) w.seen.fill(0);
+  if (inside == 0) return;
   for (std::size_t p = 0; p < ReadPlaces::count; ++p) {
     const std::uint64_t noted = w.places->noted(p);
     if (noted != w.seen[p] || noted == 0) {
-      w.seen[p] = noted, w.since[p] = at;
+      w.seen[p] = noted, w.lasts[p] = 0;
       continue;
     }
-    const double lasts = at - w.since[p];
+    const double lasts = w.lasts[p] += passed;
     if (lasts < slow_seconds_ && lasts < timeout_) continue;
     const std::size_t s = shard_of(index_, ReadPlaces::first_of(noted));
     const std::string& path = index_.shards[s].path;

@@ -26,6 +26,10 @@ class ReadPlaces {
     return before;
   }
   void end(std::size_t place, std::uint64_t before = 0) { noted_[place].store(before, std::memory_order_relaxed); }
+  // A worker outside of calls waits for nothing, whatever is under way. 0: outside; else the number of the call.
+  void enter() { inside_.store(++calls_, std::memory_order_relaxed); }
+  void leave() { inside_.store(0, std::memory_order_relaxed); }
+  std::uint64_t inside() const { return inside_.load(std::memory_order_relaxed); }
   std::uint64_t noted(std::size_t place) const { return noted_[place].load(std::memory_order_relaxed); }
   static std::int64_t first_of(std::uint64_t noted) {  // the shard's first sample
     return std::int64_t(noted & ((std::uint64_t(1) << first_bits) - 1)) - 1;
@@ -34,16 +38,23 @@ class ReadPlaces {
  private:
   static constexpr int first_bits = 41;                    // samplers number up to 2^40 samples
   std::array<std::atomic<std::uint64_t>, count> noted_{};  // 0: no read
-  std::uint64_t reads_ = 0;
+  std::atomic<std::uint64_t> inside_{0};
+  std::uint64_t reads_ = 0, calls_ = 0;
 };
 
 // Those of the worker that this thread is at the moment; null: nobody watches.
 inline constinit thread_local ReadPlaces* read_places = nullptr;
 
-class ReadsFor {  // a scope
+class ReadsFor {  // a scope: a call
  public:
-  explicit ReadsFor(ReadPlaces& places) : before_(read_places) { read_places = &places; }
-  ~ReadsFor() { read_places = before_; }
+  explicit ReadsFor(ReadPlaces& places) : before_(read_places) {
+    read_places = &places;
+    places.enter();
+  }
+  ~ReadsFor() {
+    read_places->leave();
+    read_places = before_;
+  }
   ReadsFor(const ReadsFor&) = delete;
 
  private:
@@ -74,11 +85,13 @@ class ReadWatch {
  private:
   struct Watched {
     const ReadPlaces* places;
+    std::uint64_t inside = 0;
     std::array<std::uint64_t, ReadPlaces::count> seen{};
-    std::array<double, ReadPlaces::count> since{};
+    std::array<double, ReadPlaces::count>
+        lasts{};  // seconds, as far as this thread ran too: not while all were stopped
   };
   void run();
-  void look(Watched&, double now);
+  void look(Watched&, double passed);
 
   const ShardIndex& index_;
   const double slow_seconds_, timeout_;
