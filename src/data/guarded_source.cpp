@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "millrace/base/log.hpp"
 #include "read_error.hpp"
@@ -166,9 +167,9 @@ class GuardedSource : public Source {
         if (!worth_another_try(e)) throw;
         const int error = system_error_of(e);
         const bool passes = may_pass(error);
-        if (!passes || tries >= options_.retries || in_vain_[s] || patience.ended()) {
+        if (!passes || tries >= options_.retries || in_vain_[s] || given_up(id) || patience.ended()) {
           if (passes && !patience.ended()) in_vain_[s] = true;
-          if (options_.on_error == OnError::skip) return note_skip(s, e), false;
+          if (options_.on_error == OnError::skip) return note_skip(s, id, e), false;
           throw ReadError(tries ? cat(e.what(), ", in spite of data.retries = ", options_.retries) : e.what(), error);
         }
         note_retry(s, e);
@@ -195,13 +196,19 @@ class GuardedSource : public Source {
     ++retries_;
   }
 
-  void note_skip(std::size_t s, const Error& e) {
+  void note_skip(std::size_t s, std::int64_t id, const Error& e) {
     const std::lock_guard lock(mutex_);
+    given_up_.insert(id);
     FileFaults& file = noted(s, e);
     if (file.skipped_samples++ == 0)
       log::local(
           cat("warning: ", e.what(), ". skipped (data.on_error); further ones of this file are counted, not told"));
     ++skipped_;
+  }
+
+  bool given_up(std::int64_t id) const {
+    const std::lock_guard lock(mutex_);
+    return given_up_.contains(id);
   }
 
   FileFaults& noted(std::size_t s, const Error& e) {
@@ -218,6 +225,7 @@ class GuardedSource : public Source {
   mutable std::mutex mutex_;  // of what follows
   std::uint64_t retries_ = 0, skipped_ = 0;
   std::map<std::size_t, FileFaults> files_;  // by shard
+  std::set<std::int64_t> given_up_;          // samples that were skipped: no wait for them in the next epoch
   ReadWatch watch_{index_, options_};
   std::unique_ptr<Source> inner_;
 };

@@ -85,6 +85,7 @@ if [ "$4" = go_on ]; then
     [ "$(unread $dir)" -eq 6 ] || complain "the metrics of $dir count $(unread $dir) samples, not 6"
     grep -q '"unread_samples": 6' $dir/summary.json || complain "the summary of $dir does not count 6"
   done
+  grep -q '"retries": 5,' one/summary.json || complain "sample 60 was tried again in both epochs"
   # The same in files: rows of zeros with the label -1.
   awk -F, 'BEGIN { OFS = "," } NR == 61 || NR == 182 || NR == 183 { for (c = 1; c <= 100; c++) $c = 0; $101 = -1 } 1' table.csv >marked.csv
   "$millrace" pack --x marked.csv --y-name 101 --out marked --shard-size 24000 --no-shuffle >out 2>err || complain "pack failed"
