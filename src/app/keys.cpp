@@ -66,6 +66,24 @@ Key shuffle_key() {
   return key;
 }
 
+void add_faults(std::vector<Key>& k) {
+  k.push_back(choice_key(FIELD(data.on_error), Choices<OnError>{{"stop", OnError::stop}, {"skip", OnError::skip}},
+                         "when a sample cannot be read or decoded: end the run, or let it count for nothing in its "
+                         "place; needs labels"));
+  k.push_back(number_key(FIELD(data.skip_limit), Range{.low = 0, .high = 1},
+                         "skip: the run ends when more than this share of an epoch's samples was skipped"));
+  k.push_back(number_key(FIELD(data.retries), between(0, 100),
+                         "how often a read is tried again whose error may pass (EIO, ESTALE, ETIMEDOUT, ...)"));
+  k.push_back(duration_key(FIELD(data.retry_delay), between(0, 5),
+                           "wait before the first of these tries; it doubles with each, to 5s at most"));
+  k.push_back(duration_key(FIELD(data.slow_read), at_least(0),
+                           "warn of a read that takes longer, once a file, with rank and file; 0s: never"));
+  k.push_back(
+      duration_key(FIELD(data.read_timeout), at_least(0),
+                   "a read that takes longer ends the run with exit 3; 0s: never. shorter than comm.timeout, or "
+                   "the ranks that wait end it without naming the file"));
+}
+
 void add_data(std::vector<Key>& k) {
   const char* paths = "paths or globs";
   k.push_back(strings_key(FIELD(data.train), Key::Many::words, paths,
@@ -132,6 +150,7 @@ void add_data(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(data.brightness), share(),
                          "augment: values times a random factor of at most so much more or less than 1, one a sample"));
   k.push_back(number_key(FIELD(data.contrast), share(), "augment: the same of the difference from the data's mean"));
+  add_faults(k);
 }
 
 void add_model(std::vector<Key>& k) {

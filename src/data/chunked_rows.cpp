@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "read_error.hpp"
 
 namespace millrace {
 namespace {
@@ -57,7 +58,7 @@ void read_stored(int fd, const io::ChunkInfo& info, io::Bytes& raw) {
     const ssize_t n = ::pread(fd, raw.data() + done, info.bytes - done, off_t(info.offset + done));
     if (n > 0) done += std::size_t(n);
     if (n == 0) fail(Exit::data, "the file ends within it: truncated while in use");
-    if (n < 0 && errno != EINTR) fail(Exit::data, std::strerror(errno));
+    if (n < 0 && errno != EINTR) throw ReadError(std::strerror(errno), errno);
   }
 }
 
@@ -72,8 +73,9 @@ ChunkCache::Chunk ChunkedRows::chunk(const From& from, std::size_t number, bool 
       read_stored(from.fd, info, raw);
       io::decode_chunk(from.layout, number, raw, out);
     } catch (const Error& e) {
-      fail(e.code(), "cannot read row ", row, " of ", from.place, " (the chunk of ", info.bytes, " bytes at byte ",
-           info.offset, ": ", e.what(), "). copy or write the file again");
+      throw ReadError(cat("cannot read row ", row, " of ", from.place, " (the chunk of ", info.bytes, " bytes at byte ",
+                          info.offset, ": ", e.what(), "). copy or write the file again"),
+                      system_error_of(e));
     }
   });
 }

@@ -10,6 +10,7 @@
 #include "image_views.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/io/heap.hpp"
+#include "read_error.hpp"
 #include "shard_files.hpp"
 
 namespace millrace {
@@ -122,6 +123,8 @@ void read_encoded(int fd, const Shard& shard, std::int64_t id, std::string& out)
   };
   try {
     io::read_heap_object(read, {row.offset, row.object, row.bytes}, out);
+  } catch (const ReadError&) {  // it may pass
+    throw;
   } catch (const Error& e) {
     fail(e.code(), place_of(shard, id), " cannot be read (", e.what(), "). copy the file again");
   }

@@ -36,6 +36,7 @@ struct Loader::Impl : SlotLayout {
     std::int64_t claimed = 0, finished = 0;  // rows
     bool planned = false, filled = false, last = false;
     std::exception_ptr failure;
+    std::int64_t skipped = 0;
   };
 
   // A worker's units that were begun, oldest first.
@@ -127,6 +128,7 @@ struct Loader::Impl : SlotLayout {
       ending = true;
     }
     room.notify_all();
+    for (auto& r : reads) r->stop();
     for (auto& t : threads) t.join();
     threads.clear();
   }
@@ -200,6 +202,7 @@ struct Loader::Impl : SlotLayout {
     Slot& s = *done.slot;
     figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
     if (failure && !s.failure) s.failure = failure;
+    s.skipped += w.reads.skipped();
     s.finished += done.end - done.begin;
     if (s.finished < s.item.rows) return;
     s.filled = true;
@@ -299,6 +302,7 @@ struct Loader::Impl : SlotLayout {
       return out;
     };
     batch.item = s.item;
+    batch.skipped = s.skipped;
     batch.x = {at, index.x_dtype, with_rows(index.sample)};
     batch.ids = {at + ids_offset, DType::i64, {rows}};
     batch.y = {at + y_offset, index.labels ? DType::i32 : DType::f32,

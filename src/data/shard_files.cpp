@@ -1,6 +1,7 @@
 #include "shard_files.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cstring>
 
 #include "millrace/base/error.hpp"
+#include "read_error.hpp"
+#include "read_watch.hpp"
 
 namespace millrace {
 namespace {
@@ -33,14 +36,38 @@ ShardFiles::~ShardFiles() {
     if (fd.load() >= 0) ::close(fd.load());
 }
 
+int ShardFiles::open_file(const Shard& shard) const {
+  const Reading here(shard);
+  const int fd = ::open(shard.path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
+  const int error = errno;
+  if (fd < 0)
+    throw ReadError(
+        cat("cannot open ", shard.path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
+        error);
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
+    ::close(fd);
+    fail(Exit::data, shard.path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
+         " bytes). let no program write to it, and start again");
+  }
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  return fd;
+}
+
+// The number stays and means another file from one moment to the next, so reads by others need no lock.
+void ShardFiles::reopen(std::size_t s) {
+  const int there = fds_[s].load(std::memory_order_acquire);
+  if (there < 0) return;
+  const int fd = open_file(index_.shards[s]);
+  const int failed = ::dup3(fd, there, O_CLOEXEC) < 0 ? errno : 0;
+  ::close(fd);
+  if (failed) throw ReadError(cat("cannot open ", index_.shards[s].path, " (", std::strerror(failed), ")"), failed);
+}
+
 Descriptor ShardFiles::open(std::size_t s) {
   const int there = fds_[s].load(std::memory_order_acquire);
   if (there >= 0) return {there, true};
-  const std::string& path = index_.shards[s].path;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
-  if (fd < 0)
-    fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), errno == EMFILE ? "). raise ulimit -n" : ")");
-  ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  const int fd = open_file(index_.shards[s]);
   if (opened_.fetch_add(1) >= may_open_) {
     opened_.fetch_sub(1);
     return {fd, false};
@@ -76,6 +103,7 @@ void Targets::read(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
 
 void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
   const Shard& shard = index_.shards[s];
+  const Reading here(shard);
   const Descriptor fd = files_.open(s);
   thread_local std::vector<char> stored;
   thread_local std::vector<ChunkedRows::Row> places;
@@ -98,7 +126,7 @@ void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
 }
 
 void fail_reading(const Shard& shard, std::int64_t sample, int error) {
-  fail(Exit::data, "cannot read sample ", sample, " of ", shard.path, " (", std::strerror(error), ")");
+  throw ReadError(cat("cannot read sample ", sample, " of ", shard.path, " (", std::strerror(error), ")"), error);
 }
 
 void fail_truncated(const Shard& shard, std::int64_t sample) {
@@ -107,6 +135,7 @@ void fail_truncated(const Shard& shard, std::int64_t sample) {
 
 void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
                 std::size_t row_bytes) {
+  const Reading here(shard);
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
     if (n > 0) {

@@ -39,9 +39,13 @@ class ShardFiles {
   explicit ShardFiles(const ShardIndex&, int flags = 0, std::size_t share = 1);
   ~ShardFiles();
   Descriptor open(std::size_t shard);  // Error(data) names the file
+  // Those who hold its Descriptor read the file that is there now. Error(data) names it.
+  void reopen(std::size_t shard);
   std::size_t size() const { return fds_.size(); }
 
  private:
+  int open_file(const Shard&) const;
+
   const ShardIndex& index_;
   const int flags_;
   const std::int64_t may_open_;

@@ -1,6 +1,7 @@
 #include "millrace/data/shards.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <vector>
@@ -155,13 +156,33 @@ void add_file(ShardIndex& out, const std::string& path, const DataOptions& optio
   out.shards.push_back(shard);
 }
 
+// HDF5 marks a file as open for writing only in its newest formats. Otherwise a file that is half there and was written
+// to just now tells as much.
+std::string being_written(const std::string& path, const std::string& problem) {
+  constexpr std::int64_t just_now = 120;  // seconds
+  bool half = false;
+  for (const char* words : {"truncated", "is empty (0 bytes)", "no signature", "marked open for writing", "cut off"})
+    half = half || problem.find(words) != std::string::npos;
+  std::error_code none;
+  const auto written = std::filesystem::last_write_time(path, none);
+  if (!half || none) return "";
+  const auto age =
+      std::chrono::duration_cast<std::chrono::seconds>(std::filesystem::file_time_type::clock::now() - written).count();
+  if (age < 0 || age > just_now) return "";
+  return cat("; it was written to ", age, " s ago: if a program is still at it, wait for its end");
+}
+
 ShardIndex read_index(const DataOptions& options) {
   ShardIndex out;
   out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
   for (const std::string& pattern : options.paths) {
     const auto files = expand_glob(pattern);
     if (files.empty()) fail(Exit::data, "'", pattern, "' matches no file. see the path, or pack the data first");
-    for (const std::string& path : files) add_file(out, path, options);
+    for (const std::string& path : files) try {
+        add_file(out, path, options);
+      } catch (const Error& e) {
+        fail(e.code(), e.what(), being_written(path, e.what()));
+      }
   }
   if (out.rows == 0) fail(Exit::data, "the data set has no rows");
   std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "",
@@ -209,30 +230,35 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
   return from_text(world.broadcast_string(text));
 }
 
-void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows) {
+void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, const FaultOptions& faults) {
   constexpr std::int64_t most_decoded = 2000;  // by one rank, while the others wait
   const std::size_t channels = std::size_t(index.sample[-1]);
   const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows}),
                      values = index.sample.count();
-  std::vector<double> sums(2 * channels, 0.0);
+  std::vector<double> sums(2 * channels + 1, 0.0);  // the last: samples
   std::string problem;
   if (world.rank() == 0) try {
       // Evenly spread rows; the same on any number of ranks because one rank reads them.
-      const auto source = make_source(world, index, own_reads(index) ? Reader::direct : Reader::automatic);
+      const auto source = make_source(world, index, own_reads(index) ? Reader::direct : Reader::automatic, faults);
+      const auto reads = source->reads({});
       std::vector<char> x(index.sample_bytes());
       std::vector<float> y(std::size_t(index.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t id = r * index.rows / rows;
-        source->read({&id, 1}, x.data(), y.data());
+        reads->begin({&id, 1}, x.data(), y.data());
+        reads->finish();
+        if (reads->skipped() > 0) continue;
+        sums.back() += 1;
         add_to_sums(x.data(), index.x_dtype, values, std::int64_t(channels), index.channels_first, index.scale,
                     sums.data());
       }
+      if (sums.back() == 0) fail(Exit::data, "no sample of ", index.shards.front().path, " can be read");
     } catch (const std::exception& e) {
       problem = e.what();
     }
   world.agree(Exit::data, problem);
   world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
-  const double count = double(rows) * double(values) / double(channels);
+  const double count = sums.back() * double(values) / double(channels);
   index.mean.resize(channels), index.std.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     index.mean[c] = sums[c] / count;

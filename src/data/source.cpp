@@ -100,8 +100,9 @@ std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index
 
 std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
 
-std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
-  if (index.synthetic) return make_synthetic_source(index);
+namespace {
+
+std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
       fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
@@ -124,6 +125,14 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
   return make_direct_source(index, why, chunks);
+}
+
+}  // namespace
+
+std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
+                                    const ChunkOptions& chunks) {
+  if (index.synthetic) return make_synthetic_source(index);
+  return make_guarded_source(make_engine(world, index, reader, chunks), index, faults);
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "chunked_rows.hpp"
 #include "millrace/base/error.hpp"
 #include "raw_rows.hpp"
+#include "read_watch.hpp"
 #include "shard_files.hpp"
 #include "sources.hpp"
 
@@ -39,6 +40,7 @@ class DirectSource : public Source {
     return cat("direct: ", describe_storage(index_), ", ", count_shards(index_),
                targets_.in_memory() ? ", y in memory" : "", why_);
   }
+  void reopen(std::size_t s) override { files_.reopen(s); }
 
   std::uint64_t chunks_decoded() const override { return chunks_.decoded(); }
 
@@ -78,6 +80,7 @@ class DirectSource : public Source {
 
   void read_shard(std::size_t s, std::span<const ChunkedRows::Row> rows, bool in_order) {
     const Shard& shard = index_.shards[s];
+    const Reading here(shard);
     const Descriptor fd = files_.open(s);
     if (shard.x_chunks) {
       const std::string place = shard.path + ":" + index_.x_name;

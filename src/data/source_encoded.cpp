@@ -21,7 +21,27 @@ class EncodedSource : public Source {
         fit_(fit_of(index.decode.resize, index.decode.crop, "data.resize", "data.crop", index.sample[0],
                     index.sample[1])) {}
 
-  void read(std::span<const std::int64_t> ids, void* x, void* y) override { read(ids, 0, x, y); }
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override { read_of(0, ids, x, y); }
+  void read_of(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) override {
+    thread_local std::string content;
+    thread_local Image scratch;
+    auto* to_x = static_cast<std::uint8_t*>(x);
+    char* to_y = static_cast<char*>(y);
+    for (const std::int64_t id : ids) {
+      const std::size_t s = shard_of(index_, id);
+      const Shard& shard = index_.shards[s];
+      read_encoded(files_.open(s), shard, id, content);
+      const std::string place = place_of(shard, id);
+      const auto view = [&](std::int64_t height, std::int64_t width) {
+        return index_.decode.zoom > 0 ? random_view(index_.decode, std::uint64_t(epoch), id, fit_, height, width)
+                                      : centre_view(fit_, height, width, place);
+      };
+      decode_view(content, place, view, Decoding::needed, scratch, to_x);
+      targets_.read(s, id, 1, to_y);
+      to_x += index_.sample_bytes(), to_y += targets_.bytes();
+    }
+  }
+
   std::unique_ptr<Reads> reads(std::span<char>) override { return std::make_unique<Ahead>(*this); }
 
   std::string describe() const override {
@@ -46,7 +66,7 @@ class EncodedSource : public Source {
     bool room() const override { return count_ - finished_ < begun_.size(); }
     void finish() override {
       const Begun b = begun_[finished_++ % begun_.size()];
-      source_.read(b.ids, b.epoch, b.x, b.y);
+      source_.read_of(b.epoch, b.ids, b.x, b.y);
     }
 
    private:
@@ -65,26 +85,6 @@ class EncodedSource : public Source {
       ::posix_fadvise(files_.open(s), off_t(row.offset), off_t(row.bytes), POSIX_FADV_WILLNEED);
     }
   } catch (const Error&) {
-  }
-
-  void read(std::span<const std::int64_t> ids, std::int64_t epoch, void* x, void* y) {
-    thread_local std::string content;
-    thread_local Image scratch;
-    auto* to_x = static_cast<std::uint8_t*>(x);
-    char* to_y = static_cast<char*>(y);
-    for (const std::int64_t id : ids) {
-      const std::size_t s = shard_of(index_, id);
-      const Shard& shard = index_.shards[s];
-      read_encoded(files_.open(s), shard, id, content);
-      const std::string place = place_of(shard, id);
-      const auto view = [&](std::int64_t height, std::int64_t width) {
-        return index_.decode.zoom > 0 ? random_view(index_.decode, std::uint64_t(epoch), id, fit_, height, width)
-                                      : centre_view(fit_, height, width, place);
-      };
-      decode_view(content, place, view, Decoding::needed, scratch, to_x);
-      targets_.read(s, id, 1, to_y);
-      to_x += index_.sample_bytes(), to_y += targets_.bytes();
-    }
   }
 
   const ShardIndex index_;

@@ -2,6 +2,7 @@
 // own reads cannot decode. One worker: the library has one global lock. Rows are read in the order of the files, so
 // that rows of one chunk follow each other and inflate it once.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -11,6 +12,8 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "read_error.hpp"
+#include "read_watch.hpp"
 #include "sources.hpp"
 
 namespace millrace {
@@ -30,6 +33,7 @@ class Hdf5Source : public Source {
         files_(index.shards.size()) {
     index_.x_big_endian = index_.y_big_endian = false;  // the library converts
     if (!through_mpi_) return;
+    if (own_reads(index)) check_ = make_direct_source(index, "");
     allow_open_files(files_.size());
     for (std::size_t s = 0; s < files_.size(); ++s)
       files_[s] = io::File::open_parallel(index.shards[s].path, world);  // collective: all now, in one order
@@ -60,10 +64,19 @@ class Hdf5Source : public Source {
   }
   int max_workers() const override { return 1; }
 
+  // Files of MPI-IO are opened by all ranks together, so not here.
+  void reopen(std::size_t s) override {
+    const std::lock_guard lock(mutex_);
+    if (through_mpi_ || !files_[s]) return;
+    files_[s].reset();
+    std::erase(opened_, s);
+  }
+
  private:
   // Rows id, id + 1, ... of shard s to the places given.
   void read_run(std::size_t s, std::int64_t id, std::span<const std::size_t> places, char* x, char* y) {
     const Shard& shard = index_.shards[s];
+    const Reading here(shard);
     const std::size_t rows = places.size();
     x_rows_.resize(std::max(x_rows_.size(), rows > 1 ? rows * x_bytes_ : 0));
     y_rows_.resize(std::max(y_rows_.size(), rows * (y_stored_bytes_ + y_step_)));
@@ -77,10 +90,23 @@ class Hdf5Source : public Source {
       fail(e.code(), "cannot read sample ", id, " of ", shard.path, " (", e.what(), ")");
     }
     convert_targets(index_, shard, rows, y_rows_.data(), converted);
+    if (check_)
+      check_zeros(shard, id + std::int64_t(rows) - 1, to + (rows - 1) * x_bytes_, converted + (rows - 1) * y_step_);
     for (std::size_t r = 0; r < rows; ++r) {
       if (rows > 1) std::memcpy(x + places[r] * x_bytes_, to + r * x_bytes_, x_bytes_);
       std::memcpy(y + places[r] * y_step_, converted + r * y_step_, y_step_);
     }
+  }
+
+  // MPI libraries are known to keep a failed read to themselves, and HDF5 then gives zeros to the end of what was asked
+  // for. So zeros there are believed only when another way of reading finds them too.
+  void check_zeros(const Shard& shard, std::int64_t id, const char* x, const char* y) {
+    const auto zeros = [](const char* at, std::size_t n) { return at[0] == 0 && std::memcmp(at, at + 1, n - 1) == 0; };
+    if (!zeros(x, x_bytes_) && !zeros(y, y_step_)) return;
+    x_check_.resize(x_bytes_), y_check_.resize(y_step_);
+    check_->read({&id, 1}, x_check_.data(), y_check_.data());
+    if (std::memcmp(x_check_.data(), x, x_bytes_) != 0 || std::memcmp(y_check_.data(), y, y_step_) != 0)
+      throw ReadError(cat("cannot read sample ", id, " of ", shard.path, " (MPI-IO gave zeros instead)"), EIO);
   }
 
   io::File& open(std::size_t s) {
@@ -102,7 +128,8 @@ class Hdf5Source : public Source {
   std::vector<std::optional<io::File>> files_;
   std::deque<std::size_t> opened_;  // serial files, oldest first
   std::vector<std::size_t> order_;
-  std::vector<char> x_rows_, y_rows_;
+  std::vector<char> x_rows_, y_rows_, x_check_, y_check_;
+  std::unique_ptr<Source> check_;  // MPI-IO, and files that own reads can read
 };
 
 }  // namespace

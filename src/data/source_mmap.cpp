@@ -17,6 +17,8 @@
 #include "mapped_copy.hpp"
 #include "millrace/base/error.hpp"
 #include "raw_rows.hpp"
+#include "read_error.hpp"
+#include "read_watch.hpp"
 #include "shard_files.hpp"
 #include "sources.hpp"
 
@@ -47,6 +49,15 @@ class MappedFile {
     base_ = static_cast<const char*>(memory), bytes_ = needed;
     blocks_ = std::vector<std::atomic<bool>>((needed + block_bytes - 1) / block_bytes);
     ready_.store(true, std::memory_order_release);
+  }
+
+  // The same place shows the file that is open now; copies by others go on meanwhile.
+  void map_again(int fd, const Shard& shard) {
+    const std::lock_guard lock(mapping_);
+    if (!mapped()) return;
+    void* const at = const_cast<char*>(base_);
+    if (::mmap(at, bytes_, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+      throw ReadError(cat("cannot map ", shard.path, " (", std::strerror(errno), ")"), errno);
   }
 
   // False: not all of it is to be had.
@@ -85,6 +96,7 @@ class MappedSource : public Source {
       const std::size_t run = run_length(shard, ids, i);
       const std::uint64_t offset = shard.x_offset + std::uint64_t(ids[i] - shard.first) * x_bytes_;
       const std::size_t bytes = run * x_bytes_;
+      const Reading here(shard);
       if (!mapped_[s].mapped())
         mapped_[s].map(files_.open(s), shard, shard.x_offset + std::uint64_t(shard.rows) * x_bytes_);
       if (!mapped_[s].copy(offset, static_cast<char*>(x) + i * x_bytes_, bytes)) {
@@ -97,6 +109,11 @@ class MappedSource : public Source {
     }
     check(touched);
     if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+  }
+
+  void reopen(std::size_t s) override {
+    files_.reopen(s);
+    mapped_[s].map_again(files_.open(s), index_.shards[s]);
   }
 
   std::string describe() const override {

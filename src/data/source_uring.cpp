@@ -28,6 +28,7 @@ class UringSource : public Source {
     return cat("uring: O_DIRECT by ", how_, ", contiguous data, ", count_shards(files_.index),
                files_.targets.in_memory() ? ", y in memory" : "", why_);
   }
+  void reopen(std::size_t s) override { files_.plain.reopen(s), files_.direct.reopen(s); }
 
  private:
   UnbufferedFiles files_;

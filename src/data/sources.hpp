@@ -14,6 +14,9 @@ std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& 
 std::unique_ptr<Source> make_encoded_source(const ShardIndex&);
 std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);
 
+// Around an engine: tries, skips, and a watch for slow reads.
+std::unique_ptr<Source> make_guarded_source(std::unique_ptr<Source>, const ShardIndex&, const FaultOptions&);
+
 // Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
 std::string refusal(Reader, const ReaderFacts&, const ShardIndex&);
 

@@ -14,13 +14,15 @@
 #include "depth_control.hpp"
 #include "millrace/base/error.hpp"
 #include "raw_rows.hpp"
+#include "read_watch.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr std::size_t units_at_once = 128;  // reads begun and not finished, of one worker
-constexpr std::size_t most = 64;            // pieces under way, of one worker
+constexpr std::size_t units_at_once = 128;           // reads begun and not finished, of one worker
+constexpr std::size_t most = ReadPlaces::count - 1;  // pieces under way, of one worker: 64
 constexpr std::size_t page = 4096;
+constexpr int most_interruptions = 100;  // of a piece, one after the other
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -111,6 +113,7 @@ class UnbufferedReads : public Reads {
     AsyncRead read;
     std::uint32_t block;  // what O_DIRECT reads is a multiple of it
     bool straight;
+    int interruptions;
   };
   struct Free {
     void operator()(char* p) const { std::free(p); }
@@ -142,7 +145,7 @@ class UnbufferedReads : public Reads {
     const DirectAlignment align = alignment(file, s);
     const std::uint32_t number = free_.back();
     Piece& p = pieces_[number];
-    p.unit = cut_, p.shard = s, p.row = row_, p.first = byte_, p.block = align.offset;
+    p.unit = cut_, p.shard = s, p.row = row_, p.first = byte_, p.block = align.offset, p.interruptions = 0;
     p.file = std::move(file);
     p.offset = shard.x_offset + std::uint64_t(unit.ids[row_] - shard.first) * x_bytes + byte_;
     p.place = unit.x + row_ * x_bytes + byte_;
@@ -162,6 +165,7 @@ class UnbufferedReads : public Reads {
                         to = (p.offset + p.bytes + p.block - 1) / p.block * p.block;
     p.read = {p.file, from, std::uint32_t(p.straight ? p.bytes : to - from),
               p.straight ? p.place : memory_.get() + number * block_, number};
+    if (read_places) read_places->begin(1 + number, files_.index.shards[p.shard]);
     async_->add(p.read);
   }
 
@@ -184,6 +188,7 @@ class UnbufferedReads : public Reads {
       return unit.ids[p.row] + std::int64_t((p.first + bytes) / files_.x_bytes);
     };
     const Shard& shard = files_.index.shards[p.shard];
+    if (read_places) read_places->end(1 + done.tag);
     try {
       if (done.result < 0) fail_reading(shard, sample(0), -done.result);
       const std::uint64_t end = p.read.offset + std::uint64_t(done.result);  // of what is there
@@ -204,7 +209,8 @@ class UnbufferedReads : public Reads {
       put_under_way(p, done.tag);
       return true;
     }
-    const bool interrupted = done.result == -EINTR || done.result == -EAGAIN;
+    const bool interrupted =
+        (done.result == -EINTR || done.result == -EAGAIN) && p.interruptions++ < most_interruptions;
     const bool part = done.result > 0 && std::uint32_t(done.result) < p.read.bytes &&
                       std::uint32_t(done.result) % p.block == 0 &&
                       p.read.offset + std::uint64_t(done.result) < p.offset + p.bytes;

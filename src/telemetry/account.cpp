@@ -24,6 +24,39 @@ Spread spread(const std::vector<RankAccount>& ranks, Get get) {
   return {values.front(), median, values.back()};
 }
 
+constexpr std::size_t most_files = 8;  // of a rank, in full
+
+nlohmann::json to_json(const FaultFigures& f) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const FileFaults& one : f.files) {
+    if (files.size() == most_files) break;
+    files.push_back({{"path", one.path},
+                     {"retries", one.retries},
+                     {"skipped_samples", one.skipped_samples},
+                     {"slow", one.slow},
+                     {"error", one.error}});
+  }
+  return {{"retries", f.retries}, {"skipped_samples", f.skipped_samples}, {"files", files}};
+}
+
+FaultFigures faults_from(const nlohmann::json& j) {
+  FaultFigures f;
+  f.retries = j.at("retries"), f.skipped_samples = j.at("skipped_samples");
+  for (const auto& one : j.at("files"))
+    f.files.push_back({one.at("path"), one.at("retries"), one.at("skipped_samples"), one.at("slow"), one.at("error")});
+  return f;
+}
+
+std::string fault_lines(const std::vector<RankAccount>& ranks) {
+  std::string out;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (const FileFaults& f : ranks[r].faults.files)
+      out += "  faults: rank " + std::to_string(r) + ", " + f.path + ": " + std::to_string(f.retries) +
+             " reads tried again, " + std::to_string(f.skipped_samples) + " samples skipped" +
+             (f.slow ? ", a slow read" : "") + (f.error.empty() ? "" : " (" + f.error + ")") + "\n";
+  return out;
+}
+
 nlohmann::json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
 
 }  // namespace
@@ -42,6 +75,7 @@ RankAccount RankAccount::from_json(const std::string& text) {
   r.loader.wait_seconds = loader.at("wait_seconds"), r.loader.read_seconds = loader.at("read_seconds");
   r.loader.queue_depth_sum =
       std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
+  if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
   if (j.contains("device")) r.device = device_time_from(j.at("device"));
   if (j.contains("health")) r.health = health_from(j.at("health"));
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
@@ -71,7 +105,7 @@ std::string Account::table() const {
   out += line;
   std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n",
                 depth.median, wait.median);
-  return out + line + device_lines(ranks);
+  return out + line + fault_lines(ranks) + device_lines(ranks);
 }
 
 std::string Account::json() const {
@@ -95,6 +129,7 @@ std::string Account::json() const {
           {"read_seconds", r.loader.read_seconds},
           {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
+    if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
     if (r.device.steps > 0) one["device"] = to_json(r.device);
     if (r.health.samples > 0) one["health"] = to_json(r.health);
     per_rank.push_back(one);

@@ -15,7 +15,7 @@ std::string Evaluation::str() const {
                   (long long)rows);
   else
     std::snprintf(text, sizeof text, "loss %.6g on %lld rows", loss, (long long)rows);
-  return text;
+  return unread == 0 ? text : cat(text, ", ", unread, " more could not be read");
 }
 
 Evaluator::Evaluator(Session& s, Network& network)
@@ -38,6 +38,7 @@ Evaluation Evaluator::run() {
   std::int64_t step = 0;
   std::size_t index = 0;
   std::vector<MicroBatch> share;
+  std::int64_t unread = 0;
   const auto items = [&]() -> std::optional<MicroBatch> {
     while (index == share.size()) {
       if (step == order.steps_per_epoch()) return std::nullopt;
@@ -55,16 +56,23 @@ Evaluation Evaluator::run() {
   network_.push_step(0);
   {
     Loader loader(*s_.compute.device, *s_.valid_source, s_.valid_data, order, options_, items, &slots_);
-    while (const Batch* batch = loader.next()) forward(*batch);
+    while (const Batch* batch = loader.next()) {
+      unread += batch->skipped;
+      forward(*batch);
+    }
   }
   network_.record_state(0);
   const StepState sums = network_.read_state(0);
   state = before;
-  double totals[4] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted)};
+  double totals[5] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted), double(unread)};
   s_.compute.collective->small_sum(totals);
   Evaluation out;
   out.labels = s_.valid_data.labels;
-  out.rows = std::int64_t(totals[3]);
+  out.rows = std::int64_t(totals[3]), out.unread = std::int64_t(totals[4]);
+  if (totals[4] > s_.config.data.skip_limit * double(s_.valid_data.rows))
+    fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.valid_data.rows,
+         " samples of data.valid could not be read, more than data.skip_limit = ", s_.config.data.skip_limit,
+         " of them. mend the files that the warnings name, or raise data.skip_limit");
   out.loss = totals[0] / totals[3], out.top1 = totals[1] / totals[3], out.top5 = totals[2] / totals[3];
   return out;
 }

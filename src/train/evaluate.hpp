@@ -12,7 +12,7 @@ namespace millrace {
 
 struct Evaluation {
   double loss = 0, top1 = 0, top5 = 0;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0, unread = 0;  // counted; skipped by data.on_error
   bool labels = true;
   std::string str() const;
 };

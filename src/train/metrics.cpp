@@ -57,17 +57,17 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::write(const StepMetrics& m) {
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
   char line[1024];
-  const int length =
-      std::snprintf(line, sizeof line,
-                    "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"loss_"
-                    "scale\":%s,\"skipped\":%s,"
-                    "\"samples_per_second\":%.6g,\"step_ms\":%.4f,\"data_wait_ms\":%.4f,\"copy_ms\":%.4f,\"forward_"
-                    "ms\":%.4f,\"backward_ms\":%.4f,"
-                    "\"communication_ms\":%.4f,\"optimizer_ms\":%.4f,\"other_ms\":%.4f}\n",
-                    (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text, Number(m.lr).text,
-                    Number(m.grad_norm).text, Number(m.loss_scale).text, m.skipped ? "true" : "false",
-                    m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy), ms(Phase::forward),
-                    ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other));
+  const int length = std::snprintf(
+      line, sizeof line,
+      "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"loss_"
+      "scale\":%s,\"skipped\":%s,"
+      "\"samples_per_second\":%.6g,\"step_ms\":%.4f,\"data_wait_ms\":%.4f,\"copy_ms\":%.4f,\"forward_"
+      "ms\":%.4f,\"backward_ms\":%.4f,"
+      "\"communication_ms\":%.4f,\"optimizer_ms\":%.4f,\"other_ms\":%.4f,\"unread_samples\":%lld}\n",
+      (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text, Number(m.lr).text,
+      Number(m.grad_norm).text, Number(m.loss_scale).text, m.skipped ? "true" : "false", m.samples_per_second,
+      m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy), ms(Phase::forward), ms(Phase::backward),
+      ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other), (long long)m.unread_samples);
   if (waiting_.empty()) {
     const std::size_t done = append(line, std::size_t(length));
     if (done < std::size_t(length)) {

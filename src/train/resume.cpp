@@ -30,7 +30,8 @@ Keys keys_of(const std::string& config) {
 // Of keys that decide what is learned and are not in the provenance.
 bool decides(const std::string& key) {
   for (const char* not_so : {"data.train", "data.valid", "data.shuffle", "data.shuffle_window", "data.shuffle_block",
-                             "data.chunk_cache", "data.reader", "data.workers", "data.prefetch", "train.steps",
+                             "data.chunk_cache", "data.reader", "data.workers", "data.prefetch", "data.skip_limit",
+                             "data.retries", "data.retry_delay", "data.slow_read", "data.read_timeout", "train.steps",
                              "train.global_batch", "train.micro_batch", "train.evaluate"})
     if (key == not_so) return false;
   return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||

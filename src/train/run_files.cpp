@@ -125,6 +125,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"steps", s.steps},
            {"epoch", s.epoch},
            {"samples", s.samples},
+           {"unread_samples", s.unread_samples},
            {"session_steps", s.session_steps},
            {"session_samples", s.session_samples},
            {"samples_per_second", s.samples_per_second},

@@ -23,8 +23,8 @@ class RunFolder {
 void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {
-  std::string status;  // finished, stopped, diverged, unsaved
-  std::int64_t steps = 0, epoch = 0, samples = 0;
+  std::string status;  // finished, stopped, diverged, unread, unsaved
+  std::int64_t steps = 0, epoch = 0, samples = 0, unread_samples = 0;
   // Of this start alone, as the rest is.
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;

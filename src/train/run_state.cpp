@@ -13,6 +13,7 @@ std::string to_json(const RunState& r) {
               {"step_in_epoch", r.step_in_epoch},
               {"samples", r.samples},
               {"origin", {r.origin.step, r.origin.epoch, r.origin.samples}},
+              {"unread_samples", {r.unread_samples, r.unread_in_epoch}},
               {"valid_step", r.valid_step},
               {"best_step", r.best_step},
               {"valid_accuracy", r.valid_accuracy},
@@ -35,6 +36,8 @@ RunState run_state_from_json(const std::string& text) {
   r.step_in_epoch = j.at("step_in_epoch");
   r.samples = j.at("samples");
   if (j.contains("origin")) r.origin = {j["origin"].at(0), j["origin"].at(1), j["origin"].at(2)};
+  if (j.contains("unread_samples"))
+    r.unread_samples = j["unread_samples"].at(0), r.unread_in_epoch = j["unread_samples"].at(1);
   r.valid_step = j.value("valid_step", std::int64_t(-1)), r.best_step = j.value("best_step", std::int64_t(-1));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");

@@ -139,7 +139,9 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (has_valid) valid_data = index_shards(w, data_options(c.data, c.data.valid));
   if (has_valid && !c.data.train.empty()) require_same_samples(train_data, valid_data);
   ShardIndex& reference = c.data.train.empty() ? valid_data : train_data;  // classes, mean and std come from here
-  if (c.data.normalize && reference.mean.empty()) measure_statistics(w, reference);
+  if (c.data.on_error == OnError::skip && !reference.labels)
+    fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
+  if (c.data.normalize && reference.mean.empty()) measure_statistics(w, reference, 10000, c.data);
   if ((c.data.resize > 0 || c.data.crop > 0) && !train_data.encoded() && !valid_data.encoded())
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
@@ -180,12 +182,13 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     }
     epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
-    train_source = make_source(w, train_data, c.data.reader, {c.data.chunk_cache, c.data.shuffle == Shuffle::off});
+    train_source =
+        make_source(w, train_data, c.data.reader, c.data, {c.data.chunk_cache, c.data.shuffle == Shuffle::off});
   }
   if (has_valid) {
     valid_order = std::make_unique<Sampler>(valid_data.rows, micro_batch * w.size(), micro_batch, 0, false);
     spec.eval_rows = valid_order->row_counts();
-    valid_source = make_source(w, valid_data, c.data.reader, {c.data.chunk_cache, true});
+    valid_source = make_source(w, valid_data, c.data.reader, c.data, {c.data.chunk_cache, true});
   }
 }
 

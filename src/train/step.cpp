@@ -101,7 +101,7 @@ void StepRunner::run(const Group& g) {
 }
 
 // The host waits here until the workers have read the samples, the device inside the step until it has them.
-void StepRunner::take(int first, int pieces) {
+void StepRunner::take(int slot, int first, int pieces) {
   group_.pieces.clear();
   const auto batches = loader_.take(std::size_t(pieces));
   MR_CHECK(int(batches.size()) == pieces, "the loader has ended too early");
@@ -111,6 +111,7 @@ void StepRunner::take(int first, int pieces) {
     MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
     // Those of equal sizes follow one another.
     const bool refresh = number == 0 || expected.rows != share_[number - 1].rows;
+    issued_[std::size_t(slot)].unread += batch.skipped;
     group_.pieces.push_back({&network_.step_program(expected.rows), batch, refresh});
   }
 }
@@ -122,7 +123,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
   const int count = int(share_.size()), slot = int(step % 2);
   Issued& issued = issued_[std::size_t(slot)];
-  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, count, 0};
+  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, count, 0, 0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);
@@ -144,7 +145,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   for (int g = 0; g < groups; ++g) {
     const int first = grouping_.begin(count, g), size = grouping_.begin(count, g + 1) - first;
     group_.slot = slot, group_.first = first, group_.count = count;
-    take(first, size);
+    take(slot, first, size);
     const bool sums = g + 1 == groups || (g == 0 && network_.gatherer());
     if (sums && !alike) {
       run(group_);
@@ -166,7 +167,8 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   const int slot = int(step % 2);
   const Issued& issued = issued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);
-  double sums[4] = {state.loss_sum, double(state.counted), double(wants_stop), double(wants_checkpoint)};
+  double sums[5] = {state.loss_sum, double(state.counted), double(wants_stop), double(wants_checkpoint),
+                    double(issued.unread)};
   s_.compute.collective->small_sum(sums);
 
   StepResult out;
@@ -177,7 +179,9 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   out.checkpoint = sums[3] > 0;
   StepMetrics& m = out.metrics;
   m.step = issued.step, m.epoch = issued.epoch, m.samples = issued.samples;
+  out.counted = sums[1] > 0;
   m.loss = sums[0] / sums[1];
+  m.unread_samples = std::int64_t(sums[4]);
   m.lr = issued.learning_rate;
   m.grad_norm = state.grad_norm;
   m.loss_scale = state.loss_scale;

@@ -20,6 +20,7 @@ struct StepResult {
   std::int64_t step = 0;  // number of the step, from 1
   StepMetrics metrics;
   bool found_inf = false, stop = false, checkpoint = false;
+  bool counted = true;    // a sample at least
   bool at_floor = false;  // the loss scale can't fall further
 };
 
@@ -52,7 +53,7 @@ class StepRunner {
     int slot = 0, first = 0, count = 0;
     std::vector<Piece> pieces;
   };
-  void take(int first, int pieces);  // into group_
+  void take(int slot, int first, int pieces);  // into group_
   void run(const Group&);
   void forward_backward(const Group&, int number);
   void no_rows(const Group&);
@@ -63,6 +64,7 @@ class StepRunner {
     double learning_rate = 0, began = 0, ended = 0;
     int micro_batches = 0;
     double data_wait = 0;
+    std::int64_t unread = 0;  // samples of this rank
   };
   Session& s_;
   Network& network_;

@@ -136,9 +136,26 @@ struct Trainer::Impl {
     if (overflows == many_overflows && !result.at_floor)
       log::warn(cat("overflow in ", overflows, " steps one after the other: ",
                     describe_gradient(*s.compute.device, network), ". lower optim.lr or set run.precision = bf16"));
-    if ((result.found_inf || !std::isfinite(last.loss)) && result.at_floor) diverged();
+    count_unread();
+    if ((result.found_inf || (result.counted && !std::isfinite(last.loss))) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
     *checkpoint = *checkpoint || result.checkpoint;
+  }
+
+  // The same on all ranks, whichever could not read.
+  void count_unread() {
+    if (s.epochs.step_in_epoch(run.step - 1) == 0) run.unread_in_epoch = 0;
+    run.unread_samples += last.unread_samples, run.unread_in_epoch += last.unread_samples;
+    const std::int64_t rows = s.train_data.rows;
+    if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
+      finish("unread");
+      fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
+           " could not be read, more than data.skip_limit = ", s.config.data.skip_limit,
+           " of them. mend the files that the warnings and summary.json name, or raise data.skip_limit");
+    }
+    if (run.step_in_epoch == 0 && run.unread_in_epoch > 0)
+      progress.line(cat("epoch ", last.epoch, ": ", run.unread_in_epoch, " of ", rows,
+                        " samples could not be read and were skipped (data.on_error)"));
   }
 
   [[noreturn]] void diverged() {
@@ -192,6 +209,7 @@ struct Trainer::Impl {
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     if (loader) mine.loader = loader->figures();
+    mine.faults = s.train_source->faults();
     mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
@@ -209,6 +227,7 @@ struct Trainer::Impl {
                     run.step,
                     run.epoch,
                     run.samples,
+                    run.unread_samples,
                     trained_steps,
                     trained_samples,
                     train_seconds > 0 ? double(trained_samples) / train_seconds : 0,

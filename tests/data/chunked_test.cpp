@@ -199,7 +199,7 @@ TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
   const auto order = std::make_shared<const BlockOrder>(blocks.layout, 5);
   const auto decoded = [&](const Sampler& sampler, int workers, std::int64_t epochs) {
     const auto world = solo_world();
-    const auto source = make_source(*world, d, Reader::direct, {8 * band, false}),
+    const auto source = make_source(*world, d, Reader::direct, {}, {8 * band, false}),
                whole = make_source(*world, d, Reader::direct);
     test::HostDevice device(true);
     std::int64_t step = 0;

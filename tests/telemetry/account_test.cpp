@@ -22,6 +22,9 @@ RankAccount figures(int rank) {
               .chunks_decoded = 11u + unsigned(rank),
               .wait_seconds = 0.1 + rank,
               .read_seconds = 1 / 3.0 + rank};
+  r.faults.retries = 3u + unsigned(rank), r.faults.skipped_samples = 4u + unsigned(rank);
+  r.faults.files = {
+      {"a" + std::to_string(rank) + ".h5", 3u + unsigned(rank), 4u + unsigned(rank), rank == 1, "no luck"}};
   r.comm_busy_seconds = 2 / 3.0 + rank;
   r.comm_bytes = 6'000'000'000u + unsigned(rank);
   r.steps = 42, r.samples = 1500u + unsigned(rank), r.memory_bytes = 7'000'000'000u + unsigned(rank);
@@ -40,6 +43,15 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.chunks_decoded, sent.loader.chunks_decoded);
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
+    EXPECT_EQ(got.faults.retries, sent.faults.retries);
+    EXPECT_EQ(got.faults.skipped_samples, sent.faults.skipped_samples);
+    ASSERT_EQ(got.faults.files.size(), 1u);
+    const FileFaults &one = got.faults.files[0], &same = sent.faults.files[0];
+    EXPECT_EQ(one.path, same.path);
+    EXPECT_EQ(one.retries, same.retries);
+    EXPECT_EQ(one.skipped_samples, same.skipped_samples);
+    EXPECT_EQ(one.slow, same.slow);
+    EXPECT_EQ(one.error, same.error);
     EXPECT_EQ(got.comm_busy_seconds, sent.comm_busy_seconds);
     EXPECT_EQ(got.comm_bytes, sent.comm_bytes);
     EXPECT_EQ(got.steps, sent.steps);

@@ -20,6 +20,7 @@ struct Batch {
   Tensor x;                           // raw, (rows, sample...) with the logical shape; stored dtype and layout
   Tensor y;                           // int32 (rows), or float32 (rows, target...)
   Tensor ids;                         // int64 (rows)
+  std::int64_t skipped = 0;           // samples that could not be read: zeros, with the label -1
   DeviceSlots::Slot* slot = nullptr;  // null where the device reads it in host memory
 
   // The compute lane waits until it is on the device; tells that it has been read. Either may be part of a recorded

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/data/faults.hpp"
 #include "millrace/data/sample_layout.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/io/chunks.hpp"
@@ -82,7 +83,7 @@ bool own_reads(const ShardIndex&);  // no file needs the HDF5 library
 // several integers a row of y, refused layout.
 ShardIndex index_shards(World&, const DataOptions&);
 // Per-channel mean and standard deviation of (a sample of) the data where the files hold none. Collective;
-// deterministic.
-void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000);
+// deterministic. What FaultOptions skip is not measured.
+void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000, const FaultOptions& = {});
 
 }  // namespace millrace

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/data/faults.hpp"
 #include "millrace/data/shards.hpp"
+#include "millrace/telemetry/account.hpp"
 
 namespace millrace {
 
@@ -21,6 +23,8 @@ class Reads {
   virtual void epoch(std::int64_t) {}
   virtual bool room() const = 0;  // is one more begin() of use?
   virtual void finish() = 0;      // waits for the oldest read that was begun; it is over, even when this throws
+  virtual std::int64_t skipped() const { return 0; }  // samples of the read finished last that FaultOptions left out
+  virtual void stop() {}  // by any thread: waits between tries end, and no more tries are made
 };
 
 class Source {
@@ -32,10 +36,19 @@ class Source {
   // A worker's own. `slots`: the memory that x will point into, which outlives it; engines may make it known to the
   // kernel. Unless a source does better: read(), one after the other.
   virtual std::unique_ptr<Reads> reads(std::span<char> slots);
+  // As read(), where samples are drawn anew each epoch: those of this one.
+  virtual void read_of(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) {
+    (void)epoch;
+    read(ids, x, y);
+  }
   // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
   virtual std::string describe() const = 0;
   virtual std::uint64_t chunks_decoded() const { return 0; }  // so far, by own reads
   virtual int max_workers() const { return 1 << 20; }
+  // The file under its name may be another than the one that is open (a stale handle). Others may be reading it.
+  // Error(data) names it.
+  virtual void reopen(std::size_t shard) { (void)shard; }
+  virtual FaultFigures faults() const { return {}; }  // so far
 };
 
 // Engines. All give the same bytes.
@@ -77,6 +90,7 @@ struct ChunkOptions {
 
 // Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except mpio's
 // open.
-std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const ChunkOptions& = {});
+std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const FaultOptions& = {},
+                                    const ChunkOptions& = {});
 
 }  // namespace millrace

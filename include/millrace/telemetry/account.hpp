@@ -17,12 +17,25 @@ struct LoaderFigures {
   double wait_seconds = 0, read_seconds = 0;  // consumer's wait; sum of the workers' reading time
 };
 
+// What went wrong with files, and what was done.
+struct FileFaults {
+  std::string path;
+  std::uint64_t retries = 0, skipped_samples = 0;
+  bool slow = false;  // a read took longer than data.slow_read
+  std::string error;  // the first
+};
+struct FaultFigures {
+  std::uint64_t retries = 0, skipped_samples = 0;  // reads tried again; samples read as "counts for nothing"
+  std::vector<FileFaults> files;                   // those with any
+};
+
 // One rank's figures.
 struct RankAccount {
   std::string host;
   double wall_seconds = 0;
   std::array<double, phase_count> seconds{};
   LoaderFigures loader;
+  FaultFigures faults;           // of the training data
   double comm_busy_seconds = 0;  // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
   DeviceTime device;     // of the steps that were traced; none on a device that tells nothing

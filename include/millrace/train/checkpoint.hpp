@@ -20,6 +20,7 @@ struct RunState {
   std::int64_t step = 0;  // attempted steps = lines of metrics.jsonl
   std::int64_t epoch = 0, step_in_epoch = 0, samples = 0;
   Origin origin;
+  std::int64_t unread_samples = 0, unread_in_epoch = 0;  // skipped by data.on_error, over all ranks
   StepState state;
   std::int64_t valid_step = -1, best_step = -1;  // whose weights were evaluated; none: -1
   double valid_accuracy = -1, valid_loss = -1, best_accuracy = -1;

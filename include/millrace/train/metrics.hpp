@@ -13,7 +13,8 @@ namespace millrace {
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0, samples = 0;  // after this step
   double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
-  bool skipped = false;  // overflow: nothing was changed
+  bool skipped = false;             // overflow: nothing was changed
+  std::int64_t unread_samples = 0;  // over all ranks; skipped by data.on_error
   std::array<double, phase_count> phase_seconds{};
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/compute/compute.hpp"
+#include "millrace/data/faults.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/data/source.hpp"
 
@@ -30,7 +31,7 @@ struct RunOptions {
   double stop_margin = 120;   // stop this long before the end
 };
 
-struct FeedOptions {  // data.*, with DataOptions
+struct FeedOptions : FaultOptions {  // data.*, with DataOptions
   std::vector<std::string> train, valid;
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;

@@ -1,0 +1,297 @@
+// A fault of each kind under the loader: it is named, tried again or skipped, and nothing else changes.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "../../src/data/async_reads.hpp"
+#include "../../src/data/read_watch.hpp"
+#include "../../src/data/sources.hpp"
+#include "data/raw_set.hpp"
+#include "millrace/data/loader.hpp"
+#include "support/faulty_files.hpp"
+#include "support/host_device.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Fault;
+using test::Faults;
+using test::message_of;
+using test::RawSet;
+
+constexpr std::int64_t sample_bytes = 5000, rows = 40, global = 16, micro = 4;
+constexpr std::uint64_t x_offset = 4096 - 4 * 20;  // with the labels of 20 samples before, the first begins a page
+
+FaultOptions options(OnError on_error, int retries) {
+  FaultOptions o;
+  o.on_error = on_error, o.retries = retries, o.retry_delay = 1e-3;
+  return o;
+}
+
+struct Engine {
+  const char* name;
+  std::function<std::unique_ptr<Source>(const ShardIndex&)> make;
+};
+// All ways of reading but the kernel's own: io_uring's results are what threads' are.
+std::vector<Engine> engines() {
+  return {{"direct", [](const ShardIndex& d) { return make_direct_source(d, ""); }},
+          {"mmap", [](const ShardIndex& d) { return make_mmap_source(d, ""); }},
+          {"uring",
+           [](const ShardIndex& d) { return make_uring_source(d, "", [](auto) { return make_pooled_reads(3); }); }}};
+}
+
+// Bytes of samples [first, last) of the second shard.
+Fault fault_at(std::int64_t first, std::int64_t last, int error, int times = 1 << 30) {
+  const std::uint64_t begin = x_offset + 4 * 20;
+  return {"raw1", begin + std::uint64_t(first - 20) * sample_bytes, begin + std::uint64_t(last - 20) * sample_bytes,
+          error, times};
+}
+
+struct Seen {
+  std::int64_t rows = 0, zeros = 0, skipped = 0;
+  FaultFigures faults;
+};
+
+// One epoch of one rank: what it gets is what the sampler says, but for samples in [bad, bad_end), which are zeros
+// without a label.
+Seen expect_epoch(const RawSet& set, std::unique_ptr<Source> engine, const FaultOptions& o, int workers,
+                  std::int64_t bad, std::int64_t bad_end, int rank = 0, int ranks = 1) {
+  test::HostDevice device;
+  const auto source = make_guarded_source(std::move(engine), set.index, o);
+  const Sampler sampler(rows, global, micro, 5, true);
+  std::vector<MicroBatch> items, share;
+  for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+    sampler.share(0, step, rank, ranks, share);
+    items.insert(items.end(), share.begin(), share.end());
+  }
+  Loader loader(device, *source, set.index, sampler, {workers, 3, micro},
+                [&, next = std::size_t(0)]() mutable -> std::optional<MicroBatch> {
+                  return next < items.size() ? std::optional(items[next++]) : std::nullopt;
+                });
+  Seen seen;
+  const std::string none(sample_bytes, '\0');
+  while (const Batch* b = loader.next()) {
+    std::vector<std::int64_t> ids(std::size_t(b->item.rows));
+    sampler.ids(b->item, ids.data());
+    seen.skipped += b->skipped;
+    for (std::size_t r = 0; r < ids.size(); ++r, ++seen.rows) {
+      EXPECT_EQ(b->ids.as<std::int64_t>()[r], ids[r]);
+      const char* x = b->x.as<char>() + r * sample_bytes;
+      const std::int32_t* y = b->y.as<std::int32_t>() + r;
+      if (ids[r] < bad || ids[r] >= bad_end) {
+        set.expect({&ids[r], 1}, x, y, source->describe());
+        continue;
+      }
+      ++seen.zeros;
+      EXPECT_EQ(*y, -1) << ids[r];
+      EXPECT_EQ(std::memcmp(x, none.data(), sample_bytes), 0) << ids[r];
+    }
+  }
+  seen.faults = source->faults();
+  return seen;
+}
+
+// Where a mapped file fails for good, by two workers, none may open it again: faulty_files.cpp takes its pages away
+// only a moment after they were mapped.
+TEST(Faults, ThatPassAreTriedAgainAndChangeNothing) {
+  for (const Engine& engine : engines())
+    for (const int error : {EIO, EAGAIN, ETIMEDOUT, EREMOTEIO, ESTALE}) {
+      SCOPED_TRACE(cat(engine.name, ", ", std::strerror(error)));
+      const RawSet set(sample_bytes, {20, 20}, x_offset);
+      const Faults faults({fault_at(24, 26, error, 2)});
+      const Seen seen =
+          expect_epoch(set, engine.make(set.index), options(OnError::stop, 3), error == ESTALE ? 0 : 2, 0, 0);
+      EXPECT_EQ(seen.rows, rows);
+      EXPECT_EQ(seen.skipped, 0);
+      EXPECT_EQ(seen.faults.skipped_samples, 0u);
+      // The first two reads may be those of two workers: then both have success at once when they read again.
+      EXPECT_LE(seen.faults.files.size(), 1u);
+      for (const FileFaults& f : seen.faults.files) EXPECT_NE(f.path.find("raw1"), std::string::npos);
+      if (error == ESTALE && engine.name != std::string("uring")) {  // whose files of y are opened apart
+        EXPECT_GE(seen.faults.retries, 1u);
+      }
+    }
+}
+
+TEST(Faults, ThatDoNotPassEndTheRunWithFileSampleAndTries) {
+  for (const Engine& engine : engines()) {
+    const RawSet set(sample_bytes, {20, 20}, x_offset);
+    const Faults faults({fault_at(25, 26, EIO)});
+    const std::string message =
+        message_of([&] { expect_epoch(set, engine.make(set.index), options(OnError::stop, 2), 1, 0, 0); });
+    EXPECT_NE(message.find("cannot read sample 2"), std::string::npos) << engine.name << message;
+    EXPECT_NE(message.find("raw1 (Input/output error), in spite of data.retries = 2"), std::string::npos)
+        << engine.name << message;
+  }
+}
+
+TEST(Faults, ASkippedSampleCountsForNothingAndAllOthersAreAsWithout) {
+  for (const Engine& engine : engines())
+    for (const int ranks : {1, 3})
+      for (const int workers : {0, 2}) {
+        SCOPED_TRACE(cat(engine.name, ", ", ranks, " ranks, ", workers, " workers"));
+        const RawSet set(sample_bytes, {20, 20}, x_offset);
+        // Of whole pages: a mapped file fails by them. 20 + 4096 / 5000 ... : samples 20 to 23 are bytes 0 to 20000 of
+        // x.
+        const Faults faults({{"raw1", 4096, 4096 + 20000, EIO}});
+        const bool by_page = engine.name == std::string("mmap") || engine.name == std::string("uring");
+        Seen all;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Seen one = expect_epoch(set, engine.make(set.index), options(OnError::skip, 0), workers, 20,
+                                        by_page ? 25 : 24, rank, ranks);
+          EXPECT_EQ(one.skipped, one.zeros);
+          EXPECT_EQ(one.faults.skipped_samples, std::uint64_t(one.zeros));
+          all.rows += one.rows, all.zeros += one.zeros;
+        }
+        EXPECT_EQ(all.rows, rows);
+        EXPECT_EQ(all.zeros, by_page ? 5 : 4);
+      }
+}
+
+TEST(Faults, FilesThatAreMissingCutOffOrNotToBeOpenedAreSkippedToTheSample) {
+  for (const Engine& engine : engines()) {
+    SCOPED_TRACE(engine.name);
+    const RawSet set(sample_bytes, {20, 20}, x_offset);
+    const std::string path = set.index.shards[1].path;
+    std::filesystem::resize_file(path, set.index.shards[1].x_offset + 15 * sample_bytes);
+    Seen seen = expect_epoch(set, engine.make(set.index), options(OnError::skip, 2), 2, 35, 40);
+    EXPECT_EQ(seen.zeros, 5);
+    ASSERT_EQ(seen.faults.files.size(), 1u);
+    EXPECT_NE(seen.faults.files[0].error.find("truncated while in use"), std::string::npos)
+        << seen.faults.files[0].error;
+    EXPECT_EQ(seen.faults.retries, 0u);  // it does not pass
+    {
+      const Faults faults({{.file = "raw0", .error = EACCES, .opening = true}, {.file = "raw1", .error = EIO}});
+      seen = expect_epoch(set, engine.make(set.index), options(OnError::skip, 0), 2, 0, 40);
+      EXPECT_EQ(seen.zeros, rows);
+    }
+    std::filesystem::remove(path);
+    seen = expect_epoch(set, engine.make(set.index), options(OnError::skip, 2), 0, 20, 40);
+    EXPECT_EQ(seen.faults.files[0].skipped_samples, 20u);
+    EXPECT_NE(seen.faults.files[0].error.find("cannot open " + path), std::string::npos) << seen.faults.files[0].error;
+  }
+}
+
+TEST(Faults, AFileThatGrewIsSomebodyElsesWork) {
+  for (const Engine& engine : engines()) {
+    const RawSet set(sample_bytes, {20, 20}, x_offset);
+    std::ofstream(set.index.shards[1].path, std::ios::app) << "more";
+    const std::string message =
+        message_of([&] { expect_epoch(set, engine.make(set.index), options(OnError::stop, 2), 1, 0, 0); });
+    EXPECT_NE(message.find("raw1 has changed since the start"), std::string::npos) << engine.name << message;
+    EXPECT_NE(message.find("let no program write to it"), std::string::npos) << engine.name << message;
+  }
+}
+
+TEST(Faults, AShortageOfHandlesIsNoFaultOfTheFile) {
+  const RawSet set(sample_bytes, {20, 20}, x_offset);
+  const Faults faults({{.file = "raw1", .error = EMFILE, .opening = true}});
+  const std::string message =
+      message_of([&] { expect_epoch(set, make_direct_source(set.index, ""), options(OnError::skip, 2), 1, 0, 0); });
+  EXPECT_NE(message.find("raise ulimit -n"), std::string::npos) << message;
+}
+
+// Chunks that do not decode, and what only the HDF5 library reads.
+TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
+  const test::Folder folder;
+  const auto world = solo_world();
+  std::vector<std::uint8_t> x(30 * 600);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::uint8_t(i * i / 7 + i / 600);
+  std::vector<std::int32_t> y(30);
+  std::iota(y.begin(), y.end(), 0);
+  test::write_file(folder / "a.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {30, 600}, x.data(), {5, 600}},
+                                     {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {30}, y.data()}});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
+  const auto& chunk = d.shards[0].x_chunks->chunks[2];  // rows 10 to 14
+  {
+    std::fstream file(folder / "a.h5", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(std::streamoff(chunk.offset + chunk.bytes / 2));
+    file << "no such bytes were ever compressed";
+  }
+  for (const bool hdf5 : {false, true}) {
+    const auto source = make_source(*world, d, hdf5 ? Reader::mpio : Reader::direct, options(OnError::skip, 1));
+    const auto reads = source->reads({});
+    std::vector<std::int64_t> ids(30);
+    std::iota(ids.rbegin(), ids.rend(), 0);
+    std::vector<std::uint8_t> to(x.size());
+    std::vector<std::int32_t> labels(30);
+    reads->begin(ids, to.data(), labels.data());
+    reads->finish();
+    EXPECT_EQ(reads->skipped(), 5) << hdf5;
+    for (std::size_t r = 0; r < 30; ++r) {
+      const bool bad = ids[r] >= 10 && ids[r] < 15;
+      EXPECT_EQ(labels[r], bad ? -1 : std::int32_t(ids[r])) << hdf5;
+      for (std::size_t i = 0; i < 600; ++i)
+        ASSERT_EQ(to[r * 600 + i], bad ? 0 : x[std::size_t(ids[r]) * 600 + i]) << hdf5 << " sample " << ids[r];
+    }
+    EXPECT_NE(source->faults().files.at(0).error.find("a.h5"), std::string::npos);
+  }
+  ShardIndex measured = d;
+  measure_statistics(*world, measured, rows, options(OnError::skip, 1));
+  for (std::size_t c = 0; c < 600; ++c) {
+    double sum = 0;
+    for (std::size_t r = 0; r < 30; ++r) sum += r >= 10 && r < 15 ? 0 : x[r * 600 + c];
+    EXPECT_NEAR(measured.mean.at(c), sum / 25, 1e-9);
+  }
+  EXPECT_NE(message_of([&] { measure_statistics(*world, measured); }).find("a.h5"), std::string::npos);
+}
+
+TEST(Faults, ASlowReadIsToldOnceWithItsFile) {
+  for (const Engine& engine : engines()) {
+    if (engine.name == std::string("mmap")) continue;  // a page that comes late cannot be made here
+    const RawSet set(sample_bytes, {20, 20}, x_offset);
+    FaultOptions o = options(OnError::stop, 0);
+    o.slow_read = 0.05;
+    std::string told;
+    for (double seconds = 0.3; told.empty() && seconds < 5; seconds *= 3) {  // the watch is a thread, and may come late
+      Fault slow = fault_at(24, 26, 0, 2);
+      slow.seconds = seconds;
+      const Faults faults({slow});
+      testing::internal::CaptureStderr();
+      const Seen seen = expect_epoch(set, engine.make(set.index), o, 2, 0, 0);
+      told = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(seen.rows, rows);
+      EXPECT_EQ(seen.faults.files.size(), told.empty() ? 0u : 1u);
+      for (const FileFaults& f : seen.faults.files) EXPECT_TRUE(f.slow);
+    }
+    EXPECT_EQ(told.find("a read of "), told.rfind("a read of ")) << told;
+    EXPECT_NE(told.find("raw1 has not returned for "), std::string::npos) << engine.name << told;
+  }
+}
+
+// A step may take its time with reads under way that nobody waits for.
+TEST(Faults, OnlyAReadThatIsWaitedForIsSlow) {
+  const RawSet set(sample_bytes, {20, 20}, x_offset);
+  FaultOptions o;
+  o.slow_read = 0.02;
+  ReadWatch watch(set.index, o);
+  ReadPlaces places;
+  places.begin(7, set.index.shards[1]);
+  watch.add(places);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_TRUE(watch.slow().empty());
+  const ReadsFor here(places);
+  while (watch.slow().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(watch.slow(), std::vector<std::int64_t>{1});
+  watch.remove(places);
+}
+
+TEST(Faults, ALoaderThatEndsWaitsForNoTry) {
+  const RawSet set(sample_bytes, {20, 20}, x_offset);
+  const Faults faults({{.file = "raw", .error = EIO}});
+  FaultOptions o = options(OnError::stop, 100);  // would take minutes
+  o.retry_delay = 5;
+  test::HostDevice device;
+  const auto source = make_guarded_source(make_direct_source(set.index, ""), set.index, o);
+  const Sampler sampler(rows, global, micro, 5, true);
+  const Loader loader(device, *source, set.index, sampler, {2, 3, micro}, [] { return MicroBatch{0, 0, 0, micro}; });
+}
+
+}  // namespace
+}  // namespace millrace
