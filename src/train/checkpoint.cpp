@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "checkpoint_tensors.hpp"
 #include "millrace/base/error.hpp"
