@@ -13,7 +13,7 @@ if(MILLRACE_PRECOMPILED AND CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL CCAC
 endif()
 if(MILLRACE_PRECOMPILED AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12 on strings, once they come from a precompiled header.
-  target_compile_options(millrace_flags INTERFACE -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(millrace_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
 
 # millrace_precompile(<owner> <library> <headers>): a target that owns them, compiled as users of the library are.

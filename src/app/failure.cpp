@@ -55,8 +55,10 @@ volatile std::sig_atomic_t alarm_code;
   for (const auto& message : messages) log::info("error: " + message);
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
-  std::signal(SIGALRM, [](int) { std::_Exit(alarm_code); });
-  ::alarm(2);  // MPI may not end when a library left something open
+  // MPI may not end when a library left something open; and a worker may be in the middle of a read by MPI-IO, from
+  // under which MPI goes away.
+  for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
+  ::alarm(2);
   farewell.reset();
   world.reset();
   std::_Exit(code);

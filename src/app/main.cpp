@@ -6,6 +6,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/comm/placement.hpp"
 #include "millrace/comm/signals.hpp"
+#include "millrace/io/hdf5.hpp"
 #include "options.hpp"
 
 using namespace millrace;
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
   receive_stop_signals_aside();
   std::unique_ptr<World> started;
   try {
+    io::start();
     started = mpi_world(&argc, &argv);
   } catch (const Error& error) {
     return answer(cat("error: ", error.what(), "\n"), stderr, error.code());

@@ -7,6 +7,7 @@
 #include "codec.hpp"
 #include "handle.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
 namespace {
@@ -58,6 +59,11 @@ Entry::Entry() : lock_(room_lock()) {
   (void)registered;
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)quiet;
+}
+
+void start() {
+  const Entry entry;
+  MR_H5("HDF5", H5open());
 }
 
 std::string error_stack() {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/io/hdf5.hpp"
 #include "mpi/world.hpp"
 
 namespace millrace {
@@ -29,6 +30,7 @@ World& test_world() { return *world; }
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  millrace::io::start();
   const auto owner = millrace::mpi_world(&argc, &argv);
   millrace::world = owner.get();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

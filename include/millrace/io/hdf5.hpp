@@ -14,6 +14,10 @@
 
 namespace millrace::io {
 
+// Call it before MPI starts: HDF5 then does not close itself in MPI_Finalize, where versions before 1.14 crash after a
+// file that could not be closed (a full disk). Files close themselves.
+void start();
+
 struct DatasetInfo {
   std::string name;  // absolute path inside the file
   DType dtype = DType::u8;
