@@ -43,7 +43,7 @@ run: data
 	scripts/run.sh $(RANKS) $(MILLRACE) train -c inputs/fashion-mnist.cfg
 
 test: deps build
-	ctest --test-dir $(BUILD) -LE long --output-on-failure
+	ctest --test-dir $(BUILD) -LE long -j 2 --output-on-failure
 
 test-long: build
 	@scripts/deps.sh debootstrap
@@ -51,11 +51,15 @@ test-long: build
 
 bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench loader
+	$(MPIRUN) 1 $(MILLRACE) bench loader -c inputs/fashion-mnist.cfg
+	$(MPIRUN) 1 $(MILLRACE) bench storage --workload resnet50 --accelerator h100 --accelerators 6
+	$(MPIRUN) 1 $(MILLRACE) bench storage --workload retinanet --accelerator b200 --accelerators 2
+	$(MPIRUN) 1 $(MILLRACE) bench storage --workload cosmoflow --accelerator h100
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
-# millrace beside PyTorch on the processor, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
+# millrace beside PyTorch on the processor, networks and loader, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
 peers: deps program
 	scripts/peers.sh $(BUILD) $(OPTIONS)
 
@@ -80,4 +84,4 @@ install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-trixie
+	rm -rf $(BUILD) build-asan build-tsan build-trixie build-fuzz

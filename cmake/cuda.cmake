@@ -55,9 +55,15 @@ if(NOT CUPTI_INCLUDE)
   millrace_say("absent   CUPTI: traces of kernels")
 endif()
 millrace_say("found    CUDA ${CUDAToolkit_VERSION}, cuDNN at ${CUDNN_LIBRARY}, NCCL at ${NCCL_LIBRARY}")
-foreach(name cudnn nccl)
-  string(TOUPPER ${name} upper)
-  add_library(millrace_${name} INTERFACE)
-  target_include_directories(millrace_${name} SYSTEM INTERFACE ${${upper}_INCLUDE})
-  target_link_libraries(millrace_${name} INTERFACE ${${upper}_LIBRARY})
-endforeach()
+# Linked to, for tests that stand between millrace and cuDNN.
+add_library(millrace_cudnn INTERFACE)
+target_include_directories(millrace_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE})
+target_link_libraries(millrace_cudnn INTERFACE ${CUDNN_LIBRARY})
+# Loaded when they are first used, so that the executable starts without them too: headers, and where they are now.
+add_library(millrace_late INTERFACE)
+target_include_directories(millrace_late SYSTEM INTERFACE ${CUDNN_INCLUDE} ${NCCL_INCLUDE})
+get_filename_component(cudnn_folder ${CUDNN_LIBRARY} DIRECTORY)
+get_filename_component(nccl_folder ${NCCL_LIBRARY} DIRECTORY)
+target_compile_definitions(millrace_late INTERFACE
+  MILLRACE_CUDNN_FOLDER="${cudnn_folder}" MILLRACE_NCCL_FOLDER="${nccl_folder}"
+  MILLRACE_CUBLASLT="libcublasLt.so.${CUDAToolkit_VERSION_MAJOR}" MILLRACE_CUBLASLT_FOLDER="${CUDAToolkit_LIBRARY_DIR}")

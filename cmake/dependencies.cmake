@@ -113,8 +113,9 @@ target_link_libraries(millrace_onednn INTERFACE ${ONEDNN_LIBRARY})
 add_library(millrace_nlohmann INTERFACE)
 target_link_libraries(millrace_nlohmann INTERFACE nlohmann_json::nlohmann_json)
 
-# OpenMP for compute loops; the thread sanitizer cannot see libgomp's synchronisation, so its build does without.
-if(NOT MILLRACE_SANITIZE STREQUAL "thread")
+# OpenMP for compute loops; the thread sanitizer cannot see libgomp's synchronisation, so its build does without, and so
+# does the fuzzers': clang's OpenMP is a package of its own.
+if(NOT MILLRACE_SANITIZE STREQUAL "thread" AND NOT MILLRACE_FUZZ)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   set(MILLRACE_OPENMP OpenMP::OpenMP_CXX)
 endif()

@@ -25,6 +25,11 @@ try() {  # try NAME SECONDS command...
   # KILL after TERM: millrace takes TERM as the wish to stop after a step, which may never end.
   timeout -k 5 $((left < limit ? left : limit)) "$@" >"$logs/$name.log" 2>&1
   local code=$?
+  if { [ $code -eq 124 ] || [ $code -eq 137 ] || [ $code -eq 75 ]; } && [ $left -lt "$limit" ]; then
+    table+=("skip  $name (cut off: no time left)")
+    rm -rf "$logs/$name.log" "${logs:?}/$name"
+    return 1
+  fi
   case $code in
   0) table+=("ok    $name ($((SECONDS - began)) s)") ;;
   77) table+=("skip  $name: $(sed -n 's/^skipped: //p' "$logs/$name.log")") ;;
@@ -42,6 +47,29 @@ near() {
   awk -v a="$(loss train-cpu "$2")" -v b="$(loss "$1" "$2")" -v t="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && b != "null" && d * d <= t * t * a * a) }' && return
   table+=("FAIL  $1: loss '$(loss "$1" "$2")' at step $2, '$(loss train-cpu "$2")' on the processor")
   failed=1
+}
+# What stands in a log behind a pattern, the last time.
+figure() { sed -n "s|.*$2.*|\\1|p" "$logs/$1.log" 2>/dev/null | sort -g | tail -n 1; }
+# ratio NAME A B GOAL: A / B beside the goal, "not measured" where one is missing.
+ratio() {
+  awk -v n="$1" -v a="$2" -v b="$3" -v g="$4" 'BEGIN {
+    if (a == "" || b == "" || b == 0) printf "  %-44s not measured (goal %s)\n", n, g
+    else printf "  %-44s %.2f (goal %s)%s\n", n, a / b, g, a / b < g ? ", missed" : "" }'
+}
+ratios() {
+  local ours eager compiled
+  ours=$(figure bench-gpu 'a rank, \([0-9]*\) images/s')
+  eager=$(figure peers 'eager, batch [0-9]*, AMP: \([0-9.]*\) images/s')
+  compiled=$(figure peers 'torch.compile, batch [0-9]*, AMP: \([0-9.]*\) images/s')
+  echo "beside the goals, of an H200:"
+  ratio "ResNet-50 fp16, images/s" "$ours" 1 6500
+  ratio "ResNet-50 fp16 over PyTorch eager" "$ours" "$eager" 1.9
+  ratio "ResNet-50 fp16 over torch.compile" "$ours" "$compiled" 1.8
+  local step='whole step with sums and optimizer: \([0-9.]*\) ms'
+  ratio "batch 8, a graph's speed over eager's" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
+  ratio "batch 32, eager's speed over a graph's" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
+  ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
+  ratio "GPU busy, packed shards, %" "$(figure busy-shards 'traced steps: busy \([0-9.]*\) %')" 1 98
 }
 small="-c /dev/null --data.train synthetic:images:rows=4000,shape=32x32x3,classes=10 --model.name resnet --model.depth 20 --train.steps 40 --train.global_batch 128 --optim.lr 0.03
  --run.resume never --run.seed 3 --comm.timeout 30s --log.every 1000"
@@ -81,7 +109,9 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   for run in fp16 level2; do near train-$run 20 5e-2; done
   # Other micro-batches have other batch statistics: these three are to be finite and alike.
   try bench-gpu 150 $launch 1 "$millrace" bench gpu --comm.timeout 30s --run.device "$device"
-  if python3 -c 'import torch' 2>/dev/null; then
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    table+=("skip  peers, peers-fed: python3 has no torch")
+  else
     try peers 200 env -u LD_LIBRARY_PATH python3 tests/peers/resnet50.py --device "$device"
   fi
   for batch in 8 32; do
@@ -94,7 +124,11 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   done
   try bench-level2 90 $launch 1 "$millrace" bench step $large --train.global_batch 256 --model.fusion 2
   try busy-synthetic 60 $launch 1 "$millrace" train -c /dev/null $large --train.global_batch 256 --train.steps 60 --run.profile 20 --run.resume never --run.dir "$logs/busy"
-  if python3 -c 'import numpy' 2>/dev/null && [ $((budget - SECONDS)) -gt 60 ]; then
+  if ! python3 -c 'import numpy' 2>/dev/null; then
+    table+=("skip  busy-shards: python3 has no numpy to write images with")
+  elif [ $((budget - SECONDS)) -le 60 ]; then
+    table+=("skip  busy-shards (no time left)")
+  else
     try write-images 30 env -u LD_LIBRARY_PATH python3 tests/peers/resnet50.py --write "$logs/images" &&
       try pack-images 30 $launch 1 "$millrace" pack --x "$logs/images/x.npy" --y "$logs/images/y.npy" --out "$logs/images" --overwrite &&
       try busy-shards 60 $launch 1 "$millrace" train -c /dev/null $large --data.train "$logs/images/train-*.h5" --train.global_batch 256 --train.steps 60 \
@@ -103,8 +137,12 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     rm -rf "$logs/images"
   fi
   if [ -e data/fashion-mnist/train-00000.h5 ]; then
-    try fashion-fp16 90 $launch 1 "$millrace" train -c inputs/fashion-mnist.cfg --run.device "$device" --run.precision fp16 --run.resume never \
-      --run.dir "$logs/fashion"
+    for precision in fp32 fp16; do
+      try fashion-$precision 60 $launch 1 "$millrace" train -c inputs/fashion-mnist.cfg --run.device "$device" --run.precision $precision --run.resume never \
+        --run.dir "$logs/fashion-$precision"
+    done
+  else
+    table+=("skip  fashion-fp32, fashion-fp16: data/fashion-mnist is not packed (make data)")
   fi
   binary=$(find "$build" -name test_cuda -type f | head -n 1)
   [ -n "$binary" ] && try test_cuda 60 $launch 1 "$binary" --gtest_filter='-*Long*'
@@ -117,6 +155,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     echo "  $run: $(loss "$run" 1) $(loss "$run" 10) $(loss "$run" 20) $(loss "$run" 40)"
   done
   cd "$logs" && grep -H -E 'images/s|^whole step|GPU busy|busy .*%|samples/s while|top-1.*of 10000|skipped' \
-    bench-*.log step-*.log peers*.log busy-*.log fashion-fp16.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step '
+    bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step '
+  ratios
 } | tee "$logs/table.txt"
 exit $failed

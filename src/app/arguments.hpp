@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "millrace/base/error.hpp"
 #include "options.hpp"
 
 namespace millrace::app {
@@ -33,6 +34,16 @@ struct Parsed {
 Parsed parse_arguments(const Arguments&, const std::vector<Flag>&, bool with_keys);
 std::string flags_help(const std::vector<Flag>&);
 void refuse_rest(const Parsed&);  // Error(config) when there are words that belong to no option
+
+// Runs `read`, naming the option in its complaint.
+template <class F>
+auto option(const char* name, F read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    fail(Exit::config, "command line: --", name, ": ", error.what());
+  }
+}
 
 Flag config_flag();
 // Rank 0 reads the files named by --config and all ranks resolve the same bytes. Collective.

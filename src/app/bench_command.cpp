@@ -1,10 +1,10 @@
 #include <algorithm>
+#include <cmath>
 
-#include "arguments.hpp"
+#include "benches.hpp"
 #include "key_forms.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/bench.hpp"
-#include "millrace/data/bench.hpp"
 #include "millrace/train/bench.hpp"
 #include "millrace/train/commands.hpp"
 
@@ -18,22 +18,9 @@ struct Bench {
   Exit (*run)(World&, const Arguments&);
 };
 
-Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
 std::vector<Flag> comm_flags() { return {repeats_flag()}; }
 std::vector<Flag> gpu_flags() { return {repeats_flag()}; }
 std::vector<Flag> step_flags() { return {config_flag(), repeats_flag()}; }
-std::vector<Flag> loader_flags() {
-  return {repeats_flag(),
-          {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
-          {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "4"},
-          {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
-          {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Takes::many},
-          {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
-          {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
-          {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
-          {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
-}
-
 // Keys of a bench's own case, where the command line does not name them.
 void preset(Parsed& parsed, std::vector<Override> overrides) {
   for (Override& o : overrides)
@@ -64,47 +51,17 @@ Exit gpu_bench(World& world, const Arguments& arguments) {
     Parsed parsed = given;
     preset(parsed, {{"run.device", {"cuda"}},
                     {"run.precision", {"fp16"}},
+                    {"run.deterministic", {"off"}},  // all kernels may compete
                     {"data.train", {"synthetic:images:rows=65536,shape=224x224x3,classes=1000"}},
                     {"model.name", {"resnet"}},
                     {"model.depth", {"50"}},
                     {"train.global_batch", {std::to_string(batch * world.size())}}});
     const int repeats = std::max(1, parse_number<int>(parsed.get("repeats", "15")));
     const StepBench bench = bench_step(world, resolve_config({}, parsed.keys), repeats);
-    print(world, cat("ResNet-50, batch ", batch, " a rank, ",
-                     format_count(batch * world.size() / bench.full_step_seconds), " images/s\n", bench.str(), "\n"));
+    print(world,
+          cat("ResNet-50, batch ", batch, " a rank, ", std::llround(batch * world.size() / bench.full_step_seconds),
+              " images/s\n", bench.str(true), "\n"));
   }
-  return Exit::ok;
-}
-
-// One rank measures; the others wait.
-Exit loader_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, loader_flags(), false);
-  refuse_rest(parsed);
-  LoaderBenchOptions options;
-  options.repeats = parse_number<int>(parsed.get("repeats", "15"));
-  options.workers = parse_number<int>(parsed.get("workers", "2"));
-  options.prefetch = parse_number<int>(parsed.get("prefetch", "4"));
-  options.sample_bytes = std::int64_t(parse_bytes(parsed.get("sample-bytes", "3072")));
-  options.folder = parsed.get("folder", "");
-  if (options.repeats < 1 || options.workers < 1 || options.prefetch < 2 || options.sample_bytes < 1)
-    fail(Exit::config, "command line: bench loader needs at least a repeat, a worker, two micro-batches and a byte");
-  DataOptions data;
-  data.paths = parsed.list("data");
-  data.decode.resize = parse_number<std::int64_t>(parsed.get("resize", "256"));
-  data.decode.crop = parse_number<std::int64_t>(parsed.get("crop", "224"));
-  RunConfig config;
-  config.run.device = DeviceChoice::cpu;
-  Compute compute = make_compute(world, config);
-  if (!data.paths.empty()) {
-    ShardIndex index = index_shards(world, data);
-    index.decode.zoom = parse_number<double>(parsed.get("zoom", "0"));
-    if (world.rank() == 0)
-      print(world, bench_images(*compute.device, index, options.workers, options.prefetch, options.repeats).str());
-    world.barrier();
-    return Exit::ok;
-  }
-  if (world.rank() == 0) print(world, bench_loader(*compute.device, options.bounded()).str());
-  world.barrier();
   return Exit::ok;
 }
 
@@ -123,8 +80,12 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 const Bench benches[] = {
     {"comm", "sums over ranks beside MPI's own, at several sizes", comm_flags, comm_bench},
     {"gpu", "ResNet-50's step on GPUs, batch 256 and 512, fp16, beside its rooflines", gpu_flags, gpu_bench},
-    {"loader", "random samples by each engine against bare loops, from the page cache and from the disk", loader_flags,
-     loader_bench},
+    {"loader",
+     "with -c: the configuration's data pipeline, stage by stage; without: random samples by each engine against bare "
+     "loops, from the page cache and from the disk",
+     loader_flags, loader_bench},
+    {"storage", "emulated accelerators of published workloads (MLPerf Storage), fed by the loader; unofficial",
+     storage_flags, storage_bench},
     {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
      step_flags, step_bench},
 };
@@ -134,7 +95,7 @@ const Bench benches[] = {
 std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
   for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
-  return out + "bench step takes keys too. Those of checkpoint and log change nothing.\n\n" +
+  return out + "bench step and bench loader take keys too. Those of checkpoint and log change nothing.\n\n" +
          keys_help({"checkpoint", "log"});
 }
 

@@ -11,6 +11,8 @@ const std::vector<Command>& commands() {
       {"pack", "turn other formats into HDF5 shards that read fast", pack_help, pack_command},
       {"inspect", "look at a data set, a checkpoint, or this machine", inspect_help, inspect_command},
       {"plan", "say what a configuration would do, without training", plan_help, plan_command},
+      {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
+       diagnose_command},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
   };
   return table;

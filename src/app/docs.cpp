@@ -55,6 +55,7 @@ above.
 | `batchnorm` | | batch normalisation with learned scale and shift |
 | `relu`, `gelu`, `gelu_tanh`, `tanh` | | the function, element by element; gelu_tanh is gelu by its approximation with tanh |
 | `linear FEATURES` or `linear outputs` | `bias=on` or `off` (on) | matrix product; `outputs` is the number of classes or of targets |
+| `embedding WIDTH` | `vocabulary=V` (that of the data) | of samples that are tokens, and before all else: a learned row of WIDTH values for each token; `linear` behind it sees all of a window |
 | `dropout P` | | in training, zero with probability P |
 | `maxpool KERNEL`, `avgpool KERNEL` | `stride=S` (the kernel) `pad=P` (0) | pooling |
 | `globalpool` | | average over all positions |

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "arguments.hpp"
+#include "keys.hpp"
 #include "machine.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
@@ -40,14 +41,14 @@ std::string numbers(const std::vector<double>& values) {
 
 std::string attributes(const io::File& file, const std::string& object) {
   std::string out;
-  for (const char* name : {"format", "layout"})
+  for (const char* name : {"format", "layout", "transform"})
     if (const auto text = file.get_string(object, name)) out += cat("  ", object, ".", name, " = ", *text, "\n");
   if (const auto names = class_names_of(file.get_string(object, "class_names").value_or("")); !names.empty()) {
     out += cat("  ", object, ".class_names = ");
     for (std::size_t c = 0; c < names.size() && c < 8; ++c) out += (c ? ", " : "") + names[c];
     out += names.size() > 8 ? ", ...\n" : "\n";
   }
-  for (const char* name : {"classes", "scale", "mean", "std"})
+  for (const char* name : {"classes", "scale", "offset", "scale_factor", "add_offset", "mean", "std"})
     if (const auto values = file.get_numbers(object, name))
       out += cat("  ", object, ".", name, " = ", numbers(*values), "\n");
   return out;
@@ -109,32 +110,49 @@ std::string layout_of(const ShardIndex& set) {
   return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_told_by, ")");
 }
 
+constexpr const char* view_keys[] = {"sample", "patch",  "holdout",   "lead",
+                                     "window", "stride", "vocabulary"};  // of [data]
+
+SampleView view_of(const Parsed& parsed) {
+  RunConfig config;
+  for (const std::string name : view_keys)
+    if (parsed.has(name)) option(name.c_str(), [&] { find_key("data." + name)->set(config, parsed.list(name)); });
+  return config.data;
+}
+
 std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
   DataOptions options;
   options.paths = parsed.rest;
   options.x = parsed.get("x-name", "x"), options.y = parsed.get("y-name", "y");
-  options.layout = layout;
+  options.layout = layout, options.view = view_of(parsed);
   const ShardIndex set = index_shards(world, options);
-  std::string out =
-      cat("as a data set: ", set.rows, " rows in ", set.shards.size(), " files, samples ", set.sample.str(), " ",
-          name_of(set.x_dtype), layout_of(set),
-          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
-          ", ", set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
-          format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale, "\n");
+  std::string out = cat(
+      "as a data set: ", set.rows, set.cut() ? " samples in " : " rows in ", set.shards.size(), " files, samples ",
+      set.sample.str(), " ", name_of(set.x_dtype), layout_of(set),
+      set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "", ", ",
+      set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
+      format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale,
+      set.offset != 0 ? cat(", offset ", set.offset) : "", set.x_parts.empty() ? "" : " (of the first data set)", "\n");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
          (advice.empty() ? "" : advice + "\n");
 }
 
 const std::vector<Flag>& flags() {
-  static const std::vector<Flag> table = {
-      {.name = "x-name", .value = "name", .help = "data set of the samples", .preset = "x"},
-      {.name = "y-name", .value = "name", .help = "data set of the labels", .preset = "y"},
-      {.name = "layout",
-       .value = "auto|channels_last|channels_first",
-       .help = "where a sample's channels are, as data.layout says it",
-       .preset = "auto"},
-  };
+  static const std::vector<Flag> table = [] {
+    std::vector<Flag> flags = {
+        {.name = "x-name", .value = "name", .help = "data set of the samples", .preset = "x"},
+        {.name = "y-name", .value = "name", .help = "data set of the labels", .preset = "y"},
+        {.name = "layout",
+         .value = "auto|channels_last|channels_first|no_channels",
+         .help = "where a sample's channels are, as data.layout says it",
+         .preset = "auto"},
+    };
+    for (const std::string name : view_keys)
+      flags.push_back(
+          {.name = name, .value = "value", .help = "how samples are cut out of x, as data." + name + " says it"});
+    return flags;
+  }();
   return table;
 }
 

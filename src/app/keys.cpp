@@ -84,22 +84,70 @@ void add_faults(std::vector<Key>& k) {
                    "the ranks that wait end it without naming the file"));
 }
 
+void add_view(std::vector<Key>& k) {
+  k.push_back(choice_key(FIELD(data.sample),
+                         Choices<SampleKind>{{"rows", SampleKind::rows},
+                                             {"patch", SampleKind::patch},
+                                             {"pair", SampleKind::pair},
+                                             {"tokens", SampleKind::tokens}},
+                         "what a sample is. rows: a row of x with one of y; patch: a square around a labelled pixel of "
+                         "a scene; pair: row t of x, whose target is row t + data.lead of it; tokens: a window of a "
+                         "text of token numbers, "
+                         "whose label is the token behind it"));
+  k.push_back(number_key(FIELD(data.patch), at_least(0), "sample = patch: side of the square, odd"));
+  k.push_back(number_key(FIELD(data.holdout), share(),
+                         "sample = patch: share of the labelled pixels of a scene that data.valid takes, in blocks, "
+                         "and data.train leaves away with a margin around them; name the scene in both"));
+  k.push_back(number_key(FIELD(data.lead), at_least(1), "sample = pair: rows from a sample to its target"));
+  k.push_back(number_key(FIELD(data.window), at_least(0), "sample = tokens: tokens of a sample"));
+  k.push_back(number_key(FIELD(data.stride), at_least(1), "sample = tokens: from one window to the next"));
+  k.push_back(
+      number_key(FIELD(data.vocabulary), Range{.low = 1, .high = 2147483647},
+                 "sample = tokens: all are below it, which is checked; auto: the file's attribute classes, else "
+                 "the largest in the files and one, for which they are read when the run starts",
+                 from_zero));
+}
+
 void add_data(std::vector<Key>& k) {
   const char* paths = "paths or globs";
   k.push_back(strings_key(FIELD(data.train), Key::Many::words, paths,
                           "HDF5 files to train on, or synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"));
   k.push_back(strings_key(FIELD(data.valid), Key::Many::words, paths, "HDF5 files to evaluate on"));
-  k.push_back(text_key(FIELD(data.x), "name", "data set of the samples inside the files"));
-  k.push_back(text_key(FIELD(data.y), "name", "data set of the labels or targets"));
+  k.push_back(text_key(FIELD(data.x), "name, or names with commas",
+                       "data set of the samples inside the files; several are joined along the channels"));
+  k.push_back(text_key(FIELD(data.y), "name, or names with commas",
+                       "data set of the labels or targets; several floating-point ones are joined to one target"));
+  add_view(k);
   k.push_back(choice_key(
       FIELD(data.layout),
       Choices<Layout>{{"auto", Layout::automatic},
                       {"channels_last", Layout::channels_last},
-                      {"channels_first", Layout::channels_first}},
-      "where a sample's channels are; auto: the file's attribute, else told by the shape. 1-D signals need it"));
+                      {"channels_first", Layout::channels_first},
+                      {"no_channels", Layout::no_channels}},
+      "where a sample's channels are; auto: the file's attribute, else told by the shape. 1-D signals need it; "
+      "no_channels: all extents are spatial, one channel is added"));
   k.push_back(number_key(FIELD(data.scale), above(0),
-                         "factor on stored values; auto: the file's attribute, 1/255 for 8-bit images, else 1",
+                         "factor on stored values; auto: the file's attribute (scale, or scale_factor of the data "
+                         "set), 1/255 for 8-bit images, else 1",
                          from_zero));
+  k.push_back(number_key(FIELD(data.offset), Range{},
+                         "added to value * scale; auto: the file's attribute (offset, or add_offset of the data set), "
+                         "else 0",
+                         files_offset));
+  k.push_back(choice_key(FIELD(data.transform),
+                         Choices<Transform>{{"none", Transform::none}, {"log1p", Transform::log1p}},
+                         "log1p: ln(1 + v) of the scaled value, before it is normalised"));
+  k.push_back(
+      strings_key(FIELD(data.channels), Key::Many::words, "numbers and ranges",
+                  "channels that the network takes, in this order, of those stored, from 0: 0-3 7; empty: all"));
+  k.push_back(numbers_key(FIELD(data.mean), Range{},
+                          "of each channel that the network takes, after scale, offset and transform; with data.std; "
+                          "empty: from the files, or measured"));
+  k.push_back(numbers_key(FIELD(data.std), above(0), "the standard deviations to data.mean"));
+  k.push_back(
+      numbers_key(FIELD(data.subvolume), at_least(1),
+                  "spatial extents of the part of a sample that the network takes: with data.augment at a random "
+                  "place in training, else the middle; empty: all of it"));
   k.push_back(number_key(FIELD(data.resize), at_least(0),
                          "encoded images (JPEG, PNG): pixels of the short side; 0: not resized"));
   k.push_back(number_key(FIELD(data.crop), at_least(0),
@@ -117,6 +165,17 @@ void add_data(std::vector<Key>& k) {
       "decode; mmap: files mapped into memory; uring: past the page cache, many reads under way (O_DIRECT, io_uring); "
       "mpio: HDF5 through MPI-IO, any file, one worker; auto: mmap for what fits in half of the free memory, uring for "
       "what does not, direct for chunks and on network file systems"));
+  k.push_back(text_key(
+      "data.cache", [](auto& c) -> auto& { return c.data.cache.where; }, "none, memory or folder",
+      "copies of the files near each node, made by its ranks together during the first epoch: memory "
+      "(/dev/shm, gone with the run) or a folder of the node's own, where the next run finds them"));
+  k.push_back(size_key(
+      "data.cache_budget", [](auto& c) -> auto& { return c.data.cache.budget; },
+      Range{.low = 1, .high = double(1ull << 50)},
+      "most bytes of these copies on a node; auto: what is free there, less a twentieth", true));
+  k.push_back(switch_key(FIELD(data.manifest_cache),
+                         "64 files or more: what their headers say is kept beside them (else in "
+                         "$XDG_CACHE_HOME/millrace) for the next start, which then looks at sizes and times alone"));
   k.push_back(number_key(FIELD(data.workers), between(0, 256),
                          "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
                          -1));
@@ -141,6 +200,9 @@ void add_data(std::vector<Key>& k) {
   k.push_back(
       number_key(FIELD(data.crop_pad), at_least(0), "augment: pixels of zero padding on each side before the crop"));
   k.push_back(switch_key(FIELD(data.flip), "augment: mirror left and right with probability one half"));
+  k.push_back(numbers_key(FIELD(data.flip_axes), between(0, 2),
+                          "with data.flip: the spatial axes, from 0, of which each is mirrored with probability one "
+                          "half; empty: the last"));
   k.push_back(number_key(FIELD(data.zoom), between(0, 1),
                          "augment: in place of the crop, a random part of at least this share of the area, enlarged to "
                          "the whole image (0.08 is usual for ImageNet); 0: none"));

@@ -24,8 +24,12 @@ std::string describe_machine(World& world) {
   for (const auto& place : places) out += place;
   out += "devices\n";
   for (const auto& device : devices) out += device;
-  std::string why_not;
-  out += cuda_usable(&why_not) ? "  CUDA is usable (run.device = cuda)\n" : "  no CUDA: " + why_not + "\n";
+  // As each rank sees them: a scheduler may hide GPUs from one.
+  const auto gpus = world.gather(describe_gpus());
+  for (int r = 0; r < world.size(); ++r) {
+    if (r > 0 && gpus[std::size_t(r)] == gpus[std::size_t(r - 1)]) continue;
+    out += cat("  GPUs", r > 0 ? cat(" from rank ", r, " on: ") : ": ", gpus[std::size_t(r)], "\n");
+  }
   out += "sums over ranks\n  " + compute.collective->describe() + "\n";
   out += "libraries\n  " + mpi_library_version() + "\n  " + io::library_version() + "\n";
   out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");

@@ -45,7 +45,7 @@ const std::vector<Flag>& flags() {
        .takes = Takes::nothing,
        .group = input},
       {.name = "layout",
-       .value = "auto|channels_last|channels_first",
+       .value = "auto|channels_last|channels_first|no_channels",
        .help =
            "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
        .preset = "auto",
@@ -101,6 +101,13 @@ const std::vector<Flag>& flags() {
        .help = "replace shards of this name that are there",
        .takes = Takes::nothing,
        .group = shards},
+      {.name = "transform",
+       .value = "none|log1p",
+       .help =
+           "measure mean and deviation of the values so transformed, as data.transform will; they are stored as they "
+           "are",
+       .preset = "none",
+       .group = shards},
       {.name = "seed", .value = "number", .help = "seed of the shuffle and the split", .preset = "1", .group = order},
       {.name = "no-shuffle",
        .value = "",
@@ -124,16 +131,6 @@ std::vector<std::string> expanded(const std::vector<std::string>& patterns) {
     paths.insert(paths.end(), found.begin(), found.end());
   }
   return paths;
-}
-
-// Runs `read`, naming the option in its complaint.
-template <class F>
-auto option(const char* name, F read) {
-  try {
-    return read();
-  } catch (const Error& error) {
-    fail(Exit::config, "command line: --", name, ": ", error.what());
-  }
 }
 
 // From 1 on; 0 where it is not given.
@@ -160,6 +157,11 @@ PackOptions pack_options(const Parsed& parsed) {
     return value;
   });
   out.overwrite = parsed.has("overwrite");
+  out.transform = option("transform", [&] {
+    const std::string text = parsed.get("transform", "none");
+    if (text != "none" && text != "log1p") fail(Exit::config, "'", text, "' is none of none|log1p");
+    return text == "log1p" ? Transform::log1p : Transform::none;
+  });
   const std::string codec = parsed.get("codec", "none");
   if (codec != "none") {
     std::optional<int> level;
@@ -177,8 +179,8 @@ PackOptions pack_options(const Parsed& parsed) {
 // Of the options of what is read, encoded images take none but the folder.
 PackReport pack_images_encoded(World& world, const Parsed& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
-  for (const char* other :
-       {"y", "targets", "layout", "resize", "crop", "grey", "tokens", "context", "codec", "level", "chunk-rows"})
+  for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "tokens", "context", "codec", "level",
+                            "chunk-rows", "transform"})
     if (parsed.has(other))
       fail(Exit::config, "command line: --encoded keeps images as they are. leave --", other, " away");
   std::error_code none;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -48,7 +49,11 @@ __attribute__((target("avx,f16c"))) std::int64_t narrow_f16c(f16* dst, const flo
   return whole;
 }
 const bool have_avx2 = __builtin_cpu_supports("avx2");
-const bool have_f16c = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+// By the processor's own word: clang 14's __builtin_cpu_supports knows no f16c.
+const bool have_f16c = [] {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}();
 #else
 std::int64_t narrow_avx2(bf16*, const float*, std::int64_t) { return 0; }
 std::int64_t widen_f16c(float*, const f16*, std::int64_t) { return 0; }

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <mutex>
+#include <set>
 #include <string>
 
 namespace millrace::log {
@@ -9,6 +11,19 @@ namespace {
 
 int own_rank = 0;
 std::string prefix;
+std::mutex mutex;  // guards what follows
+bool once = false;
+std::set<std::string> said;
+
+bool is_new(const std::string& line) {
+  const std::lock_guard lock(mutex);
+  return !once || said.insert(line).second;
+}
+
+void only_once(bool on) {
+  const std::lock_guard lock(mutex);
+  once = on, said.clear();
+}
 
 // One write() a line: lines of several ranks or threads never mix.
 void put(const std::string& line) {
@@ -23,12 +38,15 @@ void set_rank(int rank, int size, const std::string& host) {
   prefix = size > 1 ? "[rank " + std::to_string(rank) + " @ " + host + "] " : "";
 }
 void info(const std::string& line) {
-  if (own_rank == 0) put(line);
+  if (own_rank == 0 && is_new(line)) put(line);
 }
 void warn(const std::string& line) {
-  if (own_rank == 0) put("warning: " + line);
+  if (own_rank == 0 && is_new(line)) put("warning: " + line);
 }
 void local(const std::string& line) { put(prefix + line); }
 void error(const std::string& line) { put(prefix + "error: " + line); }
+
+Once::Once() { only_once(true); }
+Once::~Once() { only_once(false); }
 
 }  // namespace millrace::log

@@ -34,6 +34,7 @@ struct Make {
   }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
+  std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cpu::make_embedding(s); }
 };
 
 class CpuBackend : public Backend {

@@ -1,5 +1,6 @@
 // The input pass: one line of the last spatial axis at a time. Where a line is cropped, flipped or stored by channel it
 // is first put straight in its raw type; then one loop casts and normalises.
+#include <cmath>
 #include <cstring>
 
 #include "millrace/ops/augmentation.hpp"
@@ -52,10 +53,17 @@ void normalise(float* to, const void* raw, DType type, const float* factor, cons
   }
 }
 
-// Where a line's elements come from: element (pixel x, channel c) at first + x * pixel_step + c * channel_step; pixels
-// outside of [begin, end) are padding.
+// y = ln(1 + x) * gain + shift
+void transform_log1p(float* y, const float* gain, const float* shift, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = std::log1p(y[i]) * gain[i] + shift[i];
+}
+
+// Where a line's elements come from: element (pixel x, channel c) at first + x * pixel_step + c * channel_step, or by
+// `each` where its channels do not lie evenly; pixels outside of [begin, end) are padding.
 struct Line {
   std::int64_t first = 0, pixel_step = 0, channel_step = 0, begin = 0, end = 0;
+  const InputPlaces::Channel* each = nullptr;
+  std::int64_t row = 0, position = 0, direction = 1;  // its row's first element; pixel x: position + x * direction
 };
 
 // Whole pixels from x on, `n` elements, channels last. few: the channels where the compiler shall know them, else 0.
@@ -65,6 +73,18 @@ void gather(Raw* to, const Raw* from, const Line& line, std::int64_t channels, s
   for (std::int64_t i = 0; i + count <= n; i += count, ++x) {
     const Raw* pixel = from + line.first + x * line.pixel_step;
     for (std::int64_t k = 0; k < count; ++k) to[i + k] = pixel[k * line.channel_step];
+  }
+}
+
+// The same of channels that do not lie evenly, from channel c of pixel x on; any n.
+template <class Raw>
+void gather_each(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t x, std::int64_t c,
+                 std::int64_t n) {
+  for (std::int64_t k = 0; k < std::min(n, channels); ++k) {
+    const std::int64_t channel = (c + k) % channels, pixel = x + (c + k) / channels;
+    const auto [first, step] = line.each[channel];
+    const Raw* at = from + line.row + first + (line.position + pixel * line.direction) * step;
+    for (std::int64_t i = k; i < n; i += channels, at += line.direction * step) to[i] = *at;
   }
 }
 
@@ -79,6 +99,8 @@ void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channel
     std::int64_t run = std::min(n - i, run_end * channels - at - i);
     if (!inside) {
       std::fill_n(to + i, run, Raw(0));
+    } else if (line.each) {
+      gather_each(to + i, from, line, channels, x, c, run);
     } else if (line.channel_step == 1 && line.pixel_step == channels) {
       std::copy_n(from + line.first + x * channels + c, run, to + i);
     } else if (c > 0 || run < channels) {
@@ -95,20 +117,24 @@ void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channel
   }
 }
 
-// Elements [at, at + n) of a line of an enlarged image, channels last. `steps` are those of a row, a pixel, a channel.
+// Elements [at, at + n) of a line of an enlarged image, channels last.
 template <class Raw>
-void enlarge(float* to, const Raw* image, const std::int64_t (&steps)[3], const std::int64_t (&extent)[3],
+void enlarge(float* to, const Raw* image, const InputPlaces& places, const std::int64_t (&extent)[3],
              std::int64_t channels, const Augmentation& move, std::int64_t y, std::int64_t at, std::int64_t n) {
-  const auto [row, low] = move.between(0, y, extent[1]);
-  const Raw *upper = image + row * steps[0], *lower = upper + (extent[1] > 1 ? steps[0] : 0);
-  const std::int64_t next = extent[2] > 1 ? steps[1] : 0;
+  const std::int64_t w = extent[2];
+  const auto [row, low] = move.between(0, move.flip[1] ? extent[1] - 1 - y : y, extent[1]);
   std::int64_t x = at / channels, c = at % channels;
   for (float* const end = to + n; to < end; ++x, c = 0) {
-    const auto [column, right] = move.between(1, move.flip ? extent[2] - 1 - x : x, extent[2]);
+    const auto [column, right] = move.between(1, move.flip[2] ? w - 1 - x : x, w);
     for (; c < channels && to < end; ++c) {
-      const std::int64_t from = column * steps[1] + c * steps[2];
-      const float above = float(upper[from]) * (1 - right) + float(upper[from + next]) * right,
-                  below = float(lower[from]) * (1 - right) + float(lower[from + next]) * right;
+      const auto [first, step] = places.each.empty()
+                                     ? InputPlaces::Channel{places.first + c * places.channel_step, places.pixel_step}
+                                     : places.each[std::size_t(c)];
+      const Raw* upper = image + first + (row * w + column) * step;
+      const Raw* lower = upper + (extent[1] > 1 ? w * step : 0);
+      const std::int64_t next = w > 1 ? step : 0;
+      const float above = float(upper[0]) * (1 - right) + float(upper[next]) * right,
+                  below = float(lower[0]) * (1 - right) + float(lower[next]) * right;
       *to++ = above * (1 - low) + below * low;
     }
   }
@@ -117,22 +143,21 @@ void enlarge(float* to, const Raw* image, const std::int64_t (&steps)[3], const 
 class Input : public Op {
  public:
   explicit Input(const InputSpec& spec)
-      : spec_(spec), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()), augmenter_(spec) {
+      : spec_(spec),
+        channels_(spec.used_channels()),
+        spatial_(spec.src.spatial_rank()),
+        values_(input_channels(spec)),
+        places_(input_places(spec)),
+        augmenter_(spec) {
     with_type(spec_.dtype, [](auto) {});
-    if (spec_.raw == DType::i64)
-      fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
-    if (spatial_ > 3 || spatial_ < 0)
-      fail(Exit::config, "input: samples ", spec_.src.str(), " have ", spatial_, " spatial dimensions. at most 3");
-    for (const auto* values : {&spec_.mean, &spec_.std})
-      if (!values->empty() && std::int64_t(values->size()) != channels_)
-        fail(Exit::config, "input: mean and std have ", values->size(), " values, the samples ", channels_,
-             " channels. give one a channel");
-    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = spec_.src[1 + a];
+    for (int a = 0; a < spatial_; ++a) {
+      stored_[3 - spatial_ + a] = spec_.src[1 + a];
+      extent_[3 - spatial_ + a] = spec_.dst()[1 + a];
+    }
     // Repeated by channel, one tile further than the channels: a tile may begin at any of them.
     for (std::int64_t i = 0; i < channels_ + tile_count; ++i) {
-      const std::size_t c = std::size_t(i % channels_);
-      const double mean = spec_.mean.empty() ? 0 : spec_.mean[c], std = spec_.std.empty() ? 1 : spec_.std[c];
-      factor_.push_back(float(double(spec_.scale) / std)), offset_.push_back(float(-mean / std));
+      const InputChannel& c = values_[std::size_t(i % channels_)];
+      factor_.push_back(c.factor), offset_.push_back(c.offset), gain_.push_back(c.gain), shift_.push_back(c.shift);
     }
   }
 
@@ -155,43 +180,51 @@ class Input : public Op {
 
  private:
   Augmentation augmentation_of(const OpArgs& args, std::int64_t row) const {
-    if (!augmenter_.on()) return {};
+    if (!augmenter_.on()) return augmenter_.still();
     return augmenter_.draw(args.state->epoch, args.src[1].as<std::int64_t>()[row]);
   }
 
   void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move) const {
-    const std::int64_t d = number / extent_[1] + move.by[0], h = number % extent_[1] + move.by[1], w = extent_[2];
-    const std::int64_t positions = extent_[0] * extent_[1] * w, line_count = w * channels_;
-    const bool inside = d >= 0 && d < extent_[0] && h >= 0 && h < extent_[1];
+    const auto from = [&](int axis, std::int64_t p) {
+      return (move.flip[axis] ? extent_[axis] - 1 - p : p) + move.by[axis];
+    };
+    const std::int64_t d = from(0, number / extent_[1]), h = from(1, number % extent_[1]);
+    const std::int64_t w = extent_[2], stored_w = stored_[2], line_count = w * channels_;
+    const bool inside = d >= 0 && d < stored_[0] && h >= 0 && h < stored_[1], flip = move.flip[2];
     Line line;
-    line.channel_step = spec_.channels_first ? positions : 1;
-    const std::int64_t step = spec_.channels_first ? 1 : channels_;
-    line.pixel_step = move.flip ? -step : step;
-    line.first = row * positions * channels_ + ((d * extent_[1] + h) * w + move.by[2] + (move.flip ? w - 1 : 0)) * step;
+    line.row = row * spec_.src.row_count();
+    line.position = (d * stored_[1] + h) * stored_w + from(2, 0), line.direction = flip ? -1 : 1;
+    line.each = places_.each.empty() ? nullptr : places_.each.data();
+    line.channel_step = places_.channel_step, line.pixel_step = line.direction * places_.pixel_step;
+    line.first = line.row + places_.first + line.position * places_.pixel_step;
     if (inside) {  // pixel x comes from (flipped ? w - 1 - x : x) + by
-      const std::int64_t by = move.flip ? -move.by[2] : move.by[2];
-      line.begin = std::clamp<std::int64_t>(-by, 0, w), line.end = std::clamp<std::int64_t>(w - by, 0, w);
+      const std::int64_t by = move.by[2];
+      line.begin = std::clamp<std::int64_t>(flip ? w + by - stored_w : -by, 0, w);
+      line.end = std::clamp<std::int64_t>(flip ? w + by : stored_w - by, 0, w);
     }
-    const bool straight = inside && !move.flip && move.by[2] == 0 && (!spec_.channels_first || channels_ == 1);
+    const bool straight = line.begin == 0 && line.end == w && !flip && !line.each && line.pixel_step == channels_ &&
+                          line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
     for (std::int64_t at = 0; at < line_count; at += tile_count) {
       const std::int64_t n = std::min(tile_count, line_count - at);
       alignas(64) std::byte put_straight[tile_count * 8];
-      const void* from = put_straight;
+      const void* raw_values = put_straight;
       if (move.zoom)
         enlarge_tile(reinterpret_cast<float*>(put_straight), args, row, number, move, at, n);
       else if (straight)
-        from = raw + std::size_t(line.first + at) * size;
+        raw_values = raw + std::size_t(line.first + at) * size;
       else
         straighten_bytes(put_straight, raw, line, at, n, size);
       Tile tile;
       const std::int64_t to_at = (row * extent_[0] * extent_[1] + number) * line_count + at;
       float* to = float_target(args.dst, to_at, tile);
-      const float* offset = offset_.data() + at % channels_;
-      normalise(to, from, move.zoom ? DType::f32 : spec_.raw, factor_.data() + at % channels_, offset, n);
+      const std::int64_t c = at % channels_;
+      const float* shift = shift_.data() + c;
+      normalise(to, raw_values, move.zoom ? DType::f32 : spec_.raw, factor_.data() + c, offset_.data() + c, n);
+      if (spec_.transform == Transform::log1p) transform_log1p(to, gain_.data() + c, shift, n);
       if (move.gain != 1 || move.lift != 0)
-        for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + offset[i] * move.lift;
+        for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + shift[i] * move.lift;
       // The line's elements that are cut out, of those in this tile.
       const std::int64_t cut_begin = std::max(at, move.cut_begin[2] * channels_),
                          cut_end = std::min(at + n, move.cut_end[2] * channels_);
@@ -203,11 +236,9 @@ class Input : public Op {
 
   void enlarge_tile(float* to, const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move,
                     std::int64_t at, std::int64_t n) const {
-    const std::int64_t w = extent_[2], positions = extent_[1] * w, pixel = spec_.channels_first ? 1 : channels_;
-    const std::int64_t steps[3] = {w * pixel, pixel, spec_.channels_first ? positions : 1};
     const auto of = [&](auto zero) {
-      const auto* image = args.src[0].as<decltype(zero)>() + row * positions * channels_;
-      enlarge(to, image, steps, extent_, channels_, move, number, at, n);
+      const auto* image = args.src[0].as<decltype(zero)>() + row * spec_.src.row_count();
+      enlarge(to, image, places_, extent_, channels_, move, number, at, n);
     };
     switch (spec_.raw) {
       case DType::u8:
@@ -252,9 +283,11 @@ class Input : public Op {
   InputSpec spec_;
   std::int64_t channels_;
   int spatial_;
+  std::vector<InputChannel> values_;
+  InputPlaces places_;
   Augmenter augmenter_;
-  std::int64_t extent_[3] = {1, 1, 1};
-  std::vector<float> factor_, offset_;
+  std::int64_t stored_[3] = {1, 1, 1}, extent_[3] = {1, 1, 1};  // of src, of dst
+  std::vector<float> factor_, offset_, gain_, shift_;
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ std::unique_ptr<Op> make_dropout(const DropoutSpec&);
 std::unique_ptr<Op> make_input(const InputSpec&);
 std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&);
 std::unique_ptr<Op> make_mse(const MseSpec&);
+std::unique_ptr<Op> make_embedding(const EmbeddingSpec&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&);
 
 }  // namespace millrace::cpu

@@ -68,6 +68,7 @@ class CudaBackend : public Backend {
     std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, b.context_, b.device_); }
     std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, b.context_); }
     std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, b.context_); }
+    std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, b.context_); }
   };
   CudaDevice& device_;
   Context context_;

@@ -4,12 +4,18 @@
 #include <cuda_runtime.h>
 
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "backend.hpp"
+#include "check.hpp"
+#include "cublas_library.hpp"
+#include "cudnn_library.hpp"
 #include "device.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
 #include "nccl_collective.hpp"
+#include "nccl_library.hpp"
 
 namespace millrace {
 namespace {
@@ -23,18 +29,7 @@ int gpu_count(std::string* why_not) {
   cudaGetLastError();
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
-  const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
-  if (!why_not) return 0;
-  if (status == cudaErrorInsufficientDriver && driver > 0)
-    *why_not = cat("the NVIDIA driver serves CUDA ", version(driver), ", this millrace needs ", version(runtime),
-                   ". update the driver");
-  else if (status == cudaErrorInsufficientDriver)
-    *why_not = "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs";
-  else if (std::getenv("CUDA_VISIBLE_DEVICES"))
-    *why_not = cat("CUDA_VISIBLE_DEVICES = '", std::getenv("CUDA_VISIBLE_DEVICES"), "' leaves no GPU (",
-                   cudaGetErrorString(status), ")");
-  else
-    *why_not = cat("no GPU (", cudaGetErrorString(status), "). ask the scheduler for one, or set run.device = cpu");
+  if (why_not) *why_not = explain_no_gpu(status, driver, runtime, std::getenv("CUDA_VISIBLE_DEVICES"));
   return 0;
 }
 
@@ -49,9 +44,32 @@ std::vector<Seat> gather_seats(World& world, const std::string& bus_id, int visi
   return seats;
 }
 
+template <class Action>
+std::string problem_of(const Action& action) {
+  try {
+    action();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 }  // namespace
 
 bool cuda_usable(std::string* why_not) { return gpu_count(why_not) > 0; }
+
+std::string describe_gpus() {
+  std::string why_not, out;
+  const int count = gpu_count(&why_not);
+  std::map<std::string, int> kinds;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp p{};
+    MR_CUDA(cudaGetDeviceProperties(&p, i));
+    ++kinds[cat(p.name, " (", format_bytes(p.totalGlobalMem), ", compute capability ", p.major, ".", p.minor, ")")];
+  }
+  for (const auto& [name, n] : kinds) out += cat(out.empty() ? "" : ", ", n, " x ", name);
+  return count > 0 ? out : "none: " + why_not;
+}
 
 Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   std::string problem;
@@ -59,34 +77,36 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
   Compute compute;
   std::unique_ptr<CudaDevice> device;
-  try {
-    device = std::make_unique<CudaDevice>(world.local_rank() % count,
-                                          DeviceOptions{options.cuda.graph, options.cuda.graph_batches,
-                                                        options.collective.timeout_seconds, world.rank()});
-  } catch (const Error& e) {
-    problem = e.what();
-  }
-  world.agree(Exit::config, problem);
+  world.agree(Exit::config, problem_of([&] {
+                cudnn_library.load(), cublas_library.load();
+                device = std::make_unique<CudaDevice>(world.local_rank() % count,
+                                                      DeviceOptions{options.cuda.graph, options.cuda.graph_batches,
+                                                                    options.collective.timeout_seconds, world.rank()});
+              }));
   const Seating seating = seating_of(gather_seats(world, device->bus_id(), count), std::size_t(world.rank()));
-  device->share_among(seating.sharers);
-  if (seating.hidden)
+  if (!seating.hidden.empty())
+    log::warn(cat("each rank on ", seating.hidden,
+                  " sees a single GPU of that host, so NCCL cannot use the links between them. use --gpus-per-node "
+                  "(not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES"));
+  if (seating.most_sharers > 1)
     log::warn(
-        "each rank sees a single GPU of this host, so NCCL cannot use the links between them. use --gpus-per-node "
-        "(not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES");
-  if (seating.sharers > 1)
-    log::warn(cat(seating.sharers, " ranks share a GPU: right for tests, slow for training. start one rank a GPU"));
+        cat(seating.most_sharers, " ranks share a GPU: right for tests, slow for training. start one rank a GPU"));
   using Sums = CudaOptions::Sums;
-  if (seating.shared && options.cuda.sums == Sums::nccl)
+  const bool shared = seating.most_sharers > 1;
+  const bool by_host = world.size() > 1 && (shared || options.cuda.sums == Sums::mpi);
+  if (shared && options.cuda.sums == Sums::nccl)
     fail(Exit::config, "comm.backend: nccl needs a GPU for every rank, here ranks share one. set it to mpi or auto");
+  if (world.size() > 1 && !by_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);
   compute.backend = make_cuda_backend(world, gpu, options);
-  if (world.size() > 1 && (seating.shared || options.cuda.sums == Sums::mpi)) {
+  if (by_host) {
     gpu.forbid_graphs();  // the host takes part in every sum
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
     compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.channels);
   }
+  gpu.share_memory(seating.sharers);
   return compute;
 }
 

@@ -98,7 +98,7 @@ Way best_way(const ConvSpec& s, Cudnn& library) {
   if (!best)
     fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the convolution ", s.src.str(), " -> ",
          s.dst().str(), " in ", name_of(s.dtype), " (", library.options().rules.key(),
-         " bytes). choose another train.precision, or other channels or groups");
+         " bytes). choose another run.precision, or other channels or groups");
   return std::move(*best);
 }
 
@@ -118,7 +118,7 @@ class Conv : public Op {
       auto choice = library.choose(data_problem(s));
       if (!choice)
         fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the gradient of the convolution ",
-             s.src.str(), " -> ", s.dst().str(), " in ", name_of(s.dtype), ". choose another train.precision");
+             s.src.str(), " -> ", s.dst().str(), " in ", name_of(s.dtype), ". choose another run.precision");
       data_ = Call(std::move(choice->plan), data_problem(s));
     }
     if (weights_ && s.dtype == DType::f32 && !widens_weight()) {

@@ -1,13 +1,12 @@
 #include "cublas.hpp"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "check.hpp"
+#include "cublas_library.hpp"
 #include "millrace/base/log.hpp"
 
 namespace millrace::cuda {
@@ -49,7 +48,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue e) {
 }
 
 // Destroys a handle of cuBLASLt's.
-template <auto destroy>
+template <const auto& destroy>
 struct Destroy {
   template <class T>
   void operator()(T* handle) const {

@@ -2,14 +2,13 @@
 // proposes for them, and execution plans. A Target is a real device or a description of one, so that graphs can be
 // checked where there is no GPU: everything but Call::run() works on both.
 #pragma once
-#include <cudnn.h>
-
 #include <deque>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cudnn_library.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/ops/spatial.hpp"

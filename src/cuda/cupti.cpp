@@ -120,6 +120,7 @@ class Cupti : public ActivityWatch, public work::Listener {
         auto& known = names_[name];
         if (known.empty()) known = readable(name);
         name = known;
+        if (name.starts_with("nccl")) record.activity.kind = Activity::Kind::sum;
       }
       out.push_back(std::move(record.activity));
     }
@@ -167,7 +168,7 @@ class Cupti : public ActivityWatch, public work::Listener {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {  // later versions begin with the same fields
         const auto& k = reinterpret_cast<const CUpti_ActivityKernel9&>(record);
         const std::string name = k.name ? k.name : "";
-        add(name.starts_with("nccl") ? Kind::sum : Kind::kernel, name, k.start, k.end, k.correlationId);
+        add(Kind::kernel, name, k.start, k.end, k.correlationId);
         return;
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY: {

@@ -171,18 +171,37 @@ class NearGpu {
 }  // namespace
 
 Seating seating_of(const std::vector<Seat>& seats, std::size_t rank) {
-  const auto together = [](const Seat& a, const Seat& b) { return a.host == b.host && a.bus_id == b.bus_id; };
-  const Seat& mine = seats.at(rank);
   Seating seating;
-  seating.sharers = int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) { return together(s, mine); }));
-  for (std::size_t i = 0; i < seats.size(); ++i) {
-    const auto before = seats.begin() + std::ptrdiff_t(i);
-    seating.shared =
-        seating.shared || std::any_of(seats.begin(), before, [&](const Seat& s) { return together(s, *before); });
-    seating.hidden = seating.hidden || (before->host == mine.host && before->bus_id != mine.bus_id &&
-                                        before->visible == 1 && mine.visible == 1);
+  for (const Seat& seat : seats) {
+    int sharers = 0;
+    for (const Seat& other : seats) {
+      const bool same_gpu = other.bus_id == seat.bus_id;
+      if (other.host != seat.host) continue;
+      sharers += same_gpu;
+      if (!same_gpu && other.visible == 1 && seat.visible == 1 && seating.hidden.empty()) seating.hidden = seat.host;
+    }
+    if (&seat == &seats.at(rank)) seating.sharers = sharers;
+    seating.most_sharers = std::max(seating.most_sharers, sharers);
   }
   return seating;
+}
+
+std::string explain_no_gpu(cudaError_t status, int driver, int runtime, const char* visible) {
+  const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
+  if (status == cudaErrorInsufficientDriver && driver > 0)
+    return cat("the NVIDIA driver serves CUDA ", version(driver), ", this millrace needs ", version(runtime),
+               ". update the driver");
+  if (status == cudaErrorInsufficientDriver)
+    return "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs";
+  const std::string words = status == cudaSuccess ? "none is listed" : cudaGetErrorString(status);
+  if (visible) return cat("CUDA_VISIBLE_DEVICES = '", visible, "' leaves no GPU (", words, "). name one that is there");
+  return cat("no GPU (", words, "). ask the scheduler for one, or set run.device = cpu");
+}
+
+std::string explain_old_gpu(const std::string& name, int major, int minor) {
+  if (major * 10 + minor >= oldest_capability) return "";
+  return cat(name, " has compute capability ", major, ".", minor, ", this millrace needs ", oldest_capability / 10, ".",
+             oldest_capability % 10, ". set run.device = cpu, or use a newer GPU");
 }
 
 CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options) : options_(options), ordinal_(ordinal) {
@@ -193,9 +212,8 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options) : options_(opt
   name_ = properties.name;
   capability_ = properties.major * 10 + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
-  if (capability_ < oldest_capability)
-    fail(Exit::config, name_, " has compute capability ", properties.major, ".", properties.minor,
-         ", this millrace needs 8.0. set run.device = cpu, or use a newer GPU");
+  const std::string too_old = explain_old_gpu(name_, properties.major, properties.minor);
+  if (!too_old.empty()) fail(Exit::config, too_old);
   int lowest = 0, highest = 0;
   MR_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
   for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm})
@@ -216,6 +234,13 @@ bool CudaDevice::capturing(Lane lane) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   MR_CUDA(cudaStreamIsCapturing(stream(lane), &status));
   return status == cudaStreamCaptureStatusActive;
+}
+
+void CudaDevice::share_memory(int ranks) {
+  std::size_t free = 0, total = 0;
+  MR_CUDA(cudaMemGetInfo(&free, &total));
+  const std::size_t reserve = std::min(total / 16, std::size_t(512) << 20);
+  memory_bytes_ = std::min(memory_bytes_, free > reserve ? free - reserve : 0) / std::size_t(ranks);
 }
 
 std::string CudaDevice::bus_id() const {

@@ -1,5 +1,7 @@
 // CudaDevice: one GPU of this rank. Lanes are streams, recorded steps are graphs, waits of the host have a deadline.
 #pragma once
+#include <cuda_runtime_api.h>
+
 #include <array>
 #include <mutex>
 #include <string>
@@ -28,13 +30,19 @@ struct Seat {
 };
 // How the ranks' GPUs lie, from the seats of all of them.
 struct Seating {
-  int sharers = 1;      // ranks on this rank's GPU
-  bool shared = false;  // somewhere ranks share a GPU: NCCL does not allow it
-  // Ranks of this host see one GPU each, not the same one: the scheduler bound them, and NCCL cannot use the links
-  // between the GPUs.
-  bool hidden = false;
+  int sharers = 1;       // ranks on this rank's GPU
+  int most_sharers = 1;  // of all GPUs; above 1: NCCL does not allow it
+  // A host whose ranks see one GPU each, not the same one, or empty: the scheduler bound them, and NCCL cannot use the
+  // links between the GPUs.
+  std::string hidden;
 };
 Seating seating_of(const std::vector<Seat>&, std::size_t rank);
+
+// Why a process has no GPU, with the mend. Versions as CUDA gives them, 12040 for 12.4; driver 0: there is none.
+// visible: CUDA_VISIBLE_DEVICES, or null.
+std::string explain_no_gpu(cudaError_t, int driver, int runtime, const char* visible);
+// Why a GPU cannot be used, or empty.
+std::string explain_old_gpu(const std::string& name, int major, int minor);
 
 class CudaDevice : public Device {
  public:
@@ -45,7 +53,9 @@ class CudaDevice : public Device {
   int multiprocessors() const { return multiprocessors_; }
   bool capturing(Lane = Lane::compute) const;  // is the lane being recorded now?
   std::string bus_id() const;                  // "0000:1b:00.0": the same for ranks that share the GPU
-  void share_among(int ranks) { memory_bytes_ /= std::size_t(ranks); }
+  // Looks again what memory is free, now that libraries have taken theirs, for this one of so many ranks. Some is left
+  // for what comes later: code that is loaded when a kernel is first launched, and what graphs take for themselves.
+  void share_memory(int ranks);
   void forbid_graphs() { options_.graph = false; }  // a collective needs the host in the middle of a step
 
   std::string name() const override { return name_; }

@@ -18,11 +18,37 @@ struct alignas(8) Affine {
   }
 };
 
+// By channel of dst.
+struct Scales {
+  const Affine* inner;  // of stored values
+  const Affine* outer;  // of their log1p; without a transform, of nothing
+  bool log1p;
+  template <class Raw>
+  MR_BODY float of(Raw raw, std::int64_t c) const {
+    const float value = inner[c].of(raw);
+    return log1p ? outer[c].of(log1pf(value)) : value;
+  }
+  // The normalised value, with brightness and contrast.
+  template <class Raw>
+  MR_BODY float of(Raw raw, std::int64_t c, const Augmentation& move) const {
+    const float lift = move.lift != 0 ? outer[c].offset * move.lift : 0;
+    return of(raw, c) * move.gain + lift;
+  }
+};
+
+// As InputPlaces, in a stored row from the first place on.
+struct Places {
+  const InputPlaces::Channel* each;  // null: evenly
+  std::int64_t pixel_step, channel_step;
+  MR_BODY std::int64_t first(std::int64_t c) const { return each ? each[c].first : c * channel_step; }
+  MR_BODY std::int64_t step(std::int64_t c) const { return each ? each[c].step : pixel_step; }
+};
+
 template <class Raw, class T>
 struct Straight {
   T* dst;
   const Raw* src;
-  const Affine* affine;
+  Scales scales;
   std::int64_t channels;
   template <int n>
   MR_BODY void at(std::int64_t i) const {
@@ -30,55 +56,65 @@ struct Straight {
     std::int64_t c = channels == 1 ? 0 : i % channels;
     float y[n];
     for (int k = 0; k < n; ++k) {
-      y[k] = affine[c].of(raw.v[k]);
+      y[k] = scales.of(raw.v[k], c);
       if (++c == channels) c = 0;
     }
     store(dst + i, y);
   }
 };
 
+// Extents of a sample; those of dst, and those stored.
+struct Extents {
+  std::int64_t depth, height, width;
+};
+
 template <class Raw, class T>
 struct Moved {
   T* dst;
-  const Raw* src;
-  const Affine* affine;
+  const Raw* src;  // of the first row, at the first place
+  Scales scales;
+  Places places;
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  std::int64_t depth, height, width, channels, dst_channels;
+  Extents extents, stored;
+  std::int64_t channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
-  bool channels_first, packs;
+  bool packs;
 
   template <class Block>
   MR_BODY void operator()(Block& block) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
-    const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : Augmentation{};
-    const std::int64_t positions = depth * height * width, row_count = positions * dst_channels;
-    const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? positions : 1;
-    const Raw* image = src + row * positions * channels;
+    const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : augmenter.still();
+    const std::int64_t height = extents.height, width = extents.width,
+                       row_count = extents.depth * height * width * dst_channels;
+    const Raw* image = src + row * src_row;
     T* out = dst + row * row_count;
 
     for (std::int64_t begin = (block_of_row * block.threads() + block.thread()) * n; begin < row_count;
          begin += row_blocks * block.threads() * n) {
-      const std::int64_t pixel = begin / dst_channels, line = pixel / width, d = line / height;
+      const std::int64_t pixel = begin / dst_channels, line = pixel / width;
       std::int64_t c = begin - pixel * dst_channels, x = pixel - line * width;
-      std::int64_t y = line - d * height + move.by[1], z = d + move.by[0];
+      std::int64_t z = line / height, y = line - z * height;
       float values[n];
       for (int k = 0; k < n; ++k) {
-        const std::int64_t from_x = (move.flip ? width - 1 - x : x) + move.by[2];
-        const bool inside =
-            begin + k < row_count && z >= 0 && z < depth && y >= 0 && y < height && from_x >= 0 && from_x < width;
+        const std::int64_t from_z = (move.flip[0] ? extents.depth - 1 - z : z) + move.by[0],
+                           from_y = (move.flip[1] ? height - 1 - y : y) + move.by[1],
+                           from_x = (move.flip[2] ? width - 1 - x : x) + move.by[2];
+        const bool inside = begin + k < row_count && from_z >= 0 && from_z < stored.depth && from_y >= 0 &&
+                            from_y < stored.height && from_x >= 0 && from_x < stored.width;
         Raw raw{};
-        if (inside && c < channels) raw = image[((z * height + y) * width + from_x) * pixel_step + c * channel_step];
-        const bool blank = c >= channels || move.cut(z - move.by[0], y - move.by[1], x);
-        values[k] = blank ? 0 : affine[c].of(raw) * move.gain + affine[c].offset * move.lift;
+        if (inside && c < channels)
+          raw = image[((from_z * stored.height + from_y) * stored.width + from_x) * places.step(c) + places.first(c)];
+        const bool blank = c >= channels || move.cut(z, y, x);
+        values[k] = blank ? 0 : scales.of(raw, c, move);
         if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
         x = 0;
-        if (++y < height + move.by[1]) continue;
-        y = move.by[1], ++z;
+        if (++y < height) continue;
+        y = 0, ++z;
       }
       if (packs)
         store(out + begin, values);
@@ -92,36 +128,35 @@ struct Moved {
 template <class Raw, class T>
 struct Enlarged {
   T* dst;
-  const Raw* src;
-  const Affine* affine;
+  const Raw* src;  // of the first row, at the first place
+  Scales scales;
+  Places places;
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  std::int64_t height, width, channels, dst_channels;
+  std::int64_t height, width, channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
-  bool channels_first;
 
   template <class Block>
   MR_BODY void operator()(Block& block) const {
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augmentation move = augmenter.draw(state->epoch, ids[row]);
     const std::int64_t pixels = height * width;
-    const std::int64_t pixel_step = channels_first ? 1 : channels, channel_step = channels_first ? pixels : 1;
-    const std::int64_t down = height > 1 ? width * pixel_step : 0, right = width > 1 ? pixel_step : 0;
-    const Raw* image = src + row * pixels * channels;
+    const Raw* image = src + row * src_row;
     T* out = dst + row * pixels * dst_channels;
     for (std::int64_t pixel = block_of_row * block.threads() + block.thread(); pixel < pixels;
          pixel += row_blocks * block.threads()) {
       const std::int64_t y = pixel / width, x = pixel - y * width;
-      const Augmentation::Between v = move.between(0, y, height),
-                                  h = move.between(1, move.flip ? width - 1 - x : x, width);
+      const Augmentation::Between v = move.between(0, move.flip[1] ? height - 1 - y : y, height),
+                                  h = move.between(1, move.flip[2] ? width - 1 - x : x, width);
       const bool cut = move.cut(0, y, x);
-      const Raw* corner = image + (v.first * width + h.first) * pixel_step;
-      for (std::int64_t c = 0; c < channels; ++c, corner += channel_step) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t step = places.step(c), right = width > 1 ? step : 0, down = height > 1 ? width * step : 0;
+        const Raw* corner = image + places.first(c) + (v.first * width + h.first) * step;
         const float above = widen(corner[0]) * (1 - h.share) + widen(corner[right]) * h.share,
                     below = widen(corner[down]) * (1 - h.share) + widen(corner[down + right]) * h.share;
-        const float value = affine[c].of(above * (1 - v.share) + below * v.share);
-        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : value * move.gain + affine[c].offset * move.lift);
+        const float value = above * (1 - v.share) + below * v.share;
+        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : scales.of(value, c, move));
       }
       for (std::int64_t c = channels; c < dst_channels; ++c) out[pixel * dst_channels + c] = narrow<T>(0);
     }
@@ -158,30 +193,31 @@ void with_raw(DType raw, const Body& body) {
 class Input : public Op {
  public:
   Input(const InputSpec& spec, const Context& context, Device& device)
-      : spec_(spec), context_(context), channels_(spec.src[-1]), spatial_(spec.src.spatial_rank()), augmenter_(spec) {
+      : spec_(spec),
+        context_(context),
+        channels_(spec.used_channels()),
+        spatial_(spec.src.spatial_rank()),
+        values_(input_channels(spec)),
+        places_(input_places(spec)),
+        augmenter_(spec) {
     with_type(spec_.dtype, [](auto) {});
-    with_raw(spec_.raw, [](auto) {});
-    if (spatial_ > 3 || spatial_ < 0)
-      fail(Exit::config, "input: samples ", spec_.src.str(), " have ", spatial_, " spatial dimensions. at most 3");
-    for (const auto* values : {&spec_.mean, &spec_.std})
-      if (!values->empty() && std::int64_t(values->size()) != channels_)
-        fail(Exit::config, "input: mean and std have ", values->size(), " values, the samples ", channels_,
-             " channels. give one a channel");
-    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = spec_.src[1 + a];
-    for (std::size_t c = 0; c < std::size_t(channels_); ++c) {
-      const double mean = spec_.mean.empty() ? 0 : spec_.mean[c], std = spec_.std.empty() ? 1 : spec_.std[c];
-      host_affine_.push_back({float(double(spec_.scale) / std), float(-mean / std)});
+    std::int64_t* extents[3] = {&extents_.depth, &extents_.height, &extents_.width};
+    std::int64_t* stored[3] = {&stored_.depth, &stored_.height, &stored_.width};
+    for (int a = 0; a < spatial_; ++a) {
+      *extents[3 - spatial_ + a] = spec_.dst()[1 + a];
+      *stored[3 - spatial_ + a] = spec_.src[1 + a];
     }
-    const std::size_t bytes = host_affine_.size() * sizeof(Affine);
-    affine_ = Buffer(device, MemoryKind::device, bytes);
-    device.copy_in(Lane::compute, affine_.data(), host_affine_.data(), bytes);
+    for (const InputChannel& c : values_) inner_.push_back({c.factor, c.offset});
+    for (const InputChannel& c : values_) inner_.push_back({c.gain, c.shift});
+    affine_ = on_device(device, inner_);
+    if (!places_.each.empty()) each_ = on_device(device, places_.each);
   }
 
   Needs needs() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    const bool turns = spec_.channels_first && channels_ > 1 && spec_.src.row_count() > channels_;
+    const bool straight_rows = places_.straight && spec_.subvolume.empty() && spec_.zero_channels == 0;
     with_type(spec_.dtype, [&](auto to) {
       with_raw(spec_.raw, [&](auto from) {
         using T = decltype(to);
@@ -190,7 +226,7 @@ class Input : public Op {
         const Raw* src = args.src[0].as<Raw>();
         if (augmenter_.on() && augmenter_.zooms())
           enlarge(args, dst, src);
-        else if (augmenter_.on() || turns || spec_.zero_channels > 0)
+        else if (augmenter_.on() || !straight_rows)
           move(args, dst, src);
         else
           straight(dst, src);
@@ -200,22 +236,37 @@ class Input : public Op {
   void backward(const OpArgs&) override {}
 
  private:
+  template <class T>
+  static Buffer on_device(Device& device, const std::vector<T>& values) {
+    Buffer out(device, MemoryKind::device, values.size() * sizeof(T));
+    device.copy_in(Lane::compute, out.data(), values.data(), values.size() * sizeof(T));
+    return out;
+  }
+  Scales scales() const {
+    return {affine_.as<Affine>(), affine_.as<Affine>() + channels_, spec_.transform == Transform::log1p};
+  }
+  Places places() const {
+    return {places_.each.empty() ? nullptr : each_.as<InputPlaces::Channel>(), places_.pixel_step,
+            places_.channel_step};
+  }
+  std::int64_t first() const { return places_.each.empty() ? places_.first : 0; }
+
   template <class Raw, class T>
   void straight(T* dst, const Raw* src) const {
     constexpr int n = 16 / int(std::max(sizeof(Raw), sizeof(T)));
     for_each_pack<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
-                     Straight<Raw, T>{dst, src, affine_.as<Affine>(), channels_});
+                     Straight<Raw, T>{dst, src, scales(), channels_});
   }
 
   template <class Raw, class T>
   void enlarge(const OpArgs& args, T* dst, const Raw* src) const {
-    const std::int64_t pixels = extent_[1] * extent_[2];
+    const std::int64_t pixels = extents_.height * extents_.width;
     const int threads = int(std::clamp<std::int64_t>((pixels + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Enlarged<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                            extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
-                            spec_.channels_first});
+           Enlarged<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state,
+                            augmenter_, extents_.height, extents_.width, channels_, channels_ + spec_.zero_channels,
+                            spec_.src.row_count(), row_blocks});
   }
 
   template <class Raw, class T>
@@ -225,19 +276,21 @@ class Input : public Op {
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Moved<Raw, T>{dst, src, affine_.as<Affine>(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                         extent_[0], extent_[1], extent_[2], channels_, channels_ + spec_.zero_channels, row_blocks,
-                         spec_.channels_first, row_count % n == 0 && aligned(dst, n)});
+           Moved<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
+                         extents_, stored_, channels_, channels_ + spec_.zero_channels, spec_.src.row_count(),
+                         row_blocks, row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;
   Context context_;
   std::int64_t channels_;
   int spatial_;
+  std::vector<InputChannel> values_;
+  InputPlaces places_;
   Augmenter augmenter_;
-  std::int64_t extent_[3] = {1, 1, 1};
-  std::vector<Affine> host_affine_;  // must outlive the copy
-  Buffer affine_;                    // one a channel
+  Extents extents_{1, 1, 1}, stored_{1, 1, 1};
+  std::vector<Affine> inner_;  // of all channels, then the outer ones; must outlive the copy
+  Buffer affine_, each_;
 };
 
 }  // namespace

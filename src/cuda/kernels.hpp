@@ -16,6 +16,7 @@ std::unique_ptr<Op> make_dropout(const DropoutSpec&, const Context&);
 std::unique_ptr<Op> make_input(const InputSpec&, const Context&, Device&);
 std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const Context&);
 std::unique_ptr<Op> make_mse(const MseSpec&, const Context&);
+std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const Context&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const Context&, Device&);
 // dst <- src, between f32, bf16 and f16 (any pair).
 void convert(const Context&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);

@@ -49,7 +49,12 @@ class NcclCollective : public Collective {
     }
     wake_.notify_all();
     if (watcher_.joinable()) watcher_.join();
-    if (comm_ && failure_.empty()) cudaStreamSynchronize(device_.stream(Lane::comm));
+    if (comm_ && failure_.empty()) try {
+        device_.synchronize();
+      } catch (const Error& error) {  // a rank that was lost at the end
+        log::error(error.what());
+        comm_->abort();
+      }
     for (NcclRegion& r : regions_) {
       if (comm_)
         comm_->release(r);
@@ -180,6 +185,7 @@ class NcclCollective : public Collective {
 
   void watch() {
     try {
+      work::set_rank(world_.rank());
       MR_CUDA(cudaSetDevice(device_.ordinal()));
       for (;;) {
         std::string trouble;

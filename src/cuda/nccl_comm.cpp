@@ -107,17 +107,21 @@ NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
   } catch (const Error&) {
     registered = false, region.registration = nullptr;
   }
-  if (!all_agree(world, registered) && region.registration) {  // all ranks or none
-    const std::lock_guard lock(mutex_);
-    ncclCommDeregister(comm_, region.registration);
-    region.registration = nullptr;
-  }
+  if (!all_agree(world, registered) && region.registration) deregister(region);  // all ranks or none
   return region;
 }
 
+// Waits: the memory may go back only when NCCL has let go of it.
+void NcclComm::deregister(NcclRegion& region) {
+  enqueue("ncclCommDeregister", [&](ncclComm_t c) { return ncclCommDeregister(c, region.registration); });
+  region.registration = nullptr;
+}
+
 void NcclComm::release(NcclRegion& region) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ && region.registration) ncclCommDeregister(comm_, region.registration);
+  try {
+    if (region.registration) deregister(region);
+  } catch (const Error&) {  // the communicator is gone, and its registrations with it
+  }
   if (region.from_nccl)
     ncclMemFree(region.data);
   else

@@ -1,12 +1,11 @@
 // Owner of an NCCL communicator, non-blocking: no call of NCCL's holds a thread, so that another one can abort.
 #pragma once
-#include <nccl.h>
-
 #include <mutex>
 #include <string>
 
 #include "millrace/base/types.hpp"
 #include "millrace/comm/world.hpp"
+#include "nccl_library.hpp"
 
 namespace millrace::cuda {
 
@@ -45,6 +44,7 @@ class NcclComm {
   static std::string version();
 
  private:
+  void deregister(NcclRegion&);
   void check_alive() const;
   void settle(std::unique_lock<std::mutex>&, const char* what, ncclResult_t);
   std::string words(ncclResult_t) const;

@@ -88,12 +88,14 @@ void Tracker::end_captured(Stream stream) { count_up({stream}, &counters().ended
 
 Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, Stream stream) {
   const Operation op = prepare(kind, tag, bytes);
+  count_up({stream}, &counters().operations_begun);
   MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // or the host could not read it
   return op;
 }
 
 void Tracker::end_capture_of(Operation op, Stream stream) {
   MR_CUDA(cudaEventRecordWithFlags(op.ended, stream, cudaEventRecordExternal));
+  count_up({stream}, &counters().operations_ended);
   captures_.back().operations.push_back(op);
 }
 
@@ -139,10 +141,22 @@ void Tracker::take_replayed() {
   }
 }
 
-std::uint64_t Tracker::replays(std::uint64_t Counters::*which) const {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < most_captures; ++i) sum += read(counters_[i].*which);
-  return sum;
+// What is ended is read before what was begun, which it never passes.
+Watchdog::Replays Tracker::replays() const {
+  Watchdog::Replays all;
+  for (std::size_t i = 0; i < most_captures; ++i) {
+    Counters& c = counters_[i];
+    const std::uint64_t ended = read(c.ended), operations_ended = read(c.operations_ended), begun = read(c.begun);
+    all.ended += ended, all.begun += begun;
+    all.operations_ended += operations_ended, all.operations_begun += read(c.operations_begun);
+    if (begun == ended || i >= captures_.size() || i == most_captures - 1) continue;
+    const auto& operations = captures_[i].operations;
+    const std::uint64_t done = operations_ended - ended * operations.size();
+    if (done >= operations.size()) continue;
+    const Operation& next = operations[done];
+    all.known = true, all.kind = next.kind, all.tag = next.span.tag, all.bytes = next.span.bytes;
+  }
+  return all;
 }
 
 std::optional<Watchdog::Late> Tracker::late() {
@@ -150,8 +164,7 @@ std::optional<Watchdog::Late> Tracker::late() {
   poll();
   const double time = now();
   if (time - clock_.renewed() > 20) clock_.renew();
-  const std::uint64_t ended = replays(&Counters::ended);  // first: it never passes what was begun
-  watchdog_.replays(replays(&Counters::begun), ended, time);
+  watchdog_.replays(replays(), time);
   return watchdog_.late(time);
 }
 

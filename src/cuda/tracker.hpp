@@ -1,7 +1,7 @@
 // Follows operations on the GPU without ever waiting: their times for the account, and whether one of them is stuck. By
-// events; but whether those of a captured step are stuck is followed for all of them together, from the first one to
-// the step's finish(), by two counters in host memory that every replay moves on: an event would forget a replay when
-// the next one is launched. Thread-safe.
+// events; but whether those of a captured step are stuck, from the first one to the step's finish(), is followed by
+// counters in host memory that every replay moves on: an event would forget a replay when the next one is launched.
+// Thread-safe.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -59,7 +59,8 @@ class Tracker {
   };
   static constexpr std::size_t most_captures = 64;  // those behind share the last counters, and give no spans
   struct Counters {
-    std::uint64_t begun, ended;  // replays
+    std::uint64_t begun, ended;                        // replays
+    std::uint64_t operations_begun, operations_ended;  // of all replays
   };
   struct Capture {
     std::vector<Operation> operations;
@@ -70,7 +71,7 @@ class Tracker {
   void poll();
   void add_span(const Operation&);
   void take_replayed();
-  std::uint64_t replays(std::uint64_t Counters::*) const;                                    // of all recordings
+  Watchdog::Replays replays() const;                                                         // of all recordings
   Counters& counters() { return counters_[std::min(captures_.size(), most_captures) - 1]; }  // of the newest recording
   Counters* counters_ = nullptr;  // most_captures of them, page-locked
   std::mutex mutex_;              // guards what follows

@@ -1,6 +1,7 @@
 #include "watchdog.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
@@ -27,6 +28,11 @@ std::string name_of(const Watchdog::Late& late) {
   return "";
 }
 
+std::string place_of(const Watchdog::Late& late) {
+  if (!late.recorded || late.kind == Watchdog::Kind::replay) return name_of(late);
+  return cat(late.begun ? "" : "the gradients of ", name_of(late), " of a recorded step");
+}
+
 }  // namespace
 
 std::uint64_t Watchdog::begin(Kind kind, int tag, std::size_t bytes, double now) {
@@ -39,19 +45,24 @@ void Watchdog::done(std::uint64_t number, double now) {
   while (done_ < number) begun_.pop_front(), ++done_, progress_ = now;
 }
 
-void Watchdog::replays(std::uint64_t begun, std::uint64_t ended, double now) {
-  if (begun != replays_begun_ || ended != replays_ended_) replays_changed_ = now;
-  replays_begun_ = begun, replays_ended_ = ended;
+void Watchdog::replays(const Replays& r, double now) {
+  const auto at = [](const Replays& x) { return std::array{x.begun, x.ended, x.operations_begun, x.operations_ended}; };
+  if (at(r) != at(replays_)) replays_changed_ = now;
+  replays_ = r;
 }
 
 std::optional<Watchdog::Late> Watchdog::late(double now) const {
-  if (replays_begun_ != replays_ended_ && now - replays_changed_ > timeout_)
-    return Late{Kind::replay, 0, 0, now - replays_changed_, replays_ended_, 0};
+  const Replays& r = replays_;
+  if (r.begun != r.ended && now - replays_changed_ > timeout_) {
+    Late late{true, r.operations_begun != r.operations_ended, Kind::replay, 0, 0, now - replays_changed_, r.ended, 0};
+    if (r.known) late.kind = r.kind, late.tag = r.tag, late.bytes = r.bytes, late.done = r.operations_ended;
+    return late;
+  }
   if (begun_.empty()) return std::nullopt;
   const Begun& oldest = begun_.front();
   const double seconds = now - std::max(oldest.at, progress_);
   if (seconds <= timeout_) return std::nullopt;
-  return Late{oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
+  return Late{false, true, oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
 }
 
 std::string Watchdog::explain(const Late& late, const std::vector<int>& behind, const std::string& host) const {
@@ -60,7 +71,7 @@ std::string Watchdog::explain(const Late& late, const std::vector<int>& behind, 
   if (behind.size() > 8) who += ", ...";
   who = behind.empty() ? cat("no rank of ", host, " is known to be late: another host's, or the network")
                        : cat("late: rank ", who, " on ", host);
-  return cat("waited ", int(late.seconds), " s for ", name_of(late), " on the GPU (", who, "; ", late.done,
+  return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
              " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
 }
 

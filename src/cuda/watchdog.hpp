@@ -14,8 +14,21 @@ class Watchdog {
  public:
   enum class Kind { sum, reduce_scatter, all_gather, broadcast, step, replay };
 
+  // Recorded steps, from counters that they move on themselves. Operations are counted over all of them.
+  struct Replays {
+    std::uint64_t begun = 0, ended = 0;  // one after another
+    std::uint64_t operations_begun = 0, operations_ended = 0;
+    // Of the one under way: the first operation that is not done, where it is known.
+    bool known = false;
+    Kind kind = Kind::replay;
+    int tag = 0;
+    std::size_t bytes = 0;
+  };
+
   // The oldest operation that is not done, for too long.
   struct Late {
+    bool recorded = false;  // it belongs to a recorded step
+    bool begun = true;      // false: what it sums is not there yet
     Kind kind = Kind::sum;
     int tag = 0;
     std::size_t bytes = 0;
@@ -29,11 +42,12 @@ class Watchdog {
   std::uint64_t begin(Kind, int tag, std::size_t bytes, double now);
   // The operation and all before it are done. What was said already may be said again.
   void done(std::uint64_t number, double now);
-  // How many times the operations of recorded steps were begun and ended so far, one step after another. Told often:
-  // they are late when the same one stays unfinished.
-  void replays(std::uint64_t begun, std::uint64_t ended, double now);
+  // Told often: they are late when a step under way stays where it is.
+  void replays(const Replays&, double now);
   std::optional<Late> late(double now) const;
-  std::uint64_t begun() const { return done_ + begun_.size() + replays_begun_; }  // so far
+  std::uint64_t begun() const {  // so far
+    return done_ + begun_.size() + replays_.begun + replays_.operations_begun;
+  }
 
   // One line for people. behind: this host's ranks that have not come as far; empty: none, or not known.
   std::string explain(const Late&, const std::vector<int>& behind, const std::string& host) const;
@@ -49,7 +63,7 @@ class Watchdog {
   std::deque<Begun> begun_;  // and not done
   std::uint64_t done_ = 0;
   double progress_ = 0;  // when the last one was done
-  std::uint64_t replays_begun_ = 0, replays_ended_ = 0;
+  Replays replays_;
   double replays_changed_ = 0;
 };
 

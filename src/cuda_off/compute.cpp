@@ -20,4 +20,6 @@ bool cuda_usable(std::string* why_not) {
   return false;
 }
 
+std::string describe_gpus() { return std::string("none: ") + absent; }
+
 }  // namespace millrace

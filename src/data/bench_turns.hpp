@@ -1,5 +1,7 @@
 // What benches of the loader share. Private to the data room.
 #pragma once
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -14,6 +16,14 @@ namespace millrace {
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// An emulated step: takes no core.
+inline void sleep_for(double seconds) {
+  const auto whole = time_t(seconds);
+  timespec left{whole, long((seconds - double(whole)) * 1e9)};
+  while (::nanosleep(&left, &left) != 0) {
+  }
 }
 
 // Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.

@@ -19,6 +19,7 @@ struct Chunks {
 
 Chunks chunks_of(const ShardIndex& index) {
   Chunks out;
+  if (index.cut() && index.view.sample != SampleKind::pair) return out;  // samples are not the rows of chunks
   for (const Shard& s : index.shards) {
     if (!s.x_chunks || s.x_chunks->chunk[0] <= out.rows) continue;
     out.rows = s.x_chunks->chunk[0], out.band_bytes = s.x_chunks->chunk_bytes();

@@ -3,9 +3,27 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t spares = 8;
+constexpr std::size_t most_spares = 8;
 
 }  // namespace
+
+std::unique_ptr<io::Bytes> ChunkCache::Spares::take() {
+  const std::lock_guard lock(mutex_);
+  if (all_.empty()) return std::make_unique<io::Bytes>();
+  auto out = std::move(all_.back());
+  all_.pop_back();
+  return out;
+}
+
+void ChunkCache::Spares::give(std::unique_ptr<io::Bytes> bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (all_.capacity() < most_spares) try {
+      all_.reserve(most_spares);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  if (all_.size() < most_spares) all_.push_back(std::move(bytes));
+}
 
 ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::function<void(io::Bytes&)>& make) {
   std::unique_lock lock(mutex_);
@@ -20,11 +38,11 @@ ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::funct
   }
   const auto entry = entries_.insert(entries_.begin(), {key, nullptr, false});
   places_[key] = entry;
-  std::shared_ptr<io::Bytes> bytes;
-  if (!spare_.empty()) bytes = std::move(spare_.back()), spare_.pop_back();
   lock.unlock();
+  std::shared_ptr<io::Bytes> bytes;
   try {
-    if (!bytes) bytes = std::make_shared<io::Bytes>();
+    bytes = {spares_->take().release(),
+             [spares = spares_](io::Bytes* done) { spares->give(std::unique_ptr<io::Bytes>(done)); }};
     make(*bytes);
   } catch (...) {
     lock.lock();
@@ -48,7 +66,6 @@ void ChunkCache::evict(const Entry& but) {
     --at;
     if (!at->ready || &*at == &but) continue;
     held_ -= at->bytes->size();
-    if (at->bytes.use_count() == 1 && spare_.size() < spares) spare_.push_back(std::move(at->bytes));
     places_.erase(at->key);
     at = entries_.erase(at);
   }

@@ -39,7 +39,17 @@ class ChunkCache {
   std::condition_variable made_;
   std::list<Entry> entries_;  // most recently used first
   std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
-  std::vector<std::shared_ptr<io::Bytes>> spare_;  // memory to use again: fresh pages cost as much as a fast codec
+  // Memory to use again: fresh pages cost as much as a fast codec. Whoever lets go of a chunk last gives it back.
+  class Spares {
+   public:
+    std::unique_ptr<io::Bytes> take();
+    void give(std::unique_ptr<io::Bytes>) noexcept;
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<io::Bytes>> all_;
+  };
+  const std::shared_ptr<Spares> spares_ = std::make_shared<Spares>();
   std::size_t held_ = 0;
   std::atomic<std::uint64_t> made_count_{0};
 };

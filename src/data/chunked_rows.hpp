@@ -1,5 +1,5 @@
-// Rows of chunked data sets by own reads: pread of the stored chunk, own decoding, any number of threads at once.
-// Private to the data room.
+// Rows and boxes of chunked data sets by own reads: pread of the stored chunk, own decoding, any number of threads at
+// once. Private to the data room.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "chunk_cache.hpp"
+#include "millrace/device/tensor.hpp"
 #include "millrace/io/chunks.hpp"
 
 namespace millrace {
@@ -29,6 +30,9 @@ class ChunkedRows {
   // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
   // another thread decodes, the one after it is decoded. Error(data) names place and row.
   void read(const From&, std::span<const Row>, bool ahead);
+  // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
+  // for one after the other. Error(data) names place and first row.
+  void read_box(const From&, const Shape& first, const Shape& extent, char* to);
   std::uint64_t decoded() const { return cache_.made(); }  // chunks, so far
 
  private:

@@ -74,7 +74,7 @@ Rows from_heap(const io::File& file, const io::DatasetInfo& x, const Shard& shar
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const io::HeapReference r = io::heap_reference(stored.data() + i * io::heap_reference_bytes);
     const std::uint64_t at = r.collection + *x.heap_base;
-    if (r.count > 0 && (r.object == 0 || at < r.collection || at + r.count > shard.file_bytes))
+    if (r.count > 0 && (r.object == 0 || at < r.collection || at > shard.file_bytes || r.count > shard.file_bytes - at))
       fail(Exit::data, place, ": image ", i, " would be at byte ", at, ", the file ends at ", shard.file_bytes,
            ". it is truncated or damaged: copy it again");
     if (r.count > 0) rows[i] = {at, r.count, r.object};
@@ -94,7 +94,7 @@ std::shared_ptr<const Rows> list_encoded(const io::File& file, const std::string
 }
 
 io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const DataOptions& options) {
-  if (options.layout == Layout::channels_first)
+  if (options.layout == Layout::channels_first || options.layout == Layout::no_channels)
     fail(Exit::config, "data.layout: ", shard.path,
          " holds encoded images, which are decoded with their channels last");
   io::DatasetInfo x;

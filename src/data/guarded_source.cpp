@@ -14,6 +14,7 @@
 #include "read_error.hpp"
 #include "read_watch.hpp"
 #include "sources.hpp"
+#include "staged_copies.hpp"
 
 namespace millrace {
 namespace {
@@ -72,7 +73,7 @@ class GuardedSource : public Source {
     try {
       return inner_->read(ids, x, y);
     } catch (const Error& e) {
-      if (!worth_another_try(e)) throw;
+      if (!may_be_of_copies(ids) && !worth_another_try(e)) throw;
     }
     read_one_by_one(0, ids, static_cast<char*>(x), static_cast<char*>(y), patience);
   }
@@ -80,6 +81,7 @@ class GuardedSource : public Source {
     return std::make_unique<Guarded>(*this, inner_->reads(slots));
   }
   std::string describe() const override { return inner_->describe(); }
+  void reopen(std::size_t shard) override { inner_->reopen(shard); }
   int max_workers() const override { return inner_->max_workers(); }
   std::uint64_t chunks_decoded() const override { return inner_->chunks_decoded(); }
 
@@ -119,7 +121,7 @@ class GuardedSource : public Source {
       try {
         return inner_->finish();
       } catch (const Error& e) {
-        if (!source_.worth_another_try(e)) throw;
+        if (!source_.may_be_of_copies(unit.ids) && !source_.worth_another_try(e)) throw;
       }
       skipped_ = source_.read_one_by_one(unit.epoch, unit.ids, unit.x, unit.y, patience_);
     }
@@ -148,6 +150,20 @@ class GuardedSource : public Source {
     return options_.on_error == OnError::skip || (options_.retries > 0 && may_pass(error));
   }
 
+  // Whatever is wrong with a copy near the node, the source may be right.
+  bool may_be_of_copies(std::span<const std::int64_t> ids) const {
+    return index_.copies && std::any_of(ids.begin(), ids.end(),
+                                        [&](std::int64_t id) { return index_.copies->was_used(shard_of(index_, id)); });
+  }
+
+  void leave_copy(std::size_t s, const Error& e) {
+    const std::string copy = index_.copies->path_in_folder(s);
+    if (!index_.copies->leave(s)) return;  // by another worker
+    log::local(
+        cat("warning: data.cache: ", e.what(), ". that was its copy ", copy, "; it is read where it is from now on"));
+    open_again(s);
+  }
+
   std::int64_t read_one_by_one(std::int64_t epoch, std::span<const std::int64_t> ids, char* x, char* y,
                                Patience& patience) {
     std::int64_t skipped = 0;
@@ -166,11 +182,16 @@ class GuardedSource : public Source {
   bool read_one(std::int64_t epoch, std::int64_t id, char* x, char* y, Patience& patience) {
     const std::size_t s = shard_of(index_, id);
     for (int tries = 0;; ++tries) {
+      const bool from_copy = index_.copies && index_.copies->used(s);
       try {
         inner_->read_of(epoch, {&id, 1}, x, y);
         in_vain_[s] = false;
         return true;
       } catch (const Error& e) {
+        if (from_copy && e.code() == Exit::data) {
+          leave_copy(s, e);
+          continue;
+        }
         if (!worth_another_try(e)) throw;
         const int error = system_error_of(e);
         const bool passes = may_pass(error);

@@ -11,6 +11,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/data/class_names.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "shard_values.hpp"
 
 namespace millrace {
 namespace {
@@ -45,9 +46,10 @@ class Hdf5Rows : public RowFile {
   const std::string& path() const override { return place_; }
   std::optional<std::string> layout() const override { return file_.get_string("/", "layout"); }
   std::optional<double> scale() const override {
-    const auto numbers = file_.get_numbers("/", "scale");
-    return numbers && numbers->size() == 1 && (*numbers)[0] > 0 ? std::optional((*numbers)[0]) : std::nullopt;
+    const double scale = scaling_of(file_, dataset_, 0).scale;
+    return scale != 0 ? std::optional(scale) : std::nullopt;
   }
+  double offset() const override { return scaling_of(file_, dataset_, 0).offset; }
   std::vector<std::string> class_names() const override {
     return class_names_of(file_.get_string("/", "class_names").value_or(""));
   }
@@ -154,7 +156,7 @@ class PairImporter : public Importer {
     for (const auto& x : x_) {
       const SampleLayout other = layout_of(*x, o.layout);
       if (other.channels_first != layout_.channels_first || other.stored != layout_.stored ||
-          x->scale() != x_[0]->scale())
+          x->scale() != x_[0]->scale() || x->offset() != x_[0]->offset())
         fail(Exit::data, x->path(), " and ", x_[0]->path(), " differ in their attributes layout or scale. make them ",
              "equal, or pack one after the other");
     }
@@ -165,6 +167,7 @@ class PairImporter : public Importer {
   bool channels_first() const override { return layout_.channels_first; }
   DType x_dtype() const override { return narrowed() ? DType::i32 : x_[0]->dtype(); }
   std::optional<double> scale() const override { return x_[0]->scale(); }
+  double offset() const override { return x_[0]->offset(); }
   std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }

@@ -34,7 +34,7 @@ class Images : public Importer {
  public:
   explicit Images(const ImportOptions& o) : o_(o) {
     if (!o.y.empty()) fail(Exit::config, "the folders of ", o.x[0], " are the classes. leave --y away");
-    if (o.layout == Layout::channels_first)
+    if (o.layout == Layout::channels_first || o.layout == Layout::no_channels)
       fail(Exit::config, "images are packed with their channels last. leave --layout away");
     if (o.x.size() != 1) fail(Exit::config, "one folder of classes at a time. give --x FOLDER");
     fit_of(o.resize, o.crop, "", "", 0, 0);  // complains

@@ -21,6 +21,7 @@ class RowFile {
   // What the file says of its samples, where its format can.
   virtual std::optional<std::string> layout() const { return std::nullopt; }
   virtual std::optional<double> scale() const { return std::nullopt; }
+  virtual double offset() const { return 0; }
   virtual std::vector<std::string> class_names() const { return {}; }  // of labels, by number
   virtual std::string header() const { return ""; }     // of a table: what its first line says of the columns
   virtual std::string rows_hint() const { return ""; }  // where the number of rows may surprise

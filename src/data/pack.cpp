@@ -16,6 +16,7 @@
 #include "pack_steps.hpp"
 #include "raw_rows.hpp"
 #include "row_reader.hpp"
+#include "shard_values.hpp"
 
 namespace millrace {
 namespace {
@@ -96,7 +97,8 @@ class Packer {
             if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
             if (valid.empty() || !valid[std::size_t(row + r)])
               add_to_sums(x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first(),
-                          scale_, sums.data() + 2 * channels * b);
+                          {scale_, in_.offset(), options_.transform}, sums.data() + 2 * channels * b,
+                          sums.data() + 2 * channels * b + channels);
           }
         }
       }
@@ -115,6 +117,9 @@ class Packer {
     for (std::size_t c = 0; c < mean_.size(); ++c) {
       mean_[c] /= count;
       std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
+      if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
+        fail(Exit::data, "values of channel ", c, " are not all finite", not_finite(options_.transform),
+             ". leave --transform away");
     }
   }
 
@@ -177,10 +182,10 @@ class Packer {
       std::int64_t count = problem.empty() ? std::min(last, from + round) - from : 0;
       first_of(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
       if (!problem.empty()) count = 0;
-      for (const auto& [name, dtype, data] : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
+      for (const Column& c : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
         first_of(message_of([&] {
-          file.write_rows(name, from, count, dtype, data, io::File::Transfer::collective);
-          if (data == x_.data()) report_.io_mode = file.last_io_mode();
+          file.write_rows(c.name, from, count, c.dtype, c.data, io::File::Transfer::collective);
+          if (c.data == x_.data()) report_.io_mode = file.last_io_mode();
         }));
     }
     first_of(message_of([&] { file.flush(); }));
@@ -203,10 +208,12 @@ class Packer {
     file.set("/", "format", std::string("millrace-1"));
     file.set("/", "layout", std::string(in_.channels_first() ? "channels_first" : "channels_last"));
     file.set("/", "scale", scale_);
+    if (in_.offset() != 0) file.set("/", "offset", in_.offset());
     if (labels()) file.set("/", "classes", classes_);
     if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", lines_of(names));
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);
+    if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));
   }
 
   World& world_;

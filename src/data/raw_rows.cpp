@@ -82,17 +82,18 @@ double value_at(const void* from, DType type, std::int64_t i) {
 }
 
 void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
-                 double scale, double* sums) {
+                 const ValueOf& value_of, double* sums, double* sums_of_squares) {
   const std::int64_t pixels = values / channels, pixel_step = channels_first ? 1 : channels,
                      channel_step = channels_first ? pixels : 1;
   visit(type, sample, [&](const auto* data) {
     for (std::int64_t c = 0; c < channels; ++c) {
       double sum = 0, squares = 0;
       for (std::int64_t p = 0; p < pixels; ++p) {
-        const double value = as_double(data[c * channel_step + p * pixel_step]) * scale;
+        const double stored = as_double(data[c * channel_step + p * pixel_step]),
+                     value = apply(value_of.transform, stored * value_of.scale + value_of.offset);
         sum += value, squares += value * value;
       }
-      sums[c] += sum, sums[channels + c] += squares;
+      sums[c] += sum, sums_of_squares[c] += squares;
     }
   });
 }

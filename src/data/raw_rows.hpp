@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/transform.hpp"
 #include "millrace/base/types.hpp"
 
 namespace millrace {
@@ -12,9 +13,12 @@ void swap_bytes(void* data, std::size_t count, std::size_t element_bytes);
 void labels_to_int32(const void* from, DType type, std::int64_t count, std::int32_t* to);
 void targets_to_float(const void* from, DType type, std::int64_t count, float* to);
 double value_at(const void* from, DType type, std::int64_t i);
-// Adds one sample of `values` values: of value * scale and of its square, per channel, to sums[c] and
-// sums[channels + c].
+struct ValueOf {  // what is stored: transform(stored * scale + offset)
+  double scale = 1, offset = 0;
+  Transform transform = Transform::none;
+};
+// Adds one sample of `values` values, and their squares, to the sums of their channels.
 void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
-                 double scale, double* sums);
+                 const ValueOf&, double* sums, double* sums_of_squares);
 
 }  // namespace millrace

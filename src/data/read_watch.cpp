@@ -84,7 +84,7 @@ void ReadWatch::look(Watched& w, double passed) {
     const double lasts = w.lasts[p] += passed;
     if (lasts < slow_seconds_ && lasts < timeout_) continue;
     const std::size_t s = shard_of(index_, ReadPlaces::first_of(noted));
-    const std::string& path = index_.shards[s].path;
+    const std::string path = index_.shards[s].path;
     if (timeout_ > 0 && lasts >= timeout_)  // the end of the process: nobody else can end a read that does not return
       fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(lasts),
            " (data.read_timeout). see to the file system that holds it");

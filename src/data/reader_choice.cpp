@@ -50,7 +50,7 @@ ReaderFacts reader_facts(const ShardIndex& index) {
   facts.available = host_memory().available;
   facts.no_uring = uring_refused();
   if (index.shards.empty()) return facts;
-  const std::string& path = index.shards.front().path;
+  const std::string path = index.shards.front().path;
   struct statfs status {};
   facts.local = false;
   if (::statfs(path.c_str(), &status) == 0)

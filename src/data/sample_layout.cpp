@@ -20,16 +20,19 @@ Layout layout_from(const std::string& text) {
   if (text == "auto") return Layout::automatic;
   if (text == "channels_last") return Layout::channels_last;
   if (text == "channels_first") return Layout::channels_first;
-  fail(Exit::config, "layout '", text, "' is none of auto|channels_last|channels_first");
+  if (text == "no_channels") return Layout::no_channels;
+  fail(Exit::config, "layout '", text, "' is none of auto|channels_last|channels_first|no_channels");
 }
 
 SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optional<std::string>& attribute,
                            const std::string& place) {
   SampleLayout out{stored, stored, false, ""};
-  if (stored.rank < 2) return out;
+  if (stored.rank < 2 && asked != Layout::no_channels) return out;
+  bool add_channel = false;
   if (asked != Layout::automatic) {
     out.told_by = "as asked";
     out.channels_first = asked == Layout::channels_first;
+    add_channel = asked == Layout::no_channels;
   } else if (attribute) {
     if (*attribute != "channels_last" && *attribute != "channels_first")
       fail(Exit::data, place, " has a layout attribute '", *attribute,
@@ -39,10 +42,14 @@ SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optiona
   } else {
     out.told_by = "by the shape";
     out.channels_first = first_by_shape(stored);
-    if (stored.rank == 2) {
-      out.stored.dims[std::size_t(out.stored.rank++)] = 1;
-      out.told_by += ", an image of one channel";
-    }
+    add_channel = stored.rank == 2;
+    if (add_channel) out.told_by += ", an image of one channel";
+  }
+  if (add_channel) {
+    if (stored.rank == Shape::max_rank - 2)
+      fail(Exit::data, place, ": samples of ", stored.str(),
+           " without channels. they have three spatial extents at most");
+    out.stored.dims[std::size_t(out.stored.rank++)] = 1;
   }
   out.sample = out.stored;
   if (!out.channels_first) return out;

@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "joined.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "read_error.hpp"
 #include "read_watch.hpp"
+#include "staged_copies.hpp"
 
 namespace millrace {
 namespace {
@@ -19,15 +22,16 @@ constexpr std::size_t y_memory_bytes = 64u << 20;  // a rank; larger y are read 
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (!kept_ && fd_ >= 0) ::close(fd_);
+Descriptor::Descriptor(int fd, bool kept) : fd_(fd) {
+  if (!kept && fd >= 0) closes_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
 }
 
 ShardFiles::ShardFiles(const ShardIndex& index, int flags, std::size_t share)
     : index_(index),
       flags_(flags),
-      may_open_(std::int64_t(allow_open_files(share * index.shards.size()) / share)),
-      fds_(index.shards.size()) {
+      may_open_(std::max<std::size_t>(
+          1, allow_open_files(share * index.part.count * index.shards.size()) / (share * index.part.count))),
+      fds_(index.shards.size() <= may_open_ ? index.shards.size() : 0) {
   for (auto& fd : fds_) fd.store(-1, std::memory_order_relaxed);
 }
 
@@ -36,18 +40,27 @@ ShardFiles::~ShardFiles() {
     if (fd.load() >= 0) ::close(fd.load());
 }
 
-int ShardFiles::open_file(const Shard& shard) const {
+int ShardFiles::open_file(std::size_t s) const {
+  const Shard shard = index_.shards[s];
   const Reading here(shard);
-  const int fd = ::open(shard.path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
+  const bool near = index_.copies && index_.copies->used(s);
+  const std::string path = path_to_read(index_, s);
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
+  if (fd < 0 && near) fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // memory may know no O_DIRECT, and needs none
   const int error = errno;
+  if (fd < 0 && near) {
+    if (index_.copies->leave(s))
+      log::local(
+          cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). ", shard.path, " is read"));
+    return open_file(s);
+  }
   if (fd < 0)
-    throw ReadError(
-        cat("cannot open ", shard.path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
-        error);
+    throw ReadError(cat("cannot open ", path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
+                    error);
   struct stat status {};
   if (::fstat(fd, &status) == 0 && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
     ::close(fd);
-    fail(Exit::data, shard.path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
+    fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
          " bytes). let no program write to it, and start again");
   }
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
@@ -55,28 +68,59 @@ int ShardFiles::open_file(const Shard& shard) const {
 }
 
 // The number stays and means another file from one moment to the next, so reads by others need no lock.
-void ShardFiles::reopen(std::size_t s) {
-  const int there = fds_[s].load(std::memory_order_acquire);
-  if (there < 0) return;
-  const int fd = open_file(index_.shards[s]);
+void ShardFiles::replace(int there, std::size_t s) const {
+  const int fd = open_file(s);
   const int failed = ::dup3(fd, there, O_CLOEXEC) < 0 ? errno : 0;
   ::close(fd);
   if (failed) throw ReadError(cat("cannot open ", index_.shards[s].path, " (", std::strerror(failed), ")"), failed);
 }
 
+void ShardFiles::reopen(std::size_t s) {
+  if (!fds_.empty()) {
+    const int there = fds_[s].load(std::memory_order_acquire);
+    if (there >= 0) replace(there, s);
+    return;
+  }
+  Descriptor held;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = recent_.find(s); found != recent_.end()) held = found->second.file;
+  }
+  if (held >= 0) replace(held, s);
+}
+
 Descriptor ShardFiles::open(std::size_t s) {
+  if (fds_.empty()) return open_recent(s);
   const int there = fds_[s].load(std::memory_order_acquire);
   if (there >= 0) return {there, true};
-  const int fd = open_file(index_.shards[s]);
-  if (opened_.fetch_add(1) >= may_open_) {
-    opened_.fetch_sub(1);
-    return {fd, false};
-  }
+  const int fd = open_file(s);
   int none = -1;
   if (fds_[s].compare_exchange_strong(none, fd, std::memory_order_acq_rel)) return {fd, true};
-  opened_.fetch_sub(1);
   ::close(fd);  // another worker was first
   return {none, true};
+}
+
+Descriptor ShardFiles::open_recent(std::size_t s) {
+  const auto there = [&]() -> Descriptor {
+    const auto found = recent_.find(s);
+    if (found == recent_.end()) return {};
+    used_.splice(used_.begin(), used_, found->second.used);
+    return found->second.file;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (Descriptor file = there(); file >= 0) return file;
+  }
+  Descriptor opened(open_file(s), false);
+  const std::lock_guard lock(mutex_);
+  if (Descriptor file = there(); file >= 0) return file;  // another worker was first
+  if (recent_.size() >= may_open_) {
+    recent_.erase(used_.back());
+    used_.pop_back();
+  }
+  used_.push_front(s);
+  recent_[s] = {opened, used_.begin()};
+  return opened;
 }
 
 Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedRows& chunks)
@@ -90,6 +134,7 @@ Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedRows& chunks
 }
 
 void Targets::read(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
+  if (step_ == 0) return;
   if (memory_.empty()) return load(s, id, rows, to);
   if (!there_[s].load(std::memory_order_acquire)) {
     const Shard& shard = index_.shards[s];
@@ -105,23 +150,35 @@ void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
   const Shard& shard = index_.shards[s];
   const Reading here(shard);
   const Descriptor fd = files_.open(s);
-  thread_local std::vector<char> stored;
+  thread_local std::vector<char> stored, converted;
   thread_local std::vector<ChunkedRows::Row> places;
   const std::size_t block = std::max<std::size_t>(1, (1u << 20) / stored_);
+  const auto parts = targets_of(index_, shard);
   for (std::size_t done = 0; done < rows; done += block) {
     const std::size_t n = std::min(block, rows - done);
-    stored.resize(std::max(stored.size(), n * stored_));
+    stored.resize(std::max(stored.size(), n * stored_)), converted.resize(std::max(converted.size(), n * step_));
     const std::int64_t row = id - shard.first + std::int64_t(done);
-    if (shard.y_chunks) {
-      places.clear();
-      for (std::size_t r = 0; r < n; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * stored_});
-      const std::string place = shard.path + ":" + index_.y_name;
-      chunks_.read({fd, 2 * s + 1, *shard.y_chunks, place}, places, false);
-    } else {
-      read_fully(fd, shard, shard.y_offset + std::uint64_t(row) * stored_, stored.data(), n * stored_,
-                 id + std::int64_t(done), stored_);
+    std::size_t first = 0;  // byte of a target
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const TargetPart& part = parts[p];
+      const std::size_t bytes = std::size_t(part.count) * size_of(index_.y_dtype);
+      if (part.chunks) {
+        places.clear();
+        for (std::size_t r = 0; r < n; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});
+        const std::string place = shard.path + ":" + part.name;
+        // Even keys are of x.
+        chunks_.read({fd, 2 * (p * index_.shards.size() + s) + 1, *part.chunks, place}, places, false);
+      } else {
+        read_fully(fd, shard, part.offset + std::uint64_t(row) * bytes, stored.data(), n * bytes,
+                   id + std::int64_t(done), bytes);
+      }
+      const std::size_t step = parts.size() == 1 ? step_ : std::size_t(part.count) * sizeof(float);
+      char* const out = parts.size() == 1 ? to + done * step_ : converted.data();
+      convert_targets(index_, shard, std::int64_t(n) * part.count, stored.data(), out);
+      if (parts.size() > 1)
+        for (std::size_t r = 0; r < n; ++r) std::memcpy(to + (done + r) * step_ + first, out + r * step, step);
+      first += step;
     }
-    convert_targets(index_, shard, n, stored.data(), to + done * step_);
   }
 }
 
@@ -154,8 +211,9 @@ std::string count_shards(const ShardIndex& index) {
 }
 
 bool contiguous(const ShardIndex& index) {
-  return own_reads(index) &&
-         std::none_of(index.shards.begin(), index.shards.end(), [](const Shard& s) { return s.x_chunks != nullptr; });
+  return own_reads(index) && std::none_of(index.shards.begin(), index.shards.end(), [](const Shard& s) {
+           return s.x_chunks || std::any_of(s.more_x.begin(), s.more_x.end(), [](const Extent& e) { return e.chunks; });
+         });
 }
 
 }  // namespace millrace

@@ -3,8 +3,11 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,25 +17,22 @@
 
 namespace millrace {
 
-// A file for one read: kept open by ShardFiles, or (past the limit of open files) closed again.
+// A file for one read, or several: as long as this is there, so is its number. Either ShardFiles outlives it, or it is
+// one of those that close the file.
 class Descriptor {
  public:
   Descriptor() = default;
-  Descriptor(int fd, bool kept) : fd_(fd), kept_(kept) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)), kept_(other.kept_) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_), std::swap(kept_, other.kept_);
-    return *this;
-  }
-  ~Descriptor();
+  Descriptor(int fd, bool kept);  // kept: by somebody else, who closes it
+  Descriptor(int fd, std::shared_ptr<const void> closes) : fd_(fd), closes_(std::move(closes)) {}
   operator int() const { return fd_; }
 
  private:
   int fd_ = -1;
-  bool kept_ = true;
+  std::shared_ptr<const void> closes_;
 };
 
-// Opened when first asked for. Called by several workers at once.
+// Opened when first asked for. Called by several workers at once. Of more files than a process may have open, those
+// used last are kept.
 class ShardFiles {
  public:
   // flags: of open(2), besides O_RDONLY. share: the part of the process's open files that these may take.
@@ -41,16 +41,23 @@ class ShardFiles {
   Descriptor open(std::size_t shard);  // Error(data) names the file
   // Those who hold its Descriptor read the file that is there now. Error(data) names it.
   void reopen(std::size_t shard);
-  std::size_t size() const { return fds_.size(); }
 
  private:
-  int open_file(const Shard&) const;
+  struct Recent {
+    Descriptor file;
+    std::list<std::size_t>::iterator used;
+  };
+  int open_file(std::size_t shard) const;
+  void replace(int there, std::size_t shard) const;
+  Descriptor open_recent(std::size_t shard);
 
   const ShardIndex& index_;
   const int flags_;
-  const std::int64_t may_open_;
-  std::atomic<std::int64_t> opened_{0};
-  std::vector<std::atomic<int>> fds_;
+  const std::size_t may_open_;
+  std::vector<std::atomic<int>> fds_;  // by shard; empty: there are more than may be open
+  std::mutex mutex_;                   // of what follows
+  std::list<std::size_t> used_;        // shards, the latest first
+  std::unordered_map<std::size_t, Recent> recent_;
 };
 
 // Labels or targets. Small ones, as they nearly always are, are kept in memory shard by shard: a second read for every
@@ -81,8 +88,10 @@ class Targets {
 void read_fully(int fd, const Shard&, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
                 std::size_t row_bytes);
 
-// How many of ids, from position i on, are neighbours in shard s: one range of bytes.
-inline std::size_t run_length(const Shard& shard, std::span<const std::int64_t> ids, std::size_t i) {
+// How many of ids, from position i on, are neighbours in shard s: one range of bytes, there and in memory.
+inline std::size_t run_length(const ShardIndex& index, const Shard& shard, std::span<const std::int64_t> ids,
+                              std::size_t i) {
+  if (index.part.count > 1) return 1;
   const std::int64_t last = shard.first + shard.rows;
   std::size_t run = 1;
   while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) && ids[i + run] < last) ++run;

@@ -25,18 +25,38 @@ json chunks_to_json(const std::shared_ptr<const io::ChunkedLayout>& l) {
           {"chunks", json::binary({from, from + l->chunks.size() * sizeof(io::ChunkInfo)})}};
 }
 
-json rows_to_json(const std::shared_ptr<const std::vector<EncodedRow>>& rows) {
-  if (!rows) return nullptr;
-  const auto* from = reinterpret_cast<const std::uint8_t*>(rows->data());
-  return json::binary({from, from + rows->size() * sizeof(EncodedRow)});
+json extents_to_json(const std::vector<Extent>& all) {
+  json out = json::array();
+  for (const Extent& e : all) out.push_back({e.offset, chunks_to_json(e.chunks)});
+  return out;
 }
 
-std::shared_ptr<const std::vector<EncodedRow>> rows_from_json(const json& j) {
+json parts_to_json(const std::vector<JoinedPart>& all) {
+  json out = json::array();
+  for (const JoinedPart& p : all) out.push_back({p.name, p.count});
+  return out;
+}
+
+std::vector<JoinedPart> parts_from_json(const json& j) {
+  std::vector<JoinedPart> out;
+  for (const json& p : j) out.push_back({p[0].get<std::string>(), p[1]});
+  return out;
+}
+
+template <class T>
+json bytes_of(const std::shared_ptr<const std::vector<T>>& list) {
+  if (!list) return nullptr;
+  const auto* from = reinterpret_cast<const std::uint8_t*>(list->data());
+  return json::binary({from, from + list->size() * sizeof(T)});
+}
+
+template <class T>
+std::shared_ptr<const std::vector<T>> list_from(const json& j) {
   if (j.is_null()) return nullptr;
   const auto& bytes = j.get_binary();
-  auto rows = std::make_shared<std::vector<EncodedRow>>(bytes.size() / sizeof(EncodedRow));
-  if (!bytes.empty()) std::memcpy(rows->data(), bytes.data(), bytes.size());
-  return rows;
+  auto list = std::make_shared<std::vector<T>>(bytes.size() / sizeof(T));
+  if (!bytes.empty()) std::memcpy(list->data(), bytes.data(), bytes.size());
+  return list;
 }
 
 std::shared_ptr<const io::ChunkedLayout> chunks_from_json(const json& j) {
@@ -52,6 +72,12 @@ std::shared_ptr<const io::ChunkedLayout> chunks_from_json(const json& j) {
   return l;
 }
 
+std::vector<Extent> extents_from_json(const json& j) {
+  std::vector<Extent> out;
+  for (const json& e : j) out.push_back({e[0], chunks_from_json(e[1])});
+  return out;
+}
+
 }  // namespace
 
 Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
@@ -62,9 +88,10 @@ Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
 
 std::string to_text(const ShardIndex& d) {
   json shards = json::array();
-  for (const Shard& s : d.shards)
-    shards.push_back({s.path, s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes, chunks_to_json(s.x_chunks),
-                      chunks_to_json(s.y_chunks), rows_to_json(s.x_encoded), s.hdf5_only});
+  for (const auto& [at, s] : d.shards.whole())
+    shards.push_back({at, s.path.str(), s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes,
+                      chunks_to_json(s.x_chunks), chunks_to_json(s.y_chunks), bytes_of(s.x_encoded), s.hdf5_only,
+                      extents_to_json(s.more_x), extents_to_json(s.more_y), extents(s.array), bytes_of(s.pixels)});
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
@@ -80,7 +107,13 @@ std::string to_text(const ShardIndex& d) {
                  {"class_names", d.class_names},
                  {"mean", d.mean},
                  {"std", d.std},
-                 {"scale", d.scale},
+                 {"unfit_statistics", d.unfit_statistics},
+                 {"scale", {d.scale, d.offset}},
+                 {"channel_scale", d.channel_scale},
+                 {"channel_offset", d.channel_offset},
+                 {"transform", int(d.transform)},
+                 {"x_parts", parts_to_json(d.x_parts)},
+                 {"y_parts", parts_to_json(d.y_parts)},
                  {"decode", {d.decode.resize, d.decode.crop}},
                  {"crc", d.manifest_crc},
                  {"x_name", d.x_name},
@@ -89,12 +122,26 @@ std::string to_text(const ShardIndex& d) {
   return {bytes.begin(), bytes.end()};
 }
 
-ShardIndex from_text(const std::string& text) {
+ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain, std::size_t plain_bytes) {
   const json j = json::from_cbor(text);
   ShardIndex d;
+  std::map<std::size_t, Shard> whole;
   for (const json& s : j.at("shards"))
-    d.shards.push_back({s[0].get<std::string>(), s[1], s[2], s[3], s[4], s[5], chunks_from_json(s[6]),
-                        chunks_from_json(s[7]), rows_from_json(s[8]), s[9].get<std::string>()});
+    whole[s[0]] = {s[1].get<std::string>(),
+                   s[2],
+                   s[3],
+                   s[4],
+                   s[5],
+                   s[6],
+                   chunks_from_json(s[7]),
+                   chunks_from_json(s[8]),
+                   list_from<EncodedRow>(s[9]),
+                   s[10].get<std::string>(),
+                   extents_from_json(s[11]),
+                   extents_from_json(s[12]),
+                   shape_of(s[13].get<std::vector<std::int64_t>>(), 0),
+                   list_from<Pixel>(s[14])};
+  d.shards = ShardList::in_memory_of(std::move(plain), plain_bytes, std::move(whole));
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
   d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
@@ -105,7 +152,11 @@ ShardIndex from_text(const std::string& text) {
   j.at("class_names").get_to(d.class_names);
   d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
   d.decode.resize = j.at("decode")[0], d.decode.crop = j.at("decode")[1];
-  d.scale = j.at("scale"), d.manifest_crc = j.at("crc");
+  d.unfit_statistics = j.at("unfit_statistics");
+  d.scale = j.at("scale")[0], d.offset = j.at("scale")[1], d.manifest_crc = j.at("crc");
+  j.at("channel_scale").get_to(d.channel_scale), j.at("channel_offset").get_to(d.channel_offset);
+  d.transform = Transform(j.at("transform").get<int>());
+  d.x_parts = parts_from_json(j.at("x_parts")), d.y_parts = parts_from_json(j.at("y_parts"));
   d.x_name = j.at("x_name"), d.y_name = j.at("y_name");
   return d;
 }

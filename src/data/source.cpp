@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "joined.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "raw_rows.hpp"
@@ -16,21 +17,20 @@ namespace millrace {
 
 std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
   MR_CHECK(id >= 0 && id < index.rows, "sample ", id, " of ", index.rows);
-  const auto after = std::upper_bound(index.shards.begin(), index.shards.end(), id,
-                                      [](std::int64_t i, const Shard& s) { return i < s.first; });
-  return std::size_t(after - index.shards.begin()) - 1;
+  return index.shards.holding(id);
 }
 
 std::size_t allow_open_files(std::size_t wanted) {
   constexpr rlim_t others = 128;  // sockets, libraries, logs
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::min<std::size_t>(wanted, 256);
-  if (limit.rlim_cur < wanted + others) {
+  if (limit.rlim_cur < 2 * wanted + others) {
     const rlim_t before = limit.rlim_cur;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted + others);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 2 * wanted + others);
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
   }
-  return std::min<std::size_t>(wanted, limit.rlim_cur > 2 * others ? limit.rlim_cur - others : limit.rlim_cur / 2);
+  return std::min<std::size_t>(wanted,
+                               (limit.rlim_cur > 2 * others ? limit.rlim_cur - others : limit.rlim_cur / 2) / 2);
 }
 
 std::size_t y_stored_bytes(const ShardIndex& index) {
@@ -41,8 +41,7 @@ std::size_t y_step_bytes(const ShardIndex& index) {
   return index.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.target.count());
 }
 
-void convert_targets(const ShardIndex& index, const Shard& shard, std::size_t rows, void* y_stored, void* y) {
-  const std::int64_t count = std::int64_t(rows) * index.target.count();
+void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t count, void* y_stored, void* y) {
   if (index.y_big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y_dtype));
   try {
     if (index.labels)
@@ -102,6 +101,25 @@ std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<
 
 namespace {
 
+// automatic: through the HDF5 library, without MPI-IO.
+std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reader reader, const std::string& why,
+                                    const ChunkOptions& chunks) {
+  if (!index.x_parts.empty()) {
+    std::vector<std::unique_ptr<Source>> parts;
+    ChunkOptions each = chunks;
+    each.cache_bytes /= index.x_parts.size();
+    for (std::size_t p = 0; p < index.x_parts.size(); ++p)
+      parts.push_back(open_engine(world, part_of(index, p), reader, p ? "" : why, each));
+    ShardIndex whole = index;
+    if (reader == Reader::mpio || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
+    return make_joined_source(whole, std::move(parts));
+  }
+  if (reader == Reader::mmap) return make_mmap_source(index, why);
+  if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
+  if (reader == Reader::direct) return make_direct_source(index, why, chunks);
+  return make_hdf5_source(world, index, reader == Reader::mpio, why);
+}
+
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
@@ -111,27 +129,36 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
       fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
     return make_encoded_source(index);
   }
-  if (reader == Reader::mpio) return make_hdf5_source(world, index, true, "");
+  if (index.cut()) return make_view_source(index, reader, chunks);
+  if (reader == Reader::mpio) return open_engine(world, index, reader, "", chunks);
   const ReaderFacts facts = reader_facts(index);
   std::string why;
   if (reader == Reader::automatic) {
     const ReaderChoice choice = choose_reader(facts);
     reader = choice.reader, why = " (auto: " + choice.why + ")";
-    if (reader == Reader::mpio) return make_hdf5_source(world, index, false, why);
+    if (reader == Reader::mpio) return open_engine(world, index, Reader::automatic, why, chunks);
   } else {
     if (const std::string problem = refusal(reader, facts, index); !problem.empty()) fail(Exit::config, problem);
     if (reader == Reader::uring && !facts.no_uring.empty()) say_no_uring(facts.no_uring);
   }
-  if (reader == Reader::mmap) return make_mmap_source(index, why);
-  if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
-  return make_direct_source(index, why, chunks);
+  return open_engine(world, index, reader, why, chunks);
 }
 
 }  // namespace
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
-                                    const ChunkOptions& chunks) {
+                                    const ChunkOptions& chunks, const StagingOptions& staging) {
   if (index.synthetic) return make_synthetic_source(index);
+  if (staging.wanted()) {
+    if (reader == Reader::mpio)
+      fail(Exit::config, "data.cache = ", staging.where,
+           ": data.reader = mpio keeps its files open on all ranks together. use auto, direct, mmap or uring");
+    auto stager = std::make_unique<Stager>(world, index, staging);
+    ShardIndex near = index;
+    near.copies = stager->copies();
+    auto engine = make_guarded_source(make_engine(world, near, reader, chunks), near, faults);
+    return make_staged_source(std::move(engine), near, std::move(stager));
+  }
   return make_guarded_source(make_engine(world, index, reader, chunks), index, faults);
 }
 

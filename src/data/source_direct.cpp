@@ -21,6 +21,7 @@ class DirectSource : public Source {
       : index_(index),
         why_(std::move(why)),
         x_bytes_(index.sample_bytes()),
+        pitch_(index.sample_pitch()),
         chunked_(std::any_of(index.shards.begin(), index.shards.end(),
                              [](const Shard& s) { return s.x_chunks || s.y_chunks; })),
         ahead_(chunks.ahead),
@@ -49,9 +50,9 @@ class DirectSource : public Source {
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[i]);
       const Shard& shard = index_.shards[s];
-      const std::size_t run = run_length(shard, ids, i);
+      const std::size_t run = run_length(index_, shard, ids, i);
       const std::uint64_t row = std::uint64_t(ids[i] - shard.first);
-      read_fully(files_.open(s), shard, shard.x_offset + row * x_bytes_, to_x + i * x_bytes_, run * x_bytes_, ids[i],
+      read_fully(files_.open(s), shard, shard.x_offset + row * x_bytes_, to_x + i * pitch_, run * x_bytes_, ids[i],
                  x_bytes_);
       targets_.read(s, ids[i], run, to_y + i * targets_.bytes());
       i += run;
@@ -71,7 +72,7 @@ class DirectSource : public Source {
       const Shard& shard = index_.shards[s];
       rows.clear();
       for (; i < ids.size() && ids[order[i]] < shard.first + shard.rows; ++i) {
-        rows.push_back({ids[order[i]] - shard.first, to_x + order[i] * x_bytes_});
+        rows.push_back({ids[order[i]] - shard.first, to_x + order[i] * pitch_});
         targets_.read(s, ids[order[i]], 1, to_y + order[i] * targets_.bytes());
       }
       read_shard(s, rows, in_order);
@@ -92,7 +93,7 @@ class DirectSource : public Source {
 
   const ShardIndex index_;
   const std::string why_;
-  const std::size_t x_bytes_;
+  const std::size_t x_bytes_, pitch_;
   const bool chunked_, ahead_;
   ShardFiles files_{index_};
   ChunkedRows chunks_;

@@ -43,6 +43,7 @@ class EncodedSource : public Source {
   }
 
   std::unique_ptr<Reads> reads(std::span<char>) override { return std::make_unique<Ahead>(*this); }
+  void reopen(std::size_t s) override { files_.reopen(s); }
 
   std::string describe() const override {
     return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", count_shards(index_),

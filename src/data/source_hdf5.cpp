@@ -10,11 +10,13 @@
 #include <optional>
 #include <vector>
 
+#include "joined.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "read_error.hpp"
 #include "read_watch.hpp"
 #include "sources.hpp"
+#include "staged_copies.hpp"
 
 namespace millrace {
 namespace {
@@ -28,13 +30,18 @@ class Hdf5Source : public Source {
         why_(std::move(why)),
         through_mpi_(through_mpi && world.mpi_comm()),
         x_bytes_(index.sample_bytes()),
+        pitch_(index.sample_pitch()),
         y_stored_bytes_(y_stored_bytes(index)),
         y_step_(y_step_bytes(index)),
         files_(index.shards.size()) {
     index_.x_big_endian = index_.y_big_endian = false;  // the library converts
     if (!through_mpi_) return;
     if (own_reads(index)) check_ = make_direct_source(index, "");
-    allow_open_files(files_.size());
+    std::string problem;
+    if (const std::size_t may = allow_open_files(files_.size()); may < files_.size())
+      problem = cat("data.reader = mpio keeps all files open, ", files_.size(),
+                    " here, of which this process may have ", may, ". use auto or direct, or raise ulimit -n");
+    world.agree(Exit::config, problem);
     for (std::size_t s = 0; s < files_.size(); ++s)
       files_[s] = io::File::open_parallel(index.shards[s].path, world);  // collective: all now, in one order
   }
@@ -79,22 +86,38 @@ class Hdf5Source : public Source {
     const Reading here(shard);
     const std::size_t rows = places.size();
     x_rows_.resize(std::max(x_rows_.size(), rows > 1 ? rows * x_bytes_ : 0));
-    y_rows_.resize(std::max(y_rows_.size(), rows * (y_stored_bytes_ + y_step_)));
-    char *const to = rows > 1 ? x_rows_.data() : x + places[0] * x_bytes_, *const converted =
-                                                                               y_rows_.data() + rows * y_stored_bytes_;
+    y_stored_.resize(std::max(y_stored_.size(), rows * y_stored_bytes_));
+    y_rows_.resize(std::max(y_rows_.size(), rows * y_step_));
+    char* const to = rows > 1 ? x_rows_.data() : x + places[0] * pitch_;
     try {
       io::File& file = open(s);
       file.read_rows(index_.x_name, id - shard.first, std::int64_t(rows), index_.x_dtype, to);
-      file.read_rows(index_.y_name, id - shard.first, std::int64_t(rows), index_.y_dtype, y_rows_.data());
+      if (y_step_ > 0) read_targets(file, s, id, rows);
     } catch (const Error& e) {
       fail(e.code(), "cannot read sample ", id, " of ", shard.path, " (", e.what(), ")");
     }
-    convert_targets(index_, shard, rows, y_rows_.data(), converted);
+    const char* const converted = y_rows_.data();
     if (check_)
       check_zeros(shard, id + std::int64_t(rows) - 1, to + (rows - 1) * x_bytes_, converted + (rows - 1) * y_step_);
     for (std::size_t r = 0; r < rows; ++r) {
-      if (rows > 1) std::memcpy(x + places[r] * x_bytes_, to + r * x_bytes_, x_bytes_);
+      if (rows > 1) std::memcpy(x + places[r] * pitch_, to + r * x_bytes_, x_bytes_);
       std::memcpy(y + places[r] * y_step_, converted + r * y_step_, y_step_);
+    }
+  }
+
+  // Into y_rows_, as the step takes them.
+  void read_targets(io::File& file, std::size_t s, std::int64_t id, std::size_t rows) {
+    const Shard& shard = index_.shards[s];
+    const auto parts = targets_of(index_, shard);
+    std::size_t first = 0;  // byte of a target
+    for (const TargetPart& part : parts) {
+      file.read_rows(part.name, id - shard.first, std::int64_t(rows), index_.y_dtype, y_stored_.data());
+      const std::size_t step = parts.size() == 1 ? y_step_ : std::size_t(part.count) * sizeof(float);
+      y_part_.resize(std::max(y_part_.size(), rows * step));
+      convert_targets(index_, shard, std::int64_t(rows) * part.count, y_stored_.data(), y_part_.data());
+      for (std::size_t r = 0; r < rows; ++r)
+        std::memcpy(y_rows_.data() + r * y_step_ + first, y_part_.data() + r * step, step);
+      first += step;
     }
   }
 
@@ -102,7 +125,7 @@ class Hdf5Source : public Source {
   // for. So zeros there are believed only when another way of reading finds them too.
   void check_zeros(const Shard& shard, std::int64_t id, const char* x, const char* y) {
     const auto zeros = [](const char* at, std::size_t n) { return at[0] == 0 && std::memcmp(at, at + 1, n - 1) == 0; };
-    if (!zeros(x, x_bytes_) && !zeros(y, y_step_)) return;
+    if (!zeros(x, x_bytes_) && (y_step_ == 0 || !zeros(y, y_step_))) return;
     x_check_.resize(x_bytes_), y_check_.resize(y_step_);
     check_->read({&id, 1}, x_check_.data(), y_check_.data());
     if (std::memcmp(x_check_.data(), x, x_bytes_) != 0 || std::memcmp(y_check_.data(), y, y_step_) != 0)
@@ -115,7 +138,7 @@ class Hdf5Source : public Source {
       files_[opened_.front()].reset();
       opened_.pop_front();
     }
-    files_[s] = io::File::open(index_.shards[s].path);
+    files_[s] = io::File::open(path_to_read(index_, s));
     opened_.push_back(s);
     return *files_[s];
   }
@@ -123,12 +146,12 @@ class Hdf5Source : public Source {
   ShardIndex index_;
   const std::string why_;
   const bool through_mpi_;
-  const std::size_t x_bytes_, y_stored_bytes_, y_step_;
+  const std::size_t x_bytes_, pitch_, y_stored_bytes_, y_step_;
   std::mutex mutex_;
   std::vector<std::optional<io::File>> files_;
   std::deque<std::size_t> opened_;  // serial files, oldest first
   std::vector<std::size_t> order_;
-  std::vector<char> x_rows_, y_rows_, x_check_, y_check_;
+  std::vector<char> x_rows_, y_rows_, y_stored_, y_part_, x_check_, y_check_;
   std::unique_ptr<Source> check_;  // MPI-IO, and files that own reads can read
 };
 

@@ -1,9 +1,11 @@
 // The kinds of source, one maker each. Private to the data room.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "async_reads.hpp"
 #include "millrace/data/source.hpp"
+#include "stager.hpp"
 
 namespace millrace {
 
@@ -12,21 +14,29 @@ std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string&
 std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
 std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& why, const MakeAsyncReads&);
 std::unique_ptr<Source> make_encoded_source(const ShardIndex&);
+// One source for each data set of x, of part_of(index, 0), ... (joined.hpp), which write side by side.
+std::unique_ptr<Source> make_joined_source(const ShardIndex&, std::vector<std::unique_ptr<Source>> parts);
+// Error(config) for an engine that cannot, Error(data) for files that none can.
+std::unique_ptr<Source> make_view_source(const ShardIndex&, Reader, const ChunkOptions&);
 std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);
 
 // Around an engine: tries, skips, and a watch for slow reads.
 std::unique_ptr<Source> make_guarded_source(std::unique_ptr<Source>, const ShardIndex&, const FaultOptions&);
 
+// Around a guarded engine made for this index, which has the stager's copies.
+std::unique_ptr<Source> make_staged_source(std::unique_ptr<Source>, const ShardIndex&, std::unique_ptr<Stager>);
+
 // Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
 std::string refusal(Reader, const ReaderFacts&, const ShardIndex&);
 
 std::size_t shard_of(const ShardIndex&, std::int64_t id);
-// Raises the limit of open files where it may; returns how many of them, at most `wanted`, a source may hold.
+// Raises the limit of open files where it may; returns how many of them, at most `wanted`, a source may hold: half of
+// what the process may, since there is a set to train on and one to evaluate on.
 std::size_t allow_open_files(std::size_t wanted);
 // Bytes of one row of y: in the file, and as the step takes it.
 std::size_t y_stored_bytes(const ShardIndex&);
 std::size_t y_step_bytes(const ShardIndex&);
 // Stored labels or targets -> int32 or float32. May swap y_stored in place. Error(data) names the shard.
-void convert_targets(const ShardIndex&, const Shard&, std::size_t rows, void* y_stored, void* y);
+void convert_targets(const ShardIndex&, const Shard&, std::int64_t values, void* y_stored, void* y);
 
 }  // namespace millrace

@@ -37,7 +37,10 @@ class UnbufferedReads : public Reads {
     MR_CHECK(memory_);
     const std::span<char> parts[] = {{memory_.get(), most * block_}, slots};
     async_ = make({parts, slots.empty() ? 1u : 2u});
-    pieces_.resize(std::min(most, async_->capacity()));
+    // Joined data sets share the places that are watched.
+    const std::size_t share = std::max<std::size_t>(1, most / files.index.part.count);
+    pieces_.resize(std::min(share, async_->capacity()));
+    first_place_ = 1 + files.index.part.number % most * share % most;
     free_.reserve(pieces_.size());
     for (std::size_t p = pieces_.size(); p-- > 0;) free_.push_back(std::uint32_t(p));
     depth_ = std::make_unique<DepthControl>(int(pieces_.size()));
@@ -61,7 +64,8 @@ class UnbufferedReads : public Reads {
       async_->start();
       // While the disk is at work.
       for (std::size_t i = 0; i < ids.size();) {
-        const std::size_t s = shard_of(files_.index, ids[i]), run = run_length(files_.index.shards[s], ids, i);
+        const std::size_t s = shard_of(files_.index, ids[i]),
+                          run = run_length(files_.index, files_.index.shards[s], ids, i);
         files_.targets.read(s, ids[i], run, unit.y + i * files_.targets.bytes());
         i += run;
       }
@@ -148,8 +152,8 @@ class UnbufferedReads : public Reads {
     p.unit = cut_, p.shard = s, p.row = row_, p.first = byte_, p.block = align.offset, p.interruptions = 0;
     p.file = std::move(file);
     p.offset = shard.x_offset + std::uint64_t(unit.ids[row_] - shard.first) * x_bytes + byte_;
-    p.place = unit.x + row_ * x_bytes + byte_;
-    p.bytes = std::min(run_length(shard, unit.ids, row_) * x_bytes - byte_, block_ - 2 * page);
+    p.place = unit.x + row_ * files_.pitch + byte_;
+    p.bytes = std::min(run_length(files_.index, shard, unit.ids, row_) * x_bytes - byte_, block_ - 2 * page);
     p.straight = straight_ && p.offset % align.offset == 0 && p.bytes % align.offset == 0 &&
                  reinterpret_cast<std::uintptr_t>(p.place) % align.memory == 0;
     free_.pop_back();
@@ -165,7 +169,7 @@ class UnbufferedReads : public Reads {
                         to = (p.offset + p.bytes + p.block - 1) / p.block * p.block;
     p.read = {p.file, from, std::uint32_t(p.straight ? p.bytes : to - from),
               p.straight ? p.place : memory_.get() + number * block_, number};
-    if (read_places) read_places->begin(1 + number, files_.index.shards[p.shard]);
+    if (read_places) read_places->begin(first_place_ + number, files_.index.shards[p.shard]);
     async_->add(p.read);
   }
 
@@ -188,7 +192,7 @@ class UnbufferedReads : public Reads {
       return unit.ids[p.row] + std::int64_t((p.first + bytes) / files_.x_bytes);
     };
     const Shard& shard = files_.index.shards[p.shard];
-    if (read_places) read_places->end(1 + done.tag);
+    if (read_places) read_places->end(first_place_ + done.tag);
     try {
       if (done.result < 0) fail_reading(shard, sample(0), -done.result);
       const std::uint64_t end = p.read.offset + std::uint64_t(done.result);  // of what is there
@@ -226,6 +230,7 @@ class UnbufferedReads : public Reads {
   DirectAlignment alignment(int fd, std::size_t s) {
     DirectAlignment& known = alignments_[s];
     if (known.offset > 0) return known;
+    if (files_.index.copies) return known = {page, page};  // of the source and of the copy, whichever is open
     const DirectAlignment found = direct_alignment(fd);
     if (found.offset == 0 || found.offset > page || found.memory > page)
       fail(Exit::data, files_.index.shards[s].path,
@@ -244,6 +249,7 @@ class UnbufferedReads : public Reads {
   // Units begun, finished, and cut into pieces; where the cutting is in its unit; rows not cut yet.
   std::uint64_t begun_ = 0, finished_ = 0, cut_ = 0;
   std::size_t row_ = 0, byte_ = 0, rows_left_ = 0;
+  std::size_t first_place_ = 1;
   bool straight_ = true;
   std::vector<DirectAlignment> alignments_;  // by shard; offset 0: not looked up
 };

@@ -13,7 +13,7 @@ namespace millrace {
 // What the workers of a source share.
 struct UnbufferedFiles {
   const ShardIndex index;
-  const std::size_t x_bytes = index.sample_bytes();
+  const std::size_t x_bytes = index.sample_bytes(), pitch = index.sample_pitch();
   ShardFiles plain{index, 0, 2}, direct{index, O_DIRECT, 2};
   ChunkedRows chunks{16u << 20};  // y may be chunked where x is not
   Targets targets{index, plain, chunks};

@@ -48,9 +48,12 @@ std::string advice(const std::string& reason) {
   return "";
 }
 
+thread_local const char* file_at_work = nullptr;
+
 }  // namespace
 
-Entry::Entry() : lock_(room_lock()) {
+Entry::Entry(const char* file) : lock_(room_lock()), outer_(file_at_work) {
+  if (file) file_at_work = file;
   // No closing of the library at exit: after a file that could not be closed (a full disk) HDF5 1.10 crashes there, and
   // with MPI it would run after MPI_Finalize. Files close themselves.
   static const bool stays = H5dont_atexit() >= 0;
@@ -60,6 +63,10 @@ Entry::Entry() : lock_(room_lock()) {
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)quiet;
 }
+
+Entry::~Entry() { file_at_work = outer_; }
+
+const char* file_in_hdf5() { return file_at_work; }
 
 void start() {
   const Entry entry;

@@ -112,6 +112,7 @@ void check_fletcher32(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
 // distance; length 7: another byte is added).
 void expand_lzf(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
   if (expected == 0 && filter.values.size() > 2) expected = filter.values[2];  // the chunk's size, as h5py stores it
+  if (expected / 264 > in.size()) fail(Exit::data, "lzf: damaged");            // three bytes make 264 at most
   out.discard(expected > 0 ? expected : 16 * in.size() + 512);
   const auto* at = reinterpret_cast<const std::uint8_t*>(in.data());
   const auto* const end = at + in.size();

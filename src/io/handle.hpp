@@ -39,10 +39,15 @@ class Handle {
 // rank.
 class Entry {
  public:
-  Entry();  // also switches off HDF5's own printing of errors, which is per thread in thread-safe builds
+  // file: what HDF5 works on, for file_in_hdf5(); null: what the Entry around this one says. Also switches off HDF5's
+  // own printing of errors, which is per thread in thread-safe builds.
+  explicit Entry(const char* file = nullptr);
+  ~Entry();
+  Entry(const Entry&) = delete;
 
  private:
   std::lock_guard<std::recursive_mutex> lock_;
+  const char* outer_;
 };
 
 }  // namespace millrace::io

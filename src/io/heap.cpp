@@ -29,15 +29,16 @@ void read_heap_object(const ReadBytes& read, const HeapReference& r, std::string
   std::uint64_t at = header_bytes;
   for (const char* header = out.data() + at;; header = out.data()) {
     const std::uint64_t index = number(header, 2), bytes = number(header + 8, 8);
-    if (index == 0 || bytes > end || at + header_bytes + bytes > end) break;
+    if (index == 0 || at > end || end - at < header_bytes || bytes > end - at - header_bytes) break;
     if (index == r.object) {
       if (bytes < r.count) break;
       out.erase(0, header == out.data() ? header_bytes : 2 * header_bytes);
       out.resize(r.count);
       return;
     }
-    at += header_bytes + (bytes + 7) / 8 * 8;
-    if (at + header_bytes > end) break;
+    const std::uint64_t step = header_bytes + bytes + (8 - bytes % 8) % 8;
+    if (step > end - at || end - at - step < header_bytes) break;
+    at += step;
     out.resize(std::min<std::uint64_t>(header_bytes + r.count, end - at));
     read(r.collection + at, out.data(), out.size());
   }

@@ -171,14 +171,14 @@ OpenDataset& File::Impl::dataset(const std::string& given) {
 }
 
 std::vector<std::string> File::datasets() const {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   std::vector<std::string> names;
   MR_H5(impl_->path, H5Ovisit2(impl_->id(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC));
   return names;
 }
 
 bool File::has(const std::string& name) const {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   const hid_t object = H5Oopen(impl_->id(), absolute(name).c_str(), H5P_DEFAULT);
   H5Eclear2(H5E_DEFAULT);
   if (object < 0) return false;
@@ -187,7 +187,7 @@ bool File::has(const std::string& name) const {
 }
 
 DatasetInfo File::info(const std::string& given) const {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
   DatasetInfo info;
   info.name = absolute(given);
@@ -195,6 +195,7 @@ DatasetInfo File::info(const std::string& given) const {
   info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
   info.shape.assign(dataset.shape.begin(), dataset.shape.end());
   info.refusal = dataset.refusal;
+  info.unsigned32 = dataset.element.unsigned32 && info.refusal == dataset.element.refusal;
   info.heap_base = heap_base_of(impl_->id(), dataset.type, at);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
   info.chunked = H5Pget_layout(dcpl) == H5D_CHUNKED;
@@ -203,7 +204,7 @@ DatasetInfo File::info(const std::string& given) const {
     MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
     info.chunk.assign(chunk.begin(), chunk.end());
     for (FilterSpec& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
-  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (info.refusal.empty() || info.heap_base)) {
+  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (info.refusal.empty() || info.heap_base || info.unsigned32)) {
     const haddr_t offset = H5Dget_offset(dataset.id);  // counts from the file's first byte, user block included
     if (offset != HADDR_UNDEF) info.offset = offset;
     H5Eclear2(H5E_DEFAULT);

@@ -94,7 +94,7 @@ hid_t File::Impl::id() const {
 const std::string& File::path() const { return impl_->path; }
 
 File File::open(const std::string& path) {
-  const Entry entry;
+  const Entry entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
@@ -104,7 +104,7 @@ File File::open(const std::string& path) {
 }
 
 File File::create(const std::string& path) {
-  const Entry entry;
+  const Entry entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path, impl->writable = true;
   if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
@@ -114,7 +114,7 @@ File File::create(const std::string& path) {
 }
 
 File File::append(const std::string& path) {
-  const Entry entry;
+  const Entry entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path, impl->writable = true;
   if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
@@ -132,12 +132,12 @@ File File::open_parallel(const std::string& path, World& world) {
   impl->path = path;
   std::string problem;
   {
-    const Entry entry;
+    const Entry entry(path.c_str());
     if (world.rank() == 0) problem = problem_with(path);
   }
   world.agree(Exit::data, problem);
   {
-    const Entry entry;
+    const Entry entry(path.c_str());
     problem = message_of([&] {
       const Handle fapl = access_properties(path, comm);
       impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
@@ -159,7 +159,7 @@ File File::create_parallel(const std::string& path, World& world) {
   if (world.rank() == 0) problem = problem_creating(path);
   world.agree(Exit::data, problem);
   {
-    const Entry entry;
+    const Entry entry(path.c_str());
     problem = message_of([&] {
       const Handle fapl = writing_properties(path, comm);
       impl->file =
@@ -172,20 +172,20 @@ File File::create_parallel(const std::string& path, World& world) {
 }
 
 void File::flush() {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   impl_->finish_writing();
 }
 
 void File::close() {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   if (!impl_->file) return;
   std::string problem;
   const auto first = [&](std::string message) {
     if (problem.empty()) problem = std::move(message);
   };
   if (impl_->writable) first(message_of([&] { impl_->finish_writing(); }));
-  for (auto& [name, dataset] : impl_->open)
-    first(message_of([&] { MR_H5(impl_->where(name), H5Dclose(dataset.id.release())); }));
+  for (auto& open : impl_->open)
+    first(message_of([&] { MR_H5(impl_->where(open.first), H5Dclose(open.second.id.release())); }));
   impl_->open.clear();
   if (impl_->file) first(message_of([&] { MR_H5(impl_->path, H5Fclose(impl_->file.release())); }));
   if (!problem.empty()) fail(Exit::data, problem);

@@ -87,7 +87,7 @@ void File::Impl::finish_writing() {
 }
 
 File::Impl::~Impl() {
-  const Entry entry;
+  const Entry entry(path.c_str());
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (file && parallel() && writable && !finalized) try {

@@ -154,13 +154,13 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
 
 void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                      Transfer kind) const {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind);
 }
 
 void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory,
                       const void* data, Transfer kind) {
-  const Entry entry;
+  const Entry entry(impl_->path.c_str());
   char* source = const_cast<char*>(static_cast<const char*>(data));  // only read from
   impl_->transfer(dataset, {true, begin, count, memory, source}, kind);
 }

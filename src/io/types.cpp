@@ -37,6 +37,8 @@ TypeInfo describe_integer(hid_t type) {
   } else if (is_signed && (bytes == 4 || bytes == 8)) {
     info.dtype = bytes == 4 ? DType::i32 : DType::i64;
   } else {
+    info.unsigned32 = bytes == 4;
+    if (info.unsigned32) info.dtype = DType::i32;
     info.refusal = cat(is_signed ? "signed" : "unsigned", " integers of ", 8 * bytes,
                        " bits are not supported. store them as int64, or as floating point");
   }
@@ -129,7 +131,7 @@ TypeInfo describe_type(hid_t type) {
   } else {
     info.refusal = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
   }
-  if (info.refusal.empty()) {
+  if (info.refusal.empty() || info.unsigned32) {
     const H5T_order_t order = H5Tget_order(type);
     info.big_endian = size_of(info.dtype) > 1 && order == H5T_ORDER_BE;
     if (order == H5T_ORDER_VAX || order == H5T_ORDER_MIXED) info.refusal = "elements are in VAX or mixed byte order";

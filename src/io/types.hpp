@@ -16,7 +16,8 @@ hid_t native_type(DType);
 struct TypeInfo {
   DType dtype = DType::u8;
   bool big_endian = false;
-  std::string refusal;  // why no DType stands for it, or empty
+  std::string refusal;      // why no DType stands for it, or empty
+  bool unsigned32 = false;  // refused; dtype is i32, of the same bits
 };
 TypeInfo describe_type(hid_t type);
 

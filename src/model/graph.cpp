@@ -70,6 +70,12 @@ int GraphBuilder::input(InputSpec spec) {
   return node("input", spec, {Graph::x, Graph::ids}, dst);
 }
 
+int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width) {
+  EmbeddingSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, vocabulary, width, graph_.dtype, graph_.mode};
+  const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
+  return node(name, spec, {Graph::x}, spec.dst(), {table});
+}
+
 int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channels, const Window& window, bool bias,
                        std::int64_t groups) {
   ConvSpec spec;

@@ -1,7 +1,8 @@
 // A network as lines of text. One layer a line:
 //   conv CHANNELS [KERNEL] [stride=S] [pad=P|same] [dilation=D] [groups=G] [bias=on|off]    KERNEL: 3, 3x3, 3x3x3;
 //   default 1 | batchnorm | relu | gelu | gelu_tanh | tanh | dropout P | linear FEATURES|outputs [bias=on|off] |
-//   maxpool KERNEL [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] | globalpool | add NAME
+//   embedding WIDTH [vocabulary=V] | maxpool KERNEL [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] |
+//   globalpool | add NAME
 // Every line may end with `from=NAME` (take that layer's result instead of the line above's) and `as=NAME` (name this
 // result). `input` is the name of the normalised batch.
 #include <charconv>
@@ -90,6 +91,15 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
 
 int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, const std::map<std::string, int>& results,
                const ModelSpec& spec) {
+  if (line.kind == "embedding") {
+    if (src != Graph::x) line.refuse("only the samples are tokens, and only with data.sample = tokens");
+    const std::int64_t width = line.number(line.word(0, "a width"), "width"),
+                       vocabulary = line.option("vocabulary", spec.outputs);
+    if (width < 1) line.refuse("the width is at least 1");
+    if (vocabulary < spec.outputs) line.refuse(cat("the data has tokens up to ", spec.outputs - 1));
+    return g.embedding(name, vocabulary, width);
+  }
+  if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` takes");
   const int rank = g.shape(src).spatial_rank();
   const bool window_kind =
       line.kind == "conv" || line.kind == "maxpool" || line.kind == "avgpool" || line.kind == "globalpool";
@@ -125,10 +135,10 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
     if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
     return g.add(name, src, other->second);
   }
-  line.refuse(
-      cat("'", line.kind,
-          "' is not a layer. one of conv, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, maxpool, avgpool, "
-          "globalpool, add"));
+  line.refuse(cat("'", line.kind,
+                  "' is not a layer. one of conv, embedding, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, "
+                  "maxpool, avgpool, "
+                  "globalpool, add"));
 }
 
 }  // namespace

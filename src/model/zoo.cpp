@@ -13,7 +13,11 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     ++shape->rank;
   }
   GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
-  const int input = builder.input(spec.input);
+  if (spec.tokens && spec.name != "layers")
+    fail(Exit::config, "model.name: ", spec.name,
+         " takes no tokens. write the network out: layers, the first of them "
+         "`embedding WIDTH`");
+  const int input = spec.tokens ? Graph::x : builder.input(spec.input);
   int out = -1;
   if (spec.name == "mlp")
     out = build_mlp(builder, input, spec);

@@ -40,6 +40,7 @@ struct Name {
   const char* operator()(const InputSpec&) const { return "input"; }
   const char* operator()(const CrossEntropySpec&) const { return "cross_entropy"; }
   const char* operator()(const MseSpec&) const { return "mse"; }
+  const char* operator()(const EmbeddingSpec&) const { return "embedding"; }
 };
 }  // namespace
 
@@ -72,12 +73,15 @@ struct Forward {
     return {0, (passes + s.residual) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec& s) const {
-    return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.src, s.dtype)};
+    return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const CrossEntropySpec& s) const { return {0, 2 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const MseSpec& s) const {
     return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, DType::f32)};
+  }
+  Cost operator()(const EmbeddingSpec& s) const {
+    return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
   template <class Rest>  // one tensor in, one out
   Cost operator()(const Rest& s) const {
@@ -98,6 +102,10 @@ struct Backward {
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const MseSpec&) const { return {}; }
+  Cost operator()(const EmbeddingSpec& s) const {
+    return {0,
+            size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype) + size_of_tensor(s.weight(), DType::f32)};
+  }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const ActivationSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>

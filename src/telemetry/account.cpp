@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device_report.hpp"
+#include "millrace/base/units.hpp"
 
 namespace millrace {
 namespace {
@@ -57,6 +58,45 @@ std::string fault_lines(const std::vector<RankAccount>& ranks) {
   return out;
 }
 
+nlohmann::json to_json(const StagingFigures& s) {
+  return {{"files", s.files},
+          {"files_staged", s.files_staged},
+          {"bytes", s.bytes},
+          {"bytes_staged", s.bytes_staged},
+          {"bytes_copied", s.bytes_copied},
+          {"bytes_reused", s.bytes_reused},
+          {"samples", s.samples},
+          {"samples_from_copies", s.samples_from_copies},
+          {"stopped", s.stopped}};
+}
+
+StagingFigures staging_from(const nlohmann::json& j) {
+  StagingFigures s;
+  s.files = j.at("files"), s.files_staged = j.at("files_staged");
+  s.bytes = j.at("bytes"), s.bytes_staged = j.at("bytes_staged");
+  s.bytes_copied = j.at("bytes_copied"), s.bytes_reused = j.at("bytes_reused");
+  s.samples = j.at("samples"), s.samples_from_copies = j.at("samples_from_copies");
+  s.stopped = j.at("stopped");
+  return s;
+}
+
+// Of all ranks together: they share the copies of their nodes.
+std::string staging_line(const std::vector<RankAccount>& ranks) {
+  StagingFigures all;
+  for (const RankAccount& r : ranks) {
+    all.bytes_copied += r.staging.bytes_copied, all.bytes_reused += r.staging.bytes_reused;
+    all.samples += r.staging.samples, all.samples_from_copies += r.staging.samples_from_copies;
+    if (all.stopped.empty()) all.stopped = r.staging.stopped;
+  }
+  if (ranks.empty() || ranks[0].staging.files == 0) return "";
+  char share[16];
+  std::snprintf(share, sizeof share, "%.1f%%",
+                all.samples > 0 ? 100 * double(all.samples_from_copies) / double(all.samples) : 0.0);
+  return "  data.cache: " + format_bytes(all.bytes_copied) + " copied, " + format_bytes(all.bytes_reused) +
+         " found from before; " + share + " of the samples were read from copies" +
+         (all.stopped.empty() ? "" : "; not all are there: " + all.stopped) + "\n";
+}
+
 nlohmann::json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
 
 }  // namespace
@@ -76,6 +116,7 @@ RankAccount RankAccount::from_json(const std::string& text) {
   r.loader.queue_depth_sum =
       std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
   if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
+  if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
   if (j.contains("device")) r.device = device_time_from(j.at("device"));
   if (j.contains("health")) r.health = health_from(j.at("health"));
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
@@ -105,7 +146,7 @@ std::string Account::table() const {
   out += line;
   std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n",
                 depth.median, wait.median);
-  return out + line + fault_lines(ranks) + device_lines(ranks);
+  return out + line + staging_line(ranks) + fault_lines(ranks) + device_lines(ranks);
 }
 
 std::string Account::json() const {
@@ -130,6 +171,7 @@ std::string Account::json() const {
           {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
     if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
+    if (r.staging.files > 0) one["staging"] = to_json(r.staging);
     if (r.device.steps > 0) one["device"] = to_json(r.device);
     if (r.health.samples > 0) one["health"] = to_json(r.health);
     per_rank.push_back(one);

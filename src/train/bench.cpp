@@ -55,16 +55,19 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
                 s.micro_batches(0, end));
   StepRunner runner(s, network, loader);
-  std::vector<double> whole, exposed;
+  std::vector<double> whole;
+  std::array<std::vector<double>, phase_count> phases;
   for (std::int64_t issued = 0, collected = 0; collected < end;) {
     if (issued < end) runner.enqueue(issued++, 1e-4);
     if (issued < end && issued - collected <= lag) continue;
     const StepMetrics m = runner.collect(collected, false, false).metrics;
     if (!counts(collected++)) continue;
     whole.push_back(m.seconds);
-    exposed.push_back(m.phase_seconds[std::size_t(Phase::communication)]);
+    for (std::size_t p = 0; p < phases.size(); ++p) phases[p].push_back(m.phase_seconds[p]);
   }
-  out.full_step_seconds = median(whole), out.communication_seconds = median(exposed);
+  out.full_step_seconds = median(whole);
+  for (std::size_t p = 0; p < phases.size(); ++p) out.phases[p] = median(phases[p]);
+  out.communication_seconds = out.phases[std::size_t(Phase::communication)];
 }
 
 }  // namespace
@@ -111,7 +114,7 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
   return out;
 }
 
-std::string StepBench::str() const {
+std::string StepBench::str(bool every) const {
   char line[256];
   std::snprintf(line, sizeof line,
                 "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\nwhole step with sums and "
@@ -119,7 +122,13 @@ std::string StepBench::str() const {
                 "which exposed communication %.3f ms (%.2f %%)\n",
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
-  std::string out = peaks.str() + line;
+  std::string out = peaks.str() + line + "its phases, ms:";
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    if (phases[p] == 0) continue;
+    std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);
+    out += line;
+  }
+  out += "\n";
   struct Sum {
     double forward = 0, backward = 0, flops = 0, bytes = 0, bound = 0;
   };
@@ -143,19 +152,20 @@ std::string StepBench::str() const {
     out += line;
   };
   for (const auto& [kind, s] : kinds) row(kind, s, "");
-  std::vector<const OpTime*> heavy;
-  for (const OpTime& op : ops) heavy.push_back(&op);
-  std::sort(heavy.begin(), heavy.end(), [](const OpTime* a, const OpTime* b) {
-    return a->forward_seconds + a->backward_seconds > b->forward_seconds + b->backward_seconds;
-  });
-  out += "the heaviest:\n";
-  for (std::size_t i = 0; i < std::min<std::size_t>(12, heavy.size()); ++i) {
-    const OpTime& op = *heavy[i];
-    row(op.name,
-        {op.forward_seconds, op.backward_seconds, op.forward.flops + op.backward.flops,
-         op.forward.bytes + op.backward.bytes, peaks.seconds(op.forward) + peaks.seconds(op.backward)},
-        op.implementation);
+  std::vector<const OpTime*> listed;
+  for (const OpTime& op : ops) listed.push_back(&op);
+  if (!every) {
+    std::sort(listed.begin(), listed.end(), [](const OpTime* a, const OpTime* b) {
+      return a->forward_seconds + a->backward_seconds > b->forward_seconds + b->backward_seconds;
+    });
+    listed.resize(std::min<std::size_t>(12, listed.size()));
   }
+  out += every ? "every operation, in the network's order:\n" : "the heaviest:\n";
+  for (const OpTime* op : listed)
+    row(op->name,
+        {op->forward_seconds, op->backward_seconds, op->forward.flops + op->backward.flops,
+         op->forward.bytes + op->backward.bytes, peaks.seconds(op->forward) + peaks.seconds(op->backward)},
+        op->implementation);
   return out;
 }
 

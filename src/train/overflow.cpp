@@ -8,40 +8,59 @@
 
 namespace millrace {
 
-std::string describe_gradient(const Graph& graph, const ParameterLayout& layout, std::span<const float> gradient) {
+std::vector<double> survey_gradient(const ParameterLayout& layout, std::span<const float> gradient,
+                                    std::span<const OptimizerSlice> own) {
+  const OptimizerSlice whole{0, std::int64_t(gradient.size())};
+  if (own.empty()) own = {&whole, 1};
+  const std::size_t count = layout.parameters.size();
+  std::vector<double> survey(2 * count, -1);
+  for (std::size_t p = 0; p < count; ++p) {
+    const auto& slot = layout.parameters[p];
+    double broken = 0, largest = -1;
+    for (const OptimizerSlice& slice : own) {
+      const std::int64_t end = std::min(slot.begin + slot.count, slice.begin + slice.count);
+      for (std::int64_t i = std::max(slot.begin, slice.begin); i < end; ++i) {
+        const float g = std::abs(gradient[std::size_t(i)]);
+        if (std::isfinite(g))
+          largest = std::max(largest, double(g));
+        else
+          broken = 1;
+      }
+    }
+    survey[p] = broken, survey[count + p] = largest;
+  }
+  return survey;
+}
+
+std::string describe_gradient(const Graph& graph, std::span<const double> survey) {
+  const std::size_t count = survey.size() / 2;
   const std::string* first = nullptr;
   const std::string* at_largest = nullptr;
-  float largest = 0;
+  double largest = 0;
   int broken = 0;
   // The loss is at the end: what breaks there breaks all before it.
-  for (std::size_t p = layout.parameters.size(); p-- > 0;) {
-    const auto& slot = layout.parameters[p];
-    bool finite = true;
-    for (std::int64_t i = slot.begin; i < slot.begin + slot.count; ++i) {
-      const float g = std::abs(gradient[std::size_t(i)]);
-      if (!std::isfinite(g))
-        finite = false;
-      else if (g > largest)
-        largest = g, at_largest = &graph.parameters[p].name;
-    }
-    if (finite) continue;
+  for (std::size_t p = count; p-- > 0;) {
+    if (survey[count + p] > largest) largest = survey[count + p], at_largest = &graph.parameters[p].name;
+    if (survey[p] == 0) continue;
     ++broken;
     if (!first) first = &graph.parameters[p].name;
   }
   char size[32];
-  std::snprintf(size, sizeof size, "%.2g", double(largest));
+  std::snprintf(size, sizeof size, "%.2g", largest);
   const std::string rest = at_largest ? cat("; the largest finite value is ", size, ", of ", *at_largest) : "";
   if (!first) return "the gradient of the last step is finite again" + rest;
-  return cat("the gradient is not finite from ", *first, " on (", broken, " of ", layout.parameters.size(),
+  return cat("the gradient is not finite from ", *first, " on (", broken, " of ", count,
              " parameters, seen from the loss)", rest);
 }
 
-std::string describe_gradient(Device& device, Network& network) {
+std::string describe_gradient(World& world, Device& device, Network& network) {
   std::vector<float> gradient(std::size_t(network.layout().count));
   device.copy_out(Lane::compute, gradient.data(), network.gradient.data, gradient.size() * sizeof(float));
   device.synchronize();
-  const std::string text = describe_gradient(network.graph(), network.layout(), gradient);
-  return network.gatherer() ? "by what rank 0 has of it, " + text : text;  // ZeRO: other parts are summed elsewhere
+  const auto own = network.buckets().slices(network.layout().count);
+  std::vector<double> survey = survey_gradient(network.layout(), gradient, own);
+  if (!own.empty()) world.all_reduce(survey, World::Reduce::max);
+  return describe_gradient(network.graph(), survey);
 }
 
 }  // namespace millrace

@@ -29,10 +29,13 @@ Keys keys_of(const std::string& config) {
 
 // Of keys that decide what is learned and are not in the provenance.
 bool decides(const std::string& key) {
-  for (const char* not_so : {"data.train", "data.valid", "data.shuffle", "data.shuffle_window", "data.shuffle_block",
-                             "data.chunk_cache", "data.reader", "data.workers", "data.prefetch", "data.skip_limit",
-                             "data.retries", "data.retry_delay", "data.slow_read", "data.read_timeout", "train.steps",
-                             "train.global_batch", "train.micro_batch", "train.evaluate"})
+  for (const char* not_so :
+       {"data.train",         "data.valid",       "data.sample",       "data.patch",        "data.holdout",
+        "data.lead",          "data.window",      "data.stride",       "data.shuffle",      "data.shuffle_window",
+        "data.shuffle_block", "data.chunk_cache", "data.cache",        "data.cache_budget", "data.manifest_cache",
+        "data.reader",        "data.workers",     "data.prefetch",     "data.skip_limit",   "data.retries",
+        "data.retry_delay",   "data.slow_read",   "data.read_timeout", "train.steps",       "train.global_batch",
+        "train.micro_batch",  "train.evaluate"})
     if (key == not_so) return false;
   return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||
          key.starts_with("optim.");
@@ -55,16 +58,20 @@ void go_on_from(const RunState& run, Session& s) {
   Keys then = run.provenance;
   if (!then.contains("order"))  // of versions that knew two
     then["order"] = keys_of(run.config)["data.shuffle"] == "off" ? "as stored" : "global";
+  then.emplace("sample", SampleView{}.str());  // of versions that knew rows alone
   const auto changed = [&](const char* key) {
     const auto it = then.find(key);
     return it != then.end() && it->second != s.provenance().at(key);
   };
-  const bool other_batch = changed("global_batch"), other_data = changed("data"), other_order = changed("order");
+  const bool other_batch = changed("global_batch"), other_samples = changed("sample"), other_data = changed("data"),
+             other_order = changed("order");
   s.epochs.origin = run.origin;
-  if (other_batch || other_data || other_order) {
+  if (other_batch || other_samples || other_data || other_order) {
     if (run.step_in_epoch != 0)
       fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           other_batch  ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.global_batch)
+           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.global_batch)
+           : other_samples
+               ? cat(", with other samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
            : other_data ? cat(", with other files in data.train")
                         : cat(", with another order of samples (", then.at("order"), " then, ",
                               s.provenance().at("order"), " now)"),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "input_options.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/data/class_names.hpp"
@@ -11,14 +12,35 @@
 namespace millrace {
 namespace {
 
-DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>& paths) {
+DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>& paths, bool valid) {
   DataOptions out;
   out.paths = paths;
   out.x = feed.x, out.y = feed.y;
   out.layout = feed.layout;
-  out.scale = feed.scale;
+  out.scale = feed.scale, out.offset = feed.offset, out.transform = feed.transform;
   out.decode.resize = feed.resize, out.decode.crop = feed.crop;
+  out.manifest_cache = feed.manifest_cache;
+  out.view = feed, out.held_out = valid && feed.holdout > 0;
   return out;
+}
+
+// What the files to train on leave of the copies' budget.
+StagingOptions rest_of(StagingOptions staging, const ShardIndex& train) {
+  if (staging.budget == 0) return staging;
+  std::uint64_t taken = 0;
+  for (const Shard& s : train.shards) taken += s.file_bytes;
+  if (taken >= staging.budget) return {};
+  staging.budget -= taken;
+  return staging;
+}
+
+void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
+  if (train.x_parts == valid.x_parts && train.scale == valid.scale && train.offset == valid.offset &&
+      train.channel_scale == valid.channel_scale && train.channel_offset == valid.channel_offset)
+    return;
+  fail(Exit::data, "data.valid stores its values * ", valid.scale, " + ", valid.offset, ", data.train * ", train.scale,
+       " + ", train.offset, ". both need the same (of every data set that is joined): write them so, or give ",
+       "data.scale and data.offset");
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
@@ -50,34 +72,11 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
   if (data.labels && data.classes < 1)
     fail(Exit::data,
-         "no sample has a label: every y is negative. a file of tokens is its own target, which no network ",
-         "of this version takes");
+         "no sample has a label: every y is negative. a file of tokens is its own target: set data.sample = tokens");
   m.mean_squared_error = !data.labels;
+  m.tokens = data.view.sample == SampleKind::tokens;
   m.outputs = data.labels ? data.classes : data.target.count();
-  m.input.channels_first = data.channels_first;
-  m.input.scale = float(data.scale);
-  if (c.data.normalize) {
-    m.input.mean.assign(data.mean.begin(), data.mean.end());
-    m.input.std.assign(data.std.begin(), data.std.end());
-  }
-  const bool image = data.sample.rank >= 2;
-  if (c.data.augment && !image)
-    fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
-  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
-  // left.
-  const bool cut = c.data.augment && c.data.zoom > 0 && data.encoded();
-  m.input.crop_pad = c.data.augment && !cut ? c.data.crop_pad : 0;
-  m.input.flip = c.data.augment && c.data.flip;
-  m.input.cutout = c.data.augment ? c.data.cutout : 0;
-  m.input.zoom = c.data.augment && !cut ? float(c.data.zoom) : 0;
-  if (m.input.zoom > 0 && data.sample.rank != 3)
-    fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
-  m.input.brightness = c.data.augment ? float(c.data.brightness) : 0;
-  m.input.contrast = c.data.augment ? float(c.data.contrast) : 0;
-  if (!c.data.augment && (c.data.zoom > 0 || c.data.cutout > 0 || c.data.brightness > 0 || c.data.contrast > 0))
-    fail(Exit::config,
-         "data.zoom, data.cutout, data.brightness and data.contrast do nothing without data.augment = on");
-  m.input.seed = c.run.seed;
+  m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }
 
@@ -102,6 +101,18 @@ DType dtype_of(Precision p) {
   return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16;
 }
 
+// What run.device = auto means, the same on all ranks: one on the processor and one on a GPU could not sum. Why no GPU
+// is taken, or empty.
+static std::string why_not_cuda(World& world) {
+  std::string why_not;
+  cuda_usable(&why_not);
+  const auto all = world.gather(why_not);
+  const auto without = std::count_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
+  if (without > 0 && without < world.size())
+    world.agree(Exit::config, why_not.empty() ? "" : cat("run.device: ", why_not, "; other ranks have a GPU"));
+  return why_not.substr(0, why_not.find(". "));
+}
+
 Compute make_compute(World& world, const RunConfig& config, Placement* placement) {
   ComputeOptions options;
   options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
@@ -119,9 +130,11 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
                                                      : Sums::automatic;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
-  if (config.run.device == DeviceChoice::cuda) return make_cuda_compute(world, options);
-  if (config.run.device == DeviceChoice::automatic && cuda_usable(nullptr)) return make_cuda_compute(world, options);
-  return make_cpu_compute(world, options);
+  const std::string why = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
+  const bool cuda = config.run.device != DeviceChoice::cpu && why.empty();
+  Compute compute = cuda ? make_cuda_compute(world, options) : make_cpu_compute(world, options);
+  compute.why = why;
+  return compute;
 }
 
 Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use(u) {
@@ -135,13 +148,21 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (!note.empty()) log::warn(note);
 
   has_valid = !c.data.valid.empty() && (c.train.evaluate || u == Use::evaluate);
-  if (!c.data.train.empty()) train_data = index_shards(w, data_options(c.data, c.data.train));
-  if (has_valid) valid_data = index_shards(w, data_options(c.data, c.data.valid));
-  if (has_valid && !c.data.train.empty()) require_same_samples(train_data, valid_data);
+  if (!c.data.train.empty()) train_data = index_shards(w, data_options(c.data, c.data.train, false));
+  if (has_valid) valid_data = index_shards(w, data_options(c.data, c.data.valid, true));
+  if (has_valid && !c.data.train.empty())
+    require_same_samples(train_data, valid_data), require_same_values(train_data, valid_data);
   ShardIndex& reference = c.data.train.empty() ? valid_data : train_data;  // classes, mean and std come from here
   if (c.data.on_error == OnError::skip && !reference.labels)
     fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
-  if (c.data.normalize && reference.mean.empty()) measure_statistics(w, reference, 10000, c.data);
+  if (needs_statistics(c.data, reference)) {
+    if (!reference.unfit_statistics.empty())
+      log::info(cat("mean and std in the files are ", reference.unfit_statistics, ": measured anew"));
+    measure_statistics(w, reference, 10000, c.data);
+  }
+  train_data.normalized_targets = valid_data.normalized_targets = c.data.normalize;
+  if (has_valid && valid_data.view.sample == SampleKind::pair)  // whose targets are normalised as the input is
+    valid_data.mean = reference.mean, valid_data.std = reference.std;
   if ((c.data.resize > 0 || c.data.crop > 0) && !train_data.encoded() && !valid_data.encoded())
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
@@ -182,13 +203,14 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     }
     epochs = {train_data.rows, global_batch, {}};
     spec.train_rows = train_order->row_counts();
-    train_source =
-        make_source(w, train_data, c.data.reader, c.data, {c.data.chunk_cache, c.data.shuffle == Shuffle::off});
+    train_source = make_source(w, train_data, c.data.reader, c.data,
+                               {c.data.chunk_cache, c.data.shuffle == Shuffle::off}, c.data.cache);
   }
   if (has_valid) {
     valid_order = std::make_unique<Sampler>(valid_data.rows, micro_batch * w.size(), micro_batch, 0, false);
     spec.eval_rows = valid_order->row_counts();
-    valid_source = make_source(w, valid_data, c.data.reader, c.data, {c.data.chunk_cache, true});
+    valid_source = make_source(w, valid_data, c.data.reader, c.data, {c.data.chunk_cache, true},
+                               rest_of(c.data.cache, train_data));
   }
 }
 
@@ -269,6 +291,7 @@ std::map<std::string, std::string> Session::provenance() const {
           {"order", blocks                                ? blocks->str()
                     : config.data.shuffle == Shuffle::off ? "as stored"
                                                           : "global"},
+          {"sample", train_data.view.str()},
           {"compress", config.comm.compress},
           {"data", std::to_string(train_data.manifest_crc)}};
 }

@@ -134,8 +134,9 @@ struct Trainer::Impl {
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
     if (overflows == many_overflows && !result.at_floor)
-      log::warn(cat("overflow in ", overflows, " steps one after the other: ",
-                    describe_gradient(*s.compute.device, network), ". lower optim.lr or set run.precision = bf16"));
+      log::warn(cat("overflow in ", overflows,
+                    " steps one after the other: ", describe_gradient(s.world, *s.compute.device, network),
+                    ". lower optim.lr or set run.precision = bf16"));
     count_unread();
     if ((result.found_inf || (result.counted && !std::isfinite(last.loss))) && result.at_floor) diverged();
     *stopping = *stopping || result.stop;
@@ -160,7 +161,7 @@ struct Trainer::Impl {
 
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
-    const std::string where = describe_gradient(*s.compute.device, network);
+    const std::string where = describe_gradient(s.world, *s.compute.device, network);
     finish("diverged");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
          ", gradient norm ", last.grad_norm, "; ", where,
@@ -210,6 +211,7 @@ struct Trainer::Impl {
     mine.seconds = timeline.seconds();
     if (loader) mine.loader = loader->figures();
     mine.faults = s.train_source->faults();
+    mine.staging = s.train_source->staging();
     mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
     mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
     mine.memory_bytes = network.needs().total();
@@ -276,10 +278,12 @@ struct Trainer::Impl {
     write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) metrics = std::make_unique<MetricsFile>(dir / "metrics.jsonl", run.step);
     start_feeding();
+    const std::string& why = s.compute.why;
     progress.line(cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
                       " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
                       s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
-                      name_of(s.spec.compute), ", ", s.compute.device->name(), ", ", s.compute.collective->describe()));
+                      name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")",
+                      ", ", s.compute.collective->describe()));
     const Exit result = loop();
     timeline.enter(Phase::other);
     if (result == Exit::ok && !evaluated && s.has_valid) evaluate_now();

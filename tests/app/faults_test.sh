@@ -95,6 +95,25 @@ if [ "$4" = go_on ]; then
   expect 0
   cmp <(fields one | sed 's/,"unread.*//') <(fields marked | sed 's/,"unread.*//') || complain "a skipped sample is not as one without a label"
 
+  # Copies near the node: the same run, by two ranks, and again from what the first left; and none of it stays in memory.
+  run plain "" ""
+  for where in near near memory; do
+    run copied "" "" --data.cache $where --data.retries 0
+    expect 0 'data.cache: .* of the samples were read from copies'
+    same_run plain copied
+    rm -rf copied
+  done
+  [ "$(find near -name '*.h5' | wc -l)" -eq 4 ] || complain "there are not four copies"
+  run few "" "" --data.cache scarce --data.cache_budget 60KiB
+  expect 0 'no more files are copied to .*data.cache_budget = 60KiB holds'
+  same_run plain few
+  run nowhere "" "" --data.cache table.csv
+  expect 2 'data.cache = table.csv: .*name a folder'
+
+  # An evaluation leaves them out, too.
+  alone valid "$bad" "${skip[@]}" --data.valid 'set/train-*.h5' --train.epochs 1
+  expect 0
+  grep -q ' of 237, 3 more could not be read' out err || complain "the evaluation does not say what it left out"
   alone much "$bad" --data.on_error skip
   expect 3 '3 of the 240 samples of epoch 0 could not be read, more than data.skip_limit = 0.01'
   grep -q 'train-00001.h5' much/summary.json || complain "the summary names no file"

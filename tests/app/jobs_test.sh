@@ -105,6 +105,33 @@ got=$?
 [ $got -eq 75 ] || complain "with the real mpirun train-mpirun.slurm ended with $got"
 [ "$(cat seen | wc -l)" -eq "$(ranks)" ] || complain "of $(ranks) ranks $(cat seen | wc -l) saw the signal"
 
+# gpu-selftest.slurm passes where all runs have the same losses, and names the one that has another, or stands still.
+mkdir selftest
+cat >selftest/millrace <<'X'
+#!/bin/bash
+case "$*" in *10000000*) echo "error: step 3: sum 1 is late: ${FAKE_LATE-late: rank 1}" >&2; exit 5 ;; esac
+folder=$(sed -n 's/.*--run.dir \([^ ]*\).*/\1/p' <<<"$*")
+[ "$folder" ] || exit 0
+mkdir -p "$folder"
+loss=2.25
+[ "$(basename "$folder")" = "${FAKE_WRONG:-}" ] && loss=2.75
+for ((i = 1; i <= 40; ++i)); do echo "{\"step\":$i,\"loss\":$loss,\"lr\":0.1}"; done >"$folder/metrics.jsonl"
+X
+cat >selftest/srun <<'X'
+#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+exec "$@"
+X
+chmod +x selftest/*
+selftest() { PATH=$folder/selftest:$PATH MILLRACE=$folder/selftest/millrace bash "$source_dir/jobs/gpu-selftest.slurm" >out 2>err; }
+selftest || complain "gpu-selftest.slurm fails where all is well"
+grep -q FAIL out && complain "gpu-selftest.slurm says FAIL where all is well"
+for name in nccl zero-lamb resumed; do
+  FAKE_WRONG=$name selftest && complain "gpu-selftest.slurm passes with a wrong $name"
+  grep -q "^FAIL  $name: loss '2.75' at step" out || complain "gpu-selftest.slurm does not name $name"
+done
+FAKE_LATE="nobody" selftest && complain "gpu-selftest.slurm passes without a watchdog"
+
 # scripts/run.sh, which make run uses, turns what people and systems send into the signal to stop.
 for signal in TERM INT; do
   rm -f started seen

@@ -213,17 +213,22 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
 
 TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
   for (const std::string& device : {h200(), a100()})
-    for (const bool deterministic : {false, true}) {
+    for (const auto& [deterministic, tf32] :
+         {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
       cudnn::Options options;
-      options.rules.deterministic = deterministic;
+      options.rules.deterministic = deterministic, options.rules.tf32 = tf32;
       Checker checker(device, options);
       for (const Network& n : zoo())
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
           for (const Mode mode : {Mode::train, Mode::infer})
             for (const std::int64_t rows : {64, 1}) {
+              if (tf32 && (dtype != DType::f32 || rows == 1)) continue;
               checker.check(n, rows, dtype, mode);  // level 1 has the same convolutions
-              if (dtype == DType::f16 && mode == Mode::train) checker.check(n, rows, dtype, mode, 2);
+              const bool others = !deterministic && !tf32 && rows == 64;
+              if (mode == Mode::train && (dtype == DType::f16 || others)) checker.check(n, rows, dtype, mode, 2);
             }
+      for (const int depth : {34, 101})
+        if (!tf32) checker.check({resnet(depth, 1000), {224, 224, 3}}, 64, DType::f16, Mode::train, 2);
       checker.expect_round_trips(!deterministic);
     }
 }

@@ -44,24 +44,47 @@ TEST(Watchdog, EveryFinishedOperationGivesTheNextOneItsFullTime) {
 
 TEST(Watchdog, AReplayIsLateWhenItsCountersStandStillBetweenBeginAndEnd) {
   Watchdog dog(10);
-  dog.replays(0, 0, 0);
+  dog.replays({0, 0}, 0);
   EXPECT_FALSE(dog.late(1e9));
   for (std::uint64_t k = 1; k < 50; ++k) {  // always seen under way, but never the same one
-    dog.replays(k, k - 1, double(k) * 9);
+    dog.replays({k, k - 1}, double(k) * 9);
     EXPECT_FALSE(dog.late(double(k) * 9)) << k;
   }
-  dog.replays(50, 49, 500);
-  dog.replays(50, 49, 510);
+  dog.replays({50, 49}, 500);
+  dog.replays({50, 49}, 510);
   EXPECT_FALSE(dog.late(510));
   const auto late = dog.late(510.5);
   ASSERT_TRUE(late);
   EXPECT_EQ(late->done, 49u);
   EXPECT_NE(dog.explain(*late, {}, "here").find("the sums of a recorded step"), std::string::npos);
   EXPECT_EQ(dog.begun(), 50u);
-  dog.replays(50, 50, 511);  // done, and nothing under way for long
+  dog.replays({50, 50}, 511);  // done, and nothing under way for long
   EXPECT_FALSE(dog.late(1e9));
   dog.begin(Kind::sum, 0, 1, 1e9);
   EXPECT_EQ(dog.begun(), 51u);
+}
+
+TEST(Watchdog, TheOperationThatARecordedStepIsAtIsNamed) {
+  Watchdog dog(10);
+  Watchdog::Replays at{3, 2, 21, 20, true, Kind::sum, 4, 25 << 20};
+  dog.replays(at, 100);
+  dog.replays(at, 109);
+  at.operations_ended = 21, at.tag = 5;  // it went on: the next one has all its time
+  dog.replays(at, 109.5);
+  EXPECT_FALSE(dog.late(119));
+  auto late = dog.late(120);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(dog.explain(*late, {1}, "here").find("waited 10 s for the gradients of sum 5 (25"), 0u)
+      << dog.explain(*late, {1}, "here");
+  at.operations_begun = 22;
+  dog.replays(at, 120);
+  late = dog.late(131);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->done, 21u);
+  const std::string text = dog.explain(*late, {}, "here");
+  EXPECT_EQ(text.find("waited 11 s for sum 5 (25"), 0u) << text;
+  EXPECT_NE(text.find(") of a recorded step on the GPU ("), std::string::npos) << text;
+  EXPECT_EQ(dog.begun(), 3u + 22u);
 }
 
 TEST(Watchdog, AnOperationBegunAfterALongPauseIsNotLateAtOnce) {

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "files.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/data/bench_storage.hpp"
 #include "support/host_device.hpp"
 
 namespace millrace {
@@ -28,6 +30,85 @@ TEST(Bench, LoaderAgainstBareReadsGivesFigures) {
   std::cout << b.str() << "\n";
   o.rows = 3;
   EXPECT_THROW(bench_loader(device, o), Error);
+}
+
+// Chunks of 4 rows, a random order: most samples cost a chunk, as a cache of one byte keeps none.
+TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
+  const test::Folder folder;
+  test::HostDevice device;
+  const auto world = solo_world();
+  const std::vector<std::uint8_t> x(64 * 30 * 20, 7);
+  const std::vector<std::int32_t> y(64, 1);
+  for (const bool chunked : {false, true}) {
+    const std::string path = folder / (chunked ? "chunked.h5" : "plain.h5");
+    const std::vector<hsize_t> chunk = chunked ? std::vector<hsize_t>{4, 15, 20} : std::vector<hsize_t>{};
+    test::write_file(path, {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {64, 30, 20}, x.data(), chunk},
+                            {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {64}, y.data()}});
+    const ShardIndex index = index_shards(*world, {.paths = {path}});
+    const auto source = make_source(*world, index, Reader::direct, {}, {1, false});
+    const Sampler sampler(64, 10, 10, 1, true);
+    const StageRates rates = bench_stages(device, *source, index, sampler, {2, 3, 10}, 1, 0.02);
+    EXPECT_GT(rates.engine, 0);
+    EXPECT_GT(rates.loader, 0);
+    EXPECT_GT(rates.bare_read, 0);
+    EXPECT_EQ(rates.bare_decode > 0, chunked);
+    EXPECT_GE(rates.wait_share, 0);
+    EXPECT_LT(rates.wait_share, 1);
+    EXPECT_GT(rates.stored_bytes, 0);
+    EXPECT_EQ(rates.stored_bytes == 600, !chunked) << rates.stored_bytes;  // gzip of one value is far smaller
+  }
+  const ShardIndex synthetic = index_shards(*world, {.paths = {"synthetic:images:rows=64,shape=4x4x3,classes=2"}});
+  const auto source = make_source(*world, synthetic, Reader::automatic);
+  EXPECT_THROW(bench_stages(device, *source, synthetic, Sampler(64, 10, 10, 1, true), {1, 3, 10}, 1), Error);
+}
+
+// Three accelerators on two ranks: one has two.
+TEST(Bench, EmulatedAcceleratorsAreFedFromGeneratedShards) {
+  const test::Folder folder;
+  StorageBenchOptions o;
+  o.workload = {"test", "none", 5000, 8, 0.002, 0.5};
+  o.accelerators = 3, o.samples = 75, o.steps = 10, o.turns = 2, o.reader = Reader::direct;
+  o.folder = folder.path;
+  const auto run = [&] {
+    run_thread_world(2, [&](World& world) {
+      test::HostDevice device;
+      const StorageBench b = bench_storage(world, device, o);
+      ASSERT_EQ(b.replay.size(), 2u);
+      for (const auto* turns : {&b.ceiling, &b.replay})
+        for (const Utilization& u : *turns) {
+          EXPECT_GT(u.nominal, 0);
+          EXPECT_LE(u.nominal, u.measured);  // a sleep is never too short
+          EXPECT_LE(u.measured + u.data_wait, 1);
+          EXPECT_LE(u.samples_per_second, 3 * 8 / 0.002);
+        }
+      EXPECT_EQ(b.bare_bytes_per_second > 0, world.rank() == 0);
+    });
+  };
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder.path), {}); };
+  run();
+  EXPECT_EQ(files(), 0);
+  o.keep = true;
+  run();
+  EXPECT_EQ(files(), 1);
+  o.keep = false;
+  run();  // what it found is not its own
+  EXPECT_EQ(files(), 1);
+  o.samples = 23;
+  EXPECT_THROW(run(), Error);  // not one step
+  o.samples = std::int64_t(1) << 44;
+  EXPECT_THROW(run(), Error);  // no room
+  EXPECT_EQ(files(), 1);
+}
+
+TEST(Bench, StorageWorkloadsAreThePublishedOnes) {
+  EXPECT_EQ(storage_workload("resnet50", "h100").batch, 400);
+  try {
+    storage_workload("retinanet", "a100");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("retinanet is there for b200"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

@@ -18,17 +18,19 @@ Graph resnet(std::int64_t depth, const Shape& image, std::int64_t classes) {
   return build_model(spec, {2, image, DType::u8, {}, true}, DType::f32, Mode::train);
 }
 
-Graph layers(std::vector<std::string> lines, const Shape& sample = {8, 8, 3}, std::int64_t outputs = 10) {
+Graph layers(std::vector<std::string> lines, const Shape& sample = {8, 8, 3}, std::int64_t outputs = 10,
+             bool tokens = false) {
   ModelSpec spec;
   spec.name = "layers";
   spec.layers = std::move(lines);
   spec.outputs = outputs;
-  return build_model(spec, {2, sample, DType::f32, {}, true}, DType::f32, Mode::train);
+  spec.tokens = tokens;
+  return build_model(spec, {2, sample, tokens ? DType::u16 : DType::f32, {}, true}, DType::f32, Mode::train);
 }
 
-std::string refusal(std::vector<std::string> lines) {
+std::string refusal(std::vector<std::string> lines, bool tokens = false) {
   try {
-    layers(std::move(lines));
+    layers(std::move(lines), tokens ? Shape{6} : Shape{8, 8, 3}, 10, tokens);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::config);
     return e.what();
@@ -84,6 +86,18 @@ TEST(Zoo, TextNetworkRefusesWithTheLineAndTheReason) {
   EXPECT_NE(refusal({"conv 16 3 groups=2", "linear 10"}).find("groups"), std::string::npos);
   EXPECT_NE(refusal({"dropout 1.5", "linear 10"}).find("probability"), std::string::npos);
   EXPECT_NE(refusal({}).find("model.layers"), std::string::npos);
+}
+
+TEST(Zoo, TokensGoThroughAnEmbeddingAlone) {
+  const Graph g = layers({"embedding 5", "linear 12", "tanh", "linear outputs"}, {6}, 10, true);
+  EXPECT_EQ(g.parameter_count(), 10 * 5 + 6 * 5 * 12 + 12 + 12 * 10 + 10);
+  EXPECT_EQ(g.nodes[0].src, (std::vector<int>{Graph::x}));  // as stored: no pass that normalises
+  EXPECT_EQ(g.values[std::size_t(g.nodes[0].dst)].shape, (Shape{2, 6, 5}));
+  EXPECT_EQ(layers({"embedding 5 vocabulary=11", "linear outputs"}, {6}, 10, true).parameters[0].shape, (Shape{11, 5}));
+  EXPECT_NE(refusal({"embedding 5 vocabulary=9", "linear outputs"}, true).find("tokens up to 9"), std::string::npos);
+  EXPECT_NE(refusal({"linear outputs"}, true).find("which only `embedding WIDTH` takes"), std::string::npos);
+  EXPECT_NE(refusal({"embedding 5", "embedding 5"}, true).find("only the samples are tokens"), std::string::npos);
+  EXPECT_NE(refusal({"embedding 5", "linear outputs"}).find("data.sample = tokens"), std::string::npos);
 }
 
 TEST(Layout, InitialValuesDependOnNameAndSeedAlone) {

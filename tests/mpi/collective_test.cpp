@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/comm/node_memory.hpp"
 #include "millrace/comm/progress_board.hpp"
 #include "millrace/comm/staged.hpp"
 #include "mpi/world.hpp"
@@ -90,6 +91,25 @@ TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
   EXPECT_LT(world.node(), world.node_count());
   EXPECT_LT(world.local_rank(), world.local_size());
   EXPECT_EQ(world.duplicate()->rank(), world.rank());
+}
+
+TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryAndARoomlessHostHasCopies) {
+  World& world = test_world();
+  const std::string bytes(5'000'000, 'b');
+  for (const char* pretended : {"", "100000"}) {
+    if (*pretended) ::setenv("MILLRACE_TEST_SHM_BYTES", pretended, 1);
+    const NodeMemory copy = node_copy(world, world.rank() == 0 ? bytes : "");
+    EXPECT_EQ(std::string(copy.data.get(), copy.bytes), bytes);
+    const NodeMemory board = node_memory(world, 2'000'000);
+    EXPECT_EQ(board.shared, !*pretended || world.local_size() == 1);
+    board.data.get()[world.local_rank()] = 1;
+    world.barrier();
+    int written = 0;
+    for (int r = 0; r < world.local_size(); ++r) written += board.data.get()[r];
+    EXPECT_EQ(written, board.shared ? world.local_size() : 1);
+    world.barrier();
+    ::unsetenv("MILLRACE_TEST_SHM_BYTES");
+  }
 }
 
 TEST(WorldOverMpi, AgreeThrowsTheLowestRanksErrorEverywhere) {

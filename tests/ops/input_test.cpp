@@ -49,7 +49,7 @@ void expect_reference(const InputSpec& s, const std::string& what, Tolerance tol
   for (std::int64_t i = 0; i < s.src[0]; ++i) ids.push_back(double(i * 3000000000 + 11));
   const auto raw = h.set_src(0, s.src, s.raw, raw_values(s, true));
   h.set_src(1, {s.src[0]}, DType::i64, ids);
-  h.want_dst(s.src, s.dtype);
+  h.want_dst(s.dst(), s.dtype);
   h.forward();
   expect_close(get(h.args.dst), reference::input(s, raw, ids, h.state), tolerance.of(s.dtype), what);
 }
@@ -61,6 +61,79 @@ TEST(InputOp, EveryStoredTypeMatchesReference) {
       for (const bool channels_first : {false, true})
         expect_reference(input({5, 9, 7, 3}, raw, augment, channels_first),
                          cat(name_of(raw), " augment ", augment, " channels_first ", channels_first));
+}
+
+// Values as files of science hold them: int16 of kelvins, counts of an odd type, floats; up to e^16.
+TEST(InputOp, OffsetTransformAndChannelsOwnScalesMatchReference) {
+  for (const DType raw : {DType::u16, DType::i16, DType::f16, DType::f32, DType::f64})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const Transform transform : {Transform::none, Transform::log1p})
+        for (const bool augment : {false, true})
+          for (const bool own : {false, true}) {
+            if (dtype != DType::f32 && (raw != DType::i16 || own)) continue;
+            InputSpec s = input({4, 9, 7, 3}, raw, augment);
+            s.transform = transform, s.scale = raw == DType::u16 || raw == DType::i16 ? 1e-3f : 1, s.offset = 40;
+            if (augment) s.brightness = 0.3f, s.contrast = 0.2f, s.cutout = 3;
+            if (own) s.channel_scale = {s.scale, s.scale / 2, s.scale / 3}, s.channel_offset = {33, 273.15f, 13};
+            const auto what = cat(name_of(raw), " to ", name_of(dtype), " ", name_of(transform), own, augment);
+            expect_reference(s, what, {6e-6, 4e-3, 2e-3});  // 300 normalised is 1500: rounded at 2^-13 before
+          }
+}
+
+// Even and uneven choices, of one part and of several, stored either way, with all that moves pixels.
+TEST(InputOp, ChannelsOfJoinedPartsMatchReference) {
+  using Numbers = std::vector<std::int64_t>;
+  for (const Shape& shape : {Shape{3, 9, 7, 5}, Shape{3, 700, 5}, Shape{2, 4, 5, 6, 5}, Shape{4, 5}})
+    for (const Numbers& parts : {Numbers{}, {1, 1, 1, 1, 1}, {2, 3}, {1, 3, 1}})
+      for (const Numbers& channels : {Numbers{}, {3}, {1, 2, 3}, {0, 2, 4}, {4, 0, 0, 1}})
+        for (const bool channels_first : {false, true})
+          for (const float zoom : {0.0f, 0.5f}) {
+            if (zoom > 0 && shape.rank != 4) continue;
+            InputSpec s = input(shape, DType::i16, true, channels_first);
+            s.scale = 1.0f / 32768, s.parts = parts, s.channels = channels, s.zoom = zoom;
+            s.mean.resize(std::size_t(s.used_channels())), s.std.resize(s.mean.size());
+            expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), zoom),
+                             zoom > 0 ? zoom_tolerance : input_tolerance);
+            s.mode = Mode::infer;
+            expect_reference(s, cat(shape.str(), " as they lie"));
+          }
+}
+
+TEST(InputOp, SubvolumesAndFlipsOfEveryAxisMatchReference) {
+  using Numbers = std::vector<std::int64_t>;
+  struct Case {
+    Shape src;
+    Numbers subvolume, axes;
+  };
+  for (const Case& c : {Case{{6, 5, 6, 7, 2}, {3, 6, 4}, {0, 1, 2}}, Case{{6, 5, 6, 7, 1}, {}, {0, 2}},
+                        Case{{6, 5, 6, 7, 1}, {1, 1, 1}, {1}}, Case{{6, 9, 7, 3}, {4, 7}, {0}},
+                        Case{{3, 597, 2}, {100}, {}}, Case{{3, 3, 900, 4}, {2, 850}, {1, 0}}})
+    for (const bool channels_first : {false, true})
+      for (const bool moves : {false, true})
+        for (const std::int64_t pad : {0, 2})
+          for (const Mode mode : {Mode::train, Mode::infer}) {
+            InputSpec s = input(c.src, DType::u8, true, channels_first);
+            s.crop_pad = pad, s.subvolume = c.subvolume, s.subvolume_moves = moves, s.flip_axes = c.axes;
+            s.cutout = pad, s.mode = mode;
+            expect_reference(s, cat(c.src.str(), " to ", s.dst().str(), " moves ", moves, " pad ", pad));
+          }
+}
+
+TEST(InputOp, ASubvolumeLiesInTheMiddleOrAnywhere) {
+  InputSpec s = input({1, 12, 1}, DType::i16, false);
+  s.scale = 1, s.mean.clear(), s.std.clear(), s.subvolume = {5};
+  const auto first = [&](double id) {
+    OpHarness h(s);
+    h.set_src(0, s.src, s.raw, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), h.set_src(1, {1}, DType::i64, {id});
+    h.want_dst(s.dst(), s.dtype);
+    h.forward();
+    return get(h.args.dst)[0];
+  };
+  EXPECT_EQ(first(1), 3);
+  s.subvolume_moves = true;
+  std::vector<int> seen(12, 0);
+  for (int id = 0; id < 200; ++id) ++seen[std::size_t(first(id))];
+  for (int place = 0; place < 12; ++place) EXPECT_EQ(seen[std::size_t(place)] > 0, place <= 7) << place;
 }
 
 TEST(InputOp, EveryShapeMatchesReference) {
@@ -232,6 +305,14 @@ TEST(InputOp, RefusesWhatItCannotRead) {
   s.mean.pop_back();
   EXPECT_THROW(OpHarness{s}, Error);
   s = input({2, 4, 4, 4, 3}, DType::u8), s.zoom = 0.5f;  // a volume
+  EXPECT_THROW(OpHarness{s}, Error);
+  for (const std::vector<std::int64_t>& part : {std::vector<std::int64_t>{4}, {4, 0}, {4, 5}}) {
+    s = input({2, 4, 4, 3}, DType::u8), s.subvolume = part;
+    EXPECT_THROW(OpHarness{s}, Error);
+  }
+  s = input({2, 4, 4, 3}, DType::u8), s.flip_axes = {2};
+  EXPECT_THROW(OpHarness{s}, Error);
+  s = input({2, 4, 4, 3}, DType::u8), s.channels = {0, 1, 3};
   EXPECT_THROW(OpHarness{s}, Error);
 }
 

@@ -1,6 +1,6 @@
 """millrace beside PyTorch on the CPU, alternately in one run: cpu.py BUILD [--quick] [--only NETWORK]. Same resident batch, weights, optimizer;
 of PyTorch the fastest of its memory formats, of eager and compiled, of fused and plain optimizers. Prints a table and writes BUILD/peers.json;
-then millrace's own scaling from one rank to two."""
+then millrace's own scaling from one rank to two, and its loader beside PyTorch's."""
 import argparse
 import itertools
 import json
@@ -16,6 +16,8 @@ import tempfile
 import h5py
 import numpy
 import torch
+
+import loader
 
 HERE = pathlib.Path(__file__).parent
 # name, network, samples of a rank, millrace's keys, optimizer, rate, the goal for fp32 and bf16
@@ -145,13 +147,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats: no figures to keep")
-    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear")
+    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear; or loader")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     options = parser.parse_args()
     build = pathlib.Path(options.build).resolve()
     with tempfile.TemporaryDirectory() as folder:
         results = compare(build / "millrace", pathlib.Path(folder), options)
         scale(build / "millrace", pathlib.Path(folder), options)
+        if not options.only or options.only == "loader":
+            results += loader.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
     (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
 
 

@@ -13,20 +13,34 @@ namespace millrace::reference {
 inline std::vector<double> input(const InputSpec& s, const std::vector<double>& raw, const std::vector<double>& ids,
                                  const StepState& state) {
   const int rank = s.src.spatial_rank(), shift = 3 - rank;
-  const std::int64_t channels = s.src[-1];
-  std::int64_t extent[3] = {1, 1, 1};
-  for (int a = 0; a < rank; ++a) extent[shift + a] = s.src[1 + a];
-  const std::int64_t positions = extent[0] * extent[1] * extent[2];
+  const std::int64_t stored_channels = s.src[-1],
+                     channels = s.channels.empty() ? stored_channels : std::int64_t(s.channels.size());
+  std::int64_t stored_extent[3] = {1, 1, 1}, extent[3] = {1, 1, 1};
+  for (int a = 0; a < rank; ++a)
+    stored_extent[shift + a] = s.src[1 + a],
+                          extent[shift + a] = s.subvolume.empty() ? s.src[1 + a] : s.subvolume[std::size_t(a)];
+  const std::int64_t positions = stored_extent[0] * stored_extent[1] * stored_extent[2];
   std::vector<double> dst;
   for (std::int64_t n = 0; n < s.src[0]; ++n) {
     std::int64_t by[3] = {0, 0, 0};
-    bool flip = false;
+    bool flip[3] = {false, false, false};
+    for (int a = 0; a < 3; ++a) by[a] = (stored_extent[a] - extent[a]) / 2;
+    if (s.mode == Mode::train && s.subvolume_moves) {
+      const Random4 r =
+          philox(rng_key(s.seed, Purpose::subvolume), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
+      for (int a = 0; a < rank; ++a)
+        by[shift + a] = below(r.v[a], std::uint32_t(stored_extent[shift + a] - extent[shift + a] + 1));
+    }
     if (s.mode == Mode::train && (s.crop_pad || s.flip)) {
       const Random4 r =
           philox(rng_key(s.seed, Purpose::augment), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
       for (int a = 0; a < rank; ++a)
-        by[shift + a] = std::int64_t(below(r.v[a], std::uint32_t(2 * s.crop_pad + 1))) - s.crop_pad;
-      flip = s.flip && r.v[3] >= 0x80000000u;
+        by[shift + a] += std::int64_t(below(r.v[a], std::uint32_t(2 * s.crop_pad + 1))) - s.crop_pad;
+      const bool bits[3] = {r.v[3] % 0x40000000u >= 0x20000000u, r.v[3] % 0x80000000u >= 0x40000000u,
+                            r.v[3] >= 0x80000000u};
+      for (int a = 0; a < rank && s.flip; ++a)
+        if (s.flip_axes.empty() ? a == rank - 1 : std::count(s.flip_axes.begin(), s.flip_axes.end(), a) > 0)
+          flip[shift + a] = bits[shift + a];
     }
     std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {1, 1, 1};
     bool cuts = false;
@@ -59,9 +73,15 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
       for (int a = 0; a < 2; ++a) begin[a] = double(uniform01(r.v[2 + a])) * (1 - part[a]) * double(extent[1 + a]);
       by[1] = by[2] = 0;
     }
+    // Of the part that holds the channel.
     const auto stored = [&](std::int64_t position, std::int64_t c) {
-      return raw[std::size_t(n * positions * channels +
-                             (s.channels_first ? c * positions + position : position * channels + c))];
+      std::int64_t begin = n * positions * stored_channels, part = stored_channels;
+      for (std::size_t p = 0; p < s.parts.size(); begin += s.parts[p++] * positions) {
+        part = s.parts[p];
+        if (c < part) break;
+        c -= part;
+      }
+      return raw[std::size_t(begin + (s.channels_first ? c * positions + position : position * part + c))];
     };
     // Every pixel has the weight of its triangle; p of axis 0 or 1 of an image.
     const auto weight = [&](int a, std::int64_t p, std::int64_t pixel) {
@@ -72,15 +92,21 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
       for (std::int64_t h = 0; h < extent[1]; ++h)
         for (std::int64_t w = 0; w < extent[2]; ++w)
           for (std::int64_t c = 0; c < channels; ++c) {
-            const std::int64_t z = d + by[0], y = h + by[1], x = (flip ? extent[2] - 1 - w : w) + by[2];
+            const std::int64_t z = (flip[0] ? extent[0] - 1 - d : d) + by[0],
+                               y = (flip[1] ? extent[1] - 1 - h : h) + by[1],
+                               x = (flip[2] ? extent[2] - 1 - w : w) + by[2];
+            const std::int64_t from = s.channels.empty() ? c : s.channels[std::size_t(c)];
             double value = 0;
-            if (z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2]) {
-              value = zooms ? 0 : stored((z * extent[1] + y) * extent[2] + x, c);
+            if (z >= 0 && z < stored_extent[0] && y >= 0 && y < stored_extent[1] && x >= 0 && x < stored_extent[2]) {
+              value = zooms ? 0 : stored((z * stored_extent[1] + y) * stored_extent[2] + x, from);
               for (std::int64_t v = 0; zooms && v < extent[1]; ++v)
                 for (std::int64_t u = 0; weight(0, y, v) > 0 && u < extent[2]; ++u)
-                  value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, c);
+                  value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, from);
             }
-            value *= double(s.scale) * light;
+            value *= s.channel_scale.empty() ? double(s.scale) : double(s.channel_scale[std::size_t(c)]);
+            value += s.channel_offset.empty() ? double(s.offset) : double(s.channel_offset[std::size_t(c)]);
+            if (s.transform == Transform::log1p) value = std::log1p(value);
+            value *= light;
             if (!s.mean.empty()) value -= double(s.mean[std::size_t(c)]);
             value *= spread;
             if (!s.std.empty()) value /= double(s.std[std::size_t(c)]);

@@ -2,8 +2,10 @@
 // training on the processor.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 
+#include "support/replaying.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -45,6 +47,32 @@ void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
     EXPECT_EQ(actual[i].loss_scale, expected[i].loss_scale) << "step " << i + 1;
     EXPECT_EQ(actual[i].lr, expected[i].lr) << "step " << i + 1;
     EXPECT_EQ(actual[i].skipped, expected[i].skipped) << "step " << i + 1;
+  }
+}
+
+TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
+  const Folder folder;
+  for (const int without : {0, 1, 2}) {  // how many of two ranks have no GPU
+    RunConfig c = small_run(false);
+    c.run.device = DeviceChoice::automatic;
+    c.run.dir = (folder.path / std::to_string(without)).string();
+    testing::internal::CaptureStdout();
+    std::atomic<int> refused{0};
+    run_thread_world(2, [&](World& world) {
+      if (world.rank() >= 2 - without) missing_gpu() = "no driver here. install one";
+      try {
+        EXPECT_EQ(train(world, c), Exit::ok);
+      } catch (const Error& e) {
+        const std::string text = e.what();
+        EXPECT_EQ(e.code(), Exit::config);
+        EXPECT_EQ(text.find("[rank 1 @ "), 0u) << text;
+        EXPECT_NE(text.find("] run.device: no driver here. install one; other ranks have a GPU"), text.npos) << text;
+        ++refused;
+      }
+    });
+    const std::string words = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(refused, without == 1 ? 2 : 0);
+    EXPECT_EQ(words.find(", cpu (no driver here), ") != words.npos, without == 2) << words;
   }
 }
 

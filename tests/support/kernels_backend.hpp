@@ -35,6 +35,7 @@ class KernelsBackend : public Backend {
     std::unique_ptr<Op> operator()(const InputSpec& s) const { return cuda::make_input(s, b.context_, b.device_); }
     std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cuda::make_cross_entropy(s, b.context_); }
     std::unique_ptr<Op> operator()(const MseSpec& s) const { return cuda::make_mse(s, b.context_); }
+    std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cuda::make_embedding(s, b.context_); }
   };
   Device& device_;
   std::unique_ptr<Backend> processor_;

@@ -66,7 +66,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
     put(at, e);
   }
   put(at, kernel("_ZN3abc9transformIfEEvPKfPf", 200, 240, 9));
-  put(at, kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 210, 300, 9));
+  put(at, kernel("_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", 210, 300, 9));
   CUpti_ActivityMemcpy5 copy{};
   copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
   copy.start = 290, copy.end = 310, copy.correlationId = 10;

@@ -1,6 +1,7 @@
 // What the stand-in of replaying_compute.cpp is to do, and has done so far, over all ranks of this process.
 #pragma once
 #include <atomic>
+#include <string>
 
 namespace millrace::test {
 
@@ -13,5 +14,6 @@ struct Replays {
   std::atomic<int> operations{0};           // forward, backward and optimizer passes enqueued one by one
 };
 Replays& replays();
+std::string& missing_gpu();  // of this thread's rank: why it has none; empty: it has one
 
 }  // namespace millrace::test

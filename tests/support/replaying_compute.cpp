@@ -205,13 +205,22 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   return compute;
 }
 
-bool cuda_usable(std::string*) { return true; }
+bool cuda_usable(std::string* why_not) {
+  *why_not = test::missing_gpu();
+  return why_not->empty();
+}
+std::string describe_gpus() { return "1 x replaying device"; }
 
 namespace test {
 
 Replays& replays() {
   static Replays all;
   return all;
+}
+
+std::string& missing_gpu() {
+  thread_local std::string why;
+  return why;
 }
 
 }  // namespace test

@@ -23,7 +23,7 @@ struct ThreeLayers {
   }
   ThreeLayers() : graph(make()), layout(graph), gradient(std::size_t(layout.count), 0.5f) {}
   float& at(int p, int i) { return gradient[std::size_t(layout.parameters[std::size_t(p)].begin + i)]; }
-  std::string text() const { return describe_gradient(graph, layout, gradient); }
+  std::string text() const { return describe_gradient(graph, survey_gradient(layout, gradient)); }
 };
 
 TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
@@ -46,13 +46,29 @@ TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
   EXPECT_EQ(net.text(), "the gradient is not finite from fc.weight on (3 of 3 parameters, seen from the loss)");
 }
 
-// The lines on standard error while `c` trains, and the error's.
-std::string words_of(const RunConfig& c, Exit expected) {
+TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
+  ThreeLayers net;
+  net.at(1, 69) = -inf, net.at(2, 5) = -61000, net.at(0, 0) = 7e4f;
+  const std::int64_t half = net.layout.count / 2;
+  auto other = net;
+  for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
+    (i < half ? other : net).gradient[std::size_t(i)] = nan;
+  const OptimizerSlice first{0, half}, second{half, net.layout.count - half};
+  auto survey = survey_gradient(net.layout, net.gradient, {&first, 1});
+  const auto rest = survey_gradient(net.layout, other.gradient, {&second, 1});
+  for (std::size_t i = 0; i < survey.size(); ++i) survey[i] = std::max(survey[i], rest[i]);
+  EXPECT_EQ(describe_gradient(net.graph, survey),
+            "the gradient is not finite from conv2.weight on (1 of 3 parameters, seen from the loss); the largest "
+            "finite value is 7e+04, of conv1.weight");
+}
+
+// The lines on standard error while `c` trains on so many ranks, and the error's.
+std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   testing::internal::CaptureStderr();
   std::string error;
   Exit code = Exit::ok;
   try {
-    run_thread_world(1, [&](World& world) { train(world, c); });
+    run_thread_world(ranks, [&](World& world) { train(world, c); });
   } catch (const Error& e) {
     error = e.what(), code = e.code();
   }
@@ -72,6 +88,23 @@ TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
   ASSERT_NE(first, text.npos) << text;
   EXPECT_EQ(text.find("steps one after the other", first + 60), text.npos) << text;
   EXPECT_NE(text.find("run.precision = bf16", first), text.npos) << text;
+}
+
+TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
+  std::string texts[2];
+  for (const int zero : {0, 1}) {
+    const test::Folder folder;
+    RunConfig c = test::small_run(true);
+    c.run.dir = (folder.path / "run").string();
+    c.run.precision = Precision::fp16;
+    c.optim.loss_scale = 1e12, c.optim.zero = zero;
+    c.train.steps = 9, c.train.epochs = 20;
+    const std::string text = words_of(c, Exit::ok, 2);
+    const auto begin = text.find("warning: overflow in 8 steps");
+    ASSERT_NE(begin, text.npos) << text;
+    texts[zero] = text.substr(begin, text.find('\n', begin) - begin);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
 }
 
 TEST(Overflow, ADivergedRunNamesItsLayer) {

@@ -11,4 +11,12 @@ void warn(const std::string& line);   // rank 0 only, "warning: " in front
 void local(const std::string& line);  // any rank, prefixed
 void error(const std::string& line);  // any rank, "error: " and the prefix in front
 
+// While one lives, info() and warn() say no line twice: for work that is repeated. One at a time.
+class Once {
+ public:
+  Once();
+  ~Once();
+  Once(const Once&) = delete;
+};
+
 }  // namespace millrace::log

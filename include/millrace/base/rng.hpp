@@ -25,7 +25,8 @@ enum class Purpose : std::uint32_t {
   jitter = 9,
   zoom = 10,
   blocks = 11,
-  windows = 12
+  windows = 12,
+  subvolume = 16
 };
 
 struct Random4 {

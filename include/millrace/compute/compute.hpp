@@ -2,6 +2,7 @@
 // above asks which it got.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "millrace/comm/collective.hpp"
 #include "millrace/comm/placement.hpp"
@@ -10,7 +11,8 @@
 
 namespace millrace {
 
-struct Compute {  // destroyed in reverse order
+struct Compute {    // destroyed in reverse order
+  std::string why;  // run.device = auto took the processor; else empty
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Collective> collective;
@@ -40,5 +42,7 @@ struct ComputeOptions {
 Compute make_cpu_compute(World&, const ComputeOptions&);
 Compute make_cuda_compute(World&, const ComputeOptions&);  // Error(config) saying what is missing and how to get it
 bool cuda_usable(std::string* why_not);                    // never throws; does not touch devices beyond counting them
+// The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why there are none.
+std::string describe_gpus();
 
 }  // namespace millrace

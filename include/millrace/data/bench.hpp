@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/data/shards.hpp"
+#include "millrace/data/loader.hpp"
 #include "millrace/device/device.hpp"
 
 namespace millrace {
@@ -45,5 +45,20 @@ struct ImageBench {
   std::string str() const;
 };
 ImageBench bench_images(Device&, const ShardIndex&, int workers, int prefetch, int repeats);
+
+// What the parts of a loader reach by themselves with its samples, in its order, with its workers, in samples a second:
+// medians of turns. Bare loops do a part alone.
+struct StageRates {
+  double bare_read = 0;     // what is stored, read into memory; 0: HDF5 alone can read it
+  double bare_decode = 0;   // what is in memory, decoded; 0: values are stored as they are
+  double engine = 0;        // read and decoded by the source, without a ring and a consumer
+  double loader = 0;        // the same in the ring's order to a consumer that does nothing
+  double stored_bytes = 0;  // that are read for a sample
+  std::string bare_how;     // "pread by 2 threads"
+  double wait_share =
+      0;  // of its time that a step waits for data, where it takes 1.2 times as long as the loader needs
+};
+StageRates bench_stages(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&, int repeats,
+                        double turn_seconds = 0.5);
 
 }  // namespace millrace

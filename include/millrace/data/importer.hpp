@@ -19,6 +19,7 @@ class Importer {
   virtual bool channels_first() const = 0;
   virtual DType x_dtype() const = 0;                                    // of what read() gives
   virtual std::optional<double> scale() const { return std::nullopt; }  // on values, where the input has its own
+  virtual double offset() const { return 0; }                           // added to value * scale
   virtual DType y_dtype() const = 0;
   virtual Shape target() const = 0;                                    // of one row of y; () for labels
   virtual std::vector<std::string> class_names() const { return {}; }  // by label, where the input has them

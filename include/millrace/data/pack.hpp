@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/transform.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/data/importer.hpp"
 #include "millrace/io/chunks.hpp"
@@ -24,6 +25,7 @@ struct PackOptions {
   bool overwrite = false;
   std::optional<io::Encoder> codec = {};  // of x, in chunks; none: contiguous
   std::int64_t chunk_rows = 0;            // of a chunk; 0: a sample, or as many as 16 KiB holds
+  Transform transform = Transform::none;  // that mean and std are measured of; values are stored as they are
 };
 
 struct PackReport {
@@ -36,7 +38,8 @@ struct PackReport {
 };
 
 // Collective. Attributes of the root group: format ("millrace-1"), layout ("channels_last" | "channels_first"),
-// classes, scale; of x: mean, std (per channel, of value * scale). A shard is written under a .tmp name and renamed
+// classes, scale, offset where it is not 0; of x: mean, std (per channel, of transform(value * scale + offset)),
+// transform. A shard is written under a .tmp name and renamed
 // when complete; a full disk leaves no shard behind.
 PackReport pack(World&, const Importer&, const PackOptions&);
 

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-enum class Layout { automatic, channels_last, channels_first };
-Layout layout_from(const std::string& text);  // "auto", "channels_last", "channels_first"; Error(config)
+enum class Layout { automatic, channels_last, channels_first, no_channels };
+Layout layout_from(const std::string& text);  // "auto", "channels_last", ...; Error(config)
 
 struct SampleLayout {
   Shape stored;                 // as in the file, with the channel of an image that has none there
@@ -18,9 +18,10 @@ struct SampleLayout {
 };
 
 // A sample of one extent is features. Of more, one extent holds the channels: the first or the last, as `asked`, or as
-// the file's attribute says, or as the shape tells: of three and more extents the first when it is 1, 3 or 4 and the
-// last is not, else the last; two extents are an image (H, W), its one channel is added. So signals, (L, C) or (C, L),
-// are asked for or have the attribute. Error(data), with `place`, for an attribute of another word.
+// the file's attribute says, or none (no_channels: all are spatial, and one channel is added); or as the shape tells:
+// of three and more extents the first when it is 1, 3 or 4 and the last is not, else the last; two extents are an image
+// (H, W), its one channel is added. So signals, (L, C) or (C, L), are asked for or have the attribute. Error(data),
+// with `place`, for an attribute of another word.
 SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optional<std::string>& attribute,
                            const std::string& place);
 

@@ -8,6 +8,7 @@
 #include "millrace/comm/world.hpp"
 #include "millrace/data/faults.hpp"
 #include "millrace/data/shards.hpp"
+#include "millrace/data/staging.hpp"
 #include "millrace/telemetry/account.hpp"
 
 namespace millrace {
@@ -49,6 +50,7 @@ class Source {
   // Error(data) names it.
   virtual void reopen(std::size_t shard) { (void)shard; }
   virtual FaultFigures faults() const { return {}; }  // so far
+  virtual StagingFigures staging() const { return {}; }
 };
 
 // Engines. All give the same bytes.
@@ -89,8 +91,8 @@ struct ChunkOptions {
 };
 
 // Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except mpio's
-// open.
+// open and where staging is wanted, which begins with the first reads.
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const FaultOptions& = {},
-                                    const ChunkOptions& = {});
+                                    const ChunkOptions& = {}, const StagingOptions& = {});
 
 }  // namespace millrace

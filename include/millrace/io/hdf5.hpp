@@ -17,6 +17,9 @@ namespace millrace::io {
 // Call it before MPI starts: HDF5 then does not close itself in MPI_Finalize, where versions before 1.14 crash after a
 // file that could not be closed (a full disk). Files close themselves.
 void start();
+// The file that the HDF5 library is reading or writing on this thread, or null. For handlers of signals: HDF5 is known
+// to crash on damaged files.
+const char* file_in_hdf5();
 
 struct DatasetInfo {
   std::string name;  // absolute path inside the file
@@ -32,6 +35,8 @@ struct DatasetInfo {
   // set is refused all the same: its elements as stored (heap.hpp) are at offset, or in chunks.
   std::optional<std::uint64_t> heap_base;
   std::string refusal;  // why this data set cannot be read, or empty
+  // Refused for its 32-bit unsigned integers alone: read past HDF5, as dtype i32 of the same bits.
+  bool unsigned32 = false;
 };
 
 class File {

@@ -77,6 +77,8 @@ class GraphBuilder {
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
   int input(InputSpec);
+  // Of the batch itself, which holds tokens: none of `vocabulary` or more. Starts as U(-1, 1).
+  int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
            std::int64_t groups = 1);
   int batch_norm(const std::string& name, int src);

@@ -16,6 +16,7 @@ struct ModelSpec {
   float dropout = 0, label_smoothing = 0;
   std::vector<std::string> layers;
   bool mean_squared_error = false;
+  bool tokens = false;        // samples are tokens, all below `outputs`: the network begins with an embedding
   std::int64_t outputs = 10;  // classes, or features of a target
   InputSpec input;            // its src, dtype and mode are filled in
   std::uint64_t seed = 1;

@@ -1,4 +1,4 @@
-// What the input pass does to a sample in training: drawn from the sample's id and the epoch alone, by one piece of
+// What the input pass does to a sample: in training drawn from the sample's id and the epoch alone, by one piece of
 // code for every backend. Axes are depth, height, width; a sample of fewer has extents of 1 in front.
 #pragma once
 #include <cmath>
@@ -11,8 +11,8 @@
 namespace millrace {
 
 struct Augmentation {
-  std::int64_t by[3] = {0, 0, 0};                                 // dst position p comes from p + by, after the flip
-  bool flip = false;                                              // of the last axis
+  std::int64_t by[3] = {0, 0, 0};  // dst position p comes from p + by, after the flip within dst
+  bool flip[3] = {false, false, false};
   std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {0, 0, 0};  // of dst: there the normalised value is 0
   // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
   bool zoom = false;
@@ -45,31 +45,53 @@ class Augmenter {
         cut_key_(rng_key(s.seed, Purpose::cutout)),
         jitter_key_(rng_key(s.seed, Purpose::jitter)),
         zoom_key_(rng_key(s.seed, Purpose::zoom)),
+        place_key_(rng_key(s.seed, Purpose::subvolume)),
         crop_pad_(s.crop_pad),
         cutout_(s.cutout),
         brightness_(s.brightness),
         contrast_(s.contrast),
         zoom_(s.zoom),
         spatial_(s.src.spatial_rank()),
-        flip_(s.flip) {
-    for (int a = 0; a < spatial_; ++a) extent_[3 - spatial_ + a] = s.src[1 + a];
-    if (zoom_ > 0 && (spatial_ != 2 || zoom_ > 1))
-      fail(Exit::config, "input: zoom needs images and a share of at most 1, not ", zoom_, " of ", s.src.str());
-    on_ = s.mode == Mode::train && spatial_ > 0 && (crop_pad_ > 0 || flip_ || cutout_ > 0 || jitters() || zooms());
+        moves_(s.subvolume_moves) {
+    for (int a = 0; a < spatial_; ++a) {
+      extent_[3 - spatial_ + a] = s.dst()[1 + a];
+      room_[3 - spatial_ + a] = s.src[1 + a] - s.dst()[1 + a];
+    }
+    if (s.flip && s.flip_axes.empty()) flips_ = 4;
+    if (s.flip)
+      for (const std::int64_t axis : s.flip_axes) flips_ |= 1u << (3 - spatial_ + int(axis));
+    if (zoom_ > 0 && (spatial_ != 2 || zoom_ > 1 || !s.subvolume.empty()))
+      fail(Exit::config, "input: zoom needs whole images and a share of at most 1, not ", zoom_, " of ", s.src.str());
+    moves_ = moves_ && room_[0] + room_[1] + room_[2] > 0;
+    on_ = s.mode == Mode::train && spatial_ > 0 &&
+          (crop_pad_ > 0 || flips_ || cutout_ > 0 || jitters() || zooms() || moves_);
   }
 
   MR_HOST_DEVICE bool on() const { return on_; }
   bool zooms() const { return zoom_ > 0; }
 
-  MR_HOST_DEVICE Augmentation draw(std::uint64_t epoch, std::int64_t id) const {
+  // What every sample has: the subvolume in the middle.
+  MR_HOST_DEVICE Augmentation still() const {
     Augmentation out;
+    for (int a = 0; a < 3; ++a) out.by[a] = room_[a] / 2;
+    return out;
+  }
+
+  MR_HOST_DEVICE Augmentation draw(std::uint64_t epoch, std::int64_t id) const {
+    Augmentation out = still();
     if (!on_) return out;
-    if (crop_pad_ > 0 || flip_) {
+    if (moves_) {
+      const Random4 r = philox(place_key_, epoch, std::uint64_t(id));
+      for (int a = 0; a < 3; ++a)
+        if (const int axis = a - 3 + spatial_; axis >= 0)
+          out.by[a] = std::int64_t(below(word(r, axis), std::uint32_t(room_[a] + 1)));
+    }
+    if (crop_pad_ > 0 || flips_) {
       const Random4 r = philox(crop_key_, epoch, std::uint64_t(id));
       for (int a = 0; a < 3 && crop_pad_ > 0 && !(zoom_ > 0); ++a)
         if (const int axis = a - 3 + spatial_; axis >= 0)
-          out.by[a] = std::int64_t(below(word(r, axis), std::uint32_t(2 * crop_pad_ + 1))) - crop_pad_;
-      out.flip = flip_ && r.v[3] >> 31;
+          out.by[a] += std::int64_t(below(word(r, axis), std::uint32_t(2 * crop_pad_ + 1))) - crop_pad_;
+      for (int a = 0; a < 3; ++a) out.flip[a] = (flips_ >> a & 1) && (r.v[3] >> (29 + a) & 1);
     }
     if (cutout_ > 0) {
       const Random4 r = philox(cut_key_, epoch, std::uint64_t(id));
@@ -110,11 +132,12 @@ class Augmenter {
   }
   MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0; }
 
-  std::uint64_t crop_key_, cut_key_, jitter_key_, zoom_key_;
-  std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1};
+  std::uint64_t crop_key_, cut_key_, jitter_key_, zoom_key_, place_key_;
+  std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1}, room_[3] = {0, 0, 0};  // of dst; what src has more
   float brightness_, contrast_, zoom_;
   int spatial_;
-  bool flip_, on_ = false;
+  std::uint32_t flips_ = 0;  // bit a: of axis a
+  bool moves_, on_ = false;
 };
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "millrace/ops/batch_norm.hpp"
 #include "millrace/ops/conv.hpp"
 #include "millrace/ops/elementwise.hpp"
+#include "millrace/ops/embedding.hpp"
 #include "millrace/ops/input.hpp"
 #include "millrace/ops/linear.hpp"
 #include "millrace/ops/loss.hpp"
@@ -17,7 +18,7 @@
 namespace millrace {
 
 using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
-                          InputSpec, CrossEntropySpec, MseSpec>;
+                          InputSpec, CrossEntropySpec, MseSpec, EmbeddingSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 double flops_of(const Spec&);      // forward; 0 for what is bound by memory
 

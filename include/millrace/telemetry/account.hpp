@@ -29,6 +29,14 @@ struct FaultFigures {
   std::vector<FileFaults> files;                   // those with any
 };
 
+// Copies of files near the node, and how much was read from them.
+struct StagingFigures {
+  std::uint64_t files = 0, files_staged = 0, bytes = 0, bytes_staged = 0;  // of the set; that this rank reads near
+  std::uint64_t bytes_copied = 0, bytes_reused = 0;                        // by this rank; found there from before
+  std::uint64_t samples = 0, samples_from_copies = 0;
+  std::string stopped;  // why not all are there; empty: nothing stands against it
+};
+
 // One rank's figures.
 struct RankAccount {
   std::string host;
@@ -36,6 +44,7 @@ struct RankAccount {
   std::array<double, phase_count> seconds{};
   LoaderFigures loader;
   FaultFigures faults;           // of the training data
+  StagingFigures staging;        // the same; no files: none is wanted
   double comm_busy_seconds = 0;  // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
   DeviceTime device;     // of the steps that were traced; none on a device that tells nothing

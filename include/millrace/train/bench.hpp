@@ -1,9 +1,13 @@
-// Benches of a step: what the whole costs against the sum of its parts, on the very program that trains.
+// Benches of a step and of what feeds it: what the whole costs against the sum of its parts, on the very program that
+// trains.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/data/bench.hpp"
+#include "millrace/telemetry/timeline.hpp"
 #include "millrace/train/peaks.hpp"
 #include "millrace/train/run_config.hpp"
 
@@ -21,10 +25,26 @@ struct StepBench {
   double communication_seconds = 0, full_step_seconds = 0;  // exposed, of whole steps with sums and optimizer; medians
   std::vector<OpTime> ops;
   Peaks peaks;
-  std::string str() const;  // a table: totals by kind, the heaviest operations, each beside its roofline
+  std::array<double, phase_count> phases{};  // of whole steps, medians of this rank
+  // A table: totals by kind, and the heaviest operations, or every one in the network's order, beside their rooflines.
+  std::string str(bool every = false) const;
 };
 
 // Collective; every rank measures at the same time.
 StepBench bench_step(World&, const RunConfig&, int repeats);
+
+// What the data pipeline of a configuration can deliver, stage by stage, beside the bare limits of the same run. On
+// several ranks all measure at the same time, and rates are of all together.
+struct PipelineBench {
+  std::string source;  // what reads, by how many workers
+  double sample_bytes = 0, batch = 0;
+  StageRates stages;
+  double copy = 0, bare_copy = 0;  // samples/s to the device, and of plain copies of memory; 0: it reads the host's
+  double augment = 0;              // samples/s of the input pass: augmented, normalised, cast
+  double memory = 0;               // what memory bandwidth allows it
+  double delivers() const;         // samples/s: the slowest of loader, copy and input pass
+  std::string str() const;
+};
+PipelineBench bench_pipeline(World&, const RunConfig&, int repeats);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include "millrace/compute/compute.hpp"
 #include "millrace/data/faults.hpp"
+#include "millrace/data/sample_view.hpp"
 #include "millrace/data/shards.hpp"
 #include "millrace/data/source.hpp"
 
@@ -31,13 +32,19 @@ struct RunOptions {
   double stop_margin = 120;   // stop this long before the end
 };
 
-struct FeedOptions : FaultOptions {  // data.*, with DataOptions
+struct FeedOptions : FaultOptions, SampleView {  // data.*, with DataOptions
   std::vector<std::string> train, valid;
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;
-  double scale = 0;
-  std::int64_t resize = 0, crop = 0;  // encoded images: short side, then a square from the middle
+  double scale = 0, offset = files_offset;
+  Transform transform = Transform::none;
+  std::vector<std::string> channels;               // "0-3", "7": those that the network takes; empty: all
+  std::vector<double> mean, std;                   // of these; empty: the files', or measured
+  std::vector<std::int64_t> subvolume, flip_axes;  // spatial extents of a part; axes; empty: all of it, the last
+  std::int64_t resize = 0, crop = 0;               // encoded images: short side, then a square from the middle
   Reader reader = Reader::automatic;
+  bool manifest_cache = true;
+  StagingOptions cache;
   int workers = -1;  // loader threads a rank; -1: choose
   int prefetch = 4;  // slots in the ring
   Shuffle shuffle = Shuffle::global;

@@ -15,6 +15,11 @@ void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expecte
   std::size_t bytes = 0;
   for (std::size_t i = 4; i-- > 0;) bytes = bytes << 8 | std::uint8_t(in.data()[i]);
   if (expected > 0 && bytes != expected) fail(Exit::data, "szip: ", bytes, " bytes come out, not ", expected);
+  // libaec divides by some of these before it looks at them; the bounds are those of szip's own header.
+  const unsigned pixels = filter.values[1], bits = filter.values[2], line = filter.values[3];
+  if (pixels < 2 || pixels > 32 || pixels % 2 || bits < 1 || (bits > 32 && bits != 64) || line < pixels || line > 4096)
+    fail(Exit::data, "szip: damaged parameters");
+  if (bytes / 16384 > in.size()) fail(Exit::data, "szip: damaged");  // it makes less of a byte
   SZ_com_t how{};
   how.options_mask = int(filter.values[0]), how.pixels_per_block = int(filter.values[1]);
   how.bits_per_pixel = int(filter.values[2]), how.pixels_per_scanline = int(filter.values[3]);

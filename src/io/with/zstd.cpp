@@ -10,6 +10,9 @@ namespace {
 void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
   const unsigned long long told = ::ZSTD_getFrameContentSize(in.data(), in.size());
   if (told == ZSTD_CONTENTSIZE_ERROR) fail(Exit::data, "zstd: damaged (no frame)");
+  // A block of 128 KiB takes four bytes at least.
+  if (expected == 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told / 32768 > in.size())
+    fail(Exit::data, "zstd: damaged (it tells a size that cannot be)");
   if (told == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0) fail(Exit::data, "zstd: the frame does not tell its size");
   if (expected > 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told != expected)
     fail(Exit::data, "zstd: ", told, " bytes come out, not ", expected);

@@ -1,0 +1,35 @@
+// FilePath: the path of a shard, in two pieces that lie elsewhere, so that a million shards of a few folders are named
+// in little memory; or a path of its own.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace millrace {
+
+class FilePath {
+ public:
+  FilePath() = default;
+  FilePath(std::string path) : own_(std::make_shared<const std::string>(std::move(path))), name_(*own_) {}
+  FilePath(const char* path) : FilePath(std::string(path)) {}
+  FilePath(const std::filesystem::path& path) : FilePath(path.string()) {}
+  // Not copied: whoever owns the pieces outlives this and its copies.
+  FilePath(std::string_view folder_with_slash, std::string_view name) : folder_(folder_with_slash), name_(name) {}
+
+  std::string str() const { return std::string(folder_) += name_; }
+  operator std::string() const { return str(); }
+  operator std::filesystem::path() const { return str(); }
+  bool empty() const { return folder_.empty() && name_.empty(); }
+  friend bool operator==(const FilePath& a, const FilePath& b) { return a.str() == b.str(); }
+  friend std::string operator+(const FilePath& a, std::string_view more) { return a.str() += more; }
+  friend std::ostream& operator<<(std::ostream& out, const FilePath& p) { return out << p.folder_ << p.name_; }
+
+ private:
+  std::shared_ptr<const std::string> own_;
+  std::string_view folder_, name_;
+};
+
+}  // namespace millrace

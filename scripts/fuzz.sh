@@ -1,0 +1,36 @@
+#!/bin/bash
+# fuzz.sh [SECONDS [NAME...]]: the fuzzers of tests/fuzz, SECONDS in all (60), in build-fuzz. What was found before and fuzzes on is in
+# build-fuzz/corpus; an input that ends a fuzzer is left in build-fuzz/found, and `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats it.
+set -eu
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift $(($# > 0))
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then names=(chunks heap files tables images layers config); fi
+cxx=$(command -v clang++-14 || command -v clang++ || true)
+if [ -z "$cxx" ]; then
+  echo "fuzz: skipped, there is no clang (Debian packages clang and libclang-rt-14-dev)"
+  exit 77
+fi
+if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' | "$cxx" -x c++ -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null; then
+  echo "fuzz: skipped, $cxx has no libFuzzer (Debian package libclang-rt-14-dev)"
+  exit 77
+fi
+cmake -S . -B build-fuzz -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="${cxx/++/}" -DMILLRACE_FUZZ=ON -DMILLRACE_CUDA=OFF >/dev/null
+cmake --build build-fuzz -j "${JOBS:-$(nproc)}" --target fuzzers | grep -v "^\[" || [ "${PIPESTATUS[0]}" -eq 0 ]
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 OMPI_MCA_plm=isolated
+mkdir -p build-fuzz/found
+build-fuzz/tests/fuzz/fuzz_seeds build-fuzz/seeds
+each=$(((seconds + ${#names[@]} - 1) / ${#names[@]}))
+failed=0
+for name in "${names[@]}"; do
+  mkdir -p "build-fuzz/corpus/$name"
+  options=(-max_total_time="$each" -timeout=20 -rss_limit_mb=3000 -malloc_limit_mb=1000 -artifact_prefix="build-fuzz/found/$name-" -print_final_stats=1)
+  if ! "build-fuzz/tests/fuzz/fuzz_$name" "${options[@]}" "build-fuzz/corpus/$name" "build-fuzz/seeds/$name" >"build-fuzz/$name.log" 2>&1; then
+    failed=1
+    echo "fuzz_$name FAILED:"
+    tail -n 60 "build-fuzz/$name.log"
+  fi
+  echo "fuzz_$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build-fuzz/$name.log") inputs in $each s"
+done
+exit $failed

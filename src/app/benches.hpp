@@ -1,0 +1,14 @@
+// The benches of bench_command.cpp that have a file of their own.
+#pragma once
+#include "arguments.hpp"
+
+namespace millrace::app {
+
+inline Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
+
+std::vector<Flag> loader_flags();
+Exit loader_bench(World&, const Arguments&);
+std::vector<Flag> storage_flags();
+Exit storage_bench(World&, const Arguments&);
+
+}  // namespace millrace::app

@@ -1,0 +1,70 @@
+#include <cstring>
+
+#include "ops.hpp"
+#include "tile.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+MR_CLONES void add_to(float* __restrict sum, const float* __restrict values, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i];
+}
+
+class Embedding : public Op {
+ public:
+  explicit Embedding(const EmbeddingSpec& spec) : spec_(spec) {
+    with_type(spec_.dtype, [](auto) {});
+    with_tokens(Tensor{nullptr, spec_.raw, {}}, [](auto) {});
+  }
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    const std::size_t bytes = std::size_t(spec_.width) * size_of(spec_.dtype);
+    with_tokens(args.src[0], [&](const auto* tokens) {
+      parallel_ranges(spec_.src.count(), grain(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          std::memcpy(element(args.dst, i * spec_.width), element(args.weight[0], tokens[i] * spec_.width), bytes);
+      });
+    });
+  }
+
+  // A thread sums for its range of the vocabulary: so the order of a sum depends on nothing.
+  void backward(const OpArgs& args) override {
+    if (!args.diff_weight[0]) return;
+    float* const sums = args.diff_weight[0].as<float>();
+    with_tokens(args.src[0], [&](const auto* tokens) {
+      parallel_ranges(spec_.vocabulary, grain(), [&](std::int64_t first, std::int64_t last) {
+        if (args.mode[0] == GradMode::write) std::fill(sums + first * spec_.width, sums + last * spec_.width, 0.0f);
+        for (std::int64_t i = 0; i < spec_.src.count(); ++i) {
+          const std::int64_t token = tokens[i];
+          if (token < first || token >= last) continue;
+          for (std::int64_t c = 0; c < spec_.width; c += tile_count) {
+            Tile tile;
+            const std::int64_t n = std::min(tile_count, spec_.width - c);
+            add_to(sums + token * spec_.width + c, read_floats(args.diff_dst, i * spec_.width + c, n, tile), n);
+          }
+        }
+      });
+    });
+  }
+
+ private:
+  // body(const T*) with the type of the tokens.
+  template <class Body>
+  static void with_tokens(const Tensor& src, const Body& body) {
+    if (src.dtype == DType::u8) return body(src.as<const std::uint8_t>());
+    if (src.dtype == DType::u16) return body(src.as<const std::uint16_t>());
+    if (src.dtype == DType::i32) return body(src.as<const std::int32_t>());
+    fail(Exit::config, "embedding: ", name_of(src.dtype), " values are no tokens. they are uint8, uint16 or int32");
+  }
+  std::int64_t grain() const { return std::max<std::int64_t>(1, tile_count / spec_.width); }
+
+  EmbeddingSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_embedding(const EmbeddingSpec& spec) { return std::make_unique<Embedding>(spec); }
+
+}  // namespace millrace::cpu

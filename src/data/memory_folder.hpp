@@ -1,0 +1,13 @@
+// Folders of copies in /dev/shm, one a run and data set. Private to the data room.
+#pragma once
+#include <string>
+
+namespace millrace {
+
+std::string memory_folder();  // a new name
+// Returns the descriptor of a lock, which is the folder's as long as it is open. Error(config).
+int make_memory_folder(const std::string&);
+// Removes this user's that no process has locked: of runs that were killed.
+void sweep_memory_folders();
+
+}  // namespace millrace

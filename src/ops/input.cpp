@@ -1,0 +1,89 @@
+#include "millrace/ops/input.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+void check(const InputSpec& s) {
+  const std::int64_t stored = s.src[-1], used = s.used_channels();
+  const int spatial = s.src.spatial_rank();
+  if (s.raw == DType::i64)
+    fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
+  if (spatial > 3 || spatial < 0)
+    fail(Exit::config, "input: samples ", s.src.str(), " have ", spatial, " spatial dimensions. at most 3");
+  for (const auto* values : {&s.mean, &s.std, &s.channel_scale, &s.channel_offset})
+    if (!values->empty() && std::int64_t(values->size()) != used)
+      fail(Exit::config, "input: mean and std have ", values->size(), " values, the samples ", used,
+           " channels. give one a channel");
+  for (const std::int64_t c : s.channels)
+    if (c < 0 || c >= stored)
+      fail(Exit::config, "input: there is no channel ", c, ", the samples have ", stored, ". they count from 0");
+  std::int64_t sum = 0;
+  for (const std::int64_t part : s.parts) sum += part;
+  MR_CHECK(s.parts.empty() || sum == stored, "parts of ", sum, " channels, samples of ", stored);
+  if (!s.subvolume.empty() && int(s.subvolume.size()) != std::max(0, spatial))
+    fail(Exit::config, "input: a subvolume of ", s.subvolume.size(), " extents of samples ", s.src.str(),
+         ". give one for each spatial axis: ", std::max(0, spatial));
+  for (std::size_t a = 0; a < s.subvolume.size(); ++a)
+    if (s.subvolume[a] < 1 || s.subvolume[a] > s.src[int(a) + 1])
+      fail(Exit::config, "input: a subvolume ", s.subvolume[a], " long of samples that are ", s.src[int(a) + 1],
+           " there (", s.src.str(), "). take at most that");
+  for (const std::int64_t axis : s.flip_axes)
+    if (axis < 0 || axis >= spatial)
+      fail(Exit::config, "input: there is no spatial axis ", axis, " to flip, the samples have ", spatial,
+           ". they count from 0");
+}
+
+}  // namespace
+
+std::vector<InputChannel> input_channels(const InputSpec& s) {
+  check(s);
+  std::vector<InputChannel> out;
+  for (std::size_t c = 0; c < std::size_t(s.used_channels()); ++c) {
+    const double mean = s.mean.empty() ? 0 : s.mean[c], std = s.std.empty() ? 1 : s.std[c];
+    const double scale = s.channel_scale.empty() ? s.scale : s.channel_scale[c],
+                 offset = s.channel_offset.empty() ? s.offset : s.channel_offset[c];
+    const float shift = float(-mean / std);
+    if (s.transform == Transform::none)
+      out.push_back({float(scale / std), offset == 0 ? shift : float((offset - mean) / std), 1, shift});
+    else
+      out.push_back({float(scale), float(offset), float(1 / std), shift});
+  }
+  return out;
+}
+
+InputPlaces input_places(const InputSpec& s) {
+  std::int64_t positions = 1;
+  for (int a = 0; a < s.src.spatial_rank(); ++a) positions *= s.src[1 + a];
+  std::vector<InputPlaces::Channel> stored;
+  const std::vector<std::int64_t> one{s.src[-1]};
+  std::int64_t begin = 0;
+  for (const std::int64_t part : s.parts.empty() ? one : s.parts) {
+    for (std::int64_t c = 0; c < part; ++c)
+      stored.push_back(s.channels_first ? InputPlaces::Channel{begin + c * positions, 1}
+                                        : InputPlaces::Channel{begin + c, part});
+    begin += part * positions;
+  }
+  InputPlaces out;
+  out.each = stored;
+  if (!s.channels.empty()) {
+    out.each.clear();
+    for (const std::int64_t c : s.channels) out.each.push_back(stored[std::size_t(c)]);
+  }
+  const auto& each = out.each;
+  out.first = each[0].first, out.pixel_step = each[0].step;
+  out.channel_step = each.size() > 1 ? each[1].first - each[0].first : 1;
+  bool even = true;
+  for (std::size_t c = 0; c < each.size(); ++c)
+    even = even && each[c].step == out.pixel_step && each[c].first == out.first + std::int64_t(c) * out.channel_step;
+  if (!even) return out;
+  out.each.clear();
+  out.straight = s.used_channels() == s.src[-1] && out.first == 0 && out.channel_step == 1 &&
+                 (positions == 1 || out.pixel_step == s.src[-1]);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,121 @@
+#include "millrace/train/probe.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "fit.hpp"
+#include "session.hpp"
+#include "step.hpp"
+
+namespace millrace {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Reads for the first time into each place, and never again.
+class Resident : public Source {
+ public:
+  explicit Resident(std::unique_ptr<Source> source) : source_(std::move(source)) {}
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!filled_.insert(x).second) return;
+    }
+    source_->read(ids, x, y);
+  }
+  std::string describe() const override { return "resident"; }
+  int max_workers() const override { return source_->max_workers(); }
+
+ private:
+  std::unique_ptr<Source> source_;
+  std::mutex mutex_;
+  std::unordered_set<const void*> filled_;
+};
+
+// Large sums and gathers are not made; small ones are: by them ranks agree when to end.
+class Silent : public Collective {
+ public:
+  explicit Silent(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}
+  std::string describe() const override { return inner_->describe(); }
+  SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  void begin_sum(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void begin_reduce_scatter(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void begin_all_gather(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void wait(int) override {}
+  void finish() override {}
+  void small_sum(std::span<double> values) override { inner_->small_sum(values); }
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
+    inner_->broadcast(r, begin, bytes, root);
+  }
+  void take_spans(std::vector<CommSpan>& out) override { out.clear(); }
+
+ private:
+  std::unique_ptr<Collective> inner_;
+};
+
+constexpr std::int64_t endless = std::int64_t(1) << 40;
+
+}  // namespace
+
+StepProbe probe_steps(World& world, const RunConfig& config, Without without, std::int64_t first_step, double seconds) {
+  Session s(world, config, Session::Use::train);
+  const std::string reader = s.train_source->describe();
+  if (without != Without::nothing) s.train_source = std::make_unique<Resident>(std::move(s.train_source));
+  if (without == Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
+  Network network(s.compute, s.spec, plan_that_fits(s));
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
+                s.micro_batches(first_step, endless));
+  StepRunner runner(s, network, loader);
+  const int lag = steps_in_flight(*s.compute.device);
+  // The first ones fill the ring of batches, make what is made at first use, and are recorded.
+  const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
+  const std::int64_t full = s.train_order->rows_of_step(0);
+  StepProbe out;
+  out.workers = s.loader_options().workers, out.cores = s.placement.cores;
+  out.chunked = !s.train_data.shards.empty() && s.train_data.shards.front().x_chunks != nullptr;
+  out.reader = reader.substr(0, reader.find(':'));
+  out.gpu = !s.compute.device->shares_host_memory();
+  const double began = now();
+  bool stop = false;
+  std::int64_t issued = first_step, collected = first_step;
+  while (!stop || collected < issued) {
+    if (!stop) runner.enqueue(issued++, 0);
+    if (!stop && issued - collected <= lag) continue;
+    const bool enough = now() - began > seconds && collected - warm_up >= 8;
+    const StepResult result = runner.collect(collected, enough, false);
+    stop = stop || result.stop;
+    const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
+    if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
+    ++out.steps, out.seconds += result.metrics.seconds;
+    for (std::size_t p = 0; p < out.phases.size(); ++p) out.phases[p] += result.metrics.phase_seconds[p];
+  }
+  out.batch = full, out.next_step = issued;
+  const double steps = double(std::max<std::int64_t>(1, out.steps));
+  out.seconds /= steps;
+  for (double& phase : out.phases) phase /= steps;
+  return out;
+}
+
+double probe_loader(World& world, const RunConfig& config, std::int64_t first_step, double seconds) {
+  Session s(world, config, Session::Use::train);
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+                s.micro_batches(first_step, endless));
+  for (int i = 0; i < config.data.prefetch; ++i) loader.next();  // read ahead before
+  world.barrier();
+  const double began = now();
+  double rows = 0;
+  while (now() - began < seconds) {
+    const Batch* batch = loader.next();
+    if (!batch) break;
+    rows += double(batch->item.rows);
+    batch->begin_use(), batch->end_use();
+  }
+  double rate[] = {rows / (now() - began)};
+  world.all_reduce(rate, World::Reduce::sum);
+  return rate[0];
+}
+
+}  // namespace millrace

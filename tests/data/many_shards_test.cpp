@@ -1,0 +1,217 @@
+// Data sets of very many files: the list of them, the manifest cache, and finding a sample.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "data/files.hpp"
+#include "millrace/comm/node_memory.hpp"
+#include "millrace/data/sampler.hpp"
+#include "millrace/data/source.hpp"
+#include "support/faulty_files.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Folder;
+using test::message_of;
+
+std::vector<std::uint8_t> image(std::int64_t number) {
+  std::vector<std::uint8_t> out(48);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::uint8_t(std::size_t(number) * 48 + i * 37);
+  return out;
+}
+
+// Image i has the label i. chunk: of x; none: contiguous.
+void write_images(const std::string& path, std::int64_t rows, const std::vector<hsize_t>& chunk = {}) {
+  std::vector<std::uint8_t> x;
+  std::vector<std::int64_t> y;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto one = image(r);
+    x.insert(x.end(), one.begin(), one.end());
+    y.push_back(r);
+  }
+  test::write_file(path, {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {hsize_t(rows), 4, 4, 3}, x.data(), chunk},
+                          {"y", H5T_STD_I64LE, H5T_NATIVE_INT64, {hsize_t(rows)}, y.data()}});
+}
+
+ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
+
+// 10^10 samples in 10^6 files: what a rank holds, and how a sample is found.
+TEST(ManyShards, ASampleOfTenToTheTenIsFoundInLittleMemory) {
+  constexpr std::int64_t files = 1'000'000, rows_each = 10'000;
+  ShardList built;
+  Shard shard;
+  shard.rows = rows_each, shard.x_offset = 4096, shard.file_bytes = 1 << 30;
+  for (std::int64_t f = 0; f < files; ++f) {
+    shard.path = cat("/data/folder-", f / 1000, "/train-", 1'000'000 + f, ".h5");
+    shard.first = f * rows_each;
+    built.push_back(shard);
+  }
+  const std::string bytes = built.plain_bytes();
+  EXPECT_LT(bytes.size(), 76u * files);
+  const std::shared_ptr<char> memory(new char[bytes.size()], std::default_delete<char[]>());
+  std::copy(bytes.begin(), bytes.end(), memory.get());
+  built = {};
+  const ShardList list = ShardList::in_memory_of(memory, bytes.size(), {});
+  ASSERT_EQ(list.size(), std::size_t(files));
+
+  const Sampler sampler(files * rows_each, 4096, 256, 3, true);
+  const Permutation order(3, 5, std::uint64_t(files * rows_each));
+  std::vector<std::int64_t> ids(256);
+  for (const std::int64_t step : {std::int64_t(0), std::int64_t(1'234'567), sampler.steps_per_epoch() - 2}) {
+    const auto share = sampler.share(5, step, 1, 3);
+    sampler.ids(share.front(), ids.data());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_GE(ids[i], 0);
+      ASSERT_LT(ids[i], files * rows_each);
+      ASSERT_EQ(order.position_of(std::uint64_t(ids[i])), std::uint64_t(share.front().first) + i);
+      const std::size_t s = list.holding(ids[i]);
+      ASSERT_EQ(std::int64_t(s), ids[i] / rows_each);
+      const Shard found = list[s];
+      ASSERT_EQ(found.first, std::int64_t(s) * rows_each);
+      ASSERT_EQ(found.path, cat("/data/folder-", s / 1000, "/train-", 1'000'000 + s, ".h5"));
+    }
+  }
+}
+
+TEST(ManyShards, ANodeHasOneCopyOfTheList) {
+  const std::string bytes(300'000, 'b');
+  run_thread_world(3, [&](World& world) {
+    const NodeMemory small = node_copy(world, world.rank() == 0 ? "few bytes" : "");
+    EXPECT_EQ(std::string(small.data.get(), small.bytes), "few bytes");
+    const NodeMemory large = node_copy(world, world.rank() == 0 ? bytes : "");
+    EXPECT_TRUE(large.shared);
+    EXPECT_EQ(std::string(large.data.get(), large.bytes), bytes);
+    const NodeMemory board = node_memory(world, 5000);
+    board.data.get()[4096 + world.rank()] = char('1' + world.rank());
+    world.barrier();
+    EXPECT_EQ(std::string(board.data.get() + 4095, 5), std::string("\0"
+                                                                   "123\0",
+                                                                   5));
+    world.barrier();
+  });
+}
+
+// Copies of one file, written some time ago.
+struct ManyFiles {
+  Folder folder;
+  std::vector<std::string> paths;
+  explicit ManyFiles(int count) {
+    write_images(folder / "one.h5", 3);
+    const std::string content = test::content(folder / "one.h5");
+    std::filesystem::create_directory(folder / "set");
+    for (int i = 0; i < count; ++i) {
+      paths.push_back(folder / cat("set/m-", 10000 + i, ".h5"));
+      std::ofstream(paths.back(), std::ios::binary) << content;
+      settle(paths.back());
+    }
+  }
+  static void settle(const std::string& path) {
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(100));
+  }
+  DataOptions options() const { return {.paths = {folder / "set/m-*.h5"}}; }
+  std::string cache() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "set"))
+      if (entry.path().filename().string().starts_with(".millrace-manifest-")) return entry.path();
+    return "";
+  }
+};
+// No file can be opened.
+std::vector<test::Fault> none_opens(const std::string& but = "m-1") {
+  return {{.file = but, .error = EIO, .opening = true}};
+}
+
+TEST(ManyShards, TheSecondStartLooksAtSizesAndTimesAlone) {
+  const ManyFiles set(2000);
+  const ShardIndex first = index_of(set.options());
+  ASSERT_NE(set.cache(), "");
+  EXPECT_EQ(first.rows, 6000);
+  const test::Faults faults(none_opens());
+  const ShardIndex second = index_of(set.options());
+  EXPECT_EQ(second.manifest_crc, first.manifest_crc);
+  EXPECT_TRUE(second.shards.plain_bytes() == first.shards.plain_bytes());
+  EXPECT_EQ(second.sample, first.sample);
+  EXPECT_EQ(second.classes, first.classes);
+  EXPECT_EQ(second.layout_told_by, first.layout_told_by);
+  DataOptions off = set.options();
+  off.manifest_cache = false;
+  message_of([&] { index_of(off); });
+  DataOptions other = set.options();
+  other.layout = Layout::channels_first;  // what a header means depends on it
+  message_of([&] { index_of(other); });
+}
+
+TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
+  const ManyFiles set(80);
+  index_of(set.options());
+  write_images(set.paths[7], 5);  // two rows more
+  write_images(set.paths[8], 3);  // the same size, another time
+  EXPECT_EQ(index_of(set.options()).rows, 242);
+  {
+    const test::Faults faults(none_opens("m-10008"));
+    message_of([&] { index_of(set.options()); });  // written to just now: may be again, within the clock's step
+  }
+  ManyFiles::settle(set.paths[7]), ManyFiles::settle(set.paths[8]);
+  EXPECT_EQ(index_of(set.options()).rows, 242);
+  {
+    const test::Faults faults(none_opens());
+    EXPECT_EQ(index_of(set.options()).rows, 242);
+  }
+  std::filesystem::remove(set.paths[9]);  // one less
+  EXPECT_EQ(index_of(set.options()).rows, 239);
+  std::fstream(set.cache(), std::ios::in | std::ios::out | std::ios::binary).seekp(2000).put('!');
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(index_of(set.options()).rows, 239);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("is damaged"), std::string::npos) << said;
+  std::filesystem::resize_file(set.cache(), 15);
+  EXPECT_EQ(index_of(set.options()).rows, 239);
+  const test::Faults faults(none_opens());
+  EXPECT_EQ(index_of(set.options()).rows, 239) << "it was written anew";
+}
+
+TEST(ManyShards, WhereTheDataCannotBeWrittenToTheCacheIsTheUsers) {
+  const ManyFiles set(64);
+  const Folder home;
+  ::setenv("XDG_CACHE_HOME", home.path.c_str(), 1);
+  {
+    const test::Faults faults({{.file = "set/.millrace-manifest-", .error = EACCES, .opening = true}});
+    index_of(set.options());
+  }
+  EXPECT_EQ(set.cache(), "");
+  const test::Faults faults(none_opens());
+  EXPECT_EQ(index_of(set.options()).rows, 192);
+  ::unsetenv("XDG_CACHE_HOME");
+}
+
+TEST(ManyShards, ChunksAreKnownFromTheCacheToo) {
+  const Folder folder;
+  for (int f = 0; f < 70; ++f) {
+    const std::string path = folder / cat("m-", 100 + f, ".h5");
+    write_images(path, 6, {2, 4, 4, 3});
+    ManyFiles::settle(path);
+  }
+  const DataOptions options{.paths = {folder / "m-*.h5"}};
+  index_of(options);
+  ShardIndex d;
+  {
+    const test::Faults faults(none_opens());
+    d = index_of(options);
+  }
+  const auto world = solo_world();
+  const auto source = make_source(*world, d, Reader::direct);
+  std::vector<std::uint8_t> x(48);
+  std::int32_t y = 0;
+  for (const std::int64_t id : {0, 5, 413, 419}) {
+    source->read({&id, 1}, x.data(), &y);
+    EXPECT_EQ(x, image(id % 6));
+    EXPECT_EQ(y, id % 6);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,29 @@
+// PNG and JPEG, whole and as the loader decodes them. Of the libraries only the calls are instrumented, not the code.
+#include <vector>
+
+#include "data/image.hpp"
+#include "fuzz.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace millrace;
+  const std::string_view content(reinterpret_cast<const char*>(data), size);
+  fuzz::refuses_or_works([&] {
+    Image image;
+    decode_image(content, "fuzz", size_alone, image);
+    if (image.whole_height * image.whole_width > (1 << 16)) return;  // for speed
+    decode_image(content, "fuzz", everything, image);
+  });
+  for (const Decoding how : {Decoding::checked, Decoding::needed})
+    fuzz::refuses_or_works([&] {
+      Image scratch;
+      std::vector<std::uint8_t> out(8 * 8 * 3);
+      decode_view(
+          content, "fuzz",
+          [](std::int64_t height, std::int64_t width) {
+            if (height * width > (1 << 16)) fail(Exit::data, "too large to be quick");
+            return View{{8, double(height) / 16, 4}, {8, double(width) / 16, 4}};
+          },
+          how, scratch, out.data());
+    });
+  return 0;
+}

@@ -1,0 +1,75 @@
+#include "reference/embedding.hpp"
+
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+struct Case {
+  Shape src;
+  std::int64_t vocabulary, width;
+  DType raw;
+};
+
+// Few tokens and many places, more tokens than places, widths that no pack or tile divides, one of each.
+const Case cases[] = {{{7, 5}, 3, 6, DType::u8},  {{33, 9}, 12, 1, DType::u8},   {{2, 3}, 20, 17, DType::u16},
+                      {{1, 1}, 8, 2, DType::i32}, {{5, 60}, 7, 300, DType::i32}, {{2, 2}, 3, 2500, DType::u16}};
+
+Values tokens_of(const Case& c) {
+  Values tokens;
+  for (std::int64_t i = 0; i < c.src.count(); ++i)
+    tokens.push_back(double(std::int64_t(philox(9, 0, std::uint64_t(i)).v[0]) % c.vocabulary));
+  tokens.front() = double(c.vocabulary - 1);
+  return tokens;
+}
+
+TEST(EmbeddingOp, MatchesReferenceBothWays) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Case& c : cases)
+      for (const GradMode mode : {GradMode::write, GradMode::add}) {
+        const EmbeddingSpec s{c.src, c.raw, c.vocabulary, c.width, dtype, Mode::train};
+        OpHarness h(s);
+        const Values tokens = h.set_src(0, s.src, s.raw, tokens_of(c));
+        const Values table = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 1));
+        const Values dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 2));
+        const Values before = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 3));
+        h.want_dst(s.dst(), dtype);
+        h.forward();
+        h.backward();
+        const std::string what = cat(s.src.str(), " of ", s.weight().str());
+        EXPECT_EQ(get(h.args.dst), reference::embedding(s, tokens, table)) << what;
+        // Sums of up to a hundred values in float32, in the reference's order.
+        expect_close(get(h.args.diff_weight[0]), reference::embedding_gradient(s, tokens, dy, before), 2e-6, what);
+      }
+}
+
+TEST(EmbeddingOp, ASumIsTheSameBitsEveryTime) {
+  const Case c = cases[4];
+  const EmbeddingSpec s{c.src, c.raw, c.vocabulary, c.width, DType::f32, Mode::train};
+  Values sums[2];
+  for (Values& sum : sums) {
+    OpHarness h(s);
+    h.set_src(0, s.src, s.raw, tokens_of(c));
+    h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 1));
+    h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 2));
+    h.want_diff_weight(0, s.weight(), GradMode::write);
+    h.backward();
+    sum = get(h.args.diff_weight[0]);
+  }
+  EXPECT_EQ(sums[0], sums[1]);
+}
+
+TEST(EmbeddingOp, ValuesThatAreNoTokensAreRefused) {
+  try {
+    backend().make(EmbeddingSpec{{2, 2}, DType::f32, 4, 4, DType::f32, Mode::train});
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("are no tokens"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace millrace
