@@ -96,7 +96,7 @@ std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
   for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
   return out + "bench step and bench loader take keys too. Those of checkpoint and log change nothing.\n\n" +
-         keys_help({"checkpoint", "log"});
+         keys_help({"checkpoint", "log", "account"});
 }
 
 Exit bench_command(World& world, const Arguments& arguments) {

@@ -27,7 +27,7 @@ std::string eval_help() {
          "\nPrints loss, top-1 and top-5 on data.valid; every sample counts once. Keys of optim, checkpoint and log "
          "are\n"
          "accepted, as a run's config.cfg holds them, and change nothing.\n\n" +
-         keys_help({"optim", "checkpoint", "log"});
+         keys_help({"optim", "checkpoint", "log", "account"});
 }
 
 Exit eval_command(World& world, const Arguments& arguments) {

@@ -322,6 +322,9 @@ void add_rest(std::vector<Key>& k) {
                          "most blocks that NCCL may take from the step; auto: 8 on one host, 16 over several",
                          from_zero));
   k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
+  k.push_back(switch_key(FIELD(account.probe),
+                         "at the end of a run measure what its verdict says, by steps with a part left out and by "
+                         "changes that are tried; takes half a minute"));
 }
 
 void check_checkpoint_interval(Key& key) {
@@ -365,6 +368,7 @@ const char* group_title(const std::string& group) {
   if (group == "comm") return "sums over ranks";
   if (group == "checkpoint") return "saved states";
   if (group == "cuda") return "steps on GPUs";
+  if (group == "account") return "where the time went";
   return "lines for people";
 }
 

@@ -7,7 +7,7 @@ std::string plan_help() {
   return "usage: millrace plan -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help({config_flag()}) +
          "\nPrints the resolved configuration, the network layer by layer, the memory plan, the buckets of gradients\n"
          "and the steps per epoch. Trains nothing. Keys of checkpoint and log are accepted, and only printed.\n\n" +
-         keys_help({"checkpoint", "log"});
+         keys_help({"checkpoint", "log", "account"});
 }
 
 Exit plan_command(World& world, const Arguments& arguments) {

@@ -1,4 +1,4 @@
-#include "arguments.hpp"
+#include "diagnosis.hpp"
 #include "millrace/train/commands.hpp"
 
 namespace millrace::app {
@@ -29,7 +29,11 @@ Exit train_command(World& world, const Arguments& arguments) {
   refuse_rest(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
-  return train(world, config, process_start());
+  Evidence evidence;
+  const Exit result = train(world, config, process_start(), &evidence);
+  if (config.account.probe && result == Exit::ok && evidence.steps > 0)
+    print(world, diagnose(world, parsed, config, 1, evidence));
+  return result;
 }
 
 }  // namespace millrace::app

@@ -202,7 +202,7 @@ class HostCollective : public Collective {
     newest_[tag] = begun_;
     if (threaded_) work_.notify_one();
     if (worker_.joinable()) return;
-    while (!queue_.empty() && all_reached(&RankBoard::begun, executed_ + 1)) run_front();
+    while (!queue_.empty() && all_reached(&RankBoard::begun, executed_ + 1)) run_front(true);
   }
 
   // Returns when all ranks have done their operations up to this number.
@@ -220,7 +220,7 @@ class HostCollective : public Collective {
   }
 
   // Executes the oldest operation, which all ranks have begun.
-  void run_front() {
+  void run_front(bool inside = false) {
     Operation op;
     {
       const std::lock_guard lock(mutex_);
@@ -232,6 +232,7 @@ class HostCollective : public Collective {
       std::this_thread::sleep_for(
           std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
     op.span.ended = seconds_now();
+    op.span.inside = inside && op.kind != Kind::all_gather;
     mine_->done.store(++executed_, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     spans_.push_back(op.span);

@@ -75,6 +75,7 @@ struct Loader::Impl : SlotLayout {
   std::unique_ptr<Worker> here;               // without workers
   std::vector<std::thread> threads;
   LoaderFigures figures;
+  Clock::time_point started;
   std::vector<Batch> batches;  // handed out last
   bool ends_use = false;       // theirs ends at the next call
 
@@ -110,6 +111,8 @@ struct Loader::Impl : SlotLayout {
 
   // Where a thread cannot start, the others end before the error goes on its way: reporting it takes a thread too.
   void start() {
+    started = Clock::now();
+    figures.workers = workers;
     try {
       for (int w = 0; w < std::max(1, workers); ++w)
         reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
@@ -200,6 +203,7 @@ struct Loader::Impl : SlotLayout {
     if (!finishing) return;
     const Unit done = w.units[w.finished++ % w.units.size()];
     Slot& s = *done.slot;
+    figures.samples += std::uint64_t(done.end - done.begin);
     figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
     if (failure && !s.failure) s.failure = failure;
     s.skipped += w.reads.skipped();
@@ -212,13 +216,21 @@ struct Loader::Impl : SlotLayout {
     lock.lock();
   }
 
+  void await_room(std::unique_lock<std::mutex>& lock, Unit& unit) {
+    const auto ready = [&] { return ending || (unit = claim()).slot; };
+    if (ready()) return;
+    const auto began = Clock::now();
+    room.wait(lock, ready);
+    figures.room_seconds += seconds_since(began);
+  }
+
   void work(Reads& reads) {
     Worker w{reads};
     std::unique_lock lock(mutex);
     for (;;) {
       Unit unit;
       if (w.idle())
-        room.wait(lock, [&] { return ending || (unit = claim()).slot; });
+        await_room(lock, unit);
       else if (w.room())
         unit = claim();
       if (ending) return;
@@ -254,7 +266,9 @@ struct Loader::Impl : SlotLayout {
     figures.wait_seconds += seconds_since(began);
     if (s.failure) std::rethrow_exception(s.failure);
     if (s.last) return nullptr;
+    if (figures.batches == 0) figures.first_batch_seconds = seconds_since(started);
     figures.queue_depth_sum += depth, ++figures.batches;
+    ++figures.queue_depths[std::min<std::size_t>(depth, figures.queue_depths.size() - 1)];
     ++head;
     return &s;
   }

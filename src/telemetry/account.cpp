@@ -1,51 +1,86 @@
 #include "millrace/telemetry/account.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "device_report.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "spread.hpp"
+#include "text.hpp"
 
 namespace millrace {
 namespace {
 
-struct Spread {
-  double least = 0, median = 0, most = 0;
-};
-
-template <class Get>
-Spread spread(const std::vector<RankAccount>& ranks, Get get) {
-  std::vector<double> values;
-  for (const auto& r : ranks) values.push_back(get(r));
-  std::sort(values.begin(), values.end());
-  if (values.empty()) return {};
-  const std::size_t middle = values.size() / 2;
-  const double median = values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {values.front(), median, values.back()};
+std::string step_line(const std::vector<RankAccount>& ranks) {
+  if (ranks.empty() || ranks[0].steps == 0) return "";
+  const RankAccount& r = ranks[0];  // ranks step together
+  const StepTimes& t = r.step_times;
+  std::string out = text("  steps, ms: %.2f on average, %.2f median, %.2f p90, %.2f p99, %.2f at most", t.mean * 1e3,
+                         t.p50 * 1e3, t.p90 * 1e3, t.p99 * 1e3, t.longest * 1e3);
+  if (r.flops > 0 && t.mean > 0) out += cat("; ", format_count(r.flops / t.mean), "FLOP/s a rank");
+  return out + text("; measured by %.0f marks a step of %.0f ns\n", r.marks, r.mark_seconds * 1e9);
 }
 
-constexpr std::size_t most_files = 8;  // of a rank, in full
-
-nlohmann::json to_json(const FaultFigures& f) {
-  nlohmann::json files = nlohmann::json::array();
-  for (const FileFaults& one : f.files) {
-    if (files.size() == most_files) break;
-    files.push_back({{"path", one.path},
-                     {"retries", one.retries},
-                     {"skipped_samples", one.skipped_samples},
-                     {"slow", one.slow},
-                     {"error", one.error}});
+std::string loader_lines(const std::vector<RankAccount>& ranks) {
+  if (ranks.empty() || ranks[0].loader.batches == 0) return "";
+  double capacity = 0, bytes = 0, batches = 0;
+  std::array<double, 4> depths{};
+  for (const RankAccount& r : ranks) {
+    capacity += r.loader.capacity(), batches += double(r.loader.batches);
+    if (r.loader.samples > 0) bytes = double(r.loader.bytes_read) / double(r.loader.samples);
+    for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
+      depths[std::min<std::size_t>(d, 3)] += double(r.loader.queue_depths[d]);
   }
-  return {{"retries", f.retries}, {"skipped_samples", f.skipped_samples}, {"files", files}};
+  const Spread wait = spread(ranks, [](const RankAccount& r) { return r.loader.wait_seconds; });
+  const Spread first = spread(ranks, [](const RankAccount& r) { return r.loader.first_batch_seconds; });
+  std::string out = text(
+      "  loader: %d workers a rank, busy all the time, could deliver %s samples/s, %.3f GB/s; first batch after %.3f "
+      "s\n",
+      ranks[0].loader.workers, format_count(capacity).c_str(), capacity * bytes * 1e-9, first.most);
+  return out + text(
+                   "  batches ready when one was taken: none %.0f %%, one %.0f %%, two %.0f %%, more %.0f %%; the step "
+                   "waited %.3f s\n",
+                   100 * depths[0] / batches, 100 * depths[1] / batches, 100 * depths[2] / batches,
+                   100 * depths[3] / batches, wait.median);
 }
 
-FaultFigures faults_from(const nlohmann::json& j) {
-  FaultFigures f;
-  f.retries = j.at("retries"), f.skipped_samples = j.at("skipped_samples");
-  for (const auto& one : j.at("files"))
-    f.files.push_back({one.at("path"), one.at("retries"), one.at("skipped_samples"), one.at("slow"), one.at("error")});
-  return f;
+std::string sum_lines(const std::vector<RankAccount>& ranks) {
+  if (ranks.size() < 2 || ranks[0].sums.empty()) return "";
+  constexpr std::size_t most = 4;
+  const auto ring = 2.0 * double(ranks.size() - 1) / double(ranks.size());
+  std::string out;
+  std::size_t shown = 0, buckets = 0;
+  double busy = 0, exposed = 0;
+  for (const SumFigures& s : ranks[0].sums) {
+    busy += s.busy, exposed += s.exposed, buckets += s.tag >= 0;
+    if (s.tag < 0 || s.times == 0 || shown++ >= most) continue;
+    const double times = double(s.times), bytes = double(s.bytes) / times;
+    out += text("    bucket %d: %s, queued %.2f ms, summed %.2f ms at %.2f GB/s on the bus, exposed %.2f ms\n", s.tag,
+                format_bytes(std::uint64_t(bytes)).c_str(), s.queued / times * 1e3, s.busy / times * 1e3,
+                s.busy > 0 ? ring * double(s.bytes) / s.busy * 1e-9 : 0.0, s.exposed / times * 1e3);
+  }
+  return text("  sums of %zu buckets: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets, busy,
+              exposed, busy - exposed) +
+         out + (buckets > most ? text("    and %zu more, in summary.json\n", buckets - most) : "");
+}
+
+std::string rank_lines(const std::vector<RankAccount>& ranks) {
+  std::string out;
+  if (ranks.empty()) return out;
+  if (const Straggler s = straggler(ranks); s.rank >= 0)
+    out += text("  straggler: rank %d on %s, %.2f ms a step more than the mean of all: ", s.rank, s.host.c_str(),
+                s.seconds * 1e3) +
+           s.cause + "\n";
+  const Spread memory = spread(ranks, [](const RankAccount& r) { return double(r.process.resident_bytes); });
+  const RankAccount& first = ranks[0];
+  out += text("  memory: %s planned%s, %s resident at most\n", format_bytes(first.memory_bytes).c_str(),
+              first.memory_limit > 0 ? (" of " + format_bytes(std::uint64_t(first.memory_limit))).c_str() : "",
+              format_bytes(std::uint64_t(memory.most)).c_str());
+  if (first.skipped_steps > 0 && !first.scales.empty())
+    out += text("  loss scale: %llu steps skipped, %zu changes, %.0f at the end\n",
+                (unsigned long long)first.skipped_steps, first.scales.size(), first.scales.back().scale);
+  return out;
 }
 
 std::string fault_lines(const std::vector<RankAccount>& ranks) {
@@ -56,28 +91,6 @@ std::string fault_lines(const std::vector<RankAccount>& ranks) {
              " reads tried again, " + std::to_string(f.skipped_samples) + " samples skipped" +
              (f.slow ? ", a slow read" : "") + (f.error.empty() ? "" : " (" + f.error + ")") + "\n";
   return out;
-}
-
-nlohmann::json to_json(const StagingFigures& s) {
-  return {{"files", s.files},
-          {"files_staged", s.files_staged},
-          {"bytes", s.bytes},
-          {"bytes_staged", s.bytes_staged},
-          {"bytes_copied", s.bytes_copied},
-          {"bytes_reused", s.bytes_reused},
-          {"samples", s.samples},
-          {"samples_from_copies", s.samples_from_copies},
-          {"stopped", s.stopped}};
-}
-
-StagingFigures staging_from(const nlohmann::json& j) {
-  StagingFigures s;
-  s.files = j.at("files"), s.files_staged = j.at("files_staged");
-  s.bytes = j.at("bytes"), s.bytes_staged = j.at("bytes_staged");
-  s.bytes_copied = j.at("bytes_copied"), s.bytes_reused = j.at("bytes_reused");
-  s.samples = j.at("samples"), s.samples_from_copies = j.at("samples_from_copies");
-  s.stopped = j.at("stopped");
-  return s;
 }
 
 // Of all ranks together: they share the copies of their nodes.
@@ -97,31 +110,7 @@ std::string staging_line(const std::vector<RankAccount>& ranks) {
          (all.stopped.empty() ? "" : "; not all are there: " + all.stopped) + "\n";
 }
 
-nlohmann::json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
-
 }  // namespace
-
-RankAccount RankAccount::from_json(const std::string& text) {
-  const nlohmann::json j = nlohmann::json::parse(text).at("ranks").at(0);
-  RankAccount r;
-  r.host = j.at("host");
-  r.wall_seconds = j.at("wall_seconds");
-  r.comm_busy_seconds = j.at("communication_busy_seconds");
-  r.comm_bytes = j.at("communication_bytes");
-  r.steps = j.at("steps"), r.samples = j.at("samples"), r.memory_bytes = j.at("memory_bytes");
-  const auto& loader = j.at("loader");
-  r.loader.batches = loader.at("batches"), r.loader.bytes_read = loader.at("bytes_read");
-  r.loader.chunks_decoded = loader.at("chunks_decoded");
-  r.loader.wait_seconds = loader.at("wait_seconds"), r.loader.read_seconds = loader.at("read_seconds");
-  r.loader.queue_depth_sum =
-      std::uint64_t(loader.at("mean_queue_depth").get<double>() * double(r.loader.batches) + 0.5);
-  if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
-  if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
-  if (j.contains("device")) r.device = device_time_from(j.at("device"));
-  if (j.contains("health")) r.health = health_from(j.at("health"));
-  for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
-  return r;
-}
 
 std::string Account::table() const {
   const Spread wall = spread(ranks, [](const RankAccount& r) { return r.wall_seconds; });
@@ -135,51 +124,8 @@ std::string Account::table() const {
                   s.most, wall.median > 0 ? 100 * s.median / wall.median : 0.0);
     out += line;
   }
-  const Spread busy = spread(ranks, [](const RankAccount& r) { return r.comm_busy_seconds; });
-  const Spread wait = spread(ranks, [](const RankAccount& r) { return r.loader.wait_seconds; });
-  const Spread depth = spread(ranks, [](const RankAccount& r) {
-    return r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0;
-  });
-  std::snprintf(line, sizeof line,
-                "  sums between ranks were busy %.3f s (median), of which the step waited for what stands above\n",
-                busy.median);
-  out += line;
-  std::snprintf(line, sizeof line, "  the loader had %.1f batches ready on average; the step waited %.3f s for it\n",
-                depth.median, wait.median);
-  return out + line + staging_line(ranks) + fault_lines(ranks) + device_lines(ranks);
-}
-
-std::string Account::json() const {
-  nlohmann::json phases = nlohmann::json::object(), per_rank = nlohmann::json::array();
-  for (int p = 0; p < phase_count; ++p)
-    phases[name_of(Phase(p))] = to_json(spread(ranks, [p](const RankAccount& r) { return r.seconds[std::size_t(p)]; }));
-  for (const RankAccount& r : ranks) {
-    nlohmann::json one{
-        {"host", r.host},
-        {"wall_seconds", r.wall_seconds},
-        {"communication_busy_seconds", r.comm_busy_seconds},
-        {"communication_bytes", r.comm_bytes},
-        {"steps", r.steps},
-        {"samples", r.samples},
-        {"memory_bytes", r.memory_bytes},
-        {"loader",
-         {{"batches", r.loader.batches},
-          {"bytes_read", r.loader.bytes_read},
-          {"chunks_decoded", r.loader.chunks_decoded},
-          {"wait_seconds", r.loader.wait_seconds},
-          {"read_seconds", r.loader.read_seconds},
-          {"mean_queue_depth", r.loader.batches ? double(r.loader.queue_depth_sum) / double(r.loader.batches) : 0.0}}}};
-    for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
-    if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
-    if (r.staging.files > 0) one["staging"] = to_json(r.staging);
-    if (r.device.steps > 0) one["device"] = to_json(r.device);
-    if (r.health.samples > 0) one["health"] = to_json(r.health);
-    per_rank.push_back(one);
-  }
-  return nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
-                        {"phases", phases},
-                        {"ranks", per_rank}}
-      .dump();
+  return out + step_line(ranks) + loader_lines(ranks) + sum_lines(ranks) + rank_lines(ranks) + staging_line(ranks) +
+         fault_lines(ranks) + device_lines(ranks);
 }
 
 }  // namespace millrace

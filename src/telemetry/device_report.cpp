@@ -4,17 +4,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "text.hpp"
+
 namespace millrace {
 namespace {
 
 using nlohmann::json;
-
-template <class... Args>
-std::string text(const char* form, Args... args) {
-  char line[320];
-  std::snprintf(line, sizeof line, form, args...);
-  return line;
-}
 
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 

@@ -1,144 +1,242 @@
 #include "millrace/telemetry/verdict.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <functional>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "text.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr double least_share = 0.03;  // of the step: below it nothing is tried
-constexpr double least_gain = 1.05;   // below it a trial says nothing
-
-template <class... Args>
-std::string text(const char* form, Args... args) {
-  char line[256];
-  std::snprintf(line, sizeof line, form, args...);
-  return line;
-}
-
-struct Rule {
-  Bound bound;
-  const char* key;
-  std::function<std::string(const Evidence&)> from;
-  std::function<std::vector<std::string>(const Evidence&)> to;  // none: it does not apply
-  const char* caution = "";
-};
-
-using Values = std::vector<std::string>;
-const char* const new_order = "the order of samples is another";
-const char* const new_rounding = "numbers are rounded more coarsely: watch the loss";
-
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> all = {
-      {Bound::input, "data.workers", [](const Evidence& e) { return std::to_string(e.workers); },
-       [](const Evidence& e) {
-         Values to;
-         for (int w = std::max(1, e.workers * 2), n = 0; w <= 2 * std::max(2, e.cores) && n < 3; w *= 2, ++n)
-           to.push_back(std::to_string(w));
-         return to;
-       }},
-      {Bound::input, "data.prefetch", [](const Evidence& e) { return std::to_string(e.prefetch); },
-       [](const Evidence& e) { return Values{std::to_string(e.prefetch * 4)}; }},
-      {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; },
-       [](const Evidence& e) {
-         Values to;
-         for (const char* name : {"direct", "mmap", "uring"})
-           if (!e.chunked && e.reader.find(name) == std::string::npos) to.emplace_back(name);
-         return to;
-       }},
-      {Bound::input, "data.chunk_cache", [](const Evidence& e) { return format_bytes(e.chunk_cache); },
-       [](const Evidence& e) { return e.chunked ? Values{cat(e.chunk_cache * 4 >> 20, "MiB")} : Values{}; }},
-      {Bound::input, "data.shuffle", [](const Evidence&) { return "global"; },
-       [](const Evidence& e) { return e.chunked ? Values{"block"} : Values{}; }, new_order},
-      {Bound::sums, "comm.bucket", [](const Evidence& e) { return format_bytes(e.bucket); },
-       [](const Evidence& e) {
-         return Values{cat(std::max<std::uint64_t>(64, e.bucket >> 12), "KiB"), cat(e.bucket >> 8, "KiB")};
-       }},
-      {Bound::sums, "comm.compress", [](const Evidence& e) { return e.compress; },
-       [](const Evidence& e) { return e.compress == "none" ? Values{"bf16"} : Values{}; }, new_rounding},
-      {Bound::compute, "run.precision", [](const Evidence& e) { return e.precision; },
-       [](const Evidence& e) { return e.precision == "fp32" ? Values{"bf16"} : Values{}; }, new_rounding},
-  };
-  return all;
-}
+constexpr double least_share = 0.03;    // of the step: below it nothing is tried
+constexpr double least_stated = 0.08;   // of the time: below it nothing is said without a trial
+constexpr double least_startup = 0.25;  // of the run
 
 const char* name_of(Bound b) {
-  return b == Bound::input ? "input-bound" : b == Bound::sums ? "communication-bound" : "compute-bound";
+  switch (b) {
+    case Bound::input:
+      return "input-bound";
+    case Bound::sums:
+      return "communication-bound";
+    case Bound::imbalance:
+      return "imbalanced";
+    case Bound::checkpoint:
+      return "checkpoint-bound";
+    case Bound::evaluation:
+      return "evaluation-bound";
+    case Bound::host:
+      return "host-bound";
+    case Bound::startup:
+      return "start-up-bound";
+    case Bound::compute:
+      break;
+  }
+  return "compute-bound";
 }
 
-std::string evidence_of(const Evidence& e, Bound b) {
-  const double percent = 100 * e.share(b), demand = e.batch / e.without_input;
-  if (b == Bound::input)
-    return text("%.0f %% of the step waits for samples; the loader alone delivers %s samples/s, the step could take %s",
-                percent, format_count(e.loader_rate).c_str(), format_count(demand).c_str());
-  if (b == Bound::sums)
-    return text("%.0f %% of the step waits for sums over ranks (%.1f ms with them, %.1f ms without)", percent,
-                e.without_input * 1e3, e.without_sums * 1e3);
-  return text("%.0f %% of the step computes (%.1f ms)", percent, e.without_sums * 1e3);
+std::string measured(const Evidence& e, Bound b) {
+  const double percent = 100 * e.share(b);
+  const char* whole = e.probed ? "step" : "time";
+  switch (b) {
+    case Bound::input:
+      return text("%.0f %% of the %s waits for samples; the loader alone delivers %s samples/s, the step could take %s",
+                  percent, whole, format_count(e.loader_rate).c_str(),
+                  format_count(e.without_input > 0 ? e.batch / e.without_input : 0).c_str());
+    case Bound::sums:
+      return text("%.0f %% of the %s waits for sums over ranks (%.1f ms with them, %.1f ms without)", percent, whole,
+                  e.without_input * 1e3, e.without_sums * 1e3);
+    case Bound::imbalance:
+      return text("%.0f %% of the %s is for one slow rank, %.1f ms of a step", percent, whole, e.imbalance * 1e3);
+    case Bound::checkpoint:
+      return text("%.0f %% of the time goes into checkpoints", percent);
+    case Bound::evaluation:
+      return text("%.0f %% of the time goes into evaluation", percent);
+    case Bound::host:
+      return text("%.0f %% of the time is the host's between the parts of steps", percent);
+    case Bound::startup:
+      return text("%.0f %% of the run is its start", percent);
+    case Bound::compute:
+      break;
+  }
+  return text("%.0f %% of the %s computes (%.1f ms)", percent, whole, e.without_sums * 1e3);
+}
+
+std::string advice(const Rule& rule, const Evidence& e, const std::string& to) {
+  return cat(rule.key, " ", rule.from(e), " -> ", to);
+}
+
+// Of trials: of several values of a key the smallest change that gives as much, nearly.
+void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<Trial>& trials) {
+  for (const Trial& t : trials) {
+    if (!t.failure.empty() || t.step <= 0 || t.beside / t.step < t.change.least_gain) continue;
+    const double gain = t.beside / t.step;
+    const auto same = std::find_if(out.begin(), out.end(), [&](const Finding& f) {
+      return f.advice.compare(0, t.change.key.size() + 1, t.change.key + " ") == 0;
+    });
+    Finding finding{t.change.bound,
+                    gain,
+                    false,
+                    measured(e, t.change.bound),
+                    cat(t.change.key, " ", t.change.from, " -> ", t.change.to),
+                    t.change.caution};
+    if (same == out.end())
+      out.push_back(std::move(finding));
+    else if (gain > 1.05 * same->gain)
+      *same = std::move(finding);
+  }
+}
+
+// By the time that was measured: the first rule against each bound, the others behind "or".
+void add_stated(std::vector<Finding>& out, const Evidence& e) {
+  std::vector<Finding> stated;
+  for (const Rule& rule : rules()) {
+    if (rule.proof == Rule::Proof::hint || (rule.proof == Rule::Proof::trial && e.probed)) continue;
+    if (rule.bound == Bound::compute && !rule.gain) continue;
+    if (e.share(rule.bound) < (rule.bound == Bound::startup ? least_startup : least_stated)) continue;
+    const Values to = rule.to(e);
+    if (to.empty() || to.front() == rule.from(e)) continue;
+    const double gain = rule.gain ? rule.gain(e) : 1 / std::max(0.01, 1 - e.share(rule.bound));
+    if (gain < rule.least_gain) continue;
+    const auto same =
+        std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
+    if (same == stated.end() || rule.gain)
+      stated.push_back({rule.bound, gain, !rule.gain, cat(measured(e, rule.bound), "; ", rule.evidence(e)),
+                        advice(rule, e, to.front()), rule.caution});
+    else
+      same->advice += cat(", or ", advice(rule, e, to.front()));
+  }
+  out.insert(out.end(), stated.begin(), stated.end());
+}
+
+// What applies, but nothing measured says how much it would give.
+std::string hints(const Evidence& e) {
+  std::string out;
+  if (e.share(Bound::compute) < 0.5) return out;
+  for (const Rule& rule : rules()) {
+    if (rule.bound != Bound::compute || rule.gain || (rule.proof == Rule::Proof::trial && e.probed)) continue;
+    const Values to = rule.to(e);
+    if (to.empty() || to.front() == rule.from(e)) continue;
+    out += cat("  worth a trial: ", advice(rule, e, to.front()), " (", rule.evidence(e),
+               *rule.caution ? cat("; ", rule.caution) : "", ")\n");
+  }
+  return out;
+}
+
+// again: after another finding against the same bound, whose evidence stands there.
+std::string line_of(const Finding& f, bool again = false) {
+  return cat(again ? "" : cat(name_of(f.bound), ": ", f.evidence, ". "), f.advice,
+             text(f.at_most ? ": at most %.2fx, without any of it" : " gives %.2fx", f.gain));
 }
 
 }  // namespace
 
 double Evidence::share(Bound b) const {
-  const double input = std::clamp(1 - without_input / step, 0.0, 1.0);
-  const double sums = ranks > 1 ? std::clamp((without_input - without_sums) / step, 0.0, 1 - input) : 0;
-  return b == Bound::input ? input : b == Bound::sums ? sums : 1 - input - sums;
+  const double all = step + checkpoint + evaluation;
+  if (b == Bound::startup) return wall > 0 ? startup / wall : 0;
+  if (all <= 0) return 0;
+  double left = 1;
+  const auto take = [&left](double part) { return part = std::clamp(part, 0.0, left), left -= part, part; };
+  const double parts[] = {take((step - without_input) / all),
+                          take(ranks > 1 ? (without_input - without_sums) / all : 0),
+                          take(imbalance / all),
+                          take(checkpoint / all),
+                          take(evaluation / all),
+                          take(host / all)};
+  return b == Bound::compute ? left : parts[int(b)];
+}
+
+Evidence evidence_of(const Account& account, const Setting& setting) {
+  Evidence e;
+  static_cast<Setting&>(e) = setting;
+  if (account.ranks.empty() || account.ranks[0].steps == 0) return e;
+  const auto of = [](const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; };
+  const auto own = [&](const RankAccount& r) {
+    double sum = 0;
+    for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
+      sum += of(r, p);
+    return sum;
+  };
+  const RankAccount& slow = *std::max_element(account.ranks.begin(), account.ranks.end(),
+                                              [&](const auto& a, const auto& b) { return own(a) < own(b); });
+  e.steps = double(slow.steps);
+  e.step = account.ranks[0].step_times.mean;
+  e.slow = straggler(account.ranks);
+  if (e.slow.rank >= 0) e.imbalance = e.slow.seconds;
+  e.without_input = e.step - (of(slow, Phase::data_wait) + of(slow, Phase::copy)) / e.steps + e.slow.input_seconds;
+  e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
+  e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
+  e.host = of(slow, Phase::other) / e.steps;
+  e.checkpoints = slow.checkpoints;
+  e.flops = slow.flops;
+  e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup);
+  for (const RankAccount& r : account.ranks) {
+    e.loader_rate += r.loader.capacity();
+    e.depth += r.loader.mean_depth() / double(account.ranks.size());
+    e.preempted = std::max(e.preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
+    for (const auto& [reason, part] : r.health.slowed)
+      if (part >= 0.1 && r.health.top_clock_mhz > 0 && r.health.clock_mhz / r.health.top_clock_mhz < e.clock)
+        e.clock = r.health.clock_mhz / r.health.top_clock_mhz, e.slowed = reason;
+  }
+  e.batch = double(slow.samples) / e.steps;
+  if (slow.loader.samples > 0)
+    e.decodes = double(slow.loader.chunks_decoded) * double(e.chunk_rows) / double(slow.loader.samples);
+  return e;
 }
 
 std::vector<Change> changes_to_try(const Evidence& e) {
   std::vector<Change> out;
   for (const Rule& rule : rules()) {
-    if (e.share(rule.bound) < least_share) continue;
+    if (rule.proof != Rule::Proof::trial || e.share(rule.bound) < least_share) continue;
     for (const std::string& to : rule.to(e))
-      if (to != rule.from(e)) out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution});
+      if (to != rule.from(e)) out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution, rule.least_gain});
   }
   return out;
 }
 
 std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trials) {
   std::vector<Finding> out;
-  for (const Trial& t : trials) {
-    if (!t.failure.empty() || t.step <= 0 || t.beside / t.step < least_gain) continue;
-    const double gain = t.beside / t.step;
-    const auto same = std::find_if(out.begin(), out.end(), [&](const Finding& f) {
-      return f.advice.compare(0, t.change.key.size() + 1, t.change.key + " ") == 0;
-    });
-    Finding finding{t.change.bound, gain, evidence_of(e, t.change.bound),
-                    cat(t.change.key, " ", t.change.from, " -> ", t.change.to), t.change.caution};
-    // Of several values of a key the smallest change that gives as much, nearly.
-    if (same == out.end())
-      out.push_back(std::move(finding));
-    else if (gain > 1.05 * same->gain)
-      *same = std::move(finding);
-  }
+  add_tried(out, e, trials);
+  double tried[bound_count] = {};
   // What leaves the results as they are goes first where it gives as much, nearly.
-  std::stable_sort(out.begin(), out.end(), [](const Finding& a, const Finding& b) {
-    return a.gain * (a.caution.empty() ? 1.02 : 1) > b.gain * (b.caution.empty() ? 1.02 : 1);
-  });
+  const auto weight = [&tried](const Finding& f) {
+    const double own = f.gain * (f.caution.empty() ? 1.02 : 1), known = tried[int(f.bound)];
+    return f.at_most && known > 0 ? std::min(own, 0.99 * known) : own;  // a bound is no promise
+  };
+  for (const Finding& f : out) tried[int(f.bound)] = std::max(tried[int(f.bound)], weight(f));
+  add_stated(out, e);
+  std::stable_sort(out.begin(), out.end(), [&](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
   return out;
 }
 
 std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
+  if (e.step <= 0) return "";
   const auto found = findings(e, trials);
   Bound largest = Bound::compute;
   for (const Bound b : {Bound::sums, Bound::input})
     if (e.share(b) >= least_share && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
   std::string out;
   if (!found.empty())
-    out = cat(name_of(found[0].bound), ": ", found[0].evidence, ". ", found[0].advice,
-              text(" gives %.2fx", found[0].gain), "\n");
-  else if (largest == Bound::compute)
-    out = cat("nothing worth changing: ", evidence_of(e, Bound::compute), "\n");
+    out = line_of(found[0]) + "\n";
+  else if (e.probed && largest != Bound::compute)
+    out = cat(name_of(largest), ": ", measured(e, largest), ". no change that was tried helps\n");
   else
-    out = cat(name_of(largest), ": ", evidence_of(e, largest), ". no change that was tried helps\n");
+    out = cat("nothing worth changing: ", measured(e, Bound::compute), "\n");
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    const auto same = [&](const Finding& f) { return f.bound == found[i].bound; };
+    const auto here = found.begin() + std::ptrdiff_t(i);
+    out += cat("  ", i + 1, ". ", line_of(found[i], std::any_of(found.begin(), here, same)), "\n");
+  }
+  out += hints(e);
+  if (!e.probed) return out;
   out += text("\nmeasured, ms a step: %.2f as configured, %.2f with samples there at once (%.2fx at most)",
               e.step * 1e3, e.without_input * 1e3, e.step / e.without_input);
   if (e.ranks > 1) out += text(", %.2f without sums, too", e.without_sums * 1e3);
   out += "\n";
+  if (e.flops > 0 && e.peak_flops > 0)
+    out += text("a rank computes %sFLOP a step, %.1f %% of the %sFLOP/s that its device can do (MFU)\n",
+                format_count(e.flops).c_str(), 100 * e.flops / (e.step * e.peak_flops),
+                format_count(e.peak_flops).c_str());
   for (const Trial& t : trials)
     out += t.failure.empty() ? text("  %-18s %10s -> %-10s %9.2f ms beside %.2f: %.2fx%s%s\n", t.change.key.c_str(),
                                     t.change.from.c_str(), t.change.to.c_str(), t.step * 1e3, t.beside * 1e3,

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "fit.hpp"
+#include "millrace/train/peaks.hpp"
 #include "session.hpp"
+#include "setting.hpp"
 #include "step.hpp"
 
 namespace millrace {
@@ -74,10 +76,9 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
   const std::int64_t full = s.train_order->rows_of_step(0);
   StepProbe out;
-  out.workers = s.loader_options().workers, out.cores = s.placement.cores;
-  out.chunked = !s.train_data.shards.empty() && s.train_data.shards.front().x_chunks != nullptr;
-  out.reader = reader.substr(0, reader.find(':'));
-  out.gpu = !s.compute.device->shares_host_memory();
+  out.setting = setting_of(s);
+  out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
+  out.flops = step_flops(s, network);
   const double began = now();
   bool stop = false;
   std::int64_t issued = first_step, collected = first_step;
@@ -90,17 +91,16 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
     if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
     ++out.steps, out.seconds += result.metrics.seconds;
-    for (std::size_t p = 0; p < out.phases.size(); ++p) out.phases[p] += result.metrics.phase_seconds[p];
   }
   out.batch = full, out.next_step = issued;
-  const double steps = double(std::max<std::int64_t>(1, out.steps));
-  out.seconds /= steps;
-  for (double& phase : out.phases) phase /= steps;
+  out.seconds /= double(std::max<std::int64_t>(1, out.steps));
   return out;
 }
 
-double probe_loader(World& world, const RunConfig& config, std::int64_t first_step, double seconds) {
+PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first_step, double seconds) {
   Session s(world, config, Session::Use::train);
+  PartsProbe out;
+  out.peak_flops = measure_peaks(s.compute, s.spec.compute).best_flops();
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < config.data.prefetch; ++i) loader.next();  // read ahead before
@@ -115,7 +115,8 @@ double probe_loader(World& world, const RunConfig& config, std::int64_t first_st
   }
   double rate[] = {rows / (now() - began)};
   world.all_reduce(rate, World::Reduce::sum);
-  return rate[0];
+  out.loader_rate = rate[0];
+  return out;
 }
 
 }  // namespace millrace

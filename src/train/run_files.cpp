@@ -119,7 +119,8 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
   write_file_atomically(dir / "config.cfg", s.config.text);
 }
 
-void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account) {
+void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
+                   const std::vector<Finding>& findings) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.steps)) return;
   json out{{"status", s.status},
            {"steps", s.steps},
@@ -132,6 +133,13 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"seconds", s.seconds},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"account", json::parse(account.json())}};
+  out["findings"] = json::array();
+  for (const Finding& f : findings)
+    out["findings"].push_back({{"gain", f.gain},
+                               {"at_most", f.at_most},
+                               {"evidence", f.evidence},
+                               {"advice", f.advice},
+                               {"caution", f.caution}});
   out["valid_loss"] = s.evaluated ? json(s.validation.loss) : json();
   out["valid_accuracy"] = s.evaluated && s.validation.labels ? json(s.validation.top1) : json();
   out["valid_top5"] = s.evaluated && s.validation.labels ? json(s.validation.top5) : json();

@@ -2,9 +2,11 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "evaluate.hpp"
 #include "millrace/telemetry/account.hpp"
+#include "millrace/telemetry/verdict.hpp"
 #include "session.hpp"
 
 namespace millrace {
@@ -32,6 +34,6 @@ struct Summary {
   Evaluation validation;
 };
 // A finished run that is started again keeps what its last steps said.
-void write_summary(const std::filesystem::path& dir, const Summary&, const Account&);
+void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const std::vector<Finding>&);
 
 }  // namespace millrace

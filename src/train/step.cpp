@@ -206,6 +206,12 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
     m.phase_seconds[std::size_t(gather ? Phase::forward : Phase::optimizer)] -= seconds;
     m.phase_seconds[std::size_t(Phase::communication)] += seconds;
   }
+  s_.compute.collective->take_spans(spans_);
+  double inside_backward = 0;  // sums that stopped it
+  for (const CommSpan& span : spans_) inside_backward += span.inside ? span.ended - span.started : 0;
+  double& backward = m.phase_seconds[std::size_t(Phase::backward)];
+  inside_backward = std::min(inside_backward, std::max(0.0, backward));
+  backward -= inside_backward, m.phase_seconds[std::size_t(Phase::communication)] += inside_backward;
   const double at = now();  // of steps in flight at once, each counts from the end of the one before
   m.seconds = at - std::max(issued.began, collected_);
   collected_ = at;

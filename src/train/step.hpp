@@ -35,6 +35,8 @@ class StepRunner {
   // Results of an enqueued step; collective. flags: this rank's wish to stop, and to write a checkpoint.
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
+  const std::vector<CommSpan>& spans() const { return spans_; }  // of the step collected last
+  int marks() const { return int(times_.size()); }               // of a full step, on the device
 
  private:
   void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + waits() : 0); }
@@ -72,6 +74,7 @@ class StepRunner {
   Reducer reducer_;
   std::array<std::unique_ptr<Marks>, 2> marks_;
   std::vector<double> times_;
+  std::vector<CommSpan> spans_;
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
   std::array<char, 48> step_name_{};

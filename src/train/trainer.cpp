@@ -14,9 +14,11 @@
 #include "observer.hpp"
 #include "overflow.hpp"
 #include "progress.hpp"
+#include "recorder.hpp"
 #include "resume.hpp"
 #include "run_files.hpp"
 #include "session.hpp"
+#include "setting.hpp"
 #include "step.hpp"
 #include "stop.hpp"
 
@@ -32,6 +34,7 @@ struct Trainer::Impl {
   Session s;
   std::filesystem::path dir;
   Observer observer;
+  Recorder recorder;
   Network network;
   std::optional<Schedule> schedule;
   CheckpointInterval interval;
@@ -51,9 +54,7 @@ struct Trainer::Impl {
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
   std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
-  std::vector<CommSpan> spans;
-  double comm_busy = 0;
-  std::uint64_t comm_bytes = 0;
+  Evidence evidence;                                                   // at the end
   std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
 
   Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
@@ -61,6 +62,7 @@ struct Trainer::Impl {
         s(world, config, Session::Use::train),
         dir(config.run.dir),
         observer(s),
+        recorder(s),
         network(s.compute, s.spec, plan_that_fits(s)),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
@@ -128,8 +130,7 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    s.compute.collective->take_spans(spans);
-    for (const CommSpan& span : spans) comm_busy += span.ended - span.started, comm_bytes += span.bytes;
+    recorder.step(last, runner->spans());
     if (metrics) metrics->write(last);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
@@ -178,6 +179,7 @@ struct Trainer::Impl {
     run.provenance = s.provenance();
     run.config = s.config.text;
     unsaved = store.save(network, run);
+    if (unsaved.empty()) recorder.checkpoint();
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
     if (!unsaved.empty() && run.step < s.total_steps())
@@ -188,7 +190,7 @@ struct Trainer::Impl {
   bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
     validation = evaluator->run();
-    evaluated = true;
+    evaluated = true, recorder.evaluation();
     run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
     run.valid_step = run.step;
     progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
@@ -205,16 +207,13 @@ struct Trainer::Impl {
   }
 
   Account account() {
-    RankAccount mine;
-    mine.host = s.world.host();
+    RankAccount mine = recorder.figures(network, runner ? runner->marks() : 0);
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     if (loader) mine.loader = loader->figures();
     mine.faults = s.train_source->faults();
     mine.staging = s.train_source->staging();
-    mine.comm_busy_seconds = comm_busy, mine.comm_bytes = comm_bytes;
-    mine.steps = std::uint64_t(trained_steps), mine.samples = std::uint64_t(trained_samples);
-    mine.memory_bytes = network.needs().total();
+    mine.samples = std::uint64_t(trained_samples);
     mine.device = observer.device_time(), mine.health = observer.health();
     Account out;
     for (const std::string& text : s.world.gather(Account{{mine}}.json()))
@@ -224,6 +223,7 @@ struct Trainer::Impl {
 
   void finish(const std::string& status) {
     const Account all = account();
+    evidence = evidence_of(all, setting_of(s));
     if (s.world.rank() != 0) return;
     Summary summary{status,
                     run.step,
@@ -238,10 +238,11 @@ struct Trainer::Impl {
                     evaluated,
                     validation};
     try {
-      write_summary(dir, summary, all);
+      write_summary(dir, summary, all, findings(evidence));
     } catch (const Error& e) {
       log::warn(e.what());
     }
+    if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(evidence));
     progress.line(all.table());
     if (trained_steps > 0)
       progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
@@ -305,6 +306,7 @@ Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_po
     : impl_(std::make_unique<Impl>(world, config, begun)) {}
 Trainer::~Trainer() = default;
 Exit Trainer::run() { return impl_->run_all(); }
+const Evidence& Trainer::evidence() const { return impl_->evidence; }
 
 void Trainer::one_step() {
   Impl& t = *impl_;
@@ -315,8 +317,11 @@ void Trainer::one_step() {
   t.collect_one(&stopping, &checkpoint);
 }
 
-Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun) {
-  return Trainer(world, config, begun).run();
+Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun, Evidence* evidence) {
+  Trainer trainer(world, config, begun);
+  const Exit result = trainer.run();
+  if (evidence) *evidence = trainer.evidence();
+  return result;
 }
 
 }  // namespace millrace

@@ -48,6 +48,17 @@ sums)  # sleep most of the step; MPI's own waits leave the core to the other ran
   first_line "^communication-bound: .* gives "
   gain "comm.compress" 1.25
   ;;
+train)  # what a run says at its end, without any trial
+  verdict() { grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out; }
+  set -- --train.steps 25 --checkpoint.every none
+  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002 "$millrace" train -c net.cfg --run.dir slow "$@" >out 2>err || complain "the run failed"
+  verdict | grep -q "^input-bound: .* data.workers 1 -> [2-9].*: at most [0-9.]*x" || complain "slow reads: $(verdict)"
+  grep -q '"advice": "data.workers 1 -> ' slow/summary.json || complain "summary.json does not say what to change"
+  "$mpiexec" --bind-to none -n 2 "$millrace" train -c net.cfg --run.dir sums --data.reader mmap --comm.test_delay 0.1 --run.threads 1 "$@" --model.hidden 400 400 >out 2>err ||
+    complain "the run on two ranks failed"
+  verdict | grep -q "^communication-bound: .* comm.compress none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
+  grep -q "^    bucket 0: " out || complain "no figures of buckets"
+  ;;
 *) complain "no case $case" ;;
 esac
 [ $failures -eq 0 ]

@@ -285,6 +285,13 @@ files)  # metrics.jsonl and summary.json have all that is promised, and their fi
   awk -v t="$(value seconds)" -F'[:,] *' '/"seconds": \{/ { inside = 1; sum = phases = 0; next } inside && /}/ { inside = 0 } inside { sum += $2; ++phases }
     /"wall_seconds": [0-9]/ { ++ranks; if (phases != 10 || sum < 0.99 * $2 || sum > 1.01 * $2 || $2 < 0.5 * t || $2 > 1.01 * t) bad = 1 }
     END { exit bad || ranks != 2 }' run/summary.json || { complain "the account is not whole"; cat run/summary.json; }
+  # Its price, by its own figures; steps here take milliseconds.
+  awk -F'[:,] *' '/"mark_seconds": / { cost = $2 } /"marks_per_step": / { marks = $2 }
+    /"mean": / { ++ranks; if (marks < 20 || cost <= 0 || marks * cost > 0.005 * $2) bad = 1 } END { exit bad || ranks != 2 }' run/summary.json ||
+    { complain "measuring costs more than half a per cent of a step"; grep -E '"mark|"mean"' run/summary.json; }
+  for key in findings queue_depths first_batch_seconds capacity sums exposed loss_scales p99 resident_bytes preempted checkpoints evaluations step_flops; do
+    grep -q "\"$key\": " run/summary.json || complain "summary.json has no $key"
+  done
   for phase in startup data_wait copy forward backward communication optimizer evaluation checkpoint other; do
     grep -A 4 "^      \"$phase\": {" run/summary.json | grep -c '"\(min\|median\|max\)": ' | grep -qx 3 || complain "the account has no $phase"
   done

@@ -17,11 +17,22 @@ RankAccount figures(int rank) {
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = (p + 1) / 7.0 + (rank * 5 % 3) * 10;
   for (const double seconds : r.seconds) r.wall_seconds += seconds;
   r.loader = {.batches = 11u + unsigned(rank),
+              .samples = 99u + unsigned(rank),
               .bytes_read = 5'000'000'000u + unsigned(rank),
               .queue_depth_sum = 37u + unsigned(rank),
+              .queue_depths = {5, 6u + unsigned(rank)},
               .chunks_decoded = 11u + unsigned(rank),
               .wait_seconds = 0.1 + rank,
-              .read_seconds = 1 / 3.0 + rank};
+              .read_seconds = 1 / 3.0 + rank,
+              .room_seconds = 1 / 7.0 + rank,
+              .first_batch_seconds = 1 / 9.0 + rank,
+              .workers = 3 + rank};
+  r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
+  r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
+  r.process = {12.5 + rank, 0.25, 77, 1u << 30};
+  r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
+  r.scales = {{1, 65536}, {9, 32768}};
+  r.flops = 1e9 / 3, r.marks = 24, r.mark_seconds = 3e-8, r.memory_limit = 8e9;
   r.faults.retries = 3u + unsigned(rank), r.faults.skipped_samples = 4u + unsigned(rank);
   r.faults.files = {
       {"a" + std::to_string(rank) + ".h5", 3u + unsigned(rank), 4u + unsigned(rank), rank == 1, "no luck"}};
@@ -57,6 +68,12 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.steps, sent.steps);
     EXPECT_EQ(got.samples, sent.samples);
     EXPECT_EQ(got.memory_bytes, sent.memory_bytes);
+    // And the rest: all that is told is told again.
+    EXPECT_EQ(got.loader.queue_depths, sent.loader.queue_depths);
+    EXPECT_EQ(got.loader.capacity(), sent.loader.capacity());
+    EXPECT_EQ(got.sums.size(), 2u);
+    EXPECT_EQ(got.scales.size(), 2u);
+    EXPECT_EQ(Account{{got}}.json(), Account{{sent}}.json());
   }
 }
 
@@ -102,6 +119,31 @@ TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
   EXPECT_EQ(phases, phase_count);
   EXPECT_NEAR(shares, 100, 0.1);
   EXPECT_NE(all.table().find("on 3 ranks\n"), std::string::npos);
+}
+
+TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
+  const std::string table = Account{{figures(0), figures(1)}}.table();
+  for (const char* part :
+       {"steps, ms: 100.00 on average, 200.00 median, 300.00 p90, 400.00 p99, 500.00 at most; 3.33 GFLOP/s a rank; "
+        "measured by 24 marks a step of 30 ns",
+        "loader: 3 workers a rank, ", "first batch after 1.111 s",
+        "sums of 1 buckets: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
+        "loss scale: 7 steps skipped, 2 changes, 32768 at the end", "1.00 GiB resident at most"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
+}
+
+TEST(StepClock, PercentilesAreWithinABinOfTheTruth) {
+  StepClock clock;
+  EXPECT_EQ(clock.figures().p99, 0);
+  for (int i = 1; i <= 1000; ++i) clock.add(i * 1e-4);
+  const StepTimes t = clock.figures();
+  EXPECT_NEAR(t.mean, 0.05005, 1e-9);
+  EXPECT_NEAR(t.p50, 0.05, 0.05 * 0.045);
+  EXPECT_NEAR(t.p90, 0.09, 0.09 * 0.045);
+  EXPECT_NEAR(t.p99, 0.099, 0.099 * 0.045);
+  EXPECT_EQ(t.longest, 0.1);
+  clock.add(0), clock.add(1e9);  // at the ends
+  EXPECT_EQ(clock.figures().longest, 1e9);
 }
 
 TEST(Account, ARankThatDidNothingYetHasFiguresToo) {

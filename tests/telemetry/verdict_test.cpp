@@ -13,7 +13,7 @@ Evidence starved() {
   e.step = 0.020, e.without_input = 0.010, e.without_sums = 0.008;
   e.batch = 128, e.loader_rate = 6400, e.ranks = 2, e.workers = 1, e.cores = 4;
   e.precision = "fp32", e.compress = "none", e.reader = "direct", e.bucket = 4 << 20, e.prefetch = 4;
-  e.chunk_cache = 256 << 20;
+  e.chunk_cache = 256 << 20, e.shuffle = "global", e.probed = true;
   return e;
 }
 
@@ -83,7 +83,127 @@ TEST(Verdict, NoiseAndFailuresAreNoFindings) {
 TEST(Verdict, AHealthyRunHasNothingWorthChanging) {
   Evidence e = starved();
   e.without_input = 0.0199, e.without_sums = 0.0198;
-  EXPECT_EQ(verdict(e, {}).find("nothing worth changing: 99 % of the step computes"), 0u) << verdict(e, {});
+  EXPECT_EQ(verdict(e).find("nothing worth changing: 99 % of the step computes"), 0u) << verdict(e);
+}
+
+// So that each rule applies somewhere.
+std::vector<Evidence> all_kinds() {
+  Evidence e;
+  e.step = 0.001, e.without_input = 0.0008, e.without_sums = 0.0006, e.imbalance = 0.0001, e.steps = 100;
+  e.checkpoint = 0.0005, e.evaluation = 0.0004, e.host = 0.0001, e.batch = 64, e.loader_rate = 1000;
+  e.ranks = 2, e.workers = 1, e.cores = 2, e.threads = 8, e.prefetch = 4, e.depth = 3, e.chunk_cache = 1 << 20;
+  e.checkpoints = 9, e.checkpoint_every = "1e", e.wall = 100, e.startup = 50, e.clock = 0.7, e.slowed = "power cap";
+  e.precision = "fp32", e.compress = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
+  e.overlap = false, e.misplaced = "bound to one core", e.global_batch = 64, e.sample_bytes = 784;
+  e.slow = {1, "node7", "a slow disk", 0.0001, 0};
+  Evidence chunked = e;
+  chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
+  Evidence launched = e;
+  launched.gpu = true, launched.graph = false, launched.accumulation = 2, launched.micro_batch = 32;
+  return {e, chunked, launched};
+}
+
+TEST(Verdict, EachRuleAppliesSomewhereAndHasEvidenceWhereItDoes) {
+  for (const Rule& rule : rules()) {
+    ASSERT_NE(rule.evidence, nullptr) << rule.key;
+    int applies = 0;
+    for (const Evidence& e : all_kinds())
+      for (const std::string& to : rule.to(e)) {
+        ++applies;
+        EXPECT_FALSE(to.empty() || rule.from(e).empty()) << rule.key;
+        EXPECT_GT(rule.evidence(e).size(), 8u) << rule.key;
+        EXPECT_TRUE(!rule.gain || rule.gain(e) > 1) << rule.key;
+      }
+    EXPECT_GT(applies, 0) << rule.key << " applies nowhere";
+  }
+}
+
+TEST(Verdict, SharesOfAllBoundsSumToOneAndTheStartIsOfTheRun) {
+  for (const Evidence& e : all_kinds()) {
+    double sum = 0;
+    for (int b = 0; b < bound_count; ++b)
+      if (Bound(b) != Bound::startup) sum += e.share(Bound(b));
+    EXPECT_NEAR(sum, 1, 1e-12);
+    EXPECT_NEAR(e.share(Bound::startup), 0.5, 1e-12);
+    EXPECT_NEAR(e.share(Bound::checkpoint), 0.0005 / 0.0019, 1e-12);
+  }
+}
+
+// 100 steps of 10 ms on each of two ranks, of which 8 compute and 1 waits for sums.
+Account healthy() {
+  Account a;
+  for (const char* host : {"node1", "node2"}) {
+    RankAccount r;
+    r.host = host, r.steps = 100, r.samples = 6400, r.wall_seconds = 1.1, r.step_times.mean = 0.010;
+    r.cores = r.threads = 4;
+    r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200000, .read_seconds = 0.2, .workers = 2};
+    r.seconds[std::size_t(Phase::startup)] = 0.1;
+    r.seconds[std::size_t(Phase::forward)] = r.seconds[std::size_t(Phase::backward)] = 0.48;
+    r.seconds[std::size_t(Phase::communication)] = r.seconds[std::size_t(Phase::other)] = 0.02;
+    a.ranks.push_back(r);
+  }
+  return a;
+}
+Setting plain() {
+  Setting s;
+  s.ranks = 2, s.workers = 2, s.cores = s.threads = 4, s.prefetch = 4, s.reader = "direct", s.precision = "fp32";
+  s.compress = s.cache = "none", s.checkpoint_every = "1", s.global_batch = 64, s.micro_batch = 32;
+  s.bucket = 8 << 20, s.sample_bytes = 1000;
+  return s;
+}
+double& of(RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
+
+TEST(Verdict, OfAHealthyAccountThereIsNothingWorthChanging) {
+  EXPECT_EQ(verdict(evidence_of(healthy(), plain())).find("nothing worth changing: "), 0u)
+      << verdict(evidence_of(healthy(), plain()));
+  EXPECT_EQ(verdict(evidence_of({}, plain())), "") << "no step, no verdict";
+}
+
+TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::data_wait) = 1, r.step_times.mean = 0.020;
+    r.loader.read_seconds = 4;  // two workers of four seconds each for 3200 samples: 1600 a second
+  }
+  const auto found = findings(evidence_of(a, plain()));
+  ASSERT_FALSE(found.empty());
+  EXPECT_TRUE(found[0].at_most);
+  EXPECT_NEAR(found[0].gain, 2, 1e-9);
+  EXPECT_NE(found[0].evidence.find("50 % of the time waits for samples; the loader alone delivers 3.2 k samples/s, the "
+                                   "step could take 6.4 k"),
+            std::string::npos)
+      << found[0].evidence;
+  EXPECT_EQ(found[0].advice.find("data.workers 2 -> 5, or data.reader direct -> mmap"), 0u) << found[0].advice;
+}
+
+TEST(Verdict, CheckpointsTooOftenAreNamedWithWhatSeldomOnesGive) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::checkpoint) = 1, r.checkpoints = 100;
+  const auto found = findings(evidence_of(a, plain()));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].advice, "checkpoint.every 1 -> 50");
+  EXPECT_FALSE(found[0].at_most);
+  EXPECT_NEAR(found[0].gain, 1 / (1 - 0.5 * 0.98), 1e-9);
+  EXPECT_NE(found[0].evidence.find("100 checkpoints of 10.0 ms each"), std::string::npos) << found[0].evidence;
+}
+
+TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
+  Account a = healthy();
+  RankAccount &fast = a.ranks[0], &slow = a.ranks[1];
+  of(slow, Phase::backward) += 1, of(fast, Phase::communication) += 1;
+  fast.step_times.mean = slow.step_times.mean = 0.020;
+  slow.process.preempted = 2000, fast.process.preempted = 10;
+  const auto found = findings(evidence_of(a, plain()));
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(int(found[0].bound), int(Bound::imbalance));
+  EXPECT_NEAR(found[0].gain, 1 / (1 - 0.25), 1e-9);  // half a second of two
+  EXPECT_NE(found[0].evidence.find("a noisy neighbour"), std::string::npos) << found[0].evidence;
+  EXPECT_NE(found[0].advice.find("rank 1 on node2 -> "), std::string::npos) << found[0].advice;
+  slow.process.throttled_seconds = 0.9;
+  EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
+  of(slow, Phase::data_wait) = 3;
+  EXPECT_NE(straggler(a.ranks).cause.find("a slow disk"), std::string::npos) << straggler(a.ranks).cause;
+  EXPECT_EQ(straggler(healthy().ranks).rank, -1);
 }
 
 }  // namespace

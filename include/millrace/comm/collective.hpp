@@ -26,6 +26,7 @@ struct CommSpan {
   int tag = 0;
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
+  bool inside = false;  // a sum that ran inside of some begin_*: the caller stood still meanwhile
 };
 
 class Collective {

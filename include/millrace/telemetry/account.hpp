@@ -12,9 +12,58 @@
 namespace millrace {
 
 struct LoaderFigures {
-  std::uint64_t batches = 0, bytes_read = 0, queue_depth_sum = 0;  // queue depth: filled slots seen at each next()
+  std::uint64_t batches = 0, samples = 0, bytes_read = 0;
+  std::uint64_t queue_depth_sum = 0;             // queue depth: filled slots seen when a batch is taken
+  std::array<std::uint64_t, 17> queue_depths{};  // how often so many were; the last: or more
   std::uint64_t chunks_decoded = 0;
-  double wait_seconds = 0, read_seconds = 0;  // consumer's wait; sum of the workers' reading time
+  double wait_seconds = 0, read_seconds = 0;  // consumer's wait; sum of the workers' reading (and decoding) time
+  double room_seconds = 0;                    // sum of the workers' waits for a free slot
+  double first_batch_seconds = 0;             // from the loader's start to its first batch
+  int workers = 0;                            // 0: the step reads by itself
+  // Samples/s that the workers could deliver, if none ever waited for room.
+  double capacity() const;
+  double mean_depth() const { return batches ? double(queue_depth_sum) / double(batches) : 0.0; }
+};
+
+// Of one optimizer step after the other.
+struct StepTimes {
+  double mean = 0, p50 = 0, p90 = 0, p99 = 0, longest = 0;  // seconds
+};
+// Percentiles in a fixed number of bins, each 4 % wide.
+class StepClock {
+ public:
+  void add(double seconds);
+  StepTimes figures() const;
+
+ private:
+  static constexpr int per_octave = 16, octaves = 40;  // from 1 ns
+  std::array<std::uint64_t, per_octave * octaves> bins_{};
+  std::uint64_t count_ = 0;
+  double sum_ = 0, longest_ = 0;
+};
+
+// The sums of one bucket (tag from 0), or of something else (below 0), over all steps.
+struct SumFigures {
+  int tag = 0;
+  std::uint64_t times = 0, bytes = 0;  // bytes of all
+  // Sums of seconds: between being ready and all ranks being there, being summed, and of the latter while the step
+  // waited for it.
+  double queued = 0, busy = 0, exposed = 0;
+};
+
+// What the kernel says of this process, from its start.
+struct ProcessFigures {
+  double cpu_seconds = 0;            // of all threads
+  double throttled_seconds = -1;     // held back by a quota (cgroup); -1: not known
+  std::uint64_t preempted = 0;       // times that a thread lost its core to another
+  std::uint64_t resident_bytes = 0;  // at most
+};
+ProcessFigures process_figures();
+
+// fp16: the loss scale after each change.
+struct ScaleChange {
+  std::int64_t step = 0;
+  double scale = 1;
 };
 
 // What went wrong with files, and what was done.
@@ -43,12 +92,22 @@ struct RankAccount {
   double wall_seconds = 0;
   std::array<double, phase_count> seconds{};
   LoaderFigures loader;
-  FaultFigures faults;           // of the training data
-  StagingFigures staging;        // the same; no files: none is wanted
-  double comm_busy_seconds = 0;  // time in sums, hidden or not
-  std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;
-  DeviceTime device;     // of the steps that were traced; none on a device that tells nothing
-  HealthFigures health;  // the same
+  FaultFigures faults;                                                     // of the training data
+  StagingFigures staging;                                                  // the same; no files: none is wanted
+  double comm_busy_seconds = 0;                                            // time in sums, hidden or not
+  std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;  // samples: of all ranks
+  StepTimes step_times;
+  std::vector<SumFigures> sums;  // by tag
+  ProcessFigures process;
+  int cores = 0, threads = 0;            // this rank's share of the host, and its compute threads
+  int checkpoints = 0, evaluations = 0;  // written; run
+  std::uint64_t skipped_steps = 0;       // overflow
+  std::vector<ScaleChange> scales;       // the first ones
+  double flops = 0;                      // of one step's forward and backward pass on this rank
+  double marks = 0, mark_seconds = 0;    // clock reads of a step for this account; what one costs
+  double memory_limit = 0;               // bytes that the rank may plan with
+  DeviceTime device;                     // of the steps that were traced; none on a device that tells nothing
+  HealthFigures health;                  // the same
 
   // From Account{{one}}.json(): how ranks send theirs.
   static RankAccount from_json(const std::string&);
@@ -59,5 +118,14 @@ struct Account {
   std::string table() const;  // phases by minimum, median, maximum over ranks and share of the wall time
   std::string json() const;   // the same as a JSON object
 };
+
+// The rank that the others wait for at each step, and why as far as the figures tell.
+struct Straggler {
+  int rank = -1;  // none
+  std::string host, cause;
+  double seconds = 0;        // of a step, more than the mean of all ranks
+  double input_seconds = 0;  // of which it waits for samples
+};
+Straggler straggler(const std::vector<RankAccount>&);
 
 }  // namespace millrace

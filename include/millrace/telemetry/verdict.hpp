@@ -1,42 +1,87 @@
-// Verdict: what bounds a run, and what to change. Pure functions: from measurements to changes worth trying, and from
-// those tried to findings. No gain is assumed: each was measured by running with the change.
+// Verdict: what bounds a run, and what to change. Pure functions: from what was measured to findings, by one table of
+// rules. A gain is what a trial measured, or else a bound from measured time; none is taken from a table.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "millrace/telemetry/account.hpp"
+
 namespace millrace {
 
-enum class Bound { input, sums, compute };
+// Parts of a run that do not overlap, but for startup, which is outside of the steps.
+enum class Bound { input, sums, imbalance, checkpoint, evaluation, host, compute, startup };
+inline constexpr int bound_count = 8;
 
-// Of one configuration, on so many ranks.
-struct Evidence {
-  double step = 0;                        // seconds: as configured
-  double without_input = 0;               // with batches that are there at once
-  double without_sums = 0;                // and with ranks that do not sum
-  double batch = 0;                       // samples of a step
-  double loader_rate = 0;                 // samples/s that the loaders deliver alone
-  int ranks = 1, workers = 0, cores = 1;  // workers and cores of a rank
-  bool gpu = false, chunked = false;
-  std::string precision, compress, reader, fusion;
-  std::uint64_t bucket = 0, chunk_cache = 0;
-  int prefetch = 0;
-
-  double share(Bound) const;  // of the step; they sum to 1
+// What a run was told, and what `auto` came to, on rank 0.
+struct Setting {
+  int ranks = 1, workers = 0, cores = 1, threads = 1;  // the last three: of a rank
+  int prefetch = 0, accumulation = 1;
+  bool gpu = false, chunked = false, graph = true, overlap = true;
+  bool half = false;  // numbers of 16 bits are computed as such, not emulated
+  std::string precision, compress, reader, shuffle, cache, checkpoint_every;
+  std::string misplaced;  // what is wrong with the cores that ranks were given; empty: nothing
+  std::uint64_t bucket = 0, chunk_cache = 0, sample_bytes = 0;
+  std::int64_t global_batch = 0, micro_batch = 0, chunk_rows = 0;
 };
+
+// What rules go by: seconds of a step, from an account or, probed, from steps with a part left out.
+struct Evidence : Setting {
+  bool probed = false;
+  double step = 0;                                  // as it is
+  double without_input = 0;                         // with samples that are there at once
+  double without_sums = 0;                          // and with ranks that do not sum
+  double imbalance = 0;                             // for a rank that is slower than the mean
+  double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
+  double batch = 0;                                 // samples of a step
+  double loader_rate = 0;                           // samples/s that the loaders can deliver
+  double depth = 0;                                 // batches that were ready when one was taken
+  double decodes = 0;                               // of a chunk, for each time that its rows are read once
+  double wall = 0, startup = 0;                     // of the run
+  double steps = 0;
+  int checkpoints = 0;
+  double clock = 1;                  // share of its top clock that the slowest device ran at
+  std::string slowed;                // why
+  double preempted = 0;              // times a second that a rank lost a core
+  double flops = 0, peak_flops = 0;  // of a step; a second, at best; of a rank
+  Straggler slow;
+
+  double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
+};
+Evidence evidence_of(const Account&, const Setting&);
 
 // A change of one key that may help.
 struct Change {
   Bound bound = Bound::input;  // what it is against
   std::string key, from, to;
-  std::string caution;  // what else it changes; empty: the results of training stay as they are
+  std::string caution;       // what else it changes; empty: the results of training stay as they are
+  double least_gain = 1.05;  // below it it is not worth it, or noise
 };
-// The table of rules: only against what takes a share of the step worth it, each applicable one.
+
+using Values = std::vector<std::string>;
+struct Rule {
+  Bound bound;
+  const char* key;
+  std::string (*from)(const Evidence&);
+  Values (*to)(const Evidence&);             // none: it does not apply
+  std::string (*evidence)(const Evidence&);  // what was measured that speaks for it
+  enum class Proof {
+    trial,  // by running with the change; without one its bound is stated where waiting is what it is against
+    time,   // by the time that was measured: it cannot be tried in a few steps
+    hint    // by none: it is only pointed at
+  } proof = Proof::trial;
+  const char* caution = "";
+  double least_gain = 1.05;
+  double (*gain)(const Evidence&) = nullptr;  // time: what it gives; null: at most all that its bound takes
+};
+const std::vector<Rule>& rules();
+
+// Those that apply against what takes a share of the step worth it, to be tried.
 std::vector<Change> changes_to_try(const Evidence&);
 
 struct Trial {
   Change change;
-  double step = 0;      // seconds, measured with the change
+  double step = 0;      // seconds, measured with the change, for as many samples as beside
   double beside = 0;    // seconds as configured, measured next to it
   std::string failure;  // it did not run; the reason
 };
@@ -44,13 +89,14 @@ struct Trial {
 struct Finding {
   Bound bound = Bound::input;
   double gain = 1;       // predicted speed over today's
+  bool at_most = false;  // the bound of it, not the prediction
   std::string evidence;  // measured
   std::string advice;    // "data.workers 1 -> 3"
   std::string caution;
 };
-// The largest gain first; only changes whose gain stands out of the noise.
-std::vector<Finding> findings(const Evidence&, const std::vector<Trial>&);
-// One line first: the bound, by how much, what to change and what it gives; then the evidence and all findings.
-std::string verdict(const Evidence&, const std::vector<Trial>&);
+// The largest gain first; only what stands out of the noise.
+std::vector<Finding> findings(const Evidence&, const std::vector<Trial>& = {});
+// One line first: the bound, by how much, what to change and what it gives; then the other findings and all trials.
+std::string verdict(const Evidence&, const std::vector<Trial>& = {});
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include "millrace/compute/compute.hpp"
 #include "millrace/telemetry/timeline.hpp"
+#include "millrace/telemetry/verdict.hpp"
 #include "millrace/train/run_config.hpp"
 
 namespace millrace {
@@ -11,8 +12,10 @@ namespace millrace {
 // Device, backend and collective by run.device, threads by placement.
 Compute make_compute(World&, const RunConfig&, Placement* placement = nullptr);
 
-// Trains to the end or to a request to stop; Exit::ok or Exit::stopped. The account counts from `begun` on. Collective.
-Exit train(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
+// Trains to the end or to a request to stop; Exit::ok or Exit::stopped. The account counts from `begun` on; evidence
+// becomes what it says for the verdict. Collective.
+Exit train(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now(),
+           Evidence* evidence = nullptr);
 // Evaluates a checkpoint (path, or "" for the newest valid one of run.dir) on data.valid; prints loss, top-1, top-5.
 Exit evaluate(World&, const RunConfig&, const std::string& checkpoint);
 // No training: network layer by layer, memory plan, buckets, steps per epoch, as text for rank 0.

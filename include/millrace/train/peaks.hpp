@@ -14,6 +14,7 @@ struct Peaks {
   double copy_bytes = 0;         // B/s from pinned host memory to the device; 0 where they are one
   // Least seconds for a cost: each operation is bound by arithmetic or by memory.
   double seconds(const Cost& cost) const;
+  double best_flops() const { return product_flops > convolution_flops ? product_flops : convolution_flops; }
   std::string str() const;
 };
 

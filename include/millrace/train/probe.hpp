@@ -1,12 +1,10 @@
 // Probes: what steps take when all of a run goes on, and when a part of it is left out, in this process, with the real
 // data, network and ranks. Nothing is written, and no weight outlives a probe. All are collective, and end together.
 #pragma once
-#include <array>
 #include <cstdint>
-#include <string>
 
 #include "millrace/comm/world.hpp"
-#include "millrace/telemetry/timeline.hpp"
+#include "millrace/telemetry/verdict.hpp"
 #include "millrace/train/run_config.hpp"
 
 namespace millrace {
@@ -18,19 +16,20 @@ enum class Without {
 };
 
 struct StepProbe {
-  std::int64_t steps = 0, batch = 0;         // full steps that were measured; samples of one
-  double seconds = 0;                        // of a step, on average: waits come in bursts
-  std::array<double, phase_count> phases{};  // the same, of rank 0
-  std::int64_t next_step = 0;                // whose samples were not read yet
-  // What `auto` came to.
-  int workers = 0, cores = 1;  // of a rank
-  std::string reader;
-  bool chunked = false, gpu = false;
+  std::int64_t steps = 0, batch = 0;  // full steps that were measured; samples of one
+  double seconds = 0;                 // of a step, on average: waits come in bursts
+  std::int64_t next_step = 0;         // whose samples were not read yet
+  double flops = 0;                   // of a step on this rank, forward and backward
+  Setting setting;
 };
 
 // About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache.
 StepProbe probe_steps(World&, const RunConfig&, Without, std::int64_t first_step, double seconds);
-// Samples a second of all ranks together that the loaders deliver to steps that take no time.
-double probe_loader(World&, const RunConfig&, std::int64_t first_step, double seconds);
+
+struct PartsProbe {
+  double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time
+  double peak_flops = 0;   // FLOP/s of this rank's device at best
+};
+PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds);
 
 }  // namespace millrace

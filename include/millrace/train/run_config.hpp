@@ -123,6 +123,10 @@ struct LogOptions {
   double every = 10;  // seconds between lines in a file or pipe
 };
 
+struct AccountOptions {
+  bool probe = false;  // at the end of a run: measure what the verdict says, by steps with a part left out
+};
+
 struct RunConfig {
   RunOptions run;
   FeedOptions data;
@@ -132,6 +136,7 @@ struct RunConfig {
   CommOptions comm;
   CheckpointOptions checkpoint;
   LogOptions log;
+  AccountOptions account;
   CudaOptions cuda;
   std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
 };

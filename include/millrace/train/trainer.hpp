@@ -5,6 +5,7 @@
 
 #include "millrace/comm/world.hpp"
 #include "millrace/telemetry/timeline.hpp"
+#include "millrace/telemetry/verdict.hpp"
 #include "millrace/train/run_config.hpp"
 
 namespace millrace {
@@ -15,7 +16,8 @@ class Trainer {
   Trainer(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
   ~Trainer();
   Exit run();
-  void one_step();  // benches and tests: a step without metrics, evaluation or checkpoints
+  const Evidence& evidence() const;  // after run(), the same on all ranks
+  void one_step();                   // benches and tests: a step without metrics, evaluation or checkpoints
 
  private:
   struct Impl;

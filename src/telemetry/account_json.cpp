@@ -1,0 +1,155 @@
+// The account as JSON, and back: how it is stored, and how ranks send theirs.
+#include <nlohmann/json.hpp>
+
+#include "device_report.hpp"
+#include "spread.hpp"
+
+namespace millrace {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t most_files = 8;  // of a rank, in full
+
+json to_json(const FaultFigures& f) {
+  json files = json::array();
+  for (const FileFaults& one : f.files) {
+    if (files.size() == most_files) break;
+    files.push_back({{"path", one.path},
+                     {"retries", one.retries},
+                     {"skipped_samples", one.skipped_samples},
+                     {"slow", one.slow},
+                     {"error", one.error}});
+  }
+  return {{"retries", f.retries}, {"skipped_samples", f.skipped_samples}, {"files", files}};
+}
+
+FaultFigures faults_from(const json& j) {
+  FaultFigures f;
+  f.retries = j.at("retries"), f.skipped_samples = j.at("skipped_samples");
+  for (const auto& one : j.at("files"))
+    f.files.push_back({one.at("path"), one.at("retries"), one.at("skipped_samples"), one.at("slow"), one.at("error")});
+  return f;
+}
+
+json to_json(const StagingFigures& s) {
+  return {{"files", s.files},
+          {"files_staged", s.files_staged},
+          {"bytes", s.bytes},
+          {"bytes_staged", s.bytes_staged},
+          {"bytes_copied", s.bytes_copied},
+          {"bytes_reused", s.bytes_reused},
+          {"samples", s.samples},
+          {"samples_from_copies", s.samples_from_copies},
+          {"stopped", s.stopped}};
+}
+
+StagingFigures staging_from(const json& j) {
+  StagingFigures s;
+  s.files = j.at("files"), s.files_staged = j.at("files_staged");
+  s.bytes = j.at("bytes"), s.bytes_staged = j.at("bytes_staged");
+  s.bytes_copied = j.at("bytes_copied"), s.bytes_reused = j.at("bytes_reused");
+  s.samples = j.at("samples"), s.samples_from_copies = j.at("samples_from_copies");
+  s.stopped = j.at("stopped");
+  return s;
+}
+
+json to_json(const LoaderFigures& l) {
+  return {{"workers", l.workers},
+          {"batches", l.batches},
+          {"samples", l.samples},
+          {"bytes_read", l.bytes_read},
+          {"chunks_decoded", l.chunks_decoded},
+          {"first_batch_seconds", l.first_batch_seconds},
+          {"wait_seconds", l.wait_seconds},
+          {"read_seconds", l.read_seconds},
+          {"room_seconds", l.room_seconds},
+          {"capacity", l.capacity()},
+          {"mean_queue_depth", l.mean_depth()},
+          {"queue_depths", l.queue_depths}};
+}
+
+LoaderFigures loader_from(const json& j) {
+  LoaderFigures l;
+  l.workers = j.at("workers"), l.batches = j.at("batches"), l.samples = j.at("samples");
+  l.bytes_read = j.at("bytes_read"), l.chunks_decoded = j.at("chunks_decoded");
+  l.first_batch_seconds = j.at("first_batch_seconds"), l.wait_seconds = j.at("wait_seconds");
+  l.read_seconds = j.at("read_seconds"), l.room_seconds = j.at("room_seconds");
+  l.queue_depth_sum = std::uint64_t(j.at("mean_queue_depth").get<double>() * double(l.batches) + 0.5);
+  l.queue_depths = j.at("queue_depths");
+  return l;
+}
+
+json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
+
+}  // namespace
+
+RankAccount RankAccount::from_json(const std::string& text) {
+  const auto j = nlohmann::json::parse(text).at("ranks").at(0);
+  RankAccount r;
+  r.host = j.at("host");
+  r.wall_seconds = j.at("wall_seconds");
+  r.comm_busy_seconds = j.at("communication_busy_seconds");
+  r.comm_bytes = j.at("communication_bytes");
+  r.steps = j.at("steps"), r.samples = j.at("samples"), r.memory_bytes = j.at("memory_bytes");
+  r.loader = loader_from(j.at("loader"));
+  r.step_times = j.at("step_times"), r.sums = j.at("sums"), r.process = j.at("process");
+  r.cores = j.at("cores"), r.threads = j.at("threads");
+  r.checkpoints = j.at("checkpoints"), r.evaluations = j.at("evaluations");
+  r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
+  r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
+  r.memory_limit = j.at("memory_limit");
+  if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
+  if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
+  if (j.contains("device")) r.device = device_time_from(j.at("device"));
+  if (j.contains("health")) r.health = health_from(j.at("health"));
+  for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
+  return r;
+}
+
+std::string Account::json() const {
+  nlohmann::json phases = nlohmann::json::object(), per_rank = nlohmann::json::array();
+  for (int p = 0; p < phase_count; ++p)
+    phases[name_of(Phase(p))] = to_json(spread(ranks, [p](const RankAccount& r) { return r.seconds[std::size_t(p)]; }));
+  for (const RankAccount& r : ranks) {
+    nlohmann::json one{{"host", r.host},
+                       {"wall_seconds", r.wall_seconds},
+                       {"communication_busy_seconds", r.comm_busy_seconds},
+                       {"communication_bytes", r.comm_bytes},
+                       {"steps", r.steps},
+                       {"samples", r.samples},
+                       {"memory_bytes", r.memory_bytes},
+                       {"memory_limit", r.memory_limit},
+                       {"cores", r.cores},
+                       {"threads", r.threads},
+                       {"step_times", r.step_times},
+                       {"step_flops", r.flops},
+                       {"loader", to_json(r.loader)},
+                       {"sums", r.sums},
+                       {"checkpoints", r.checkpoints},
+                       {"evaluations", r.evaluations},
+                       {"skipped_steps", r.skipped_steps},
+                       {"loss_scales", r.scales},
+                       {"process", r.process},
+                       {"marks_per_step", r.marks},
+                       {"mark_seconds", r.mark_seconds}};
+    for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
+    if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
+    if (r.staging.files > 0) one["staging"] = to_json(r.staging);
+    if (r.device.steps > 0) one["device"] = to_json(r.device);
+    if (r.health.samples > 0) one["health"] = to_json(r.health);
+    per_rank.push_back(one);
+  }
+  return nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
+                        {"phases", phases},
+                        {"ranks", per_rank}}
+      .dump();
+}
+
+}  // namespace millrace

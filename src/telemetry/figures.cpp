@@ -1,0 +1,56 @@
+// Figures that are gathered while a run goes on.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "millrace/telemetry/account.hpp"
+
+namespace millrace {
+
+double LoaderFigures::capacity() const {
+  return read_seconds > 0 ? double(samples) * std::max(1, workers) / read_seconds : 0;
+}
+
+void StepClock::add(double seconds) {
+  const double octave = std::log2(std::max(seconds, 1e-9) / 1e-9);
+  ++bins_[std::min(bins_.size() - 1, std::size_t(octave * per_octave))];
+  ++count_, sum_ += seconds, longest_ = std::max(longest_, seconds);
+}
+
+StepTimes StepClock::figures() const {
+  if (count_ == 0) return {};
+  // The middle of the bin that the share of all falls in.
+  const auto percentile = [&](double share) {
+    std::uint64_t seen = 0;
+    std::size_t bin = 0;
+    while (bin + 1 < bins_.size() && double(seen += bins_[bin]) < share * double(count_)) ++bin;
+    return std::min(longest_, 1e-9 * std::exp2((double(bin) + 0.5) / per_octave));
+  };
+  return {sum_ / double(count_), percentile(0.5), percentile(0.9), percentile(0.99), longest_};
+}
+
+ProcessFigures process_figures() {
+  ProcessFigures out;
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) == 0) {
+    const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+    out.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    out.preempted = std::uint64_t(usage.ru_nivcsw);
+    out.resident_bytes = std::uint64_t(usage.ru_maxrss) * 1024;
+  }
+  // Of the group that this process is in (version 2); its own root is /sys/fs/cgroup inside a container.
+  std::ifstream groups("/proc/self/cgroup");
+  std::string path;
+  for (std::string line; std::getline(groups, line);)
+    if (line.rfind("0::", 0) == 0) path = line.substr(3);
+  std::ifstream stat("/sys/fs/cgroup" + path + "/cpu.stat");
+  std::string key;
+  for (double value = 0; stat >> key >> value;)
+    if (key == "throttled_usec") out.throttled_seconds = 1e-6 * value;
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,170 @@
+// The table of rules: what may help against a bound, when, and what speaks for it.
+#include <algorithm>
+#include <cmath>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/telemetry/verdict.hpp"
+#include "text.hpp"
+
+namespace millrace {
+namespace {
+
+const char* const new_order = "the order of samples is another";
+const char* const new_rounding = "numbers are rounded more coarsely: watch the loss";
+const char* const new_batch = "fewer, larger steps: the learning rate has to follow";
+
+std::string as_key(std::uint64_t bytes) {
+  return bytes >> 20 << 20 == bytes ? cat(bytes >> 20, "MiB") : cat(bytes >> 10, "KiB");
+}
+double demand(const Evidence& e) { return e.without_input > 0 ? e.batch / e.without_input : 0; }
+double ms(double seconds) { return seconds * 1e3; }
+
+// As many as the step needs at the rate of those there are; to be tried: 2, 4, 8 times as many.
+Values more_workers(const Evidence& e) {
+  const int most = 2 * std::max(2, e.cores), now = std::max(1, e.workers);
+  if (e.probed) {
+    Values to;
+    for (int w = std::max(1, e.workers * 2), n = 0; w <= most && n < 3; w *= 2, ++n) to.push_back(std::to_string(w));
+    return to;
+  }
+  const double needed = e.loader_rate > 0 ? std::ceil(1.1 * double(now) * demand(e) / e.loader_rate) : 2.0 * now;
+  const int to = int(std::clamp(needed, 0.0, double(most)));
+  return to > e.workers ? Values{std::to_string(to)} : Values{};
+}
+std::string of_workers(const Evidence& e) {
+  return text("%d workers a rank on %d cores kept %.1f batches ready on average", e.workers, e.cores, e.depth);
+}
+
+bool decoded_often(const Evidence& e) { return e.chunked && (e.probed || e.decodes > 1.5); }
+std::string of_chunks(const Evidence& e) {
+  return e.decodes > 0 ? text("each chunk is decoded %.1f times for one reading of its rows", e.decodes)
+                       : std::string("the samples are in compressed chunks");
+}
+
+Values other_readers(const Evidence& e) {
+  Values to;
+  for (const char* name : {"direct", "mmap", "uring"})
+    if (!e.chunked && e.reader.find(name) == std::string::npos) to.emplace_back(name);
+  return e.reader == "synthetic" ? Values{} : to;
+}
+std::string of_reads(const Evidence& e) {
+  return text("%s, reads of %s", e.reader.c_str(), format_bytes(e.sample_bytes).c_str());
+}
+
+std::string of_sums(const Evidence& e) {
+  return text("sums in buckets of %s, %s", format_bytes(e.bucket).c_str(),
+              e.compress == "none" ? "of 32 bits" : "compressed");
+}
+
+// So seldom that it is a hundredth of the time.
+int rarer(const Evidence& e) { return int(std::ceil(100 * e.share(Bound::checkpoint))); }
+Values rarer_checkpoints(const Evidence& e) {
+  const auto unit = e.checkpoint_every.find_first_not_of("0123456789.");
+  const std::string number = e.checkpoint_every.substr(0, unit);
+  if (e.checkpoints < 2 || number.empty()) return {};
+  char value[32];
+  std::snprintf(value, sizeof value, "%.6g", std::stod(number) * rarer(e));
+  return {value + (unit == std::string::npos ? "" : e.checkpoint_every.substr(unit))};
+}
+double of_rarer_checkpoints(const Evidence& e) {
+  const double spared = e.share(Bound::checkpoint) * (1 - std::max(1.0 / e.checkpoints, 1.0 / rarer(e)));
+  return 1 / (1 - spared);
+}
+
+using From = std::string (*)(const Evidence&);
+const From auto_if_ready = [](const Evidence& e) { return std::to_string(e.workers); };
+
+std::vector<Rule> table() {
+  using enum Rule::Proof;
+  return {
+      {Bound::input, "data.chunk_cache", [](const Evidence& e) { return format_bytes(e.chunk_cache); },
+       [](const Evidence& e) { return decoded_often(e) ? Values{as_key(e.chunk_cache * 4)} : Values{}; }, of_chunks},
+      {Bound::input, "data.shuffle", [](const Evidence& e) { return e.shuffle; },
+       [](const Evidence& e) { return decoded_often(e) && e.shuffle == "global" ? Values{"block"} : Values{}; },
+       of_chunks, trial, new_order},
+      {Bound::input, "data.prefetch", [](const Evidence& e) { return std::to_string(e.prefetch); },
+       [](const Evidence& e) {
+         return e.probed || (e.depth > 0.5 * e.prefetch) ? Values{std::to_string(e.prefetch * 4)} : Values{};
+       },
+       [](const Evidence& e) {
+         return text("%.1f of %d batches were ready on average: waits come in bursts", e.depth, e.prefetch);
+       }},
+      {Bound::input, "data.workers", auto_if_ready, more_workers, of_workers},
+      {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; }, other_readers, of_reads},
+      {Bound::input, "data.cache", [](const Evidence& e) { return e.cache; },
+       [](const Evidence& e) { return e.cache == "none" && e.reader != "synthetic" ? Values{"memory"} : Values{}; },
+       of_reads, time},
+      {Bound::sums, "comm.overlap", [](const Evidence&) { return std::string("off"); },
+       [](const Evidence& e) { return e.overlap ? Values{} : Values{"on"}; },
+       [](const Evidence&) { return std::string("no sum starts before the backward pass has ended"); }},
+      {Bound::sums, "comm.compress", [](const Evidence& e) { return e.compress; },
+       [](const Evidence& e) { return e.compress == "none" ? Values{"bf16"} : Values{}; }, of_sums, trial,
+       new_rounding},
+      {Bound::sums, "comm.bucket", [](const Evidence& e) { return format_bytes(e.bucket); },
+       [](const Evidence& e) {
+         return Values{as_key(std::max<std::uint64_t>(64 << 10, e.bucket / 4)), as_key(e.bucket * 4)};
+       },
+       of_sums},
+      {Bound::compute, "run.threads", [](const Evidence& e) { return std::to_string(e.threads); },
+       [](const Evidence& e) { return e.threads > e.cores ? Values{std::to_string(e.cores)} : Values{}; },
+       [](const Evidence& e) {
+         return text("%d compute threads on the %d cores of a rank; cores taken away %.0f times a second", e.threads,
+                     e.cores, e.preempted);
+       },
+       trial, "sums of floats may be rounded otherwise"},
+      {Bound::compute, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
+       [](const Evidence& e) { return e.misplaced.empty() ? Values{} : Values{"--bind-to none"}; },
+       [](const Evidence& e) { return e.misplaced; }, hint},
+      {Bound::compute, "cuda.graph", [](const Evidence&) { return std::string("off"); },
+       [](const Evidence& e) { return e.gpu && !e.graph ? Values{"on"} : Values{}; },
+       [](const Evidence& e) {
+         return text("every operation is launched by itself, in steps of %.2f ms", ms(e.step));
+       }},
+      {Bound::compute, "train.micro_batch", [](const Evidence& e) { return std::to_string(e.micro_batch); },
+       [](const Evidence& e) { return e.accumulation > 1 ? Values{std::to_string(2 * e.micro_batch)} : Values{}; },
+       [](const Evidence& e) { return text("%d micro-batches a step and rank", e.accumulation); }, trial,
+       "batch norm sees other batches"},
+      {Bound::compute, "run.precision", [](const Evidence& e) { return e.precision; },
+       [](const Evidence& e) { return e.precision == "fp32" && e.half ? Values{"bf16"} : Values{}; },
+       [](const Evidence&) { return std::string("this device computes with bf16 as such"); }, trial, new_rounding, 1.1},
+      {Bound::compute, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
+       [](const Evidence& e) {
+         return e.step < 0.002 && e.accumulation == 1 ? Values{std::to_string(4 * e.global_batch)} : Values{};
+       },
+       [](const Evidence& e) { return text("a step takes %.2f ms, much of it for beginning", ms(e.step)); }, trial,
+       new_batch, 1.5},
+      {Bound::imbalance, "rank", [](const Evidence& e) { return cat(e.slow.rank, " on ", e.slow.host); },
+       [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the mean"} : Values{}; },
+       [](const Evidence& e) { return e.slow.cause; }, time},
+      {Bound::checkpoint, "checkpoint.every", [](const Evidence& e) { return e.checkpoint_every; }, rarer_checkpoints,
+       [](const Evidence& e) {
+         return text("%d checkpoints of %.1f ms each", e.checkpoints, ms(e.checkpoint * e.steps / e.checkpoints));
+       },
+       time, "", 1.05, of_rarer_checkpoints},
+      {Bound::evaluation, "train.evaluate", [](const Evidence&) { return std::string("on"); },
+       [](const Evidence&) { return Values{"off"}; },
+       [](const Evidence& e) { return text("%.2f ms for each step of training", ms(e.evaluation)); }, time,
+       "no figures of validation between; millrace eval gives them"},
+      {Bound::host, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
+       [](const Evidence& e) { return Values{std::to_string(4 * e.global_batch)}; },
+       [](const Evidence& e) { return text("%.2f ms of each step are spent outside of the device", ms(e.host)); }, time,
+       new_batch},
+      {Bound::compute, "clock", [](const Evidence& e) { return text("%.0f %% of the top clock", 100 * e.clock); },
+       [](const Evidence& e) { return e.slowed.empty() ? Values{} : Values{"not held down"}; },
+       [](const Evidence& e) { return "the device is held down: " + e.slowed; }, time, "", 1.05,
+       [](const Evidence& e) { return 1 / (1 - e.share(Bound::compute) * (1 - e.clock)); }},
+      {Bound::startup, "train.epochs", [](const Evidence&) { return std::string("one start"); },
+       [](const Evidence& e) { return e.wall > 60 ? Values{"more of the run in a start"} : Values{}; },
+       [](const Evidence& e) { return text("%.1f s of %.1f s pass before the first step", e.startup, e.wall); }, time},
+  };
+}
+
+}  // namespace
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = table();
+  return all;
+}
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+// Least, median and most of a figure over ranks. Private to the telemetry room.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "millrace/telemetry/account.hpp"
+
+namespace millrace {
+
+struct Spread {
+  double least = 0, median = 0, most = 0;
+};
+
+template <class Get>
+Spread spread(const std::vector<RankAccount>& ranks, Get get) {
+  std::vector<double> values;
+  for (const auto& r : ranks) values.push_back(get(r));
+  std::sort(values.begin(), values.end());
+  if (values.empty()) return {};
+  const std::size_t middle = values.size() / 2;
+  const double median = values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {values.front(), median, values.back()};
+}
+
+}  // namespace millrace

@@ -1,0 +1,40 @@
+#include "recorder.hpp"
+
+#include "setting.hpp"
+
+namespace millrace {
+
+Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().throttled_seconds) {
+  mine_.host = s.world.host();
+  mine_.cores = s.placement.cores, mine_.threads = s.placement.compute_threads;
+  mine_.memory_limit = double(s.memory_bytes());
+}
+
+void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans) {
+  constexpr std::size_t most_changes = 64;
+  ++mine_.steps;
+  steps_.add(m.seconds);
+  sums_.add(spans, m.phase_seconds[std::size_t(Phase::communication)]);
+  mine_.skipped_steps += m.skipped;
+  auto& scales = mine_.scales;
+  if (s_.spec.compute == DType::f16 && scales.size() < most_changes &&
+      (scales.empty() || scales.back().scale != m.loss_scale))
+    scales.push_back({m.step, m.loss_scale});
+}
+
+RankAccount Recorder::figures(Network& network, int device_marks) const {
+  RankAccount out = mine_;
+  out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.figures();
+  out.step_times = steps_.figures();
+  out.process = process_figures();
+  if (out.process.throttled_seconds >= 0) out.process.throttled_seconds -= throttled_before_;
+  out.memory_bytes = network.needs().total();
+  if (out.steps == 0) return out;
+  out.flops = step_flops(s_, network);
+  // The device's, the loop's own, and two of the loader for each batch and worker.
+  out.marks = device_marks + 10 + 2.0 * (1 + s_.loader_options().workers) * s_.accumulation();
+  out.mark_seconds = cost_of_a_mark();
+  return out;
+}
+
+}  // namespace millrace

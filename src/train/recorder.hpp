@@ -1,0 +1,30 @@
+// Recorder: what the account of a run is made of, gathered step by step.
+#pragma once
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+#include "millrace/telemetry/account.hpp"
+#include "millrace/train/metrics.hpp"
+#include "session.hpp"
+#include "sum_clock.hpp"
+
+namespace millrace {
+
+class Recorder {
+ public:
+  Recorder(Session&);                                           // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&);  // collected
+  void checkpoint() { ++mine_.checkpoints; }
+  void evaluation() { ++mine_.evaluations; }
+  // This rank's account, but for what others know: phases, loader, device.
+  RankAccount figures(Network&, int device_marks) const;
+
+ private:
+  Session& s_;
+  RankAccount mine_;
+  StepClock steps_;
+  SumClock sums_;
+  double throttled_before_;
+};
+
+}  // namespace millrace

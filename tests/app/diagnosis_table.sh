@@ -1,0 +1,125 @@
+#!/bin/bash
+# Bottlenecks planted one at a time into real runs, what the verdict says of each, and what following it gives:
+# diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]. Prints a table for docs/diagnosis.md. Each advice that was tried by
+# diagnose is followed in runs of its own, by turns with the run as it was; what they gain stands beside the prediction.
+set -u
+millrace=$(readlink -f "$1")
+mpiexec=$2
+library=$(readlink -f "$3")
+shift 3
+turns=${TURNS:-3}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMPI_MCA_mpi_yield_when_idle=1
+failures=0 within=0 predicted=0
+
+awk 'BEGIN { for (r = 0; r < 6000; r++) { for (c = 0; c < 100; c++) printf "%d,", (r * 7 + c * c) % 13; print r % 3 } }' >table.csv
+"$millrace" pack --x table.csv --y-name 101 --out set --shard-size 1MiB >log 2>&1 || { cat log; exit 1; }
+"$millrace" pack --x table.csv --y-name 101 --out single --codec zstd --chunk-rows 1 >log 2>&1 || { cat log; exit 1; }
+"$millrace" pack --x table.csv --y-name 101 --out packed --codec zstd --chunk-rows 64 >log 2>&1 || { cat log; exit 1; }
+cat >net.cfg <<'CFG'
+[run]
+threads = 1
+[data]
+train = set/train-*.h5
+reader = direct
+workers = 1
+[model]
+hidden = 64
+[train]
+global_batch = 8
+[checkpoint]
+every = none
+CFG
+
+# run COMMAND ARGS...: with the planted fault and on so many ranks.
+run() {
+  if [ "$ranks" = 1 ]; then
+    env $fault "$millrace" "$@"
+  else
+    "$mpiexec" --bind-to none -n "$ranks" env $fault "$millrace" "$@"
+  fi
+}
+rate() { sed -n 's/^  "samples_per_second": \([0-9.e+]*\),*$/\1/p' "$1/summary.json"; }
+# Of a run after its start.
+seconds() {
+  awk -F'[:,] *' '/^  "seconds": /{ all = $2 } /^      "startup": [{]/ { inside = 1 } inside && /"median"/ { start = $2; inside = 0 } END { print all - start }' "$1/summary.json"
+}
+middle() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
+
+# The same keys as a file: of several files the last counts.
+to_cfg() {
+  while [ $# -gt 0 ]; do
+    local key=${1#--} values=
+    shift
+    while [ $# -gt 0 ] && [[ $1 != --* ]]; do values="$values $1" && shift; done
+    printf '[%s]\n%s =%s\n' "${key%%.*}" "${key#*.}" "$values"
+  done
+}
+
+# kind NAME WORD STEPS ARGS...: the first line must begin with WORD.
+kind() {
+  local name=$1 word=$2 steps=$3 line key value promised gain='' ok=yes
+  shift 3
+  to_cfg "$@" >kind.cfg
+  if [ "$word" = "${stated:-}" ]; then
+    rm -rf r
+    run train -c net.cfg -c kind.cfg --run.dir r --train.steps "$steps" >out 2>&1 || { cat out; failures=$((failures + 1)); }
+  else
+    run diagnose -c net.cfg -c kind.cfg --seconds 0.3 >out 2>&1 || { cat out; failures=$((failures + 1)); }
+  fi
+  line=$(grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out)
+  case $line in "$word"*) ;; *) ok=no failures=$((failures + 1)) ;; esac
+  read -r key value promised <<<"$(sed -nE 's/.*\. ([a-z.]+_?[a-z]*) .* -> ([^ ]+) gives ([0-9.]+)x$/\1 \2 \3/p' <<<"$line")"
+  if [ "$promised" ]; then
+    local before=() after=()
+    to_cfg "--$key" "$value" >advice.cfg
+    for _ in $(seq "$turns"); do
+      rm -rf a b
+      run train -c net.cfg -c kind.cfg --run.dir a --train.steps "$steps" >log 2>&1 || cat log
+      run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$steps" >log 2>&1 || cat log
+      if [ "$word" = "${stated:-}" ]; then before+=("$(seconds b)") after+=("$(seconds a)"); else before+=("$(rate a)") after+=("$(rate b)"); fi
+    done
+    gain=$(awk -v a="$(middle "${before[@]}")" -v b="$(middle "${after[@]}")" 'BEGIN { printf "%.2f", b / a }')
+    predicted=$((predicted + 1))
+    awk -v p="$promised" -v g="$gain" 'BEGIN { d = p - g; if (d < 0) d = -d; exit !(d <= 0.05 || d <= 0.15 * p) }' && within=$((within + 1)) || ok="$ok, but not within 15 %"
+  fi
+  printf '| %s | %s | %s | %s | %s | %s |\n' "$name" "$(sed -E 's/(;|\. ).*//' <<<"$line")" "$(sed -nE 's/.*\. ([a-z.]+_?[a-z]* .* -> .*)/\1/p' <<<"$line")" "${promised:-}" "$gain" "$ok"
+}
+wanted() { [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+only=("$@")
+
+slow_reads() { echo "LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,$1"; }
+printf '| planted | first line | its advice | predicted | gained | named |\n|---|---|---|---|---|---|\n'
+ranks=1 fault=$(slow_reads 0.001)
+wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 100 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB
+wanted reads && kind "the same, and steps of 128" input-bound 15 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
+fault=
+wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" input-bound 200 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
+wanted threads && kind "8 compute threads on a rank's cores" compute-bound 200 --run.threads 8 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted batch && kind "2 samples a step" compute-bound 2000 --train.global_batch 2 --data.reader mmap
+stated=checkpoint-bound
+wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 60 --checkpoint.every 1 --data.reader mmap
+stated=
+ranks=2
+wanted sums && kind "sums of 50 ms a MB" communication-bound 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
+wanted buckets && kind "buckets of 1 KiB" communication-bound 100 --comm.bucket 1KiB --data.reader mmap --model.hidden 400 400
+stated=imbalanced
+if wanted straggler; then
+  cat >slow_rank <<SH
+#!/bin/bash
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && export LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002
+exec "\$@"
+SH
+  chmod +x slow_rank
+  fault=$folder/slow_rank
+  kind "rank 1 has a disk of 2 ms a read" imbalanced 60
+fi
+stated=
+ranks=1 fault=
+stated="nothing worth changing"
+wanted healthy && kind "nothing" "nothing worth changing" 300 --data.reader mmap --model.hidden 1024 1024 --train.global_batch 64
+echo
+echo "$within of $predicted predictions within 15 % of what was gained, medians of $turns runs; $failures kinds not named"
+[ $failures -eq 0 ]
