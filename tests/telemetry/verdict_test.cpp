@@ -162,7 +162,7 @@ TEST(Verdict, OfAHealthyAccountThereIsNothingWorthChanging) {
 TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) {
-    of(r, Phase::data_wait) = 1, r.step_times.mean = 0.020;
+    of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
     r.loader.read_seconds = 4;  // two workers of four seconds each for 3200 samples: 1600 a second
   }
   const auto found = findings(evidence_of(a, plain()));
@@ -174,6 +174,14 @@ TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
             std::string::npos)
       << found[0].evidence;
   EXPECT_EQ(found[0].advice.find("data.workers 2 -> 5, or data.reader direct -> mmap"), 0u) << found[0].advice;
+}
+
+TEST(Verdict, TimeAtABatchThatWasReadyIsTheHostsNotTheLoaders) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = 1, r.step_times.mean = 0.020;
+  const Evidence e = evidence_of(a, plain());
+  EXPECT_NEAR(e.share(Bound::input), 0, 1e-12);
+  EXPECT_NEAR(e.share(Bound::host), 0.51, 1e-12);
 }
 
 TEST(Verdict, CheckpointsTooOftenAreNamedWithWhatSeldomOnesGive) {
