@@ -69,7 +69,7 @@ std::string rank_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   if (ranks.empty()) return out;
   if (const Straggler s = straggler(ranks); s.rank >= 0)
-    out += text("  straggler: rank %d on %s, %.2f ms a step more than the mean of all: ", s.rank, s.host.c_str(),
+    out += text("  straggler: rank %d on %s, %.2f ms a step more than the others: ", s.rank, s.host.c_str(),
                 s.seconds * 1e3) +
            s.cause + "\n";
   const Spread memory = spread(ranks, [](const RankAccount& r) { return double(r.process.resident_bytes); });

@@ -135,7 +135,7 @@ std::vector<Rule> table() {
        [](const Evidence& e) { return text("a step takes %.2f ms, much of it for beginning", ms(e.step)); }, trial,
        new_batch, 1.5},
       {Bound::imbalance, "rank", [](const Evidence& e) { return cat(e.slow.rank, " on ", e.slow.host); },
-       [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the mean"} : Values{}; },
+       [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the others"} : Values{}; },
        [](const Evidence& e) { return e.slow.cause; }, time},
       {Bound::checkpoint, "checkpoint.every", [](const Evidence& e) { return e.checkpoint_every; }, rarer_checkpoints,
        [](const Evidence& e) {

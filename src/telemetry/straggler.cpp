@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr double least_share = 0.1;  // of the step
+constexpr double least_share = 0.15;  // of the step
 
 double of(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
 double input(const RankAccount& r) { return of(r, Phase::data_wait) + of(r, Phase::copy); }
@@ -15,36 +15,39 @@ double compute(const RankAccount& r) {
   return of(r, Phase::forward) + of(r, Phase::backward) + of(r, Phase::optimizer);
 }
 
+// Over all ranks but one.
 template <class Get>
-double mean(const std::vector<RankAccount>& ranks, Get get) {
-  double sum = 0;
+double others(const std::vector<RankAccount>& ranks, const RankAccount& but, Get get) {
+  double sum = -get(but);
   for (const RankAccount& r : ranks) sum += get(r);
-  return sum / double(ranks.size());
+  return sum / double(ranks.size() - 1);
 }
 
 std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ranks, double more_input,
                      double more_compute) {
   if (more_input > more_compute)
-    return text("it waits for samples %.1f s, the mean %.1f s: a slow disk or path", input(slow), mean(ranks, input));
+    return text("it waits for samples %.1f s, the others %.1f s: a slow disk or path", input(slow),
+                others(ranks, slow, input));
   const auto throttled = [](const RankAccount& r) { return std::max(0.0, r.process.throttled_seconds); };
-  if (throttled(slow) > 0.05 * slow.wall_seconds && throttled(slow) > 1.5 * mean(ranks, throttled))
-    return text("a quota held its processor back for %.1f s, the mean %.1f s", throttled(slow), mean(ranks, throttled));
+  if (throttled(slow) > 0.05 * slow.wall_seconds && throttled(slow) > 1.5 * others(ranks, slow, throttled))
+    return text("a quota held its processor back for %.1f s, the others %.1f s", throttled(slow),
+                others(ranks, slow, throttled));
   for (const auto& [reason, part] : slow.health.slowed)
     if (part >= 0.1) return "its clock was held down: " + reason;
   const auto clock = [](const RankAccount& r) { return std::max(0.0, r.health.clock_mhz); };
-  if (clock(slow) > 0 && clock(slow) < 0.93 * mean(ranks, clock))
-    return text("its clock is %.0f MHz, the mean %.0f", clock(slow), mean(ranks, clock));
+  if (clock(slow) > 0 && clock(slow) < 0.93 * others(ranks, slow, clock))
+    return text("its clock is %.0f MHz, the others %.0f", clock(slow), others(ranks, slow, clock));
   const auto cores = [](const RankAccount& r) { return double(r.cores); };
-  if (cores(slow) < mean(ranks, cores))
-    return text("it has %.0f cores, the mean %.1f", cores(slow), mean(ranks, cores));
+  if (cores(slow) < others(ranks, slow, cores))
+    return text("it has %.0f cores, the others %.1f", cores(slow), others(ranks, slow, cores));
   const auto preempted = [](const RankAccount& r) {
     return double(r.process.preempted) / std::max(1e-9, r.wall_seconds);
   };
-  if (preempted(slow) > 50 && preempted(slow) > 1.5 * mean(ranks, preempted))
-    return text("others took its cores %.0f times a second, the mean %.0f: a noisy neighbour", preempted(slow),
-                mean(ranks, preempted));
-  return text("it computes %.1f s, the mean %.1f s, for a reason that is not seen from here", compute(slow),
-              mean(ranks, compute));
+  if (preempted(slow) > 50 && preempted(slow) > 1.5 * others(ranks, slow, preempted))
+    return text("others took its cores %.0f times a second, the others %.0f: a noisy neighbour", preempted(slow),
+                others(ranks, slow, preempted));
+  return text("it computes %.1f s, the others %.1f s, for a reason that is not seen from here", compute(slow),
+              others(ranks, slow, compute));
 }
 
 }  // namespace
@@ -54,9 +57,9 @@ Straggler straggler(const std::vector<RankAccount>& ranks) {
   const auto own = [](const RankAccount& r) { return input(r) + compute(r); };
   const auto slow =
       std::max_element(ranks.begin(), ranks.end(), [&](const auto& a, const auto& b) { return own(a) < own(b); });
-  const double more = own(*slow) - mean(ranks, own), steps = double(ranks[0].steps);
+  const double more = own(*slow) - others(ranks, *slow, own), steps = double(ranks[0].steps);
   if (more < least_share * (own(*slow) + of(*slow, Phase::communication))) return {};
-  const double more_input = std::max(0.0, input(*slow) - mean(ranks, input)), more_compute = more - more_input;
+  const double more_input = std::max(0.0, input(*slow) - others(ranks, *slow, input)), more_compute = more - more_input;
   return {int(slow - ranks.begin()), slow->host, cause_of(*slow, ranks, more_input, more_compute), more / steps,
           std::min(more, more_input) / steps};
 }

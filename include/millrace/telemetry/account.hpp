@@ -123,7 +123,7 @@ struct Account {
 struct Straggler {
   int rank = -1;  // none
   std::string host, cause;
-  double seconds = 0;        // of a step, more than the mean of all ranks
+  double seconds = 0;        // of a step, more than the mean of the others
   double input_seconds = 0;  // of which it waits for samples
 };
 Straggler straggler(const std::vector<RankAccount>&);

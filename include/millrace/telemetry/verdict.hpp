@@ -31,7 +31,7 @@ struct Evidence : Setting {
   double step = 0;                                  // as it is
   double without_input = 0;                         // with samples that are there at once
   double without_sums = 0;                          // and with ranks that do not sum
-  double imbalance = 0;                             // for a rank that is slower than the mean
+  double imbalance = 0;                             // for a rank that is slower than the others
   double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
   double batch = 0;                                 // samples of a step
   double loader_rate = 0;                           // samples/s that the loaders can deliver
