@@ -163,13 +163,13 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.step = account.ranks[0].step_times.mean;
   e.slow = straggler(account.ranks);
   if (e.slow.rank >= 0) e.imbalance = e.slow.seconds;
-  // Where the host itself takes the batch, what it did not wait for the loader then is its own.
+  // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + of(slow, Phase::copy);
   const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
   e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
-  e.host = (of(slow, Phase::other) + at_batch - waited) / e.steps;
+  e.host = of(slow, Phase::other) / e.steps;
   e.checkpoints = slow.checkpoints;
   e.flops = slow.flops;
   e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup);

@@ -97,7 +97,8 @@ wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 100 --data.t
 wanted reads && kind "the same, and steps of 128" input-bound 15 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
 fault=
 wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 200 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
-wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 200 --run.threads 8 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 200 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 100 --model.hidden 1024 1024 --train.global_batch 128
 wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 2000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
 stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 60 --checkpoint.every 1 --data.reader mmap
