@@ -3,6 +3,7 @@
 #include "arguments.hpp"
 #include "key_forms.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/median.hpp"
 #include "millrace/telemetry/verdict.hpp"
 #include "millrace/train/probe.hpp"
 
@@ -11,11 +12,6 @@ namespace {
 
 std::vector<Flag> flags() {
   return {config_flag(), {"seconds", "S", "of each measurement; there are about 10 to 40", Flag::Takes::one, "1"}};
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {

@@ -42,7 +42,7 @@ const std::vector<Rule>& rules() {
          return to;
        }},
       {Bound::input, "data.prefetch", [](const Evidence& e) { return std::to_string(e.prefetch); },
-       [](const Evidence& e) { return Values{std::to_string(e.prefetch * 4)}; }},
+       [](const Evidence& e) { return e.prefetch ? Values{std::to_string(e.prefetch * 4)} : Values{}; }},
       {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; },
        [](const Evidence& e) {
          Values to;

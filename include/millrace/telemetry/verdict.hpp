@@ -20,7 +20,7 @@ struct Evidence {
   bool gpu = false, chunked = false;
   std::string precision, compress, reader, fusion;
   std::uint64_t bucket = 0, chunk_cache = 0;
-  int prefetch = 0;
+  int prefetch = 0;  // 0: auto, which needs no trial
 
   double share(Bound) const;  // of the step; they sum to 1
 };
