@@ -43,6 +43,8 @@ std::vector<Flag> loader_flags() {
           {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
           {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
           {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
+          {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that comes 1.2 times as fast",
+           Flag::Takes::nothing},
           {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
 }
 
@@ -85,7 +87,10 @@ Exit loader_bench(World& world, const Arguments& arguments) {
     world.barrier();
     return Exit::ok;
   }
-  if (world.rank() == 0) print(world, bench_loader(*compute.device, options.bounded()).str());
+  options = options.bounded();
+  if (world.rank() == 0)
+    print(world, parsed.has("waits") ? bench_waits(*compute.device, options, {0.001, 0.005, 0.05}).str()
+                                     : bench_loader(*compute.device, options).str());
   world.barrier();
   return Exit::ok;
 }

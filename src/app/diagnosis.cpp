@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "millrace/base/log.hpp"
+#include "millrace/base/median.hpp"
 
 namespace millrace::app {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {
   std::erase_if(parsed.keys, [&](const Override& o) { return o.key == key; });

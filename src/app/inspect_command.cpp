@@ -135,7 +135,8 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
       set.offset != 0 ? cat(", offset ", set.offset) : "", set.x_parts.empty() ? "" : " (of the first data set)", "\n");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
-         (advice.empty() ? "" : advice + "\n");
+         (advice.empty() ? "" : advice + "\n") +
+         (parsed.has("cache") ? describe_copies(set, parsed.get("cache", "")) + "\n" : "");
 }
 
 const std::vector<Flag>& flags() {
@@ -147,6 +148,7 @@ const std::vector<Flag>& flags() {
          .value = "auto|channels_last|channels_first|no_channels",
          .help = "where a sample's channels are, as data.layout says it",
          .preset = "auto"},
+        {.name = "cache", .value = "folder", .help = "says what is there of the copies that data.cache = folder makes"},
     };
     for (const std::string name : view_keys)
       flags.push_back(

@@ -179,8 +179,11 @@ void add_data(std::vector<Key>& k) {
   k.push_back(number_key(FIELD(data.workers), between(0, 256),
                          "loader threads of a rank, 256 at most; 0: the step reads by itself; auto: by the free cores",
                          -1));
-  k.push_back(
-      number_key(FIELD(data.prefetch), at_least(2), "micro-batches read ahead; each costs its bytes in host memory"));
+  k.push_back(number_key(
+      FIELD(data.prefetch), at_least(2),
+      "micro-batches read ahead; each costs its bytes in host memory. auto: 4, and twice as many whenever the "
+      "step waited for what could have been read before, up to 64 MiB of them",
+      from_zero));
   k.push_back(shuffle_key());
   const Range samples{.low = 1, .high = double(std::int64_t(1) << 40)};
   k.push_back(number_key(FIELD(data.shuffle_window), samples,

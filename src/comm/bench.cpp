@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "millrace/base/median.hpp"
 #include "mpi_check.hpp"
 
 namespace millrace {
@@ -19,11 +20,6 @@ double timed(World& world, F f) {
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   world.all_reduce(std::span<double>(&seconds, 1), World::Reduce::max);
   return seconds;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page = 4096, large = 4u << 20;
 
 std::string processor_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
@@ -64,17 +64,24 @@ class CpuDevice : public Device {
                DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " with ", cpu::onednn::isa_name());
   }
   std::size_t memory_bytes() const override { return share_; }
-  void* allocate(MemoryKind, std::size_t bytes) override {
-    const std::size_t padded = (bytes + page - 1) / page * page;
-    void* data = bytes <= share_ ? std::aligned_alloc(page, padded) : nullptr;
+  void* allocate(MemoryKind kind, std::size_t bytes) override {
+    const std::size_t padded = padded_to_pages(bytes);
+    void* data = nullptr;
+    if (bytes <= share_) data = is_lazy(kind, padded) ? mapped(padded) : std::aligned_alloc(page, padded);
     if (!data)
       fail(Exit::config, "not enough memory (", format_bytes(bytes), " wanted at once, ", format_bytes(share_),
            " free for this rank). use a smaller micro-batch or more ranks");
-    if (padded >= (4u << 20)) madvise(data, padded, MADV_HUGEPAGE);  // advice: its failure costs speed only
-    std::memset(data, 0, padded);
+    if (padded >= large) madvise(data, padded, MADV_HUGEPAGE);  // advice: its failure costs speed only
+    if (!is_lazy(kind, padded)) std::memset(data, 0, padded);
     return data;
   }
-  void release(MemoryKind, void* data, std::size_t) noexcept override { std::free(data); }
+  void release(MemoryKind kind, void* data, std::size_t bytes) noexcept override {
+    const std::size_t padded = padded_to_pages(bytes);
+    if (is_lazy(kind, padded))
+      ::munmap(data, padded);
+    else
+      std::free(data);
+  }
   void copy_in(Lane, void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
   void copy_out(Lane, void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
   void fill_zero(Lane, void* device, std::size_t bytes) override {
@@ -89,6 +96,13 @@ class CpuDevice : public Device {
   void synchronize() override {}
 
  private:
+  static std::size_t padded_to_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+  // Memory that batches are read into: of a ring that could become long, what is used, and where it is written.
+  static bool is_lazy(MemoryKind kind, std::size_t padded) { return kind == MemoryKind::pinned && padded >= large; }
+  static void* mapped(std::size_t bytes) {
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? nullptr : at;
+  }
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes && to != from) std::memcpy(to, from, bytes);
   }

@@ -1,59 +1,19 @@
 #include "millrace/data/bench.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "bench_bare.hpp"
+#include "bench_file.hpp"
 #include "bench_turns.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
-
-// Rows of x, then labels; removed with its owner.
-class BenchFile {
- public:
-  explicit BenchFile(const LoaderBenchOptions& o)
-      : path_((o.folder.empty() ? std::filesystem::temp_directory_path() : o.folder) /
-              cat("millrace-bench-", ::getpid(), ".bin")) {
-    std::ofstream out(path_, std::ios::binary);
-    std::vector<std::uint32_t> block(1 << 18);
-    const std::int64_t total = o.rows * (o.sample_bytes + std::int64_t(sizeof(std::int32_t)));
-    for (std::int64_t done = 0; done < total && out;) {
-      for (std::size_t i = 0; i < block.size(); ++i) block[i] = std::uint32_t(i * 2654435761u) >> 24;
-      const std::int64_t n = std::min<std::int64_t>(total - done, std::int64_t(block.size() * sizeof block[0]));
-      out.write(reinterpret_cast<const char*>(block.data()), n);
-      done += n;
-    }
-    out.close();
-    if (!out) fail(Exit::data, "cannot write ", path_.string(), " (full?). name another folder");
-  }
-  ~BenchFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  std::string path() const { return path_.string(); }
-
-  // On the disk, and no longer in the page cache, as far as the kernel follows the advice.
-  void drop() const {
-    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail(Exit::data, "cannot open ", path_.string());
-    ::fdatasync(fd);
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(fd);
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Case {
   std::string name;
@@ -102,11 +62,7 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
     fail(Exit::config, "bench loader: workers, repeats and samples are at least 1, rows and samples a micro-batch");
   const BenchFile file(o);
   const std::string path = file.path();
-  ShardIndex index;
-  index.rows = o.rows, index.sample = {o.sample_bytes}, index.y_dtype = DType::i32;
-  Shard shard;
-  shard.path = path, shard.rows = o.rows, shard.y_offset = std::uint64_t(o.rows * o.sample_bytes);
-  index.shards = {shard};
+  const ShardIndex index = file.index();
 
   LoaderBench out;
   std::vector<std::unique_ptr<EngineUnderTest>> engines;

@@ -63,51 +63,6 @@ Piece engine_piece(Device& device, Source& source, const ShardIndex& index, Orde
   };
 }
 
-// A loader that lives as long as the bench: its engine has settled after the first turn.
-class LoaderUnderTest {
- public:
-  LoaderUnderTest(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
-                  const LoaderOptions& options)
-      : index_(index), options_(options), loader_(device, source, index, sampler, options, [this] { return item(); }) {}
-
-  struct Turn {
-    double rate, wait_share, chunks;  // chunks decoded for a sample
-  };
-  // step: seconds that a step takes, asleep; 0: none.
-  Turn turn(double least, double step) {
-    const LoaderFigures before = loader_.figures();
-    // What was read ahead before the clock starts is a rate of no use: the ring is emptied first.
-    for (int b = 0; b < (step > 0 ? 1 : 2 * options_.prefetch); ++b) loader_.next();
-    double samples = 0, waited = 0, took = 0;
-    const auto began = Clock::now();
-    const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
-    while ((took = since(began)) < least) {
-      const auto asked = Clock::now();
-      const double rows = double(loader_.next()->item.rows);
-      waited += since(asked);
-      samples += rows;
-      if (step > 0) sleep_for(step * rows / double(options_.max_rows));
-    }
-    const LoaderFigures after = loader_.figures();
-    const double read =
-        double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
-    return {samples / took, waited / took, double(after.chunks_decoded - before.chunks_decoded) / std::max(1.0, read)};
-  }
-
- private:
-  std::optional<MicroBatch> item() {
-    if (first_ >= index_.rows) first_ = 0, ++epoch_;
-    const MicroBatch out{epoch_, 0, first_, std::min(options_.max_rows, index_.rows - first_)};
-    first_ += out.rows;
-    return out;
-  }
-
-  const ShardIndex& index_;
-  const LoaderOptions options_;
-  std::int64_t first_ = 0, epoch_ = 0;
-  Loader loader_;  // its workers call item()
-};
-
 }  // namespace
 
 StageRates bench_stages(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,

@@ -9,14 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/median.hpp"
 #include "millrace/data/loader.hpp"
+#include "sources.hpp"
 
 namespace millrace {
-
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // An emulated step: takes no core.
 inline void sleep_for(double seconds) {
@@ -64,6 +61,67 @@ class EngineUnderTest {
   const Sampler sampler_;
   std::int64_t first_ = 0, step_ = 0, epoch_ = 0;
   std::unique_ptr<Loader> loader_;
+};
+
+// A loader that lives as long as the bench: its engine has settled after the first turn.
+class LoaderUnderTest {
+ public:
+  LoaderUnderTest(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
+                  const LoaderOptions& options)
+      : index_(index), options_(options), loader_(device, source, index, sampler, options, [this] { return item(); }) {}
+
+  struct Turn {
+    double rate, wait_share, chunks;  // chunks decoded for a sample
+    double offered;                   // what workers would deliver that never wait for room, over what the step takes
+  };
+  // step: seconds that a step takes, asleep; 0: none. A sleep that ends late shortens the next one, by up to a step, or
+  // the emulated step would be a longer one on a busy machine, and the loader look better.
+  Turn turn(double least, double step) {
+    const LoaderFigures before = loader_.figures();
+    // What was read ahead before the clock starts is a rate of no use: the ring is emptied first.
+    if (step == 0) empty_ring();
+    if (step > 0) loader_.next();
+    double samples = 0, waited = 0, took = 0, due = 0;  // due: end of the step
+    const auto began = std::chrono::steady_clock::now();
+    const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+    while ((took = now()) < least) {
+      const double rows = double(loader_.next()->item.rows), lasts = step * rows / double(options_.max_rows);
+      const double there = now();
+      waited += there - took;
+      samples += rows;
+      if (step == 0) continue;
+      due = std::max(due + (there - took), there - lasts) + lasts;
+      sleep_for(std::max(0.0, due - there));
+    }
+    const LoaderFigures after = loader_.figures();
+    const double read =
+        double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
+    const double busy = (after.read_seconds - before.read_seconds) / double(std::max(1, options_.workers));
+    return {samples / took, waited / took, double(after.chunks_decoded - before.chunks_decoded) / std::max(1.0, read),
+            step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
+  }
+
+ private:
+  // As soon as a batch has to be waited for, nothing is left of what was read before.
+  void empty_ring() {
+    for (int b = 0; b < 1024; ++b) {
+      const double before = loader_.figures().wait_seconds;
+      loader_.next();
+      if (loader_.figures().wait_seconds > before + 20e-6) return;
+    }
+  }
+
+  std::optional<MicroBatch> item() {
+    if (first_ >= index_.rows) first_ = 0, ++epoch_;
+    const MicroBatch out{epoch_, 0, first_, std::min(options_.max_rows, index_.rows - first_)};
+    first_ += out.rows;
+    return out;
+  }
+
+  const ShardIndex& index_;
+  const LoaderOptions options_;
+  std::int64_t first_ = 0, epoch_ = 0;
+  Loader loader_;  // its workers call item()
 };
 
 }  // namespace millrace

@@ -2,6 +2,12 @@
 // serve the oldest slot first; a slot is filled when its last unit is done. Slots cycle: free -> filling -> filled ->
 // in use (by the step) -> free. The units of the slots not yet filled are the sampler's known future: a worker begins
 // as many of them as its engine has use for.
+//
+// How many slots go round is `depth`. What a deeper ring buys is time: a worker that is late by some milliseconds, as
+// on processors that others use, is late by many short steps. What it costs is cache: a slot comes round after all
+// others. So with LoaderOptions::prefetch = 0 the ring begins shallow and doubles each time when the step waits
+// although the workers had been stopped by a full ring. The memory freed last is filled next, so what is never needed
+// is never touched.
 #include "millrace/data/loader.hpp"
 
 #include <algorithm>
@@ -23,8 +29,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-constexpr std::size_t units_at_once = 128;  // of a worker
-std::size_t ring_slots(const LoaderOptions& o) { return std::size_t(std::max(2, o.prefetch)); }
+constexpr std::size_t units_at_once = 128;     // of a worker
+constexpr std::size_t least_depth = 4;         // of a ring that finds its own
+constexpr std::size_t most_ahead = 64u << 20;  // bytes of such a ring, unless the least takes more
+constexpr std::size_t most_slots = 256;
+
+std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
+  if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
+  return std::clamp(most_ahead / slot_bytes, least_depth, most_slots);
+}
 
 }  // namespace
 
@@ -62,7 +75,11 @@ struct Loader::Impl : SlotLayout {
   std::int64_t unit_rows = 1;
   const std::size_t most_held;  // slots that may be under way to the device while more are waited for
   Buffer host_memory;
-  std::vector<Slot> slots;
+  std::vector<Slot> slots;  // as many as there is memory for; a place of the ring takes any of that
+  std::vector<char*> free;  // memory that no place has, freed last at the end
+  std::size_t depth;        // places in the ring now
+  bool was_full = false;    // since depth changed: all were planned
+  std::uint64_t ready = 0;  // filled, and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
   std::uint64_t head = 0, tail = 0,
@@ -89,7 +106,7 @@ struct Loader::Impl : SlotLayout {
         items(std::move(next)),
         workers(std::min(o.workers, s.max_workers())),
         max_rows(o.max_rows),
-        most_held(std::min(std::size_t(o.together) - 1, ring_slots(o) - 2)),
+        most_held(std::min(std::size_t(o.together) - 1, ring_slots(o, bytes) - 2)),
         device_slots(on_device) {
     MR_CHECK(o.max_rows >= 1 && o.together >= 1);
     if (!device_slots) {
@@ -98,10 +115,11 @@ struct Loader::Impl : SlotLayout {
     }
     MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
     batches.reserve(std::size_t(o.together));
-    const std::size_t count = ring_slots(o);
+    const std::size_t count = ring_slots(o, bytes);
+    depth = o.prefetch > 0 ? count : std::max(std::min(least_depth, count), most_held + 2);
     host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
-    slots.resize(count);
-    for (std::size_t k = 0; k < count; ++k) slots[k].host = host_memory.as<char>() + k * bytes;
+    slots.resize(count), free.reserve(count);
+    for (std::size_t k = count; k-- > 0;) free.push_back(host_memory.as<char>() + k * bytes);
     // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
     const std::int64_t by_size =
         std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
@@ -146,13 +164,14 @@ struct Loader::Impl : SlotLayout {
   // Under the lock: rows of the oldest slot that has some left to claim; plans the next item when all are claimed. No
   // slot: nothing to do now.
   Unit claim() {
-    for (std::uint64_t n = head; n < planned; ++n) {
-      Slot& s = slot(n);
-      if (s.claimed < s.item.rows) return take(s);
-    }
-    if (exhausted || planned - tail == slots.size()) return {};
+    if (exhausted) return {};
+    if (planned > head)  // all before were claimed when this one was planned
+      if (Slot& s = slot(planned - 1); s.claimed < s.item.rows) return take(s);
+    if (planned - tail >= depth) return was_full = true, Unit{};
     Slot& s = slot(planned);
-    s = Slot{s.host, nullptr, {}, 0, 0, true, false, false, nullptr};
+    s = Slot{};
+    s.host = free.back(), s.planned = true;
+    free.pop_back();
     try {
       const auto item = items();
       if (item) s.item = *item;
@@ -164,7 +183,7 @@ struct Loader::Impl : SlotLayout {
     exhausted = s.last;
     ++planned;
     if (!s.last) return take(s);
-    s.filled = true;
+    s.filled = true, ++ready;
     filled.notify_all();
     return {};
   }
@@ -209,7 +228,7 @@ struct Loader::Impl : SlotLayout {
     s.skipped += w.reads.skipped();
     s.finished += done.end - done.begin;
     if (s.finished < s.item.rows) return;
-    s.filled = true;
+    s.filled = true, ++ready;
     if (workers == 0) return;
     lock.unlock();
     filled.notify_one();
@@ -257,20 +276,30 @@ struct Loader::Impl : SlotLayout {
   // The next slot, once it is filled; null: none is left.
   Slot* take_filled() {
     std::unique_lock lock(mutex);
-    std::uint64_t depth = 0;
-    for (std::uint64_t n = head; n < planned; ++n) depth += slot(n).filled;
+    const std::uint64_t seen = ready;
     const auto began = Clock::now();
+    const auto there = [this] { return head < planned && slot(head).filled; };
     if (workers == 0) fill_here(lock);
-    filled.wait(lock, [&] { return head < planned && slot(head).filled; });
+    if (!there()) {
+      deepen();
+      filled.wait(lock, there);
+    }
     Slot& s = slot(head);
     figures.wait_seconds += seconds_since(began);
     if (s.failure) std::rethrow_exception(s.failure);
     if (s.last) return nullptr;
     if (figures.batches == 0) figures.first_batch_seconds = seconds_since(started);
-    figures.queue_depth_sum += depth, ++figures.batches;
-    ++figures.queue_depths[std::min<std::size_t>(depth, figures.queue_depths.size() - 1)];
-    ++head;
+    figures.queue_depth_sum += seen, ++figures.batches;
+    ++figures.queue_depths[std::min<std::size_t>(seen, figures.queue_depths.size() - 1)];
+    ++head, --ready;
     return &s;
+  }
+
+  // Under the lock, as the step has to wait: would it have been there, had the ring been deeper?
+  void deepen() {
+    if (!was_full || depth == slots.size()) return;
+    depth = std::min(2 * depth, slots.size()), was_full = false;
+    room.notify_all();
   }
 
   void fill_here(std::unique_lock<std::mutex>& lock) {
@@ -286,12 +315,15 @@ struct Loader::Impl : SlotLayout {
   void release_oldest() {
     Slot& s = slot(tail);  // head and tail are moved by this thread alone
     if (s.copied) s.copied->synchronize();
+    bool enough = false;  // room to wake the workers for, who fill several slots then: all that can become free / 4
     {
       const std::lock_guard lock(mutex);
       s.planned = false;
+      free.push_back(s.host);
       ++tail;
+      enough = depth - std::min(depth, planned - tail) >= std::max<std::size_t>(1, (depth - most_held - 1) / 4);
     }
-    room.notify_all();
+    if (enough) room.notify_all();
   }
 
   void hand_over(Slot& s) {
@@ -342,8 +374,8 @@ void Loader::rewind(std::size_t slot) {
   impl_->next_on_device = slot;
 }
 std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
-  const std::size_t slots = device.shares_host_memory() ? ring_slots(options) : std::size_t(options.device_slots);
-  return slots * SlotLayout(index, options.max_rows).bytes;
+  const std::size_t bytes = SlotLayout(index, options.max_rows).bytes;
+  return bytes * (device.shares_host_memory() ? ring_slots(options, bytes) : std::size_t(options.device_slots));
 }
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);

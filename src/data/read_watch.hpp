@@ -20,9 +20,9 @@ class ReadPlaces {
  public:
   static constexpr std::size_t count = 65;
   // Returns what was noted there before.
-  std::uint64_t begin(std::size_t place, const Shard& shard) {
+  std::uint64_t begin(std::size_t place, std::int64_t first) {  // sample of the shard
     const std::uint64_t before = noted_[place].load(std::memory_order_relaxed);
-    noted_[place].store(++reads_ << first_bits | std::uint64_t(shard.first + 1), std::memory_order_relaxed);
+    noted_[place].store(++reads_ << first_bits | std::uint64_t(first + 1), std::memory_order_relaxed);
     return before;
   }
   void end(std::size_t place, std::uint64_t before = 0) { noted_[place].store(before, std::memory_order_relaxed); }
@@ -63,13 +63,16 @@ class ReadsFor {  // a scope: a call
 
 class Reading {  // a scope, or several one inside the other: this thread waits for bytes of this file
  public:
-  explicit Reading(const Shard& shard) : places_(read_places), before_(places_ ? places_->begin(0, shard) : 0) {}
+  explicit Reading(const Shard& shard) : Reading(shard.first) {}
+  explicit Reading(const ShardRange& shard) : Reading(shard.first) {}
   ~Reading() {
     if (places_) places_->end(0, before_);
   }
   Reading(const Reading&) = delete;
 
  private:
+  explicit Reading(std::int64_t first) : places_(read_places), before_(places_ ? places_->begin(0, first) : 0) {}
+
   ReadPlaces* const places_;
   const std::uint64_t before_;
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,13 +59,40 @@ int ShardFiles::open_file(std::size_t s) const {
     throw ReadError(cat("cannot open ", path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
                     error);
   struct stat status {};
-  if (::fstat(fd, &status) == 0 && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
+  const bool known = ::fstat(fd, &status) == 0;
+  if (known && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
     ::close(fd);
     fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
          " bytes). let no program write to it, and start again");
   }
+  if (known && !near) judge(shard, status.st_mtim.tv_sec);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
   return fd;
+}
+
+// Another file under the name is met when it is opened. What is written into a file that is open shows by looking,
+// which costs a request on file systems of the network: at some files a second, those that are read at that moment.
+void ShardFiles::look(std::size_t s, int fd) const {
+  constexpr std::int64_t between = 100;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t at = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  std::int64_t next = next_look_.load(std::memory_order_relaxed);
+  if (at < next || !next_look_.compare_exchange_strong(next, at + between, std::memory_order_relaxed)) return;
+  if (index_.copies && index_.copies->used(s)) return;
+  const Shard shard = index_.shards[s];
+  const Reading here(shard);
+  struct stat status {};
+  if (::fstat(fd, &status) == 0) judge(shard, status.st_mtim.tv_sec);
+}
+
+void ShardFiles::judge(const Shard& shard, std::int64_t written) const {
+  if (shard.written == 0 || shard.written == std::uint32_t(written)) return;
+  const std::lock_guard lock(mutex_);
+  if (told_.insert(shard.first).second)
+    log::local(cat("warning: ", shard.path,
+                   " has been written to since the start. its samples may be others now: let no ",
+                   "program write to it, and start again"));
 }
 
 // The number stays and means another file from one moment to the next, so reads by others need no lock.
@@ -92,7 +120,10 @@ void ShardFiles::reopen(std::size_t s) {
 Descriptor ShardFiles::open(std::size_t s) {
   if (fds_.empty()) return open_recent(s);
   const int there = fds_[s].load(std::memory_order_acquire);
-  if (there >= 0) return {there, true};
+  if (there >= 0) {
+    look(s, there);
+    return {there, true};
+  }
   const int fd = open_file(s);
   int none = -1;
   if (fds_[s].compare_exchange_strong(none, fd, std::memory_order_acq_rel)) return {fd, true};
@@ -190,20 +221,43 @@ void fail_truncated(const Shard& shard, std::int64_t sample) {
   fail(Exit::data, shard.path, " ends before sample ", sample, " (truncated while in use). copy or pack it again");
 }
 
+namespace {
+
+// How many bytes were read: all, or up to the end of the file (error = 0) or a failure.
+std::size_t read_some(int fd, std::uint64_t offset, char* to, std::size_t bytes, int& error) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    error = n < 0 ? errno : 0;
+    if (n <= 0) break;
+    done += std::size_t(n);
+  }
+  return done;
+}
+
+[[noreturn]] void fail_after(std::size_t done, int error, const Shard& shard, std::int64_t id, std::size_t row_bytes) {
+  const std::int64_t sample = id + std::int64_t(done / row_bytes);
+  if (error) fail_reading(shard, sample, error);
+  fail_truncated(shard, sample);
+}
+
+}  // namespace
+
 void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
                 std::size_t row_bytes) {
   const Reading here(shard);
-  for (std::size_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
-    if (n > 0) {
-      done += std::size_t(n);
-      continue;
-    }
-    if (n < 0 && errno == EINTR) continue;
-    const std::int64_t sample = id + std::int64_t(done / row_bytes);
-    if (n < 0) fail_reading(shard, sample, errno);
-    fail_truncated(shard, sample);
-  }
+  int error = 0;
+  const std::size_t done = read_some(fd, offset, to, bytes, error);
+  if (done < bytes) fail_after(done, error, shard, id, row_bytes);
+}
+
+void read_fully(int fd, const ShardIndex& index, std::size_t s, std::uint64_t offset, char* to, std::size_t bytes,
+                std::int64_t id, std::size_t row_bytes) {
+  const Reading here(index.shards.range(s));
+  int error = 0;
+  const std::size_t done = read_some(fd, offset, to, bytes, error);
+  if (done < bytes) fail_after(done, error, index.shards[s], id, row_bytes);
 }
 
 std::string count_shards(const ShardIndex& index) {

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -48,15 +49,19 @@ class ShardFiles {
     std::list<std::size_t>::iterator used;
   };
   int open_file(std::size_t shard) const;
+  void look(std::size_t shard, int fd) const;
+  void judge(const Shard&, std::int64_t written) const;
   void replace(int there, std::size_t shard) const;
   Descriptor open_recent(std::size_t shard);
 
   const ShardIndex& index_;
   const int flags_;
   const std::size_t may_open_;
-  std::vector<std::atomic<int>> fds_;  // by shard; empty: there are more than may be open
-  std::mutex mutex_;                   // of what follows
-  std::list<std::size_t> used_;        // shards, the latest first
+  std::vector<std::atomic<int>> fds_;               // by shard; empty: there are more than may be open
+  mutable std::atomic<std::int64_t> next_look_{0};  // at a file that is kept open; milliseconds
+  mutable std::mutex mutex_;                        // of what follows
+  mutable std::set<std::int64_t> told_;             // first samples of shards that were written to
+  std::list<std::size_t> used_;                     // shards, the latest first
   std::unordered_map<std::size_t, Recent> recent_;
 };
 
@@ -88,11 +93,15 @@ class Targets {
 void read_fully(int fd, const Shard&, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
                 std::size_t row_bytes);
 
-// How many of ids, from position i on, are neighbours in shard s: one range of bytes, there and in memory.
-inline std::size_t run_length(const ShardIndex& index, const Shard& shard, std::span<const std::int64_t> ids,
+// The same of shard s of the index, whose name is looked up for an error alone.
+void read_fully(int fd, const ShardIndex&, std::size_t s, std::uint64_t offset, char* to, std::size_t bytes,
+                std::int64_t id, std::size_t row_bytes);
+
+// How many of ids, from position i on, are neighbours in a shard: one range of bytes, there and in memory.
+inline std::size_t run_length(const ShardIndex& index, const ShardRange& shard, std::span<const std::int64_t> ids,
                               std::size_t i) {
   if (index.part.count > 1) return 1;
-  const std::int64_t last = shard.first + shard.rows;
+  const std::int64_t last = shard.end();
   std::size_t run = 1;
   while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) && ids[i + run] < last) ++run;
   return run;

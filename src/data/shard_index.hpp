@@ -12,6 +12,8 @@ namespace millrace {
 // A data set that rows can be read of; Error(data) says what the file holds instead. key: "data.x". unsigned32: also
 // one of 32-bit unsigned integers, as i32.
 io::DatasetInfo readable(const io::File&, const std::string& name, const char* key, bool unsigned32 = false);
+// Its size, and when it was written. Error(data) where it cannot be seen.
+void note_file(Shard&);
 // Error(data) where contiguous values end past the file's end.
 void require_bytes(const Shard&, const char* what, const std::optional<std::uint64_t>& offset, std::uint64_t bytes);
 void refuse_int64(const std::string& path, const std::string& name, DType);  // as samples

@@ -14,7 +14,7 @@ struct Record {
   std::uint64_t x_offset, y_offset, file_bytes;
   std::uint32_t folder, name;  // where they begin; offsets of 4 GiB of names
   std::uint16_t folder_bytes, name_bytes;
-  std::uint32_t unused = 0;  // no padding: the same shards are the same bytes
+  std::uint32_t written;  // no padding: the same shards are the same bytes
 };
 struct Header {
   std::uint64_t records, name_bytes;
@@ -23,7 +23,7 @@ struct Header {
 // One range of bytes each of x and y, and nothing else. A member that is new has to be thought of here.
 bool is_plain(const Shard& shard) {
   const auto& [path, first, rows, x_offset, y_offset, file_bytes, x_chunks, y_chunks, x_encoded, hdf5_only, more_x,
-               more_y, array, pixels] = shard;
+               more_y, array, pixels, written] = shard;
   return !x_chunks && !y_chunks && !x_encoded && hdf5_only.empty() && more_x.empty() && more_y.empty() &&
          array.rank == 0 && !pixels;
 }
@@ -74,7 +74,7 @@ struct ShardList::Data {
     if (path.size() >= std::size_t(1) << 16) fail(Exit::data, path, " is too long a path");
     own_records.push_back({shard.first, shard.rows, shard.x_offset, shard.y_offset, shard.file_bytes, folder->second,
                            add_name(std::string_view(path).substr(slash)), std::uint16_t(slash),
-                           std::uint16_t(path.size() - slash)});
+                           std::uint16_t(path.size() - slash), shard.written});
     look_at_own();
   }
 };
@@ -94,13 +94,18 @@ Shard ShardList::operator[](std::size_t s) const {
   Shard out;
   out.path = FilePath({data_->names + r.folder, r.folder_bytes}, {data_->names + r.name, r.name_bytes});
   out.first = r.first, out.rows = r.rows;
-  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes;
+  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes, out.written = r.written;
   return out;
 }
 
 Shard ShardList::at(std::size_t s) const {
   MR_CHECK(s < size(), "shard ", s, " of ", size());
   return (*this)[s];
+}
+
+ShardRange ShardList::range(std::size_t s) const {
+  const Record& r = data_->records[s];
+  return {r.first, r.rows, r.x_offset};
 }
 
 std::size_t ShardList::holding(std::int64_t id) const {

@@ -1,7 +1,10 @@
 #include "millrace/data/shards.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "encoded_rows.hpp"
@@ -32,6 +35,13 @@ io::DatasetInfo readable(const io::File& file, const std::string& name, const ch
     fail(Exit::data, file.path(), ": '", name, "' has ", info.shape.size(), " dimensions. rows and up to ",
          Shape::max_rank - 2, " more are read");
   return info;
+}
+
+void note_file(Shard& shard) {
+  struct stat status {};
+  if (::stat(shard.path.str().c_str(), &status) != 0)
+    fail(Exit::data, "cannot open ", shard.path, " (", std::strerror(errno), ")");
+  shard.file_bytes = std::uint64_t(status.st_size), shard.written = std::uint32_t(status.st_mtim.tv_sec);
 }
 
 void require_bytes(const Shard& shard, const char* what, const std::optional<std::uint64_t>& offset,
@@ -97,7 +107,7 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
   out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
   Shard shard;
   shard.path = path;
-  shard.file_bytes = std::filesystem::file_size(path);
+  note_file(shard);
   const auto x_names = names_of(options.x, "data.x"), y_names = names_of(options.y, "data.y");
   if (x_names.size() == 1) shard.x_encoded = list_encoded(file, options.x, shard);
   std::vector<io::DatasetInfo> xs, ys;
@@ -231,9 +241,11 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
     }
   world.agree(code, problem);
   const bool reads = world.rank() == 0;
-  const std::string text = world.broadcast_string(reads ? to_text(found) : "");
+  std::string tables;
+  const std::string text = world.broadcast_string(reads ? to_text(found, &tables) : "");
   const NodeMemory plain = node_copy(world, reads ? found.shards.plain_bytes() : "");
-  ShardIndex out = from_text(text, plain.data, plain.bytes);
+  const NodeMemory of_chunks = node_copy(world, tables);
+  ShardIndex out = from_text(text, plain.data, plain.bytes, of_chunks.data);
   out.view = options.view;
   return out;
 }

@@ -11,23 +11,40 @@ using nlohmann::json;
 
 std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
-json chunks_to_json(const std::shared_ptr<const io::ChunkedLayout>& l) {
+using Chunks = std::shared_ptr<const io::ChunkedLayout>;
+
+json table_to_json(const io::ChunkList& chunks, std::string* tables) {
+  const auto* from = reinterpret_cast<const char*>(chunks.begin());
+  const std::size_t bytes = chunks.size() * sizeof(io::ChunkInfo);
+  if (!tables) return json::binary({from, from + bytes});
+  tables->append(from, bytes);
+  return {tables->size() - bytes, chunks.size()};
+}
+
+io::ChunkList table_from_json(const json& j, const std::shared_ptr<const char>& tables) {
+  if (!j.is_binary()) return {tables, j[0], j[1]};
+  const auto& bytes = j.get_binary();
+  std::vector<io::ChunkInfo> own(bytes.size() / sizeof(io::ChunkInfo));
+  std::memcpy(own.data(), bytes.data(), bytes.size());
+  return own;
+}
+
+json chunks_to_json(const Chunks& l, std::string* tables) {
   if (!l) return nullptr;
   json filters = json::array();
   for (const io::FilterSpec& f : l->filters) filters.push_back({f.id, f.name, f.values});
-  const auto* from = reinterpret_cast<const std::uint8_t*>(l->chunks.data());
   return {{"shape", l->shape},
           {"chunk", l->chunk},
           {"element", l->element_bytes},
           {"filters", filters},
           {"edges", l->edges_unfiltered},
           {"fill", json::binary({l->fill.begin(), l->fill.end()})},
-          {"chunks", json::binary({from, from + l->chunks.size() * sizeof(io::ChunkInfo)})}};
+          {"chunks", table_to_json(l->chunks, tables)}};
 }
 
-json extents_to_json(const std::vector<Extent>& all) {
+json extents_to_json(const std::vector<Extent>& all, std::string* tables) {
   json out = json::array();
-  for (const Extent& e : all) out.push_back({e.offset, chunks_to_json(e.chunks)});
+  for (const Extent& e : all) out.push_back({e.offset, chunks_to_json(e.chunks, tables)});
   return out;
 }
 
@@ -59,22 +76,21 @@ std::shared_ptr<const std::vector<T>> list_from(const json& j) {
   return list;
 }
 
-std::shared_ptr<const io::ChunkedLayout> chunks_from_json(const json& j) {
+Chunks chunks_from_json(const json& j, const std::shared_ptr<const char>& tables) {
   if (j.is_null()) return nullptr;
   auto l = std::make_shared<io::ChunkedLayout>();
   j.at("shape").get_to(l->shape), j.at("chunk").get_to(l->chunk);
   l->element_bytes = j.at("element"), l->edges_unfiltered = j.at("edges");
   for (const json& f : j.at("filters")) l->filters.push_back({f[0], f[1], f[2]});
-  const auto &fill = j.at("fill").get_binary(), &chunks = j.at("chunks").get_binary();
+  const auto& fill = j.at("fill").get_binary();
   l->fill.assign(fill.begin(), fill.end());
-  l->chunks.resize(chunks.size() / sizeof(io::ChunkInfo));
-  std::memcpy(l->chunks.data(), chunks.data(), chunks.size());
+  l->chunks = table_from_json(j.at("chunks"), tables);
   return l;
 }
 
-std::vector<Extent> extents_from_json(const json& j) {
+std::vector<Extent> extents_from_json(const json& j, const std::shared_ptr<const char>& tables) {
   std::vector<Extent> out;
-  for (const json& e : j) out.push_back({e[0], chunks_from_json(e[1])});
+  for (const json& e : j) out.push_back({e[0], chunks_from_json(e[1], tables)});
   return out;
 }
 
@@ -86,12 +102,13 @@ Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
   return s;
 }
 
-std::string to_text(const ShardIndex& d) {
+std::string to_text(const ShardIndex& d, std::string* tables) {
   json shards = json::array();
   for (const auto& [at, s] : d.shards.whole())
     shards.push_back({at, s.path.str(), s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes,
-                      chunks_to_json(s.x_chunks), chunks_to_json(s.y_chunks), bytes_of(s.x_encoded), s.hdf5_only,
-                      extents_to_json(s.more_x), extents_to_json(s.more_y), extents(s.array), bytes_of(s.pixels)});
+                      chunks_to_json(s.x_chunks, tables), chunks_to_json(s.y_chunks, tables), bytes_of(s.x_encoded),
+                      s.hdf5_only, extents_to_json(s.more_x, tables), extents_to_json(s.more_y, tables),
+                      extents(s.array), bytes_of(s.pixels), s.written});
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
@@ -122,7 +139,8 @@ std::string to_text(const ShardIndex& d) {
   return {bytes.begin(), bytes.end()};
 }
 
-ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain, std::size_t plain_bytes) {
+ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain, std::size_t plain_bytes,
+                     std::shared_ptr<const char> tables) {
   const json j = json::from_cbor(text);
   ShardIndex d;
   std::map<std::size_t, Shard> whole;
@@ -133,14 +151,15 @@ ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain,
                    s[4],
                    s[5],
                    s[6],
-                   chunks_from_json(s[7]),
-                   chunks_from_json(s[8]),
+                   chunks_from_json(s[7], tables),
+                   chunks_from_json(s[8], tables),
                    list_from<EncodedRow>(s[9]),
                    s[10].get<std::string>(),
-                   extents_from_json(s[11]),
-                   extents_from_json(s[12]),
+                   extents_from_json(s[11], tables),
+                   extents_from_json(s[12], tables),
                    shape_of(s[13].get<std::vector<std::int64_t>>(), 0),
-                   list_from<Pixel>(s[14])};
+                   list_from<Pixel>(s[14]),
+                   s[15]};
   d.shards = ShardList::in_memory_of(std::move(plain), plain_bytes, std::move(whole));
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);

@@ -49,10 +49,10 @@ class DirectSource : public Source {
   void read_runs(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[i]);
-      const Shard& shard = index_.shards[s];
+      const ShardRange shard = index_.shards.range(s);
       const std::size_t run = run_length(index_, shard, ids, i);
       const std::uint64_t row = std::uint64_t(ids[i] - shard.first);
-      read_fully(files_.open(s), shard, shard.x_offset + row * x_bytes_, to_x + i * pitch_, run * x_bytes_, ids[i],
+      read_fully(files_.open(s), index_, s, shard.x_offset + row * x_bytes_, to_x + i * pitch_, run * x_bytes_, ids[i],
                  x_bytes_);
       targets_.read(s, ids[i], run, to_y + i * targets_.bytes());
       i += run;
@@ -69,9 +69,9 @@ class DirectSource : public Source {
     const bool in_order = ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[order[i]]);
-      const Shard& shard = index_.shards[s];
+      const ShardRange shard = index_.shards.range(s);
       rows.clear();
-      for (; i < ids.size() && ids[order[i]] < shard.first + shard.rows; ++i) {
+      for (; i < ids.size() && ids[order[i]] < shard.end(); ++i) {
         rows.push_back({ids[order[i]] - shard.first, to_x + order[i] * pitch_});
         targets_.read(s, ids[order[i]], 1, to_y + order[i] * targets_.bytes());
       }

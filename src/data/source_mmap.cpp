@@ -37,18 +37,18 @@ class MappedSource : public Source {
     Touched touched;
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[i]);
-      const Shard& shard = index_.shards[s];
+      const ShardRange shard = index_.shards.range(s);
       const std::size_t run = run_length(index_, shard, ids, i);
       const std::uint64_t offset = shard.x_offset + std::uint64_t(ids[i] - shard.first) * x_bytes_;
       const std::size_t bytes = run * x_bytes_;
       const Reading here(shard);
       if (s >= mapped_.size())
-        read_fully(files_.open(s), shard, offset, static_cast<char*>(x) + i * pitch_, bytes, ids[i], x_bytes_);
+        read_fully(files_.open(s), index_, s, offset, static_cast<char*>(x) + i * pitch_, bytes, ids[i], x_bytes_);
       else if (!mapped_[s].mapped())
-        mapped_[s].map(files_.open(s), shard, shard.x_offset + std::uint64_t(shard.rows) * x_bytes_);
+        mapped_[s].map(files_.open(s), index_.shards[s], shard.x_offset + std::uint64_t(shard.rows) * x_bytes_);
       if (s < mapped_.size() && !mapped_[s].copy(offset, static_cast<char*>(x) + i * pitch_, bytes)) {
-        check_end(files_.open(s), shard, offset, bytes, ids[i], x_bytes_);
-        fail_reading(shard, ids[i], EIO);
+        check_end(files_.open(s), index_.shards[s], offset, bytes, ids[i], x_bytes_);
+        fail_reading(index_.shards[s], ids[i], EIO);
       }
       targets_.read(s, ids[i], run, static_cast<char*>(y) + i * targets_.bytes());
       if (s < mapped_.size()) note(touched, {s, offset, bytes, ids[i]});

@@ -72,21 +72,32 @@ std::optional<std::uint32_t> checksum_of(int fd, const std::atomic<bool>* ending
 
 std::string record_of(const std::string& copy) { return copy + ".json"; }
 
-// Of what the copy there is, by its record and its bytes. "": of this source, and whole; "none": there is no record.
-std::string problem_with(const StageRequest& r, const Stamp& source) {
-  std::ifstream in(record_of(r.copy));
+// Of what the copy there is, by its record and its length; as problem_by_record. sum: that of the record.
+std::string problem_by_record(const std::string& path, const std::string& copy, const Stamp& source,
+                              std::uint32_t& sum) {
+  std::ifstream in(record_of(copy));
   if (!in) return "none";
   const json record = json::parse(in, nullptr, false);
   if (record.is_discarded() || !record.is_object()) return "its record is damaged";
-  if (record.value("source", "") != r.source || record.value("bytes", std::uint64_t(0)) != source.bytes ||
+  if (record.value("source", "") != path || record.value("bytes", std::uint64_t(0)) != source.bytes ||
       record.value("mtime_ns", std::int64_t(0)) != source.mtime)
     return "the source has changed since";
-  const OpenFile copy{::open(r.copy.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat status {};
-  if (copy.fd < 0 || ::fstat(copy.fd, &status) != 0) return system_error("open", r.copy);
+  if (::stat(copy.c_str(), &status) != 0) return system_error("open", copy);
   if (std::uint64_t(status.st_size) != source.bytes) return "its length is wrong";
+  sum = record.value("crc32", std::uint32_t(0));
+  return "";
+}
+
+// And by its bytes.
+std::string problem_with(const StageRequest& r, const Stamp& source) {
+  std::uint32_t expected = 0;
+  if (const std::string problem = problem_by_record(r.source, r.copy, source, expected); !problem.empty())
+    return problem;
+  const OpenFile copy{::open(r.copy.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (copy.fd < 0) return system_error("open", r.copy);
   const auto sum = checksum_of(copy.fd, r.ending);
-  return sum && *sum == record.value("crc32", std::uint32_t(0)) ? "" : "its checksum is wrong";
+  return sum && *sum == expected ? "" : "its checksum is wrong";
 }
 
 // The file of this name, locked; a file that lost its name while this waited for nothing is another's.
@@ -141,6 +152,13 @@ StageResult fill(const StageRequest& r, int source, int part, std::uint32_t& sum
 }
 
 }  // namespace
+
+std::string problem_by_record(const std::string& source, const std::string& copy) {
+  struct stat status {};
+  if (::stat(source.c_str(), &status) != 0) return system_error("open", source);
+  std::uint32_t sum = 0;
+  return problem_by_record(source, copy, stamp_of(status), sum);
+}
 
 StageResult stage_file(const StageRequest& r) {
   const OpenFile source{::open(r.source.c_str(), O_RDONLY | O_CLOEXEC)};

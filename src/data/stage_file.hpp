@@ -28,6 +28,10 @@ struct StageResult {
   std::string why;  // also of `made`: what was wrong with the copy that was there; else ""
 };
 
+// Of the copy there may be, by its record and its length; "": it is of this source as it is now, "none": there is no
+// record. That its bytes have the record's checksum is for stage_file to see.
+std::string problem_by_record(const std::string& source, const std::string& copy);
+
 // Reads the source once; checks the copy against the checksum of what was read before it gets its name. The copy is
 // made in <copy>.part, under a lock that ends with the process.
 StageResult stage_file(const StageRequest&);

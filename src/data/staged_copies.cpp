@@ -17,6 +17,10 @@ std::uint64_t hash_of(std::string_view text) {
 
 }  // namespace
 
+std::string folder_of_copies(const std::string& where) {
+  return std::filesystem::absolute(where).lexically_normal().string() + "/millrace-cache";
+}
+
 StagedCopies::StagedCopies(const ShardList& shards, std::string folder)
     : shards_(shards), folder_(std::move(folder)), state_(shards.size()), held_(shards.size()) {
   for (auto& fd : held_) fd.store(-1, std::memory_order_relaxed);

@@ -10,6 +10,9 @@
 
 namespace millrace {
 
+// Of data.cache = where, on this node.
+std::string folder_of_copies(const std::string& where);
+
 class StagedCopies {
  public:
   StagedCopies(const ShardList& shards, std::string folder);

@@ -93,7 +93,7 @@ struct Stager::Impl {
           leader_folder = memory_folder();
           lock = make_memory_folder(leader_folder);
         } else {
-          leader_folder = fs::absolute(o.where).lexically_normal().string() + "/millrace-cache";
+          leader_folder = folder_of_copies(o.where);
           fs::create_directories(leader_folder);
           if (::access(leader_folder.c_str(), W_OK | X_OK) != 0)
             fail(Exit::config, "cannot write to ", leader_folder, " (", std::strerror(errno), ")");

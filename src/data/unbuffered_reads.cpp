@@ -65,7 +65,7 @@ class UnbufferedReads : public Reads {
       // While the disk is at work.
       for (std::size_t i = 0; i < ids.size();) {
         const std::size_t s = shard_of(files_.index, ids[i]),
-                          run = run_length(files_.index, files_.index.shards[s], ids, i);
+                          run = run_length(files_.index, files_.index.shards.range(s), ids, i);
         files_.targets.read(s, ids[i], run, unit.y + i * files_.targets.bytes());
         i += run;
       }
@@ -144,7 +144,7 @@ class UnbufferedReads : public Reads {
   // The next piece of the unit is put under way.
   void cut(Unit& unit) {
     const std::size_t s = shard_of(files_.index, unit.ids[row_]), x_bytes = files_.x_bytes;
-    const Shard& shard = files_.index.shards[s];
+    const ShardRange shard = files_.index.shards.range(s);
     Descriptor file = files_.direct.open(s);
     const DirectAlignment align = alignment(file, s);
     const std::uint32_t number = free_.back();
@@ -169,7 +169,7 @@ class UnbufferedReads : public Reads {
                         to = (p.offset + p.bytes + p.block - 1) / p.block * p.block;
     p.read = {p.file, from, std::uint32_t(p.straight ? p.bytes : to - from),
               p.straight ? p.place : memory_.get() + number * block_, number};
-    if (read_places) read_places->begin(first_place_ + number, files_.index.shards[p.shard]);
+    if (read_places) read_places->begin(first_place_ + number, files_.index.shards.range(p.shard).first);
     async_->add(p.read);
   }
 
@@ -191,12 +191,12 @@ class UnbufferedReads : public Reads {
     const auto sample = [&](std::size_t bytes) {
       return unit.ids[p.row] + std::int64_t((p.first + bytes) / files_.x_bytes);
     };
-    const Shard& shard = files_.index.shards[p.shard];
+    const auto shard = [&] { return files_.index.shards[p.shard]; };
     if (read_places) read_places->end(first_place_ + done.tag);
     try {
-      if (done.result < 0) fail_reading(shard, sample(0), -done.result);
+      if (done.result < 0) fail_reading(shard(), sample(0), -done.result);
       const std::uint64_t end = p.read.offset + std::uint64_t(done.result);  // of what is there
-      if (end < p.offset + p.bytes) fail_truncated(shard, sample(end > p.offset ? end - p.offset : 0));
+      if (end < p.offset + p.bytes) fail_truncated(shard(), sample(end > p.offset ? end - p.offset : 0));
       if (!p.straight) std::copy_n(memory_.get() + done.tag * block_ + p.offset % p.block, p.bytes, p.place);
     } catch (...) {
       unit.fail(p.row, std::current_exception());

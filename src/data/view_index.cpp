@@ -144,7 +144,7 @@ ShardIndex scan_view(const std::string& path, const DataOptions& options) {
   refuse_int64(path, options.x, x.dtype);
   Shard shard;
   shard.path = path;
-  shard.file_bytes = std::filesystem::file_size(path);
+  note_file(shard);
   shard.x_offset = x.offset.value_or(0), shard.array = shape_of(x.shape, 0);
   require_bytes(shard, "x", x.offset, std::uint64_t(shard.array.count()) * size_of(x.dtype));
   list_chunks(shard, file, x, &shard.x_chunks);

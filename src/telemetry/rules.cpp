@@ -85,7 +85,8 @@ std::vector<Rule> table() {
        of_chunks, trial, new_order},
       {Bound::input, "data.prefetch", [](const Evidence& e) { return std::to_string(e.prefetch); },
        [](const Evidence& e) {
-         return e.probed || (e.depth > 0.5 * e.prefetch) ? Values{std::to_string(e.prefetch * 4)} : Values{};
+         if (e.prefetch == 0) return Values{};  // auto
+         return e.probed || e.depth > 0.5 * e.prefetch ? Values{std::to_string(e.prefetch * 4)} : Values{};
        },
        [](const Evidence& e) {
          return text("%.1f of %d batches were ready on average: waits come in bursts", e.depth, e.prefetch);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "fit.hpp"
+#include "millrace/base/median.hpp"
 #include "session.hpp"
 #include "step.hpp"
 
@@ -35,11 +36,6 @@ class LaneClock {
   int calls_;
   bool leads_;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // As training runs: with steps in flight, over as many epochs as it takes. Steps that are not full do not count, nor do
 // the first ones: on a device that records, those of both slots are launched once and recorded the next time.

@@ -57,8 +57,9 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats)
   Device& device = *s.compute.device;
   const LoaderOptions options = s.loader_options();
   PipelineBench out;
-  out.source = cat(s.train_source->describe(), "; workers ", options.workers, ", prefetch ", options.prefetch,
-                   ", micro-batches of ", options.max_rows);
+  out.source =
+      cat(s.train_source->describe(), "; workers ", options.workers, ", prefetch ",
+          options.prefetch ? std::to_string(options.prefetch) : "auto", ", micro-batches of ", options.max_rows);
   out.sample_bytes = double(s.train_data.sample_bytes()), out.batch = double(options.max_rows);
   std::string problem;
   Exit code = Exit::ok;

@@ -22,7 +22,10 @@ Evaluator::Evaluator(Session& s, Network& network)
     : s_(s),
       network_(network),
       options_(s.loader_options()),
-      slots_(*s.compute.device, s.valid_data, options_.max_rows, std::size_t(options_.device_slots)) {}
+      slots_(*s.compute.device, s.valid_data, options_.max_rows, std::size_t(options_.device_slots)) {
+  // Its ring is made anew each time, and a GPU's is pinned whole.
+  if (options_.prefetch == 0 && !s.compute.device->shares_host_memory()) options_.prefetch = 4;
+}
 
 void Evaluator::forward(const Batch& batch) {
   Program& program = network_.eval_program(batch.item.rows);

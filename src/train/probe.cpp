@@ -103,7 +103,7 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   out.peak_flops = measure_peaks(s.compute, s.spec.compute).best_flops();
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
-  for (int i = 0; i < config.data.prefetch; ++i) loader.next();  // read ahead before
+  for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // read ahead before
   world.barrier();
   const double began = now();
   double rows = 0;

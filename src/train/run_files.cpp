@@ -48,7 +48,7 @@ json resolved(const Session& s) {
           {"steps_per_epoch", s.epochs.steps_each()},
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
-          {"prefetch", s.loader_options().prefetch},
+          {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
           {"fusion",
            s.spec.fusion < 0 ? backend.usual_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
           {"reader", s.train_source->describe()}};

@@ -32,6 +32,20 @@ TEST(Bench, LoaderAgainstBareReadsGivesFigures) {
   EXPECT_THROW(bench_loader(device, o), Error);
 }
 
+TEST(Bench, ShortStepsWaitForAShareOfTheirTime) {
+  test::HostDevice device;
+  LoaderBenchOptions o;
+  o.rows = 1024, o.repeats = 2;
+  const WaitBench b = bench_waits(device, o, {0.002}, 0.05);
+  ASSERT_EQ(b.rows.size(), 1u);
+  EXPECT_GT(b.rows[0].step, 0.0005);  // of cores' own time, so a busy machine only makes it longer
+  for (const double share : {b.rows[0].wait_fixed, b.rows[0].wait_auto}) {
+    EXPECT_GE(share, 0);
+    EXPECT_LT(share, 1);
+  }
+  std::cout << b.str() << "\n";
+}
+
 // Chunks of 4 rows, a random order: most samples cost a chunk, as a cache of one byte keeps none.
 TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
   const test::Folder folder;

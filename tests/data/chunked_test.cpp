@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "../../src/data/shards_text.hpp"
 #include "data/files.hpp"
 #include "millrace/data/block_order.hpp"
 #include "millrace/data/loader.hpp"
@@ -177,6 +178,42 @@ TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
   }
   std::filesystem::resize_file(path, d.shards[0].x_chunks->chunks.at(4).offset + 5);
   EXPECT_NE(message_of([&] { read(*source, d, {39}); }).find("truncated while in use"), std::string::npos);
+}
+
+// What ranks share of an index: the addresses of chunks, in memory that the index keeps.
+TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
+  const Folder folder;
+  const auto world = solo_world();
+  write_packed(folder / "a.h5",
+               {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
+                {"x", H5T_STD_U8LE, {40, 300}, {8, 100}, numbers(12000, 1)}},
+               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});
+  const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
+  const auto& chunks = d.shards[0].x_chunks->chunks;
+  ASSERT_EQ(chunks.size(), 15u);
+  std::string tables;
+  const std::string text = to_text(d, &tables), plain = d.shards.plain_bytes();
+  ASSERT_EQ(tables.size(), 15 * sizeof(io::ChunkInfo));
+  EXPECT_EQ(text.find(tables.substr(0, 16)), std::string::npos);
+  const auto copy = [](const std::string& bytes) {
+    std::shared_ptr<char> memory(new char[bytes.size()], std::default_delete<char[]>());
+    std::memcpy(memory.get(), bytes.data(), bytes.size());
+    return memory;
+  };
+  const auto shared = copy(tables);
+  {
+    const ShardIndex there = from_text(text, copy(plain), plain.size(), shared),
+                     inside = from_text(to_text(d), copy(plain), plain.size());
+    EXPECT_GT(shared.use_count(), 1);
+    const auto &of_memory = there.shards[0].x_chunks->chunks, &own = inside.shards[0].x_chunks->chunks;
+    EXPECT_EQ(static_cast<const void*>(of_memory.begin()), shared.get());
+    for (std::size_t c = 0; c < 15; ++c) {
+      EXPECT_EQ(of_memory.at(c).offset, chunks[c].offset);
+      EXPECT_EQ(own.at(c).bytes, chunks[c].bytes);
+    }
+    EXPECT_THROW(of_memory.at(15), std::out_of_range);
+  }
+  EXPECT_EQ(shared.use_count(), 1);
 }
 
 // Two files of gzip chunks, two side by side, of 16 rows of 60 values.

@@ -1,5 +1,6 @@
 // A fault of each kind under the loader: it is named, tried again or skipped, and nothing else changes.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -189,6 +190,42 @@ TEST(Faults, AFileThatGrewIsSomebodyElsesWork) {
   }
 }
 
+// Of the same size: another file under the name, and other bytes in a file that is open. Told once, and read.
+TEST(Faults, AFileWrittenToSinceTheStartIsNamed) {
+  for (const bool open : {false, true})
+    for (const Engine& engine : engines()) {
+      RawSet set(sample_bytes, {20, 20}, x_offset);
+      ShardList stamped;
+      for (Shard s : set.index.shards) {
+        struct stat status {};
+        ASSERT_EQ(::stat(s.path.str().c_str(), &status), 0);
+        s.written = std::uint32_t(status.st_mtim.tv_sec);
+        stamped.push_back(s);
+      }
+      set.index.shards = stamped;
+      const std::string path = set.index.shards[1].path;
+      testing::internal::CaptureStderr();
+      const auto source = engine.make(set.index);
+      const auto read = [&](std::int64_t id) {
+        std::vector<char> x(sample_bytes);
+        std::vector<std::int32_t> y(1);
+        source->read(std::span(&id, 1), x.data(), y.data());
+      };
+      if (open) read(25);
+      EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << engine.name;
+      std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(60));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // files are not looked at all the time
+      testing::internal::CaptureStderr();
+      read(26), read(27);
+      const std::string told = testing::internal::GetCapturedStderr();
+      EXPECT_NE(told.find("raw1 has been written to since the start"), std::string::npos) << engine.name << told;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      testing::internal::CaptureStderr();
+      read(3), read(28);
+      EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << engine.name;
+    }
+}
+
 TEST(Faults, AShortageOfHandlesIsNoFaultOfTheFile) {
   const RawSet set(sample_bytes, {20, 20}, x_offset);
   const Faults faults({{.file = "raw1", .error = EMFILE, .opening = true}});
@@ -272,7 +309,7 @@ TEST(Faults, OnlyAReadThatIsWaitedForIsSlow) {
   o.slow_read = 0.02;
   ReadWatch watch(set.index, o);
   ReadPlaces places;
-  places.begin(7, set.index.shards[1]);
+  places.begin(7, set.index.shards[1].first);
   watch.add(places);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_TRUE(watch.slow().empty());

@@ -91,7 +91,7 @@ TEST(LoaderSlots, EveryBatchIsReadAsItWasWritten) {
   for (const bool recorded : {false, true})
     for (const bool copies_at_once : {false, true})
       for (const int together : {1, 2, 3, 5})
-        for (const int prefetch : {2, 3, 6})
+        for (const int prefetch : {0, 2, 3, 6})
           for (const int slots : {std::max(2, together), together + 1, together + 3})
             EXPECT_EQ(ids_seen({together, prefetch, slots, recorded, copies_at_once}), in_order(together))
                 << together << " together, " << prefetch << " read ahead, " << slots << " slots, recorded " << recorded

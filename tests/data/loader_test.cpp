@@ -46,13 +46,13 @@ ShardIndex index_of(std::int64_t rows) {
 class Numbers : public Source {
  public:
   std::int64_t fail_at = -1;
-  std::chrono::microseconds delay{0};
+  std::atomic<std::chrono::microseconds> delay{std::chrono::microseconds(0)};
   std::atomic<int> at_once{0}, most_at_once{0};
   int limit = 1 << 20;
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     const int now = ++at_once;
     for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) continue;
-    if (delay.count()) std::this_thread::sleep_for(delay);
+    if (const auto wait = delay.load(); wait.count()) std::this_thread::sleep_for(wait);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == fail_at) {
         --at_once;
@@ -120,6 +120,34 @@ TEST(Loader, BatchesAreTheSameForAnyWorkersAndPrefetch) {
         EXPECT_EQ(loader.figures().bytes_read, 402u * (15 * 2 + 4));
         EXPECT_EQ(device.copies > 0, !shares);
       }
+}
+
+// Slots of 4 are planned ahead; once a step has waited although they were full, 8, and so on.
+TEST(Loader, ARingThatWasFullGrowsWhenTheStepWaits) {
+  const Sampler sampler(4000, 8, 8, 5, true);
+  const ShardIndex index = index_of(4000);
+  HostDevice device;
+  for (const int prefetch : {0, 4}) {
+    Numbers source;
+    std::atomic<int> planned{0};
+    auto next = items_of(sampler, 480);
+    Loader loader(device, source, index, sampler, {2, prefetch, 8}, [&] { return ++planned, next(); });
+    int taken = 0, most = 0;
+    const auto until_quiet = [&] {  // the ring is full: nothing more is planned
+      for (int before = -1; before != planned; std::this_thread::sleep_for(std::chrono::milliseconds(20)))
+        before = planned;
+      most = std::max(most, planned - taken);
+    };
+    until_quiet();
+    EXPECT_LE(most, 4);
+    source.delay = std::chrono::milliseconds(2);
+    for (int burst = 0; burst < 20 && most < 16; ++burst) {
+      for (int b = 0; b < most + 3; ++b, ++taken) ASSERT_TRUE(loader.next());
+      until_quiet();
+    }
+    EXPECT_EQ(most >= 15, prefetch == 0) << most;  // one is in use
+    EXPECT_LE(most, prefetch == 0 ? 64 : 4);
+  }
 }
 
 TEST(Loader, ABatchStaysUntilTheNextCall) {

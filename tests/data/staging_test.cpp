@@ -149,6 +149,19 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   EXPECT_EQ(files_in(cache.path / "millrace-cache").size(), 6u) << "three copies and their records";
 }
 
+TEST(Staging, WhatIsThereOfTheCopiesIsTold) {
+  const Set set;
+  const Folder cache;
+  EXPECT_NE(describe_copies(set.index, cache.path).find("millrace-cache: 0 of 3 files, 0 B of "), std::string::npos);
+  run(set, cache.path);
+  EXPECT_NE(describe_copies(set.index, cache.path).find(": 3 of 3 files, "), std::string::npos);
+  fs::resize_file(copy_of(cache, "raw1"), 9000);
+  const std::string told = describe_copies(set.index, cache.path);
+  EXPECT_NE(told.find(": 2 of 3 files, "), std::string::npos) << told;
+  EXPECT_NE(told.find("raw1 is made again: its length is wrong"), std::string::npos) << told;
+  EXPECT_THROW(describe_copies(set.index, "memory"), Error);
+}
+
 TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
   const Set set;
   const Folder cache;

@@ -36,6 +36,23 @@ struct LoaderBench {
 
 LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
 
+// Steps that sleep 1.2 times as long as the loader just needed for a micro-batch, and how long they wait for data all
+// the same: the loader's own delays, and those of the machine. By turns.
+struct WaitRow {
+  double aim = 0, step = 0;              // seconds: what a step was meant to take, and took
+  double rate = 0;                       // samples/s that the loader delivers to steps of no time
+  double wait_fixed = 0, wait_auto = 0;  // shares of the time, with the ring asked for and with one that grows
+  int turns_fixed = 0, turns_auto = 0;   // that count: the workers were as quick as that; 0: all do
+};
+struct WaitBench {
+  std::vector<WaitRow> rows;
+  int turns = 0, prefetch = 0, workers = 0;
+  std::int64_t bytes = 0;  // of a micro-batch
+  std::string str() const;
+};
+// steps: seconds; turn_seconds: of each loader's turn, at least.
+WaitBench bench_waits(Device&, const LoaderBenchOptions&, const std::vector<double>& steps, double turn_seconds = 2);
+
 // What decoding of encoded images costs: by one thread, images in memory, decoded whole and as far as samples need;
 // then random samples through the Loader, from the page cache. By turns; medians, in samples a second.
 struct ImageBench {

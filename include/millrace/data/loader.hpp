@@ -34,8 +34,10 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  int workers = 1;   // 0: next() reads by itself
-  int prefetch = 3;  // slots in the ring; at least 2
+  int workers = 1;  // 0: next() reads by itself
+  // Slots in the ring, at least 2. 0: 4, and twice as many whenever the step waits for what could have been read
+  // before, up to 64 MiB of slots (4 in any case) or 256.
+  int prefetch = 3;
   std::int64_t max_rows = 0;
   int device_slots = 2;  // on the device, where it does not share the host's memory: one is copied to, one is read
   int together = 1;      // batches of one take(), at most; as many device slots at least

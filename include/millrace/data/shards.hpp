@@ -53,6 +53,14 @@ struct Shard {
   std::vector<Extent> more_x = {}, more_y = {};  // joined data sets, from the second on
   Shape array = {};                              // of samples that are cut: the extents of x
   std::shared_ptr<const std::vector<Pixel>> pixels = nullptr;  // of patches: what they surround, as rows says how many
+  std::uint32_t written = 0;  // when the file was, in seconds, the low 32 bits; 0: not known
+};
+
+// Of a shard, what reading one of its samples takes, where they are one range of bytes: a Shard is dear to make.
+struct ShardRange {
+  std::int64_t first = 0, rows = 0;
+  std::uint64_t x_offset = 0;
+  std::int64_t end() const { return first + rows; }  // of its samples
 };
 
 // The shards of a set, in order; copies share the memory. What is one range of bytes takes 56 bytes and its name, and
@@ -66,6 +74,7 @@ class ShardList {
   bool empty() const { return size() == 0; }
   Shard operator[](std::size_t) const;
   Shard at(std::size_t) const;  // checked
+  ShardRange range(std::size_t) const;
   Shard front() const { return at(0); }
   Shard back() const { return at(size() - 1); }
   std::size_t holding(std::int64_t id) const;  // which one has this sample; there is one

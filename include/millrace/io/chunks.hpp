@@ -31,6 +31,30 @@ struct ChunkInfo {
   std::uint32_t filter_mask = 0;        // bit i: filter i was left out
 };
 
+// The chunks of a data set: a list of its own, or one that lies in memory of somebody's, as the ranks of a host share
+// it.
+class ChunkList {
+ public:
+  ChunkList() = default;
+  ChunkList(std::vector<ChunkInfo> own) : own_(std::move(own)) {}
+  ChunkList(std::shared_ptr<const char> memory, std::size_t offset, std::size_t count)
+      : memory_(std::move(memory)), there_(reinterpret_cast<const ChunkInfo*>(memory_.get() + offset)), count_(count) {}
+  std::size_t size() const { return memory_ ? count_ : own_.size(); }
+  const ChunkInfo* begin() const { return memory_ ? there_ : own_.data(); }
+  const ChunkInfo* end() const { return begin() + size(); }
+  const ChunkInfo& operator[](std::size_t i) const { return begin()[i]; }
+  const ChunkInfo& at(std::size_t i) const { return i < size() ? begin()[i] : own_.at(own_.size()); }
+  // Of its own list.
+  ChunkInfo& operator[](std::size_t i) { return own_[i]; }
+  void resize(std::size_t count) { own_.resize(count); }
+
+ private:
+  std::vector<ChunkInfo> own_;
+  std::shared_ptr<const char> memory_;
+  const ChunkInfo* there_ = nullptr;
+  std::size_t count_ = 0;
+};
+
 struct FilterSpec {
   int id = 0;                    // HDF5's registered number: 1 gzip, 2 shuffle, 32000 LZF, ...
   std::string name;              // "gzip", "shuffle", ...
@@ -42,7 +66,7 @@ struct ChunkedLayout {
   std::size_t element_bytes = 0;
   std::vector<FilterSpec> filters;  // in the order in which writing applied them
   bool edges_unfiltered = false;    // chunks that hang over an edge are stored as they are
-  std::vector<ChunkInfo> chunks;    // row-major over the grid
+  ChunkList chunks;                 // row-major over the grid
   std::string fill;                 // an element of chunks never written, in the file's byte order
 
   std::int64_t grid(std::size_t dimension) const {  // chunks along it

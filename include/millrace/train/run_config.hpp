@@ -46,7 +46,7 @@ struct FeedOptions : FaultOptions, SampleView {  // data.*, with DataOptions
   bool manifest_cache = true;
   StagingOptions cache;
   int workers = -1;  // loader threads a rank; -1: choose
-  int prefetch = 4;  // slots in the ring
+  int prefetch = 0;  // slots in the ring; 0: as it turns out (LoaderOptions)
   Shuffle shuffle = Shuffle::global;
   std::int64_t shuffle_window = 0, shuffle_block = 0;  // samples; 0: by data and chunk_cache (block_order.hpp)
   std::uint64_t chunk_cache = ChunkOptions{}.cache_bytes;
