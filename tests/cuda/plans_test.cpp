@@ -138,7 +138,6 @@ class Checker {
     for (const auto& [key, entry] : library_.choices().cache().entries()) {
       if (entry.plan.empty()) {
         ++without;
-        std::printf("without %s\n", key.c_str());
         continue;
       }
       const auto plan = cudnn::Plan::from_json(target_, entry.plan);
@@ -150,8 +149,19 @@ class Checker {
                     key.c_str());
     }
     std::printf(
-        "%zu ops, %zu graphs (%zu have no engine, and another way is taken), largest workspace of an op %.1f MB\n",
+        "%zu ops, %zu graphs (%zu have no engine compiled ahead, and another way is taken), largest workspace of an op "
+        "%.1f MB\n",
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
+    // Those with a plan have an engine that is compiled ahead. Where cuDNN had only such as are compiled at run time,
+    // these would be told apart here: they fail at the load of the module, for want of a GPU.
+    std::size_t left_to_run_time = 0;
+    for (const auto& [key, engines] : library_.not_ahead()) {
+      left_to_run_time += engines.proposed > 0;
+      std::printf("without %s: %d engines compiled at run time, of which %d load here %s\n", key.c_str(),
+                  engines.proposed, engines.finished, engines.why_not.c_str());
+    }
+    EXPECT_EQ(library_.not_ahead().size(), without);
+    EXPECT_EQ(left_to_run_time, 0u) << "a new version of cuDNN? these are to be seen on a GPU";
     for (const std::string& note : notes_) std::printf("not fused %s\n", note.c_str());
     EXPECT_GT(ops_, 0u);
   }
@@ -208,6 +218,21 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
       for (const auto& [depth, inner] : {std::pair(18, 8), std::pair(50, 32)})
         expect_fused(checker, {resnet(depth, 1000), {224, 224, 3}}, rows, inner);
     checker.expect_round_trips(true);
+  }
+}
+
+// Is the count of engines that are compiled at run time one that can be other than 0?
+TEST(ConvPlans, EnginesCompiledAtRunTimeAreToldApart) {
+  const auto target = cudnn::Target::described_by(h200());
+  cudnn::ConvProblem p;
+  p.dtype = DType::f16;
+  p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
+  p.window.rank = 2, p.window.kernel = {3, 3}, p.window.pad = {1, 1};
+  for (const bool bias : {false, true}) {
+    p.bias = bias;
+    const auto engines = cudnn::ConvGraph(target, p).at_run_time({});
+    std::printf("bias %d: %d proposed, %d finished, %s\n", bias, engines.proposed, engines.finished,
+                engines.why_not.c_str());
   }
 }
 
