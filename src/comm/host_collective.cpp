@@ -166,6 +166,10 @@ class HostCollective : public Collective {
          "). see what held it up, or raise comm.timeout");
   }
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
+    if (all_ranks_) {  // a rank of this host may itself wait for one of another
+      const auto standing = all_ranks_->inquire(posted_, 0.5);
+      if (!standing.behind.empty() || !standing.silent.empty()) fail_waiting(what, all_ranks_->words(standing));
+    }
     std::vector<int> late;
     for (std::size_t r = 0; r < boards_.size(); ++r)
       if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);

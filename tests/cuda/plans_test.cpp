@@ -108,6 +108,11 @@ Fused fused(const Graph& graph) {
   return f;
 }
 
+void expect_to_fail_at_load(const cudnn::ConvGraph::AtRunTime& engines) {
+  if (engines.proposed > engines.finished)
+    EXPECT_NE(engines.why_not.find("cuLibraryLoadData"), std::string::npos) << engines.why_not;
+}
+
 class Checker {
  public:
   Checker(const std::string& device, const cudnn::Options& options)
@@ -152,16 +157,14 @@ class Checker {
         "%zu ops, %zu graphs (%zu have no engine compiled ahead, and another way is taken), largest workspace of an op "
         "%.1f MB\n",
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
-    // Those with a plan have an engine that is compiled ahead. Where cuDNN had only such as are compiled at run time,
-    // these would be told apart here: they fail at the load of the module, for want of a GPU.
-    std::size_t left_to_run_time = 0;
-    for (const auto& [key, engines] : library_.not_ahead()) {
-      left_to_run_time += engines.proposed > 0;
-      std::printf("without %s: %d engines compiled at run time, of which %d load here %s\n", key.c_str(),
-                  engines.proposed, engines.finished, engines.why_not.c_str());
-    }
+    // Those with a plan have an engine that is compiled ahead. What is left to engines that are compiled at run time
+    // is told apart; without a GPU these fail, at the load of the module alone.
     EXPECT_EQ(library_.not_ahead().size(), without);
-    EXPECT_EQ(left_to_run_time, 0u) << "a new version of cuDNN? these are to be seen on a GPU";
+    for (const auto& [key, engines] : library_.not_ahead()) {
+      std::printf("without %s: %d engines compiled at run time %s\n", key.c_str(), engines.proposed,
+                  engines.why_not.c_str());
+      expect_to_fail_at_load(engines);
+    }
     for (const std::string& note : notes_) std::printf("not fused %s\n", note.c_str());
     EXPECT_GT(ops_, 0u);
   }
@@ -221,19 +224,17 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
   }
 }
 
-// Is the count of engines that are compiled at run time one that can be other than 0?
-TEST(ConvPlans, EnginesCompiledAtRunTimeAreToldApart) {
+// cuDNN proposes them where it finds libcuda.so.1, if only the stub: its test is started with that.
+TEST(RunTimePlansLong, FailAtTheLoadOfTheModuleAlone) {
   const auto target = cudnn::Target::described_by(h200());
   cudnn::ConvProblem p;
-  p.dtype = DType::f16;
+  p.dtype = DType::f16, p.bias = true;
   p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
-  p.window.rank = 2, p.window.kernel = {3, 3}, p.window.pad = {1, 1};
-  for (const bool bias : {false, true}) {
-    p.bias = bias;
-    const auto engines = cudnn::ConvGraph(target, p).at_run_time({});
-    std::printf("bias %d: %d proposed, %d finished, %s\n", bias, engines.proposed, engines.finished,
-                engines.why_not.c_str());
-  }
+  p.window.kernel = {3, 3}, p.window.pad = {1, 1};
+  const auto engines = cudnn::ConvGraph(target, p).at_run_time({});
+  if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not the toolkit's stub either";
+  std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
+  expect_to_fail_at_load(engines);
 }
 
 TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
