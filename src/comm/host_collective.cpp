@@ -16,6 +16,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/collective.hpp"
 #include "millrace/comm/placement.hpp"
+#include "millrace/comm/progress_board.hpp"
 #include "operation.hpp"
 #include "patience.hpp"
 #include "shared_memory.hpp"
@@ -61,10 +62,10 @@ class HostCollective : public Collective {
     for (void* peer : board.peers) boards_.push_back(static_cast<RankBoard*>(peer));
     mine_ = boards_[std::size_t(memory_->local)];
     const auto nodes = world.gather(std::to_string(world.node()));
-    for (int r = 0; r < world.size(); ++r) {
-      const bool near = memory_->shared() ? nodes[std::size_t(r)] == std::to_string(world.node()) : r == world.rank();
-      (near ? near_ranks_ : far_ranks_).push_back(r);
-    }
+    for (int r = 0; r < world.size(); ++r)
+      if (memory_->shared() ? nodes[std::size_t(r)] == std::to_string(world.node()) : r == world.rank())
+        near_ranks_.push_back(r);
+    if (!memory_->one_host) all_ranks_ = make_progress_board(world);
     spans_.reserve(4096);
     using Progress = CollectiveOptions::Progress;
     threaded_ = options.progress == Progress::thread ||
@@ -151,23 +152,31 @@ class HostCollective : public Collective {
   }
 
  private:
+  void post() {
+    if (all_ranks_) all_ranks_->post(++posted_);
+  }
+
   bool all_reached(Counter counter, std::uint64_t value) const {
     return std::all_of(boards_.begin(), boards_.end(),
                        [&](const RankBoard* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
   }
 
-  [[noreturn]] void fail_waiting(const std::string& what, const std::string& late) const {
-    fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (late: ", late,
+  [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const {
+    fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (", who,
          "). see what held it up, or raise comm.timeout");
   }
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
+    if (all_ranks_) {  // a rank of this host may itself wait for one of another
+      const auto standing = all_ranks_->inquire(posted_, 0.5);
+      if (!standing.behind.empty() || !standing.silent.empty()) fail_waiting(what, all_ranks_->words(standing));
+    }
     std::vector<int> late;
     for (std::size_t r = 0; r < boards_.size(); ++r)
       if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
-    fail_waiting(what, cat("rank ", list(late), " on ", world_.host()));
+    fail_waiting(what, cat("late: rank ", list(late), " on ", world_.host()));
   }
   [[noreturn]] void fail_far(const std::string& what) const {
-    fail_waiting(what, cat("one of the ranks elsewhere: ", list(far_ranks_)));
+    fail_waiting(what, all_ranks_ ? all_ranks_->words(all_ranks_->inquire(posted_, 0.5)) : "within MPI");
   }
 
   // Until all ranks have begun op, the oldest one. False: the collective goes away.
@@ -199,6 +208,7 @@ class HostCollective : public Collective {
       queue_.push_back({kind, &region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0}});
     }
     mine_->begun.store(++begun_, std::memory_order_release);
+    post();
     newest_[tag] = begun_;
     if (threaded_) work_.notify_one();
     if (worker_.joinable()) return;
@@ -243,6 +253,7 @@ class HostCollective : public Collective {
 
   void sum_values(std::span<double> values) {
     if (!memory_->one_host) {
+      post();
       Patience patience(options_.timeout_seconds);
       while (!memory_->met(Meeting::values))
         if (!patience.wait()) fail_far("a step's small sum");
@@ -324,7 +335,9 @@ class HostCollective : public Collective {
   std::deque<MappedRegion> regions_;                 // operations point to them
   std::vector<RankBoard*> boards_;                   // of near_ranks_
   RankBoard* mine_ = nullptr;
-  std::vector<int> near_ranks_, far_ranks_;  // whose progress is seen here, and the others
+  std::vector<int> near_ranks_;               // whose progress is seen here
+  std::unique_ptr<ProgressBoard> all_ranks_;  // where there are others: who has begun how much
+  std::atomic<std::uint64_t> posted_ = 0;     // there
   std::vector<void*> owned_;
   bool threaded_ = false, said_private_ = false, stuck_ = false;
   std::thread worker_;

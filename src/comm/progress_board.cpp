@@ -1,10 +1,70 @@
 #include "millrace/comm/progress_board.hpp"
 
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "mpi_check.hpp"
+#include "patience.hpp"
 #include "shared_memory.hpp"
 #include "space.hpp"
 
 namespace millrace {
 namespace {
+
+// Ranks that one of them, the first, can speak for: it sees their numbers.
+using Group = std::vector<int>;
+
+// Questions and answers between groups, in a communicator of their own. A question is its number; an answer is that
+// number and those of the group's ranks.
+class Post {
+ public:
+  using Numbers = std::vector<std::uint64_t>;
+  explicit Post(const void* comm) { MR_MPI(MPI_Comm_dup(*static_cast<const MPI_Comm*>(comm), &comm_)); }
+  ~Post() {
+    int flag = 0;
+    bool all = true;
+    for (auto& [request, numbers] : sent_) all = MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag;
+    if (all)
+      MPI_Comm_free(&comm_);
+    else
+      new std::list(std::move(sent_));  // somebody is gone: what MPI may still read from stays
+  }
+  enum Tag { question = 1, answer = 2 };
+  void send(int to, Tag tag, Numbers numbers) {
+    const std::lock_guard lock(mutex_);
+    sent_.remove_if([](auto& one) {
+      int done = 0;
+      return MPI_Test(&one.first, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+    });
+    auto& [request, kept] = sent_.emplace_back(MPI_REQUEST_NULL, std::move(numbers));
+    MR_MPI(MPI_Isend(kept.data(), int(kept.size()), MPI_UINT64_T, to, tag, comm_, &request));
+  }
+  // False: there is nothing. One thread a tag.
+  bool receive(Tag tag, int& from, Numbers& numbers) {
+    int there = 0, count = 0;
+    MPI_Status status;
+    MR_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &there, &status));
+    if (!there) return false;
+    MR_MPI(MPI_Get_count(&status, MPI_UINT64_T, &count));
+    numbers.resize(std::size_t(count));
+    from = status.MPI_SOURCE;
+    MR_MPI(MPI_Recv(numbers.data(), count, MPI_UINT64_T, from, tag, comm_, MPI_STATUS_IGNORE));
+    return true;
+  }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::mutex mutex_;
+  std::list<std::pair<MPI_Request, Numbers>> sent_;
+};
 
 class SharedBoard : public ProgressBoard {
  public:
@@ -16,10 +76,33 @@ class SharedBoard : public ProgressBoard {
     const MappedRegion region = memory_->allocate(sizeof(RankBoard));
     for (void* peer : region.peers) boards_.push_back(static_cast<RankBoard*>(peer));
     mine_ = static_cast<RankBoard*>(region.mine);
-    const auto nodes = world.gather(std::to_string(world.node()));
-    for (int r = 0; r < world.size(); ++r)
-      if (memory_->shared() ? nodes[std::size_t(r)] == std::to_string(world.node()) : r == world.rank())
-        ranks_.push_back(r);
+    const bool shared = memory_->shared();
+    std::map<int, Group> groups;  // by their first rank
+    std::map<int, int> first_of_node;
+    int rank = 0, node = 0;
+    for (const std::string& text : world.gather(cat(world.node(), ' ', world.host()))) {
+      std::istringstream in(text);
+      in >> node >> hosts_.emplace_back();
+      const int first = shared ? first_of_node.try_emplace(node, rank).first->second : rank;
+      groups[first].push_back(rank++);
+    }
+    for (auto& [first, group] : groups) {
+      const bool ours = std::find(group.begin(), group.end(), world.rank()) != group.end();
+      if (ours) speaks_ = first == world.rank();
+      ours ? near_ = group : far_[first] = group;
+    }
+    if (!world.mpi_comm()) far_.clear();
+    if (far_.empty()) return;
+    post_ = std::make_unique<Post>(world.mpi_comm());
+    if (speaks_) answerer_ = std::thread([this] { answer(); });
+  }
+  ~SharedBoard() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_all();
+    if (answerer_.joinable()) answerer_.join();
   }
 
   void post(std::uint64_t number) override { mine_->posted.store(number, std::memory_order_release); }
@@ -27,15 +110,86 @@ class SharedBoard : public ProgressBoard {
   std::vector<int> behind(std::uint64_t number) const override {
     std::vector<int> out;
     for (std::size_t i = 0; i < boards_.size(); ++i)
-      if (boards_[i]->posted.load(std::memory_order_acquire) < number) out.push_back(ranks_[i]);
+      if (posted(i) < number) out.push_back(near_[i]);
     return out;
   }
 
+  Standing inquire(std::uint64_t number, double patience_seconds) override {
+    Standing out{behind(number), {}};
+    auto waiting = far_;
+    ++questions_;
+    for (const auto& [first, group] : waiting) post_->send(first, Post::question, {questions_});
+    for (Patience patience(patience_seconds); !waiting.empty() && patience.wait();) {
+      int from = 0;
+      Post::Numbers numbers;
+      if (!post_->receive(Post::answer, from, numbers)) continue;
+      const auto group = waiting.find(from);
+      if (group == waiting.end() || numbers.at(0) != questions_) continue;  // of an earlier question
+      for (std::size_t i = 0; i < group->second.size(); ++i)
+        if (numbers.at(i + 1) < number) out.behind.push_back(group->second[i]);
+      waiting.erase(group);
+    }
+    for (const auto& [first, group] : waiting) out.silent.insert(out.silent.end(), group.begin(), group.end());
+    std::sort(out.behind.begin(), out.behind.end()), std::sort(out.silent.begin(), out.silent.end());
+    return out;
+  }
+
+  std::string words(const Standing& s) const override {
+    if (s.behind.empty() && s.silent.empty()) return "no rank is known to be late: it may be the network";
+    std::string text = s.behind.empty() ? "" : "late: " + list(s.behind);
+    if (!s.silent.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.silent));
+    return text;
+  }
+
  private:
+  std::uint64_t posted(std::size_t i) const { return boards_[i]->posted.load(std::memory_order_acquire); }
+
+  // "rank 1, 3 on node7, rank 9 on node8", of eight at most.
+  std::string list(const std::vector<int>& ranks) const {
+    std::string text;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (i == 8) return text + ", ...";
+      const std::string& host = hosts_[std::size_t(ranks[i])];
+      const bool begins = i == 0 || hosts_[std::size_t(ranks[i - 1])] != host;
+      const bool ends = i + 1 == ranks.size() || i == 7 || hosts_[std::size_t(ranks[i + 1])] != host;
+      text += cat(i ? ", " : "", begins ? "rank " : "", ranks[i], ends ? " on " + host : "");
+    }
+    return text;
+  }
+
+  // Ten times a second, so that it costs nothing.
+  void answer() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return ending_; })) {
+      lock.unlock();
+      try {
+        int from = 0;
+        for (Post::Numbers numbers; post_->receive(Post::question, from, numbers);) {
+          for (std::size_t i = 0; i < boards_.size(); ++i) numbers.push_back(posted(i));
+          post_->send(from, Post::answer, std::move(numbers));
+        }
+      } catch (const Error&) {  // MPI is at its end: others will find no answer
+        return;
+      }
+      lock.lock();
+    }
+  }
+
   std::unique_ptr<SharedMemory> memory_;
-  std::vector<RankBoard*> boards_;
+  std::vector<RankBoard*> boards_;  // of near_
   RankBoard* mine_ = nullptr;
-  std::vector<int> ranks_;  // whose boards they are
+  std::vector<std::string> hosts_;  // by rank
+  Group near_;
+  std::map<int, Group> far_;
+  bool speaks_ = false;
+  // From another start in every board: Open MPI keeps what is sent to a communicator that is gone for the next one of
+  // its number, so that late words may reach a later board.
+  std::uint64_t questions_ = std::uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
+  std::unique_ptr<Post> post_;  // null where there are no others
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::thread answerer_;
 };
 
 }  // namespace

@@ -34,14 +34,20 @@ int gpu_count(std::string* why_not) {
 }
 
 // Of all ranks. A host's name has no spaces.
-std::vector<Seat> gather_seats(World& world, const std::string& bus_id, int visible) {
+std::vector<Seat> gather_seats(World& world, const Seat& mine) {
   std::vector<Seat> seats;
-  for (const std::string& text : world.gather(cat(world.host(), ' ', bus_id, ' ', visible))) {
+  for (const std::string& text : world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.slice))) {
     Seat seat;
-    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible;
+    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible >> seat.slice;
     seats.push_back(seat);
   }
   return seats;
+}
+
+// Before CUDA is first called: it reads the environment once.
+void choose_slice(const World& world) {
+  const std::string slice = slice_for(std::getenv("CUDA_VISIBLE_DEVICES"), world.local_rank());
+  if (!slice.empty()) ::setenv("CUDA_VISIBLE_DEVICES", slice.c_str(), 1);
 }
 
 template <class Action>
@@ -56,7 +62,10 @@ std::string problem_of(const Action& action) {
 
 }  // namespace
 
-bool cuda_usable(std::string* why_not) { return gpu_count(why_not) > 0; }
+bool cuda_usable(const World& world, std::string* why_not) {
+  choose_slice(world);
+  return gpu_count(why_not) > 0;
+}
 
 std::string describe_gpus() {
   std::string why_not, out;
@@ -73,29 +82,25 @@ std::string describe_gpus() {
 
 Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   std::string problem;
+  choose_slice(world);
   const int count = gpu_count(&problem);
   world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
   Compute compute;
   std::unique_ptr<CudaDevice> device;
   world.agree(Exit::config, problem_of([&] {
                 cudnn_library.load(), cublas_library.load();
-                device = std::make_unique<CudaDevice>(world.local_rank() % count,
-                                                      DeviceOptions{options.cuda.graph, options.cuda.graph_batches,
-                                                                    options.collective.timeout_seconds, world.rank()});
+                device = std::make_unique<CudaDevice>(
+                    world.local_rank() % count,
+                    DeviceOptions{options.cuda.graph, options.cuda.graph_batches, options.collective.timeout_seconds,
+                                  world.rank(), options.cuda.breadcrumbs});
               }));
-  const Seating seating = seating_of(gather_seats(world, device->bus_id(), count), std::size_t(world.rank()));
-  if (!seating.hidden.empty())
-    log::warn(cat("each rank on ", seating.hidden,
-                  " sees a single GPU of that host, so NCCL cannot use the links between them. use --gpus-per-node "
-                  "(not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES"));
-  if (seating.most_sharers > 1)
-    log::warn(
-        cat(seating.most_sharers, " ranks share a GPU: right for tests, slow for training. start one rank a GPU"));
+  const auto seats = gather_seats(world, {world.host(), device->bus_id(), count, device->slice()});
+  const Seating seating = seating_of(seats, std::size_t(world.rank()));
+  for (const std::string& warning : warnings_of(seating)) log::warn(warning);
   using Sums = CudaOptions::Sums;
-  const bool shared = seating.most_sharers > 1;
-  const bool by_host = world.size() > 1 && (shared || options.cuda.sums == Sums::mpi);
-  if (shared && options.cuda.sums == Sums::nccl)
-    fail(Exit::config, "comm.backend: nccl needs a GPU for every rank, here ranks share one. set it to mpi or auto");
+  const std::string not_nccl = why_not_nccl(seating);
+  const bool by_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.sums == Sums::mpi);
+  if (by_host && options.cuda.sums == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
   if (world.size() > 1 && !by_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);

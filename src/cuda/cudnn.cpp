@@ -70,7 +70,9 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
 PlanEntry Cudnn::select(const ConvProblem& problem) {
   // Few channels: the good engines stand far down in cuDNN's list.
   const std::size_t most = !choices_.times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
-  auto plans = ConvGraph(target_, problem).plans(options_.rules, most);
+  const ConvGraph graph(target_, problem);
+  auto plans = graph.plans(options_.rules, most);
+  if (plans.empty() || plans.front().at_run_time()) not_ahead_[problem.key()] = graph.at_run_time(options_.rules);
   if (plans.empty()) return {};
   if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};
   std::vector<Call> calls;

@@ -1,6 +1,8 @@
 // Cudnn: one device's handle, and the choice of a plan for every convolution. Must outlive the ops made with it. One
 // thread at a time.
 #pragma once
+#include <map>
+
 #include "block.hpp"
 #include "cudnn_graph.hpp"
 #include "plan_choices.hpp"
@@ -33,6 +35,8 @@ class Cudnn {
   // Of the choice, the same on every rank; nullopt as above.
   std::optional<double> seconds(const ConvProblem&);
   PlanChoices& choices() { return choices_; }
+  // Problems by their keys for which no engine that is compiled ahead was found here, and what is proposed besides.
+  const std::map<std::string, ConvGraph::AtRunTime>& not_ahead() const { return not_ahead_; }
 
  private:
   PlanEntry entry(const ConvProblem&);
@@ -42,6 +46,7 @@ class Cudnn {
   Options options_;
   Target target_;
   PlanChoices choices_;
+  std::map<std::string, ConvGraph::AtRunTime> not_ahead_;
   bool warned_ = false;
 };
 

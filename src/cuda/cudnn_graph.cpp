@@ -12,42 +12,68 @@ std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t most) con
   return {};
 }
 
-std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
-                                     std::size_t most) const {
-  std::vector<Plan> plans;
-  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+ConvGraph::Proposals ConvGraph::proposals(cudnnBackendHeurMode_t mode) const {
+  Proposals out{Descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), {}};
+  Descriptor& heuristics = out.heuristics;
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   if (!target_.handle_) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target_.properties_);
-  if (!heuristics.try_finalize()) return plans;
+  if (!heuristics.try_finalize()) return out;
   std::int64_t count = 0;
   if (cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
                                &count, nullptr) != CUDNN_STATUS_SUCCESS)
-    return plans;
-  std::vector<Descriptor> configs;
+    return out;
   std::vector<cudnnBackendDescriptor_t> raw;
   for (std::int64_t i = 0; i < count; ++i) {
-    configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    raw.push_back(configs.back().raw());
+    out.configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    raw.push_back(out.configs.back().raw());
   }
   prepared(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                     count, &count, raw.data()),
            "results of the heuristics");
-  configs.resize(std::size_t(count));
-  for (Descriptor& config : configs) {
+  out.configs.resize(std::size_t(count));
+  return out;
+}
+
+std::optional<Plan> ConvGraph::plan_of(Descriptor config) const {
+  Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (target_.handle_)
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
+  else
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target_.properties_);
+  d.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  return Plan::finished(std::move(d), std::move(config));
+}
+
+std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
+                                     std::size_t most) const {
+  std::vector<Plan> plans;
+  auto proposed = proposals(mode);
+  for (Descriptor& config : proposed.configs) {
     if (plans.size() >= most) break;
     if (!allowed(config, compiled, rules)) continue;
-    Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    if (target_.handle_)
-      d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
-    else
-      d.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target_.properties_);
-    d.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    if (auto plan = Plan::finished(std::move(d), std::move(config));
-        plan && plan->workspace_bytes() <= rules.workspace_limit)
+    if (auto plan = plan_of(std::move(config)); plan && plan->workspace_bytes() <= rules.workspace_limit) {
+      plan->at_run_time_ = compiled == Compiled::at_run_time;
       plans.push_back(std::move(*plan));
+    }
   }
   return plans;
+}
+
+ConvGraph::AtRunTime ConvGraph::at_run_time(const PlanRules& rules) const {
+  AtRunTime out;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    auto proposed = proposals(mode);
+    for (Descriptor& config : proposed.configs) {
+      if (!allowed(config, Compiled::at_run_time, rules)) continue;
+      ++out.proposed;
+      if (plan_of(std::move(config)))
+        ++out.finished;
+      else
+        out.why_not = last_error();
+    }
+  }
+  return out;
 }
 
 // By the engine's notes. Sums in less than float32 are never allowed.

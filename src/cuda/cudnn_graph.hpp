@@ -138,7 +138,8 @@ class Plan {
   static std::optional<Plan> from_json(const Target&, const std::string&);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   std::string json() const;
-  std::string engine() const;  // "eng62"
+  std::string engine() const;                        // "eng62"
+  bool at_run_time() const { return at_run_time_; }  // compiled then; not known of one from_json()
   cudnnBackendDescriptor_t raw() const { return plan_.raw(); }
 
  private:
@@ -146,6 +147,7 @@ class Plan {
   static std::optional<Plan> finished(Descriptor plan, Descriptor config);
   Descriptor plan_, config_;  // the plan refers to its configuration
   std::size_t workspace_bytes_ = 0;
+  bool at_run_time_ = false;
 };
 
 class ConvGraph {
@@ -154,6 +156,13 @@ class ConvGraph {
   // In cuDNN's order of preference, at most `most`, all within the rules: what the heuristics propose, else fallback
   // engines, else engines compiled at run time, which would cost each start a second a graph.
   std::vector<Plan> plans(const PlanRules&, std::size_t most) const;
+  // Engines within the rules that are compiled at run time: how many cuDNN proposes, how many of these become plans
+  // here, and cuDNN's words on the last that does not. Where there is no GPU the last step fails, the module's load.
+  struct AtRunTime {
+    int proposed = 0, finished = 0;
+    std::string why_not;
+  };
+  AtRunTime at_run_time(const PlanRules&) const;
 
  private:
   const Descriptor& keep(Descriptor);
@@ -163,6 +172,12 @@ class ConvGraph {
   void sums(const ConvProblem&, const Descriptor& dst);
   void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
   enum class Compiled { ahead, at_run_time };
+  struct Proposals {
+    Descriptor heuristics;  // which the configurations refer to
+    std::vector<Descriptor> configs;
+  };
+  Proposals proposals(cudnnBackendHeurMode_t) const;
+  std::optional<Plan> plan_of(Descriptor config) const;
   std::vector<Plan> collect(cudnnBackendHeurMode_t, Compiled, const PlanRules&, std::size_t most) const;
   bool allowed(const Descriptor& config, Compiled, const PlanRules&) const;
   const Target& target_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "leave_mark.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {
@@ -93,28 +94,35 @@ class CudaMarks : public Marks {
 class Graph : public Recorded {
  public:
   Graph(CudaDevice& device, std::string key, std::function<void()> step)
-      : device_(device), key_(std::move(key)), step_(std::move(step)) {}
+      : device_(device), key_(std::move(key)), step_(std::move(step)), number_(device.trail().add(key_)) {}
   ~Graph() override {
     if (executable_) cudaGraphExecDestroy(executable_);
   }
   void run() override {
     if (!warm_) {
-      step_();
+      device_.trail().running(work::outermost());
+      call_step();
       warm_ = true;
       return;
     }
     if (!executable_) capture();
+    device_.trail().running(work::outermost());
     MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Lane::compute)));
     work::replayed(key_);
   }
 
  private:
+  void call_step() {
+    Trail::Recording recording(device_.trail(), number_);
+    step_();
+    recording.end();
+  }
   void capture() {
     const Stream stream = device_.stream(Lane::compute);
     cudaGraph_t graph = nullptr;
     MR_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
-      step_();
+      call_step();
     } catch (...) {
       cudaStreamEndCapture(stream, &graph);
       if (graph) cudaGraphDestroy(graph);
@@ -132,16 +140,25 @@ class Graph : public Recorded {
   CudaDevice& device_;
   std::string key_;
   std::function<void()> step_;
+  std::size_t number_;  // in the device's trail
   cudaGraphExec_t executable_ = nullptr;
   bool warm_ = false;
 };
 
 class Kept : public Recorded {
  public:
-  explicit Kept(std::function<void()> step) : step_(std::move(step)) {}
-  void run() override { step_(); }
+  Kept(Trail& trail, const std::string& key, std::function<void()> step)
+      : trail_(trail), number_(trail.add(key)), step_(std::move(step)) {}
+  void run() override {
+    trail_.running(work::outermost());
+    Trail::Recording recording(trail_, number_);
+    step_();
+    recording.end();
+  }
 
  private:
+  Trail& trail_;
+  std::size_t number_;
   std::function<void()> step_;
 };
 
@@ -170,22 +187,6 @@ class NearGpu {
 
 }  // namespace
 
-Seating seating_of(const std::vector<Seat>& seats, std::size_t rank) {
-  Seating seating;
-  for (const Seat& seat : seats) {
-    int sharers = 0;
-    for (const Seat& other : seats) {
-      const bool same_gpu = other.bus_id == seat.bus_id;
-      if (other.host != seat.host) continue;
-      sharers += same_gpu;
-      if (!same_gpu && other.visible == 1 && seat.visible == 1 && seating.hidden.empty()) seating.hidden = seat.host;
-    }
-    if (&seat == &seats.at(rank)) seating.sharers = sharers;
-    seating.most_sharers = std::max(seating.most_sharers, sharers);
-  }
-  return seating;
-}
-
 std::string explain_no_gpu(cudaError_t status, int driver, int runtime, const char* visible) {
   const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
   if (status == cudaErrorInsufficientDriver && driver > 0)
@@ -204,12 +205,30 @@ std::string explain_old_gpu(const std::string& name, int major, int minor) {
              oldest_capability % 10, ". set run.device = cpu, or use a newer GPU");
 }
 
-CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options) : options_(options), ordinal_(ordinal) {
+// Page-locked, and the GPU writes to it; null where recordings leave no marks.
+CudaDevice::Words CudaDevice::make_words(int ordinal, const DeviceOptions& options) {
+  void* memory = nullptr;
+  if (options.trail != Trail::Detail::none) {
+    MR_CUDA(cudaSetDevice(ordinal));
+    MR_CUDA(cudaHostAlloc(&memory, sizeof(Trail::Words), cudaHostAllocMapped | cudaHostAllocPortable));
+    new (memory) Trail::Words;
+  }
+  return {static_cast<Trail::Words*>(memory), [](Trail::Words* words) { cudaFreeHost(words); }};
+}
+
+CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
+    : options_(options),
+      ordinal_(ordinal),
+      words_(make_words(ordinal, options)),
+      trail_(options.trail, words_.get(), [this](std::uint64_t place, bool begins) {
+        leave_mark({stream(Lane::compute)}, &words_->place, place, begins ? &words_->runs : nullptr);
+      }) {
   work::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};
   MR_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
   name_ = properties.name;
+  slice_ = slice_of(name_, properties.uuid.bytes, std::getenv("CUDA_VISIBLE_DEVICES"));
   capability_ = properties.major * 10 + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
   const std::string too_old = explain_old_gpu(name_, properties.major, properties.minor);
@@ -223,9 +242,11 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options) : options_(opt
   MR_CUDA(cudaMemGetInfo(&free, &total));
   memory_bytes_ = free;
   total_bytes_ = total;
+  work::follow(&trail_);
 }
 
 CudaDevice::~CudaDevice() {
+  work::follow(nullptr);
   for (const Stream stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }
@@ -307,7 +328,7 @@ std::unique_ptr<Marks> CudaDevice::make_marks(int count) {
   return std::make_unique<CudaMarks>(*this, count, options_.timeout_seconds);
 }
 std::unique_ptr<Recorded> CudaDevice::record(const std::string& key, std::function<void()> step) {
-  if (!options_.graph) return std::make_unique<Kept>(std::move(step));
+  if (!options_.graph) return std::make_unique<Kept>(trail_, key, std::move(step));
   return std::make_unique<Graph>(*this, key, std::move(step));
 }
 

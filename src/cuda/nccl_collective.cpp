@@ -37,12 +37,14 @@ class NcclCollective : public Collective {
     board_ = make_progress_board(world);
     comm_ = std::make_unique<NcclComm>(world, channels > 0 ? channels : usual_channels(world), timeout_);
     tracker_ = std::make_unique<Tracker>(timeout_);
+    device.trail().beside([this] { return tracker_->under_way(); });
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watcher_ = std::thread([this] { watch(); });
   }
 
   ~NcclCollective() override {
+    device_.trail().beside(nullptr);
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -185,7 +187,7 @@ class NcclCollective : public Collective {
 
   void watch() {
     try {
-      work::set_rank(world_.rank());
+      work::set_rank(world_.rank()), work::follow(&device_.trail());
       MR_CUDA(cudaSetDevice(device_.ordinal()));
       for (;;) {
         std::string trouble;
@@ -196,8 +198,12 @@ class NcclCollective : public Collective {
         const auto late = tracker_->late();
         const std::uint64_t begun = tracker_->begun();
         board_->post(begun);
-        if (late) trouble = tracker_->explain(*late, board_->behind(begun), world_.host());
+        if (late) trouble = tracker_->explain(*late, board_->words(board_->inquire(begun, 2)));
         if (trouble.empty()) trouble = comm_->error();
+        // NCCL says no more than that CUDA has failed: what failed is in the GPU's own error.
+        const cudaError_t status = trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Lane::comm));
+        if (status != cudaSuccess && status != cudaErrorNotReady)
+          trouble = work::describe_failure("the watch over sums", status);
         if (!trouble.empty()) return give_up(trouble);
       }
     } catch (const std::exception& error) {

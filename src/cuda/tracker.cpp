@@ -168,6 +168,14 @@ std::optional<Watchdog::Late> Tracker::late() {
   return watchdog_.late(time);
 }
 
+std::string Tracker::under_way() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // a failure may be described by who holds it
+  if (!lock.owns_lock()) return "";
+  const Watchdog::Replays r = replays();
+  if (!r.known || r.operations_begun == r.operations_ended) return "";
+  return Watchdog::name_of(r.kind, r.tag, r.bytes);
+}
+
 std::uint64_t Tracker::begun() {
   const std::lock_guard lock(mutex_);
   return watchdog_.begun();

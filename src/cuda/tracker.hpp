@@ -49,9 +49,9 @@ class Tracker {
   // Asked every now and then by another thread: what is late, and how much was begun by then.
   std::optional<Watchdog::Late> late();
   std::uint64_t begun();
-  std::string explain(const Watchdog::Late& late, const std::vector<int>& behind, const std::string& host) const {
-    return watchdog_.explain(late, behind, host);
-  }
+  // The sum of a recorded step that runs now, "" where none does. From any thread, waits for nothing.
+  std::string under_way();
+  std::string explain(const Watchdog::Late& late, const std::string& who) const { return watchdog_.explain(late, who); }
 
  private:
   struct EventPair {

@@ -9,17 +9,24 @@
 namespace millrace::cuda {
 namespace {
 
-std::string name_of(const Watchdog::Late& late) {
-  using Kind = Watchdog::Kind;
-  switch (late.kind) {
+std::string place_of(const Watchdog::Late& late) {
+  const std::string name = Watchdog::name_of(late.kind, late.tag, late.bytes);
+  if (!late.recorded || late.kind == Watchdog::Kind::replay) return name;
+  return cat(late.begun ? "" : "the gradients of ", name, " of a recorded step");
+}
+
+}  // namespace
+
+std::string Watchdog::name_of(Kind kind, int tag, std::size_t bytes) {
+  switch (kind) {
     case Kind::sum:
-      return cat("sum ", late.tag, " (", format_bytes(late.bytes), ")");
+      return cat("sum ", tag, " (", format_bytes(bytes), ")");
     case Kind::reduce_scatter:
-      return cat("the scattered sum ", late.tag, " (", format_bytes(late.bytes), ")");
+      return cat("the scattered sum ", tag, " (", format_bytes(bytes), ")");
     case Kind::all_gather:
-      return cat("the gathering ", late.tag, " (", format_bytes(late.bytes), ")");
+      return cat("the gathering ", tag, " (", format_bytes(bytes), ")");
     case Kind::broadcast:
-      return cat("a broadcast (", format_bytes(late.bytes), ")");
+      return cat("a broadcast (", format_bytes(bytes), ")");
     case Kind::step:
       return "the end of a step's sums";
     case Kind::replay:
@@ -27,13 +34,6 @@ std::string name_of(const Watchdog::Late& late) {
   }
   return "";
 }
-
-std::string place_of(const Watchdog::Late& late) {
-  if (!late.recorded || late.kind == Watchdog::Kind::replay) return name_of(late);
-  return cat(late.begun ? "" : "the gradients of ", name_of(late), " of a recorded step");
-}
-
-}  // namespace
 
 std::uint64_t Watchdog::begin(Kind kind, int tag, std::size_t bytes, double now) {
   begun_.push_back({kind, tag, bytes, now});
@@ -65,12 +65,7 @@ std::optional<Watchdog::Late> Watchdog::late(double now) const {
   return Late{false, true, oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
 }
 
-std::string Watchdog::explain(const Late& late, const std::vector<int>& behind, const std::string& host) const {
-  std::string who;
-  for (std::size_t i = 0; i < behind.size() && i < 8; ++i) who += cat(i ? ", " : "", behind[i]);
-  if (behind.size() > 8) who += ", ...";
-  who = behind.empty() ? cat("no rank of ", host, " is known to be late: another host's, or the network")
-                       : cat("late: rank ", who, " on ", host);
+std::string Watchdog::explain(const Late& late, const std::string& who) const {
   return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
              " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
 }

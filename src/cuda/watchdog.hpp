@@ -13,6 +13,7 @@ namespace millrace::cuda {
 class Watchdog {
  public:
   enum class Kind { sum, reduce_scatter, all_gather, broadcast, step, replay };
+  static std::string name_of(Kind, int tag, std::size_t bytes);  // "sum 3 (25 MiB)"
 
   // Recorded steps, from counters that they move on themselves. Operations are counted over all of them.
   struct Replays {
@@ -49,8 +50,8 @@ class Watchdog {
     return done_ + begun_.size() + replays_.begun + replays_.operations_begun;
   }
 
-  // One line for people. behind: this host's ranks that have not come as far; empty: none, or not known.
-  std::string explain(const Late&, const std::vector<int>& behind, const std::string& host) const;
+  // One line for people. who: what is known of the ranks that have not come as far.
+  std::string explain(const Late&, const std::string& who) const;
 
  private:
   struct Begun {

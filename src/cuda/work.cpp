@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "millrace/base/error.hpp"
+#include "trail.hpp"
 
 namespace millrace::cuda::work {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 struct Now {
   int rank = -1;  // not told
   Listener* listener = nullptr;
+  const Trail* trail = nullptr;
   std::array<const char*, 8> names{};
   std::size_t depth = 0;
   std::array<char, 96> last{};  // a copy: what it names may be gone when a failure is seen
@@ -40,17 +42,11 @@ std::string place() {
 
 // Of work that ran, not of the call that reports it.
 bool is_fault(cudaError_t status) {
-  static constexpr cudaError_t faults[] = {cudaErrorIllegalAddress,
-                                           cudaErrorLaunchFailure,
-                                           cudaErrorLaunchTimeout,
-                                           cudaErrorHardwareStackError,
-                                           cudaErrorIllegalInstruction,
-                                           cudaErrorMisalignedAddress,
-                                           cudaErrorInvalidAddressSpace,
-                                           cudaErrorInvalidPc,
-                                           cudaErrorAssert,
-                                           cudaErrorECCUncorrectable,
-                                           cudaErrorUnknown};
+  static constexpr cudaError_t faults[] = {
+      cudaErrorIllegalAddress,      cudaErrorLaunchFailure,       cudaErrorLaunchTimeout,
+      cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
+      cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorAssert,
+      cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorUnknown};
   return std::find(std::begin(faults), std::end(faults), status) != std::end(faults);
 }
 
@@ -76,6 +72,10 @@ void listen(Listener* listener) { now.listener = listener; }
 
 void replayed(const std::string& recording) { remember(recording.c_str(), true); }
 
+std::string outermost() { return now.depth > 0 ? now.names[0] : ""; }
+
+void follow(const Trail* trail) { now.trail = trail; }
+
 std::string describe_failure(const char* call, const std::string& why) { return cat(call, place(), ": ", why); }
 
 std::string describe_failure(const char* call, cudaError_t status) {
@@ -84,9 +84,13 @@ std::string describe_failure(const char* call, cudaError_t status) {
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   const bool exact = blocking && std::strcmp(blocking, "1") == 0 && !now.last_was_recorded;
   if (exact) return describe_failure(call, words);
-  std::string out = describe_failure(call, words) + "; the fault lies in what was enqueued";
-  if (now.last[0]) out += cat(", at the latest ", now.last.data());
-  return out + ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the operation";
+  const std::string out = describe_failure(call, words) + "; ";
+  const auto place = now.trail ? now.trail->place() : std::nullopt;
+  if (place)
+    return cat(out, "the GPU was at ", place->text, place->exact ? "" : ". cuda.breadcrumbs = on names the operation",
+               place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call" : "");
+  return cat(out, "the fault lies in what was enqueued", now.last[0] ? cat(", at the latest ", now.last.data()) : "",
+             ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the operation");
 }
 
 }  // namespace millrace::cuda::work

@@ -6,6 +6,10 @@
 
 #include <string>
 
+namespace millrace::cuda {
+class Trail;
+}
+
 namespace millrace::cuda::work {
 
 void set_rank(int rank);  // of this thread's messages
@@ -20,6 +24,8 @@ class Listener {
 };
 void listen(Listener*);                       // null: nobody; not in the middle of named work
 void replayed(const std::string& recording);  // a recorded step was launched as a whole
+std::string outermost();                      // of the names now, "" where there is none
+void follow(const Trail*);                    // for faults seen by this thread; null: no trail. Outlives its use
 
 // One line: the call, the rank, the names, the library's words (`why`).
 std::string describe_failure(const char* call, const std::string& why);

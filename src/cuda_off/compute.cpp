@@ -15,7 +15,7 @@ Compute make_cuda_compute(World&, const ComputeOptions&) {
   throw Error(Exit::config, std::string("run.device: ") + absent);
 }
 
-bool cuda_usable(std::string* why_not) {
+bool cuda_usable(const World&, std::string* why_not) {
   if (why_not) *why_not = absent;
   return false;
 }

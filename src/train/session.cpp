@@ -105,7 +105,7 @@ DType dtype_of(Precision p) {
 // is taken, or empty.
 static std::string why_not_cuda(World& world) {
   std::string why_not;
-  cuda_usable(&why_not);
+  cuda_usable(world, &why_not);
   const auto all = world.gather(why_not);
   const auto without = std::count_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
   if (without > 0 && without < world.size())

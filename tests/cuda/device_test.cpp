@@ -39,6 +39,55 @@ TEST(CudaSeating, RanksThatSeeTheSameSingleGpuShareIt) {
   EXPECT_EQ(seating.hidden, "");
 }
 
+constexpr char first_uuid[16] = {0x1b, 2, 3}, second_uuid[16] = {0x1b, 2, 4};
+const std::string whole = "NVIDIA H200", cut = "NVIDIA H200 MIG 1g.18gb";
+
+TEST(CudaSlices, AreToldFromEachOtherByIdentifierOrEnvironment) {
+  EXPECT_EQ(slice_of(whole, first_uuid, nullptr), "");
+  EXPECT_EQ(slice_of(whole, first_uuid, "0,1"), "");
+  EXPECT_EQ(slice_of(whole, first_uuid, "GPU-4f2a"), "");
+  EXPECT_EQ(slice_of(cut, first_uuid, nullptr), "1b020300000000000000000000000000");
+  EXPECT_NE(slice_of(cut, first_uuid, nullptr), slice_of(cut, second_uuid, nullptr));
+  // One identifier for all slices of a GPU.
+  EXPECT_NE(slice_of(cut, first_uuid, "MIG-a"), slice_of(cut, first_uuid, "MIG-b"));
+  EXPECT_EQ(slice_of(cut, first_uuid, "MIG-a"), slice_of(cut, first_uuid, "MIG-a,MIG-b")) << "CUDA shows the first";
+}
+
+TEST(CudaSlices, RanksOfAHostTakeThoseThatAreListedInTurn) {
+  for (const char* nothing : {"", "0,1", "MIG-a", "GPU-a,GPU-b", "0,MIG-a,MIG-b"})
+    EXPECT_EQ(slice_for(nothing, 1), "") << nothing;
+  EXPECT_EQ(slice_for(nullptr, 1), "");
+  const char* three = "MIG-a,MIG-GPU-4f2a/1/0,MIG-c";
+  EXPECT_EQ(slice_for(three, 0), "MIG-a");
+  EXPECT_EQ(slice_for(three, 1), "MIG-GPU-4f2a/1/0");
+  EXPECT_EQ(slice_for(three, 2), "MIG-c");
+  EXPECT_EQ(slice_for(three, 3), "MIG-a");
+}
+
+TEST(CudaSlices, OfOneGpuSumByTheHostAndShareNoMemory) {
+  const Seating apart = seating_of({{"a", "0:1", 1, "x"}, {"a", "0:1", 1, "y"}, {"a", "0:2", 1, "z"}}, 0);
+  EXPECT_EQ(apart.sharers, 1);
+  EXPECT_EQ(apart.most_sharers, 1);
+  EXPECT_EQ(apart.most_on_gpu, 2);
+  EXPECT_EQ(apart.hidden, "") << "one is all that a process can see";
+  EXPECT_EQ(why_not_nccl(apart), "nccl does not sum over MIG slices of one GPU. set it to mpi or auto");
+  ASSERT_EQ(warnings_of(apart).size(), 1u);
+  EXPECT_EQ(warnings_of(apart)[0].find("2 ranks are on MIG slices of one GPU, so sums go by way of host memory"), 0u);
+
+  const Seating shared = seating_of({{"a", "0:1", 1, "x"}, {"a", "0:1", 1, "x"}, {"a", "0:1", 1, "y"}}, 2);
+  EXPECT_EQ(shared.sharers, 1);
+  EXPECT_EQ(shared.most_sharers, 2);
+  EXPECT_NE(why_not_nccl(shared), "");
+  ASSERT_EQ(warnings_of(shared).size(), 1u);
+  EXPECT_NE(warnings_of(shared)[0].find("2 ranks share a MIG slice of a GPU"), std::string::npos);
+  EXPECT_NE(warnings_of(shared)[0].find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+
+  const Seating alone = seating_of({{"a", "0:1", 1, "x"}, {"b", "0:1", 1, "x"}}, 1);
+  EXPECT_EQ(alone.most_on_gpu, 1);
+  EXPECT_TRUE(warnings_of(alone).empty());
+  EXPECT_EQ(why_not_nccl(alone), "");
+}
+
 TEST(CudaDevice, WithoutAGpuTheReasonAndTheMendAreNamed) {
   EXPECT_EQ(explain_no_gpu(cudaErrorInsufficientDriver, 12040, 13000, nullptr),
             "the NVIDIA driver serves CUDA 12.4, this millrace needs 13.0. update the driver");
@@ -86,7 +135,7 @@ TEST(CudaLibrary, AnOlderLibraryWithoutAFunctionIsNamed) {
 
 TEST(CudaDevice, IsUsableOrSaysWhyNot) {
   std::string why_not;
-  if (cuda_usable(&why_not)) {
+  if (cuda_usable(*solo_world(), &why_not)) {
     EXPECT_EQ(why_not, "");
   } else {
     EXPECT_NE(why_not, "");

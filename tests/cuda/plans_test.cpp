@@ -108,6 +108,11 @@ Fused fused(const Graph& graph) {
   return f;
 }
 
+void expect_to_fail_at_load(const cudnn::ConvGraph::AtRunTime& engines) {
+  if (engines.proposed > engines.finished)
+    EXPECT_NE(engines.why_not.find("cuLibraryLoadData"), std::string::npos) << engines.why_not;
+}
+
 class Checker {
  public:
   Checker(const std::string& device, const cudnn::Options& options)
@@ -138,7 +143,6 @@ class Checker {
     for (const auto& [key, entry] : library_.choices().cache().entries()) {
       if (entry.plan.empty()) {
         ++without;
-        std::printf("without %s\n", key.c_str());
         continue;
       }
       const auto plan = cudnn::Plan::from_json(target_, entry.plan);
@@ -150,8 +154,17 @@ class Checker {
                     key.c_str());
     }
     std::printf(
-        "%zu ops, %zu graphs (%zu have no engine, and another way is taken), largest workspace of an op %.1f MB\n",
+        "%zu ops, %zu graphs (%zu have no engine compiled ahead, and another way is taken), largest workspace of an op "
+        "%.1f MB\n",
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
+    // Those with a plan have an engine that is compiled ahead. What is left to engines that are compiled at run time
+    // is told apart; without a GPU these fail, at the load of the module alone.
+    EXPECT_EQ(library_.not_ahead().size(), without);
+    for (const auto& [key, engines] : library_.not_ahead()) {
+      std::printf("without %s: %d engines compiled at run time %s\n", key.c_str(), engines.proposed,
+                  engines.why_not.c_str());
+      expect_to_fail_at_load(engines);
+    }
     for (const std::string& note : notes_) std::printf("not fused %s\n", note.c_str());
     EXPECT_GT(ops_, 0u);
   }
@@ -209,6 +222,19 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
         expect_fused(checker, {resnet(depth, 1000), {224, 224, 3}}, rows, inner);
     checker.expect_round_trips(true);
   }
+}
+
+// cuDNN proposes them where it finds libcuda.so.1, if only the stub: its test is started with that.
+TEST(RunTimePlansLong, FailAtTheLoadOfTheModuleAlone) {
+  const auto target = cudnn::Target::described_by(h200());
+  cudnn::ConvProblem p;
+  p.dtype = DType::f16, p.bias = true;
+  p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
+  p.window.kernel = {3, 3}, p.window.pad = {1, 1};
+  const auto engines = cudnn::ConvGraph(target, p).at_run_time({});
+  if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not the toolkit's stub either";
+  std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
+  expect_to_fail_at_load(engines);
 }
 
 TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {

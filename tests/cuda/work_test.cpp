@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "../../src/cuda/check.hpp"
+#include "../../src/cuda/trail.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -61,6 +62,67 @@ TEST(Work, AFaultOfARecordedStepSaysSo) {
     EXPECT_TRUE(has(text, "in step 9: cudaErrorMisalignedAddress")) << text;
     EXPECT_TRUE(has(text, "at the latest step 9, the recorded micro-batch 1 of 1, 32 rows")) << text;
     EXPECT_FALSE(has(text, "fc forward")) << text;
+  });
+}
+
+// The marks are written at once here.
+TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  afresh([] {
+    for (const auto detail : {Trail::Detail::each, Trail::Detail::some, Trail::Detail::none}) {
+      Trail::Words words;
+      Trail trail(detail, &words, [&](std::uint64_t place, bool begins) { words.place = place, words.runs += begins; });
+      trail.beside([] { return "sum 3 (25 MiB)"; });
+      work::set_rank(2), work::follow(&trail);
+      const auto failure = [] { return work::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress); };
+      const std::size_t number = trail.add("step of 256 rows");
+      trail.entered("evaluation");  // nothing is recorded
+      EXPECT_EQ(words.runs, 0u);
+      std::string early, first, late;
+      trail.running("step 9");
+      {
+        Trail::Recording recording(trail, number);
+        for (int piece = 0; piece < 40; ++piece) {
+          if (piece == 17) early = failure();  // the names that it knows are those so far
+          trail.entered(("op" + std::to_string(piece)).c_str());
+        }
+        recording.end();
+      }
+      EXPECT_TRUE(has(failure(), "; the fault lies in what was enqueued")) << "the step is done: " << failure();
+      trail.running("step 10");
+      {
+        Trail::Recording recording(trail, number);
+        first = failure();
+        for (int piece = 0; piece < 40; ++piece) {
+          trail.entered(("op" + std::to_string(piece)).c_str());
+          if (piece == 20) late = failure();
+        }
+        recording.end();
+      }
+      const std::string front =
+          "cudaEventQuery(e) on rank 2: cudaErrorIllegalAddress (an illegal memory access was encountered); ";
+      const std::string call = ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call";
+      const std::string crumbs = ". cuda.breadcrumbs = on names the operation";
+      if (detail == Trail::Detail::each) {
+        EXPECT_EQ(early, front + "the GPU was at step 9, op16, beside sum 3 (25 MiB)" + call);
+        EXPECT_EQ(first, front +
+                             "the GPU was at step 10, the beginning of the recorded step of 256 rows, beside sum 3 "
+                             "(25 MiB)" +
+                             call);
+        EXPECT_EQ(late, front + "the GPU was at step 10, op20, beside sum 3 (25 MiB)" + call);
+      } else if (detail == Trail::Detail::some) {
+        EXPECT_EQ(early,
+                  front + "the GPU was at step 9, one of the 2 from op15 to op16, beside sum 3 (25 MiB)" + crumbs);
+        EXPECT_EQ(first,
+                  front + "the GPU was at step 10, one of the 15 from op0 to op14, beside sum 3 (25 MiB)" + crumbs);
+        EXPECT_EQ(late,
+                  front + "the GPU was at step 10, one of the 16 from op15 to op30, beside sum 3 (25 MiB)" + crumbs);
+      } else {
+        EXPECT_EQ(words.runs + words.place, 0u);
+        EXPECT_TRUE(has(late, "enqueued. cuda.graph = off")) << late;
+      }
+      work::follow(nullptr);
+    }
   });
 }
 

@@ -69,6 +69,54 @@ TEST(Collective, TheBoardShowsWhoIsBehind) {
   }
 }
 
+// The ranks' main threads are in MPI here, or asleep: neither answers for them.
+TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
+  World& world = test_world();
+  for (const char* pretended : {"", "1000"}) {  // room for the boards in /dev/shm, and none: each rank for itself
+    if (*pretended) ::setenv("MILLRACE_TEST_SHM_BYTES", pretended, 1);
+    const auto board = make_progress_board(world);
+    ::unsetenv("MILLRACE_TEST_SHM_BYTES");
+    const int late = world.size() - 1;
+    board->post(world.rank() == late ? 6 : 7);
+    world.barrier();
+    for (const std::uint64_t number : {7, 6}) {  // all ask at once
+      const auto standing = board->inquire(number, 10);
+      EXPECT_EQ(standing.behind, number == 7 ? std::vector<int>{late} : std::vector<int>{});
+      EXPECT_TRUE(standing.silent.empty());
+      const std::string words = board->words(standing);
+      if (number == 7)
+        EXPECT_EQ(words, cat("late: rank ", late, " on ", world.host()));
+      else
+        EXPECT_NE(words.find("no rank is known to be late"), words.npos);
+    }
+    world.barrier();
+    if (world.rank() == 0) {
+      const auto standing = board->inquire(8, 10);
+      EXPECT_EQ(int(standing.behind.size()), world.size());
+    }
+    world.barrier();
+  }
+}
+
+TEST(Collective, AHostThatDoesNotAnswerIsNamed) {
+  World& world = test_world();
+  auto board = make_progress_board(world);
+  board->post(1);
+  world.barrier();
+  if (world.node() == world.node_count() - 1) board.reset();  // its thread is gone
+  world.barrier();
+  if (board) {
+    const auto standing = board->inquire(1, 0.5);
+    EXPECT_TRUE(standing.behind.empty());
+    EXPECT_EQ(standing.silent.empty(), world.node_count() == 1);
+    if (world.node_count() > 1) {
+      EXPECT_EQ(standing.silent.back(), world.size() - 1);
+      EXPECT_EQ(board->words(standing).find("no answer: rank "), 0u) << board->words(standing);
+    }
+  }
+  world.barrier();
+}
+
 TEST(Collective, TooSmallSharedMemoryFallsBackAndSaysSo) {
   ::setenv("MILLRACE_TEST_SHM_BYTES", "100000", 1);
   const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_));

@@ -157,6 +157,50 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
 }
 
+// What a run says in which this piece of work fails the nth time that it is done, from 1.
+std::string failure_in(RunConfig c, const std::string& piece, int nth) {
+  const Folder folder;
+  c.run.device = DeviceChoice::cuda;
+  c.run.dir = folder.path.string();
+  replays().kernels = false;
+  replays().fails_in = piece, replays().fails_after = nth - 1;
+  std::string text = "no failure";
+  run_thread_world(1, [&](World& world) {
+    try {
+      train(world, c);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::comm);
+      text = e.what();
+    }
+  });
+  replays().fails_in.clear();
+  replays().kernels = true;
+  return text;
+}
+
+// Steps 1 and 2 are launched one by one, those from 3 on are replays; the host learns of it a step later.
+TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
+  RunConfig c = small_run(false);
+  c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::each;
+  const std::string front = "illegal address; the GPU was at ";
+  EXPECT_EQ(failure_in(c, "1.conv forward", 2), front + "step 2, 1.conv forward");
+  EXPECT_EQ(failure_in(c, "4.linear backward", 3), front + "step 3, 4.linear backward");
+  EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // of two kernels
+  c.cuda.graph = false;
+  EXPECT_EQ(failure_in(c, "4.linear backward", 5), front + "step 5, 4.linear backward");
+}
+
+// Two micro-batches a step: 30 pieces of work, with a mark at the first and the 16th.
+TEST(ReplayedFaults, NameOneOfSixteenOperationsOtherwise) {
+  RunConfig c = small_run(false);
+  c.train.micro_batch = 16;
+  const std::string front = "illegal address; the GPU was at step 4, one of the 15 from ";
+  EXPECT_EQ(failure_in(c, "1.conv forward", 7), front + "input weights to 3.globalpool backward");
+  EXPECT_EQ(failure_in(c, "1.conv backward", 8), front + "2.relu backward to optimizer");
+  c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::none;
+  EXPECT_EQ(failure_in(c, "1.conv backward", 8), "illegal address; place unknown");
+}
+
 nlohmann::json account_of(const std::filesystem::path& dir) {
   std::ifstream in(dir / "summary.json");
   return nlohmann::json::parse(in)["account"]["ranks"];

@@ -51,7 +51,7 @@ Backend& backend() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::string why_not;
-  if (!millrace::cuda_usable(&why_not)) {
+  if (!millrace::cuda_usable(*millrace::solo_world(), &why_not)) {
     std::printf("skipped: %s\n", why_not.c_str());
     return 77;
   }

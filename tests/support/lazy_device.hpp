@@ -66,13 +66,19 @@ class LazyDevice : public HostDevice {
 
   void reach(const Point& point) {
     Queue& queue = lanes_[std::size_t(point.lane)];
-    while (queue.done < point.number) {
+    while (queue.done < point.number && !lost_) {
       MR_CHECK(queue.begun == queue.done, "lanes wait for each other");
       const Work work = std::move(queue.work.front());
       queue.work.pop_front();
       ++queue.begun;
       const bool inside = std::exchange(running_, true);
-      work();
+      try {
+        work();
+      } catch (...) {
+        lost_ = true;  // as a GPU is, for all that follows
+        running_ = inside;
+        throw;
+      }
       running_ = inside;
       ++queue.done;
     }
@@ -167,7 +173,7 @@ class LazyDevice : public HostDevice {
   const bool copies_at_once_;
   Queue lanes_[3];
   std::vector<Node>* recording_ = nullptr;
-  bool running_ = false;
+  bool running_ = false, lost_ = false;
 };
 
 }  // namespace millrace::test

@@ -12,6 +12,9 @@ struct Replays {
   std::atomic<int> launches{0};             // of recorded work as a whole
   std::atomic<int> captures{0};             // recordings made
   std::atomic<int> operations{0};           // forward, backward and optimizer passes enqueued one by one
+  // The n-th time that this piece of work runs, it fails as a GPU does: an Error that says what the trail knows.
+  std::string fails_in;
+  std::atomic<int> fails_after{0};  // the first time is 0
 };
 Replays& replays();
 std::string& missing_gpu();  // of this thread's rank: why it has none; empty: it has one

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "../../src/cpu/parallel.hpp"
+#include "../../src/cuda/leave_mark.hpp"
+#include "../../src/cuda/trail.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 #include "millrace/device/activity.hpp"
@@ -18,13 +20,20 @@
 namespace millrace {
 namespace {
 
+using cuda::Trail;
 using test::LazyDevice;
 using Work = LazyDevice::Work;
 
 class ReplayingDevice : public LazyDevice {
  public:
   explicit ReplayingDevice(const CudaOptions& options)
-      : LazyDevice(test::replays().copies_at_once), options_(options) {}
+      : LazyDevice(test::replays().copies_at_once),
+        options_(options),
+        trail_(options.breadcrumbs, &words_, [this](std::uint64_t place, bool begins) {
+          enqueue(Lane::compute, [this, place, begins] {
+            cuda::leave_mark({}, &words_.place, place, begins ? &words_.runs : nullptr);
+          });
+        }) {}
   std::string name() const override { return "replaying"; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
     if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
@@ -32,9 +41,24 @@ class ReplayingDevice : public LazyDevice {
   }
   int recorded_micro_batches() const override { return options_.graph_batches; }
   std::unique_ptr<Recorded> record(const std::string& key, Work step) override {
-    return options_.graph ? LazyDevice::record(key, std::move(step)) : HostDevice::record(key, std::move(step));
+    const Work followed = [this, step = std::move(step), number = trail_.add(key)] {
+      Trail::Recording recording(trail_, number);
+      step();
+      recording.end();
+    };
+    struct Followed : Recorded {
+      ReplayingDevice& device;
+      std::unique_ptr<Recorded> recorded;
+      Followed(ReplayingDevice& d, std::unique_ptr<Recorded> r) : device(d), recorded(std::move(r)) {}
+      void run() override {
+        device.trail_.running(device.entered_.empty() ? "" : device.entered_.front());
+        recorded->run();
+      }
+    };
+    return std::make_unique<Followed>(
+        *this, options_.graph ? LazyDevice::record(key, followed) : HostDevice::record(key, followed));
   }
-  void enter(const char* what) override { entered_.push_back(what), ++occasion_; }
+  void enter(const char* what) override { entered_.push_back(what), ++occasion_, trail_.entered(what); }
   void leave() override { entered_.pop_back(); }
   std::unique_ptr<ActivityWatch> watch_activity(std::string*) override {
     struct Watch : ActivityWatch {
@@ -61,7 +85,12 @@ class ReplayingDevice : public LazyDevice {
     if (!recording()) ++test::replays().operations;
     // As entered; a replayed step enters nothing.
     const char* work = recording() || entered_.empty() ? nullptr : entered_.back();
-    enqueue(Lane::compute, [this, name, work, occasion = work ? occasion_ : 0, run = std::move(run)] {
+    const bool fails = !entered_.empty() && entered_.back() == test::replays().fails_in;
+    enqueue(Lane::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
+      if (fails && test::replays().fails_after-- == 0) {
+        const auto place = trail_.place();
+        fail(Exit::comm, "illegal address; ", place ? cat("the GPU was at ", place->text) : "place unknown");
+      }
       const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); };
       const std::int64_t began = now();
       run();
@@ -83,6 +112,8 @@ class ReplayingDevice : public LazyDevice {
 
  private:
   const CudaOptions options_;
+  Trail::Words words_;
+  Trail trail_;
   std::vector<const char*> entered_;
   std::uint64_t occasion_ = 0;
   std::vector<Activity>* trace_ = nullptr;  // of the operations that run now
@@ -205,7 +236,7 @@ Compute make_cuda_compute(World& world, const ComputeOptions& options) {
   return compute;
 }
 
-bool cuda_usable(std::string* why_not) {
+bool cuda_usable(const World&, std::string* why_not) {
   *why_not = test::missing_gpu();
   return why_not->empty();
 }

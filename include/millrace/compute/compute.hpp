@@ -24,6 +24,10 @@ struct CudaOptions {
   // Micro-batches of a graph, at most: a step of more is several graphs. Each has its own place for samples on the
   // device, since a graph can only wait for copies that were enqueued before it.
   int graph_batches = 16;
+  // Marks by which a failure within a recorded step is known to be of one operation (each), or of sixteen (some). A
+  // mark is a kernel of one thread, a microsecond or two of the step.
+  enum class Breadcrumbs { none, some, each };
+  Breadcrumbs breadcrumbs = Breadcrumbs::some;
   bool tune = true;   // convolutions and matrix products: time the candidates and keep the fastest
   bool tf32 = false;  // fp32: let tensor cores round factors to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch
@@ -41,7 +45,7 @@ struct ComputeOptions {
 
 Compute make_cpu_compute(World&, const ComputeOptions&);
 Compute make_cuda_compute(World&, const ComputeOptions&);  // Error(config) saying what is missing and how to get it
-bool cuda_usable(std::string* why_not);                    // never throws; does not touch devices beyond counting them
+bool cuda_usable(const World&, std::string* why_not);      // never throws; does not touch devices beyond counting them
 // The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why there are none.
 std::string describe_gpus();
 

@@ -1,0 +1,46 @@
+// A real fault in a replayed graph: what is read after it, from memory that the lost context wrote to.
+#include <gtest/gtest.h>
+
+#include "../../src/cuda/check.hpp"
+#include "../../src/cuda/count_up.hpp"
+#include "../../src/cuda/device.hpp"
+
+namespace millrace {
+namespace {
+
+// In the third run, the second replay, the counter's memory is gone.
+[[noreturn]] void fail_in_third_step() {
+  cuda::DeviceOptions options;
+  options.trail = cuda::Trail::Detail::each;
+  cuda::CudaDevice device(0, options);
+  void* counter = nullptr;
+  MR_CUDA(cudaMalloc(&counter, 64 << 20));
+  const cuda::Context context{device.stream(Lane::compute), 1};
+  const auto step = device.record("step of 4 rows", [&] {
+    for (const char* piece : {"first forward", "second forward"}) {
+      const Working here(device, piece);
+      if (piece[0] == 's') cuda::count_up(context, static_cast<std::uint64_t*>(counter));
+    }
+    const Working here(device, "third forward");
+  });
+  try {
+    for (const char* name : {"step 1", "step 2", "step 3"}) {
+      const Working here(device, name);
+      if (name[5] == '3') MR_CUDA(cudaFree(counter));
+      step->run();
+      device.synchronize();
+    }
+    std::fprintf(stderr, "no fault\n");
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  std::_Exit(3);
+}
+
+TEST(BreadcrumbsDeathTest, NameTheOperationOfAReplayedGraphThatFaults) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // CUDA does not outlive a fork
+  EXPECT_EXIT(fail_in_third_step(), testing::ExitedWithCode(3), "the GPU was at step 3, second forward");
+}
+
+}  // namespace
+}  // namespace millrace
