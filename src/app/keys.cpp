@@ -159,11 +159,13 @@ void add_data(std::vector<Key>& k) {
                       {"direct", Reader::direct},
                       {"mmap", Reader::mmap},
                       {"uring", Reader::uring},
-                      {"mpio", Reader::mpio}},
+                      {"mpio", Reader::mpio},
+                      {"mpio_collective", Reader::mpio_collective}},
       "how files are read; all give the same bytes. direct: pread through the page cache, and of chunks that the "
       "workers "
       "decode; mmap: files mapped into memory; uring: past the page cache, many reads under way (O_DIRECT, io_uring); "
-      "mpio: HDF5 through MPI-IO, any file, one worker; auto: mmap for what fits in half of the free memory, uring for "
+      "mpio: HDF5 through MPI-IO, any file, one worker; mpio_collective: the same by all ranks together; auto: mmap "
+      "for what fits in half of the free memory, uring for "
       "what does not, direct for chunks and on network file systems"));
   k.push_back(text_key(
       "data.cache", [](auto& c) -> auto& { return c.data.cache.where; }, "none, memory or folder",

@@ -66,6 +66,11 @@ const std::vector<Flag>& flags() {
        .takes = Takes::nothing,
        .group = images},
       {.name = "grey", .value = "", .help = "one channel instead of three", .takes = Takes::nothing, .group = images},
+      {.name = "upright",
+       .value = "",
+       .help = "turn JPEG as the orientation in its EXIF says",
+       .takes = Takes::nothing,
+       .group = images},
       {.name = "tokens",
        .value = "uint8|uint16|uint32",
        .help = "--x are raw tokens of this type, little-endian; uint8: the bytes of a text",
@@ -179,8 +184,8 @@ PackOptions pack_options(const Parsed& parsed) {
 // Of the options of what is read, encoded images take none but the folder.
 PackReport pack_images_encoded(World& world, const Parsed& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
-  for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "tokens", "context", "codec", "level",
-                            "chunk-rows", "transform"})
+  for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "context", "codec",
+                            "level", "chunk-rows", "transform"})
     if (parsed.has(other))
       fail(Exit::config, "command line: --encoded keeps images as they are. leave --", other, " away");
   std::error_code none;
@@ -232,6 +237,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
   in.layout = option("layout", [&] { return layout_from(parsed.get("layout", "auto")); });
   in.resize = whole(parsed, "resize"), in.crop = whole(parsed, "crop"), in.context = whole(parsed, "context");
+  in.upright = parsed.has("upright");
   in.grey = parsed.has("grey"), in.targets = parsed.has("targets");
   if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);

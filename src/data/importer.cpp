@@ -251,8 +251,9 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
   const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
-  if (!images && (o.resize > 0 || o.crop > 0 || o.grey))
-    fail(Exit::config, "--resize, --crop and --grey are for folders of images by class, ", o.x[0], " is none");
+  if (!images && (o.resize > 0 || o.crop > 0 || o.grey || o.upright))
+    fail(Exit::config, "--resize, --crop, --grey and --upright are for folders of images by class, ", o.x[0],
+         " is none");
   if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. leave it away");
   if (o.token_bytes > 0) return import_tokens(o);
   if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");

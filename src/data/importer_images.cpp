@@ -1,12 +1,14 @@
 // A folder of images by class: FOLDER/CLASS/*.png, *.jpg, *.jpeg. Classes are numbered in the order of their names.
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "image_views.hpp"
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "orientation.hpp"
 
 namespace millrace {
 namespace {
@@ -41,7 +43,9 @@ class Images : public Importer {
     images_ = list_images(o.x[0]);
     const std::string& first = images_.files[0].path;
     Image size;
-    decode_image(read_file(first), first, size_alone, size);
+    const std::string content = read_file(first);
+    decode_image(content, first, size_alone, size);
+    if (upright_of(content).swapped()) std::swap(size.whole_height, size.whole_width);
     fit_ = fit_of(o.resize, o.crop, "--resize N", "--crop", size.whole_height, size.whole_width);
   }
   std::int64_t rows() const override { return std::int64_t(images_.files.size()); }
@@ -54,13 +58,21 @@ class Images : public Importer {
   std::vector<std::string> class_names() const override { return images_.classes; }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     const std::int64_t pixels = fit_.height * fit_.width;
-    std::vector<std::uint8_t> rgb(std::size_t(3 * pixels));
+    std::vector<std::uint8_t> rgb(std::size_t(3 * pixels)), lying(rgb.size());
     Image scratch;
     auto* to = static_cast<std::uint8_t*>(x);
     for (std::int64_t r = 0; r < count; ++r, to += sample().count()) {
       const auto& [path, label] = images_.files[std::size_t(begin + r)];
-      const auto view = [&, &path = path](std::int64_t h, std::int64_t w) { return centre_view(fit_, h, w, path); };
-      decode_view(read_file(path), path, view, Decoding::checked, scratch, rgb.data());
+      const std::string content = read_file(path);
+      const Upright upright = upright_of(content);
+      View stored;
+      const auto view = [&, &path = path](std::int64_t h, std::int64_t w) {
+        return stored = upright.stored(
+                   upright.swapped() ? centre_view(fit_, w, h, path) : centre_view(fit_, h, w, path), h, w);
+      };
+      const bool turns = upright.number != 1;
+      decode_view(content, path, view, Decoding::checked, scratch, turns ? lying.data() : rgb.data());
+      if (turns) upright.turn(lying.data(), stored, rgb.data());
       if (o_.grey) to_grey(rgb.data(), pixels);
       std::copy_n(rgb.data(), sample().count(), to);
       static_cast<std::int32_t*>(y)[r] = label;
@@ -75,6 +87,8 @@ class Images : public Importer {
   }
 
  private:
+  Upright upright_of(std::string_view content) const { return Upright(o_.upright ? orientation_of(content) : 1); }
+
   const ImportOptions o_;
   ImageFolder images_;
   Fit fit_{};

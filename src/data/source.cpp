@@ -53,6 +53,14 @@ void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t c
   }
 }
 
+const char* name_of(Reader reader) {
+  return reader == Reader::direct  ? "direct"
+         : reader == Reader::mmap  ? "mmap"
+         : reader == Reader::uring ? "uring"
+         : reader == Reader::mpio  ? "mpio"
+                                   : "mpio_collective";
+}
+
 namespace {
 
 class OneByOne : public Reads {
@@ -67,13 +75,6 @@ class OneByOne : public Reads {
   std::span<const std::int64_t> ids_;
   void *x_ = nullptr, *y_ = nullptr;
 };
-
-const char* name_of(Reader reader) {
-  return reader == Reader::direct  ? "direct"
-         : reader == Reader::mmap  ? "mmap"
-         : reader == Reader::uring ? "uring"
-                                   : "mpio";
-}
 
 // Said once, whatever the number of data sets.
 void say_no_uring(const std::string& why) {
@@ -111,13 +112,13 @@ std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reade
     for (std::size_t p = 0; p < index.x_parts.size(); ++p)
       parts.push_back(open_engine(world, part_of(index, p), reader, p ? "" : why, each));
     ShardIndex whole = index;
-    if (reader == Reader::mpio || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
+    if (through_mpi(reader) || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
     return make_joined_source(whole, std::move(parts));
   }
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
   if (reader == Reader::direct) return make_direct_source(index, why, chunks);
-  return make_hdf5_source(world, index, reader == Reader::mpio, why);
+  return make_hdf5_source(world, index, reader, why);
 }
 
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
@@ -130,7 +131,7 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
     return make_encoded_source(index);
   }
   if (index.cut()) return make_view_source(index, reader, chunks);
-  if (reader == Reader::mpio) return open_engine(world, index, reader, "", chunks);
+  if (through_mpi(reader)) return open_engine(world, index, reader, "", chunks);
   const ReaderFacts facts = reader_facts(index);
   std::string why;
   if (reader == Reader::automatic) {
@@ -150,9 +151,9 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
                                     const ChunkOptions& chunks, const StagingOptions& staging) {
   if (index.synthetic) return make_synthetic_source(index);
   if (staging.wanted()) {
-    if (reader == Reader::mpio)
-      fail(Exit::config, "data.cache = ", staging.where,
-           ": data.reader = mpio keeps its files open on all ranks together. use auto, direct, mmap or uring");
+    if (through_mpi(reader))
+      fail(Exit::config, "data.cache = ", staging.where, ": data.reader = ", name_of(reader),
+           " keeps its files open on all ranks together. use auto, direct, mmap or uring");
     auto stager = std::make_unique<Stager>(world, index, staging);
     ShardIndex near = index;
     near.copies = stager->copies();

@@ -155,9 +155,9 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
   const char* const what = index.view.sample == SampleKind::patch  ? "patch"
                            : index.view.sample == SampleKind::pair ? "pair"
                                                                    : "tokens";
-  if (reader == Reader::uring || reader == Reader::mpio)
-    fail(Exit::config, "data.reader = ", reader == Reader::uring ? "uring" : "mpio",
-         " reads whole rows, data.sample = ", what, " cuts samples out of an array. use auto, direct or mmap");
+  if (reader == Reader::uring || through_mpi(reader))
+    fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, data.sample = ", what,
+         " cuts samples out of an array. use auto, direct or mmap");
   ReaderFacts facts = reader_facts(index);
   if (!facts.hdf5_only.empty())
     fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ", facts.hdf5_only,

@@ -18,13 +18,16 @@ std::unique_ptr<Source> make_encoded_source(const ShardIndex&);
 std::unique_ptr<Source> make_joined_source(const ShardIndex&, std::vector<std::unique_ptr<Source>> parts);
 // Error(config) for an engine that cannot, Error(data) for files that none can.
 std::unique_ptr<Source> make_view_source(const ShardIndex&, Reader, const ChunkOptions&);
-std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, bool through_mpi, const std::string& why);
+// Through MPI-IO, or automatic: with the serial driver.
+std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, Reader, const std::string& why);
 
 // Around an engine: tries, skips, and a watch for slow reads.
 std::unique_ptr<Source> make_guarded_source(std::unique_ptr<Source>, const ShardIndex&, const FaultOptions&);
 
 // Around a guarded engine made for this index, which has the stager's copies.
 std::unique_ptr<Source> make_staged_source(std::unique_ptr<Source>, const ShardIndex&, std::unique_ptr<Stager>);
+
+const char* name_of(Reader);  // as in data.reader
 
 // Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
 std::string refusal(Reader, const ReaderFacts&, const ShardIndex&);

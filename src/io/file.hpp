@@ -28,6 +28,7 @@ struct Request {
   std::int64_t begin, count;
   DType memory;
   char* data;
+  const std::int64_t* rows = nullptr;  // not null: rows[begin], rows[begin + 1], ... instead, ascending; read only
 };
 
 struct File::Impl {

@@ -179,9 +179,17 @@ std::vector<std::string> File::datasets() const {
 
 bool File::has(const std::string& name) const {
   const Entry entry(impl_->path.c_str());
-  const hid_t object = H5Oopen(impl_->id(), absolute(name).c_str(), H5P_DEFAULT);
-  H5Eclear2(H5E_DEFAULT);
-  if (object < 0) return false;
+  const std::string full = absolute(name);
+  const hid_t object = H5Oopen(impl_->id(), full.c_str(), H5P_DEFAULT);
+  if (object < 0) {
+    const std::string reason = error_stack();
+    const bool listed = H5Lexists(impl_->id(), full.c_str(), H5P_DEFAULT) > 0;
+    H5Eclear2(H5E_DEFAULT);
+    if (!listed) return false;
+    const bool newer = reason.find("version") != std::string::npos;
+    fail(Exit::data, impl_->where(full), " cannot be opened (", reason, ")",
+         newer ? ". a newer HDF5 wrote it: write it without libver='latest', or pack it where that HDF5 is" : "");
+  }
   const Handle owner(object, H5Oclose);
   return H5Iget_type(object) == H5I_DATASET;
 }

@@ -12,6 +12,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/io/rounds.hpp"
 #include "millrace/train/commands.hpp"
 #include "run_state.hpp"
 
@@ -78,6 +79,7 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const auto sums = checksums(world_, tensors);
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
+  const io::Turn turn(world_);  // samples may be read collectively meanwhile
   try {
     if (parallel || world_.rank() == 0) {
       io::File file = parallel ? io::File::create_parallel(aside, world_) : io::File::create(aside);

@@ -144,7 +144,7 @@ elif [ "$3" = readers ]; then  # every engine trains to the same loss and says w
   expect 0 "reader: mmap: contiguous data, 1 shard, y in memory (auto: " "$millrace" inspect table
   printf '[data]\ntrain = table/train-*.h5\n[train]\nsteps = 5\nglobal_batch = 12\n[checkpoint]\nevery = none\n' >table.cfg
   expect 0 "through the loader's ring" "$millrace" bench loader -c table.cfg --repeats 1 --run.device cpu
-  for reader in auto direct mmap uring mpio; do
+  for reader in auto direct mmap uring mpio mpio_collective; do
     if ! "$millrace" train -c table.cfg --data.reader $reader --run.dir runs/$reader >out 2>err; then
       [ $reader = uring ] && grep -q "error: data.reader = uring: .* cannot be read by O_DIRECT" err && continue  # the temporary folder has none
       complain "no training with data.reader = $reader"

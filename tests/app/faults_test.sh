@@ -131,6 +131,10 @@ if [ "$4" = end ]; then # what ends a run, names rank and file, and takes the ot
   expect 3 '^\[rank 1 @ .*error: cannot read sample .* of set/train-00002.h5 (Input/output error), in spite of data.retries = 1'
   alone mpio "train-00002,4096,4500,$eio,999999,0" --data.reader mpio
   expect 3 'error: .*set/train-00002.h5.*\(Input/output error\|H5Dread failed\)'  # as MPI-IO has it
+  # Collectively one rank may read for both.
+  bad="train-00002,4096,4500,$eio,999999,0"
+  run together "$bad" "$bad" --data.reader mpio_collective
+  expect 3 'error: .*set/train-00002.h5.*\(Input/output error\|H5Dread failed\)'
   alone hangs "train-00002,4096,4500,0,1,-1" --data.read_timeout 1s --run.resume never
   expect 3 'error: a read of set/train-00002.h5 has not returned for'
   head -c 9000 set/train-00003.h5 >half && mv half set/train-00003.h5

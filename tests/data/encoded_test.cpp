@@ -282,6 +282,21 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
   std::int32_t y;
   const std::int64_t id = 4;
   expect(message_of([&] { broken->read({&id, 1}, x.data(), &y); }), {"image 4 of ", "no heap collection at byte"});
+  // An image whose end wraps around to the beginning of the file.
+  const std::string far = set.sequences("far.h5", {}, 0);
+  bytes = test::content(far);
+  std::uint32_t count = std::uint32_t(set.files[4].size());
+  std::uint64_t collection = 0;
+  std::size_t at = 0;
+  do {  // its reference: bytes, collection, number
+    at = bytes.find(std::string(reinterpret_cast<const char*>(&count), 4), at + 1);
+    ASSERT_LT(at, bytes.size() - 16);
+    std::memcpy(&collection, &bytes[at + 4], 8);
+  } while (collection >= bytes.size() || bytes.compare(collection, 4, "GCOL") != 0);
+  collection = ~std::uint64_t(0) - count / 2;
+  std::memcpy(&bytes[at + 4], &collection, 8);
+  std::ofstream(far, std::ios::binary) << bytes;
+  expect(message_of([&] { set.index({far}); }), {"far.h5:", "image 4 would be at byte 18446744073709", "damaged"});
 }
 
 TEST(Encoded, MutatedBytesAreDecodedOrRefused) {

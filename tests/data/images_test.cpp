@@ -58,7 +58,7 @@ TEST_F(Images, WhatAFolderLacksIsSaid) {
   options.resize = 8, options.crop = 9;
   refuses({"a crop of 9 pixels does not fit"}, Exit::config);
   options.x = {at("cat/a.png")};
-  refuses({"--resize, --crop and --grey are for folders"}, Exit::config);
+  refuses({"--resize, --crop, --grey and --upright are for folders"}, Exit::config);
 }
 
 #ifdef MILLRACE_WITH_PNG
@@ -163,6 +163,47 @@ TEST_F(Images, JpegInColourGreyAndInks) {
   expect(1, [&](int y, int x, int) { return smooth(y, x, 0); });
   expect(2, [&](int y, int x, int c) { return smooth(y, x, c) * 0.8; });
   EXPECT_EQ(label, 1);
+}
+
+// EXIF says which visual sides the stored rows and columns begin at. JPEG's loss is not that of the picture turned.
+TEST_F(Images, JpegIsTurnedUprightWhereAskedFor) {
+  constexpr int height = 30, width = 47;
+  const char* const sides[] = {"TL", "TR", "BR", "BL", "LT", "RT", "RB", "LB"};  // of orientation 1, 2, ...
+  for (const bool little : {true, false})
+    for (int number = 1; number <= 8; ++number) {
+      const std::string side = sides[number - 1];
+      const bool swapped = number >= 5;
+      const auto stored = [&](int row, int column, int c) {
+        const int down = side[swapped] == 'B' ? height - 1 - (swapped ? column : row) : (swapped ? column : row),
+                  across = side[!swapped] == 'R' ? width - 1 - (swapped ? row : column) : (swapped ? row : column);
+        return 3 * down + 2 * across + 20 * c;
+      };
+      const std::string path = at(cat("a/", number, ".jpg"));
+      test::write_jpeg(path, swapped ? width : height, swapped ? height : width, 3, stored, {false, 100, 1, 1});
+      const auto two = [&](int v) { return little ? std::string{char(v), '\0'} : std::string{'\0', char(v)}; };
+      const auto four = [&](int v) { return little ? two(v) + two(0) : two(0) + two(v); };
+      const std::string tag = little ? "\x12\x01" : "\x01\x12";
+      const std::string exif = std::string("Exif\0\0", 6) + (little ? "II" : "MM") + two(42) + four(8) + two(1) + tag +
+                               two(3) + four(1) + two(number) + two(0) + four(0);
+      std::string bytes = test::content(path);
+      bytes.insert(2, std::string("\xff\xe1\0", 3) + char(exif.size() + 2) + exif);
+      std::ofstream(path, std::ios::binary) << bytes;
+    }
+  struct Size {
+    std::int64_t resize, crop, height, width;
+  };
+  for (const Size& s : {Size{20, 15, 15, 15}, Size{0, 17, 17, 17}, Size{0, 0, height, width}}) {
+    options.resize = s.resize, options.crop = s.crop, options.upright = true;
+    const auto in = make_importer(options);
+    ASSERT_EQ(in->sample(), (Shape{s.height, s.width, 3}));
+    const auto first = row(*in, 0);
+    for (std::int64_t r = 1; r < 8; ++r) {
+      const auto turned = row(*in, r);
+      for (std::size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(turned[i], first[i], 3) << r + 1 << " at " << i;
+    }
+    options.upright = false;
+    if (s.crop > 0) EXPECT_NE(row(*make_importer(options), 5), row(*in, 5));
+  }
 }
 
 TEST_F(Images, JpegsThatEndTooEarlyAreNotFilledWithGrey) {

@@ -57,6 +57,18 @@ TEST(Errors, TruncatedFile) {
   EXPECT_SAYS(message, "the file is cut off");
 }
 
+TEST(Errors, WhatIsListedButCannotBeOpenedIsNotCalledMissing) {
+  const Folder folder;
+  const std::string path = folder / "a.h5";
+  File::create(path).close();
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  H5Lcreate_soft("/nowhere", file, "x", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  const File opened = File::open(path);
+  EXPECT_FALSE(opened.has("y"));
+  EXPECT_SAYS(message_of([&] { opened.has("x"); }), "a.h5:/x cannot be opened (");
+}
+
 TEST(Errors, FileLeftOpenForWriting) {
   const Folder folder;
   const std::string path = folder / "a.h5";

@@ -18,33 +18,15 @@
 #include "millrace/data/sampler.hpp"
 #include "millrace/data/source.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "mpi/shared_folder.hpp"
 #include "mpi/world.hpp"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-// One folder that all ranks use; it goes with its owner.
-struct SharedFolder {
-  World& world;
-  fs::path path;
-  explicit SharedFolder(World& w) : world(w) {
-    path = w.broadcast_string((fs::temp_directory_path() / cat("millrace_pack_", getpid())).string());
-  }
-  ~SharedFolder() {
-    world.barrier();
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove_all(path, ignored);
-  }
-};
-
-// Judged on all ranks, so that they fail together.
-void everywhere(World& world, bool mine, const std::string& what) {
-  std::int64_t failed = mine ? 0 : 1;
-  world.all_reduce(std::span<std::int64_t>(&failed, 1), World::Reduce::sum);
-  EXPECT_EQ(failed, 0) << what << (mine ? "" : " (on this rank)");
-}
+using test::everywhere;
+using test::SharedFolder;
 
 std::uint32_t crc_of(const std::string& path) {
   const std::string bytes = read_file(path);

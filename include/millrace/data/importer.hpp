@@ -41,6 +41,7 @@ struct ImportOptions {
   // Images: short side, then a square from the centre; 0: as they are (crop: resize). One channel instead of three.
   std::int64_t resize = 0, crop = 0;
   bool grey = false;
+  bool upright = false;          // images: JPEG is turned as its EXIF says, before all else
   std::int64_t token_bytes = 0;  // 1 (text), 2 or 4, little-endian: x are tokens
   std::int64_t context = 0;      // tokens: a sample is a window of context + 1
 };

@@ -56,11 +56,13 @@ class Source {
 // Engines. All give the same bytes.
 enum class Reader {
   automatic,
-  direct,  // pread through the page cache, chunks and encoded images decoded by the workers
-  mmap,    // files mapped into memory; contiguous data
-  uring,   // past the page cache (O_DIRECT), many reads under way, by io_uring or threads; contiguous data
-  mpio     // H5Dread through MPI-IO, independent; one worker
+  direct,          // pread through the page cache, chunks and encoded images decoded by the workers
+  mmap,            // files mapped into memory; contiguous data
+  uring,           // past the page cache (O_DIRECT), many reads under way, by io_uring or threads; contiguous data
+  mpio,            // H5Dread through MPI-IO, independent; one worker
+  mpio_collective  // the same by all ranks together; a thread of its own for each data set
 };
+inline bool through_mpi(Reader r) { return r == Reader::mpio || r == Reader::mpio_collective; }
 
 // What `automatic` goes by, on this host, of the folder of the first file.
 struct ReaderFacts {
@@ -90,8 +92,9 @@ struct ChunkOptions {
   bool ahead = true;
 };
 
-// Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except mpio's
-// open and where staging is wanted, which begins with the first reads.
+// Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except where
+// files are opened through MPI-IO, and closed, and where staging is wanted, which begins with the first reads. Of
+// mpio_collective, reads() are read together, read() is not.
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const FaultOptions& = {},
                                     const ChunkOptions& = {}, const StagingOptions& = {});
 

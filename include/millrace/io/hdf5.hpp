@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,10 @@ class File {
   // all; every rank moves its own bytes. On a serial file both are the same.
   enum class Transfer { independent, collective };
   void read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
+                 Transfer = Transfer::independent) const;
+  // These rows, in ascending order and each once, side by side in `out`; there may be none. Here collective is
+  // MPI-IO's own: it may read at once what ranks want that lies near each other.
+  void read_rows(const std::string& dataset, std::span<const std::int64_t> rows, DType memory, void* out,
                  Transfer = Transfer::independent) const;
   void write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, const void* data,
                   Transfer = Transfer::independent);

@@ -1,0 +1,70 @@
+// Files as h5py and hdf5plugin write them (h5py_files.py), byte for byte, by every engine that takes them. long.h5py
+// makes them and runs this.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "../../src/data/sources.hpp"
+#include "data/files.hpp"
+#include "millrace/data/sampler.hpp"
+
+namespace millrace {
+namespace {
+
+void expect_rows(World& world, const ShardIndex& d, Reader reader, const std::string& x, const std::string& y) {
+  std::vector<std::int64_t> ids(std::size_t(d.rows));
+  const std::size_t y_bytes = y_step_bytes(d);
+  const FaultOptions unwatched{.slow_read = 0, .read_timeout = 0};  // without a thread for each of thousands
+  const auto source = make_source(world, d, reader, unwatched);
+  for (const bool shuffle : {false, true}) {
+    Sampler(d.rows, d.rows, d.rows, 3, shuffle).ids({0, 0, 0, d.rows}, ids.data());
+    std::string got_x(ids.size() * d.sample_bytes(), '?'), got_y(ids.size() * y_bytes, '?');
+    source->read(ids, got_x.data(), got_y.data());
+    ASSERT_EQ(x.size(), got_x.size());
+    ASSERT_EQ(y.size(), got_y.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto id = std::size_t(ids[i]);
+      ASSERT_EQ(got_x.compare(i * d.sample_bytes(), d.sample_bytes(), x, id * d.sample_bytes(), d.sample_bytes()), 0)
+          << "sample " << id << " by " << name_of(reader);
+      ASSERT_EQ(got_y.compare(i * y_bytes, y_bytes, y, id * y_bytes, y_bytes), 0)
+          << "target " << id << " by " << name_of(reader);
+    }
+  }
+}
+
+TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
+  const char* const where = std::getenv("MILLRACE_TEST_H5PY");
+  if (!where) GTEST_SKIP() << "ctest -R long.h5py makes the files";
+  const std::filesystem::path folder = where;
+  const auto world = solo_world();
+  std::ifstream list(folder / "list.txt");
+  std::string name, expected;
+  int files = 0, own = 0;
+  while (list >> name >> expected) {
+    SCOPED_TRACE(name);
+    const DataOptions options{.paths = {(folder / (name + ".h5")).string()}, .layout = Layout::channels_last};
+    ++files;
+    if (expected == "refuse") {
+      const std::string message = test::message_of([&] { index_shards(*world, options); });
+      EXPECT_NE(message.find(name + ".h5"), std::string::npos) << message;
+      continue;
+    }
+    try {
+      const ShardIndex d = index_shards(*world, options);
+      const std::string x = test::content(folder / (name + ".x")), y = test::content(folder / (name + ".y"));
+      const ReaderFacts facts = reader_facts(d);
+      own += own_reads(d);
+      for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mmap, Reader::uring, Reader::mpio})
+        if (reader == Reader::automatic || through_mpi(reader) || refusal(reader, facts, d).empty())
+          expect_rows(*world, d, reader, x, y);
+    } catch (const Error& e) {
+      if (expected != "newer" || std::string(e.what()).find("a newer HDF5 wrote it") == std::string::npos)
+        ADD_FAILURE() << e.what();
+    }
+  }
+  EXPECT_GT(files, 500);
+  std::printf("%d files, %d of them read without HDF5\n", files, own);
+}
+
+}  // namespace
+}  // namespace millrace
