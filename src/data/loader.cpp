@@ -6,8 +6,7 @@
 // How many slots go round is `depth`. What a deeper ring buys is time: a worker that is late by some milliseconds, as
 // on processors that others use, is late by many short steps. What it costs is cache: a slot comes round after all
 // others. So with LoaderOptions::prefetch = 0 the ring begins shallow and doubles each time when the step waits
-// although the workers had been stopped by a full ring. The memory freed last is filled next, so what is never needed
-// is never touched.
+// although the workers had been stopped by a full ring. Memory that a ring so deep does not need is never touched.
 #include "millrace/data/loader.hpp"
 
 #include <algorithm>
@@ -76,8 +75,8 @@ struct Loader::Impl : SlotLayout {
   const std::size_t most_held;  // slots that may be under way to the device while more are waited for
   Buffer host_memory;
   std::vector<Slot> slots;  // as many as there is memory for; a place of the ring takes any of that
-  std::vector<char*> free;  // memory that no place has, freed last at the end
-  std::size_t depth;        // places in the ring now
+  std::vector<char*> free;  // memory of `depth` slots that no place has, freed first in front: steps meet it in turn
+  std::size_t depth = 0;    // places in the ring now
   bool was_full = false;    // since depth changed: all were planned
   std::uint64_t ready = 0;  // filled, and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
@@ -116,10 +115,9 @@ struct Loader::Impl : SlotLayout {
     MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
     batches.reserve(std::size_t(o.together));
     const std::size_t count = ring_slots(o, bytes);
-    depth = o.prefetch > 0 ? count : std::max(std::min(least_depth, count), most_held + 2);
     host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
     slots.resize(count), free.reserve(count);
-    for (std::size_t k = count; k-- > 0;) free.push_back(host_memory.as<char>() + k * bytes);
+    deepen_to(o.prefetch > 0 ? count : std::max(std::min(least_depth, count), most_held + 2));
     // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
     const std::int64_t by_size =
         std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
@@ -170,8 +168,8 @@ struct Loader::Impl : SlotLayout {
     if (planned - tail >= depth) return was_full = true, Unit{};
     Slot& s = slot(planned);
     s = Slot{};
-    s.host = free.back(), s.planned = true;
-    free.pop_back();
+    s.host = free.front(), s.planned = true;
+    free.erase(free.begin());
     try {
       const auto item = items();
       if (item) s.item = *item;
@@ -298,8 +296,13 @@ struct Loader::Impl : SlotLayout {
   // Under the lock, as the step has to wait: would it have been there, had the ring been deeper?
   void deepen() {
     if (!was_full || depth == slots.size()) return;
-    depth = std::min(2 * depth, slots.size()), was_full = false;
+    deepen_to(std::min(2 * depth, slots.size()));
+    was_full = false;
     room.notify_all();
+  }
+
+  void deepen_to(std::size_t wanted) {
+    for (; depth < wanted; ++depth) free.push_back(host_memory.as<char>() + depth * bytes);
   }
 
   void fill_here(std::unique_lock<std::mutex>& lock) {

@@ -109,8 +109,9 @@ Fused fused(const Graph& graph) {
 }
 
 void expect_to_fail_at_load(const cudnn::ConvGraph::AtRunTime& engines) {
-  if (engines.proposed > engines.finished)
+  if (engines.proposed > engines.finished) {
     EXPECT_NE(engines.why_not.find("cuLibraryLoadData"), std::string::npos) << engines.why_not;
+  }
 }
 
 class Checker {

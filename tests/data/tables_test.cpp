@@ -309,7 +309,7 @@ TEST_F(Tables, TextIsItsBytesFileByFile) {
   options.context = 4;
   refuses(folder.path.string(), {"is no file"});
   options.resize = 3;
-  refuses(first, {"--resize, --crop and --grey are for folders"}, Exit::config);
+  refuses(first, {"--resize, --crop, --grey and --upright are for folders"}, Exit::config);
   options.token_bytes = 0, options.resize = 0;
   refuses(first, {"--tokens"}, Exit::config);
 }

@@ -44,6 +44,7 @@ TEST(Fit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
   for (const int ranks : {1, 2}) {
     const test::Folder folder;
     RunConfig c = test::small_run(true, "2000");
+    c.data.prefetch = 4;  // auto: a ring of 64 MiB
     c.run.dir = (folder.path / "run").string();
     c.data.valid = {"synthetic:images:rows=300,shape=9x8x3,classes=4"};
     c.train.global_batch = 1024, c.train.steps = 1;
@@ -127,6 +128,7 @@ TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
 
 TEST(Fit, TimesNoKernelsForBatchesThatAreOnlyTried) {
   RunConfig c = test::small_run(false, "5000");
+  c.data.prefetch = 4;
   c.train.global_batch = 4096, c.run.memory = 3 << 20;
   const auto world = solo_world();
   Session s(*world, c, Session::Use::train);

@@ -16,7 +16,7 @@ inline constexpr int bound_count = 8;
 // What a run was told, and what `auto` came to, on rank 0.
 struct Setting {
   int ranks = 1, workers = 0, cores = 1, threads = 1;  // the last three: of a rank
-  int prefetch = 0;  // 0: the ring deepens by itself
+  int prefetch = 0;                                    // 0: the ring deepens by itself
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
   bool half = false;  // numbers of 16 bits are computed as such, not emulated
