@@ -33,7 +33,8 @@ Values more_workers(const Evidence& e) {
   return to > e.workers ? Values{std::to_string(to)} : Values{};
 }
 std::string of_workers(const Evidence& e) {
-  return text("%d workers a rank on %d cores kept %.1f batches ready on average", e.workers, e.cores, e.depth);
+  return text("%d worker%s a rank on %d core%s kept %.1f batches ready on average", e.workers, e.workers == 1 ? "" : "s",
+              e.cores, e.cores == 1 ? "" : "s", e.depth);
 }
 
 bool decoded_often(const Evidence& e) { return e.chunked && (e.probed || e.decodes > 1.5); }
@@ -73,7 +74,7 @@ double of_rarer_checkpoints(const Evidence& e) {
 }
 
 using From = std::string (*)(const Evidence&);
-const From auto_if_ready = [](const Evidence& e) { return std::to_string(e.workers); };
+const From workers_now = [](const Evidence& e) { return std::to_string(e.workers); };
 
 std::vector<Rule> table() {
   using enum Rule::Proof;
@@ -91,7 +92,7 @@ std::vector<Rule> table() {
        [](const Evidence& e) {
          return text("%.1f of %d batches were ready on average: waits come in bursts", e.depth, e.prefetch);
        }},
-      {Bound::input, "data.workers", auto_if_ready, more_workers, of_workers},
+      {Bound::input, "data.workers", workers_now, more_workers, of_workers},
       {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; }, other_readers, of_reads},
       {Bound::input, "data.cache", [](const Evidence& e) { return e.cache; },
        [](const Evidence& e) { return e.cache == "none" && e.reader != "synthetic" ? Values{"memory"} : Values{}; },
