@@ -29,9 +29,11 @@ class Post {
   using Numbers = std::vector<std::uint64_t>;
   explicit Post(const void* comm) { MR_MPI(MPI_Comm_dup(*static_cast<const MPI_Comm*>(comm), &comm_)); }
   ~Post() {
-    int flag = 0;
     bool all = true;
-    for (auto& [request, numbers] : sent_) all = MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag;
+    for (auto& [request, numbers] : sent_) {
+      int done = 0;
+      all = MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done && all;
+    }
     if (all)
       MPI_Comm_free(&comm_);
     else
@@ -49,6 +51,7 @@ class Post {
   }
   // False: there is nothing. One thread a tag.
   bool receive(Tag tag, int& from, Numbers& numbers) {
+    const std::lock_guard lock(mpi_at_work());
     int there = 0, count = 0;
     MPI_Status status;
     MR_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &there, &status));
@@ -105,7 +108,12 @@ class SharedBoard : public ProgressBoard {
     if (answerer_.joinable()) answerer_.join();
   }
 
-  void post(std::uint64_t number) override { mine_->posted.store(number, std::memory_order_release); }
+  // Of two threads that post at once the larger number stays.
+  void post(std::uint64_t number) override {
+    std::uint64_t before = mine_->posted.load(std::memory_order_relaxed);
+    while (before < number && !mine_->posted.compare_exchange_weak(before, number, std::memory_order_release)) {
+    }
+  }
 
   std::vector<int> behind(std::uint64_t number) const override {
     std::vector<int> out;
@@ -115,6 +123,7 @@ class SharedBoard : public ProgressBoard {
   }
 
   Standing inquire(std::uint64_t number, double patience_seconds) override {
+    const std::lock_guard lock(asking_);
     Standing out{behind(number), {}};
     auto waiting = far_;
     ++questions_;
@@ -186,6 +195,7 @@ class SharedBoard : public ProgressBoard {
   // its number, so that late words may reach a later board.
   std::uint64_t questions_ = std::uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
   std::unique_ptr<Post> post_;  // null where there are no others
+  std::mutex asking_;           // one question at a time
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;

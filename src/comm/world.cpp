@@ -38,6 +38,11 @@ class SoloWorld : public World {
 
 }  // namespace
 
+std::timed_mutex& mpi_at_work() {
+  static std::timed_mutex mutex;
+  return mutex;
+}
+
 std::unique_ptr<World> solo_world() { return std::make_unique<SoloWorld>(); }
 
 void World::agree(Exit code, const std::string& message) {

@@ -37,10 +37,10 @@ class NcclCollective : public Collective {
     board_ = make_progress_board(world);
     comm_ = std::make_unique<NcclComm>(world, channels > 0 ? channels : usual_channels(world), timeout_);
     tracker_ = std::make_unique<Tracker>(timeout_);
-    device.trail().beside([this] { return tracker_->under_way(); });
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watcher_ = std::thread([this] { watch(); });
+    device.trail().beside([this] { return tracker_->under_way(); });
   }
 
   ~NcclCollective() override {

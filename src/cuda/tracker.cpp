@@ -80,7 +80,10 @@ void Tracker::end(Operation op, Stream stream) {
 }
 
 void Tracker::begin_captured(Stream stream) {
-  captures_.emplace_back();
+  {
+    const std::lock_guard lock(mutex_);
+    captures_.emplace_back();
+  }
   count_up({stream}, &counters().begun);
 }
 
@@ -96,6 +99,7 @@ Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, Strea
 void Tracker::end_capture_of(Operation op, Stream stream) {
   MR_CUDA(cudaEventRecordWithFlags(op.ended, stream, cudaEventRecordExternal));
   count_up({stream}, &counters().operations_ended);
+  const std::lock_guard lock(mutex_);
   captures_.back().operations.push_back(op);
 }
 

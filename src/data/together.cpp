@@ -13,17 +13,18 @@ class Together::OfWorker : public Reads {
  public:
   explicit OfWorker(Together& together) : together_(together) {}
   ~OfWorker() override {
-    if (begun_) together_.wait_for(asked_);  // its memory is written to
+    if (begun_) together_.wait_for(asked_, &Asked::over);  // its memory is written to
   }
   void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
-    asked_ = {{ids, x, y}, false, nullptr};
+    asked_ = {{ids, x, y}, false, false, nullptr};
     begun_ = true;
     together_.ask(asked_);
   }
   bool room() const override { return !begun_; }
   void finish() override {
+    together_.wait_for(asked_, &Asked::begun);  // a checkpoint may have its turn: no file is slow for that
     const Reading here(together_.index_.shards[shard_of(together_.index_, asked_.request.ids.front())]);
-    together_.wait_for(asked_);
+    together_.wait_for(asked_, &Asked::over);
     begun_ = false;
     if (asked_.failure) std::rethrow_exception(asked_.failure);
   }
@@ -57,9 +58,9 @@ void Together::ask(Asked& asked) {
   if (asked_.size() == 1) want_next();
 }
 
-void Together::wait_for(Asked& asked) {
+void Together::wait_for(Asked& asked, bool Asked::*what) {
   std::unique_lock lock(mutex_);
-  over_.wait(lock, [&] { return asked.over; });
+  over_.wait(lock, [&] { return asked.*what; });
 }
 
 void Together::want_next() {
@@ -74,7 +75,9 @@ void Together::run() {
     if (round->mine) {
       const std::lock_guard lock(mutex_);
       mine = asked_.front();
+      mine->begun = true;
     }
+    over_.notify_all();
     std::exception_ptr failure;
     try {
       read_(round->numbers, mine ? mine->request : Request{});

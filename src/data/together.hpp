@@ -31,11 +31,11 @@ class Together {
   class OfWorker;
   struct Asked {
     Request request;
-    bool over = false;
+    bool begun = false, over = false;  // its round
     std::exception_ptr failure;
   };
   void ask(Asked&);
-  void wait_for(Asked&);
+  void wait_for(Asked&, bool Asked::*);
   void want_next();
   void run();
 

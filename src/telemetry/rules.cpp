@@ -33,8 +33,8 @@ Values more_workers(const Evidence& e) {
   return to > e.workers ? Values{std::to_string(to)} : Values{};
 }
 std::string of_workers(const Evidence& e) {
-  return text("%d worker%s a rank on %d core%s kept %.1f batches ready on average", e.workers, e.workers == 1 ? "" : "s",
-              e.cores, e.cores == 1 ? "" : "s", e.depth);
+  return text("%d worker%s a rank on %d core%s kept %.1f batches ready on average", e.workers,
+              e.workers == 1 ? "" : "s", e.cores, e.cores == 1 ? "" : "s", e.depth);
 }
 
 bool decoded_often(const Evidence& e) { return e.chunked && (e.probed || e.decodes > 1.5); }
@@ -80,7 +80,10 @@ std::vector<Rule> table() {
   using enum Rule::Proof;
   return {
       {Bound::input, "data.chunk_cache", [](const Evidence& e) { return format_bytes(e.chunk_cache); },
-       [](const Evidence& e) { return decoded_often(e) ? Values{as_key(e.chunk_cache * 4)} : Values{}; }, of_chunks},
+       [](const Evidence& e) {
+         return decoded_often(e) && e.chunk_cache ? Values{as_key(e.chunk_cache * 4)} : Values{};
+       },
+       of_chunks},
       {Bound::input, "data.shuffle", [](const Evidence& e) { return e.shuffle; },
        [](const Evidence& e) { return decoded_often(e) && e.shuffle == "global" ? Values{"block"} : Values{}; },
        of_chunks, trial, new_order},

@@ -68,7 +68,9 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   if (without != Without::nothing) s.train_source = std::make_unique<Resident>(std::move(s.train_source));
   if (without == Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
   Network network(s.compute, s.spec, plan_that_fits(s));
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
+  LoaderOptions options = s.step_loader_options();
+  if (without != Without::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
                 s.micro_batches(first_step, endless));
   StepRunner runner(s, network, loader);
   const int lag = steps_in_flight(*s.compute.device);

@@ -23,7 +23,7 @@ class ProgressBoard {
     std::vector<int> behind;  // have posted less
     std::vector<int> silent;  // of hosts from which no answer came
   };
-  // Of all ranks. Waits for answers for so long at most; from one thread at a time, not collective.
+  // Of all ranks. Waits for answers for so long at most, and for other threads that ask; not collective.
   virtual Standing inquire(std::uint64_t number, double patience_seconds) = 0;
   // "late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 4 on node9", or that no rank is known to be.
   virtual std::string words(const Standing&) const = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,9 @@ class World {
 // neither ssh, rsh nor a scheduler is there (a singleton would abort). Error(config) when Slurm started several tasks
 // but MPI sees one rank.
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
+// Held by threads that look for messages while no other call is under way, for as long as they look. Who ends MPI while
+// such threads go on, after a failure, takes it and keeps it.
+std::timed_mutex& mpi_at_work();
 std::string mpi_library_version();  // "Open MPI v4.1.4". Not collective; needs no World
 // A World of this process alone; MPI is not touched. For commands that need no ranks, and tests.
 std::unique_ptr<World> solo_world();

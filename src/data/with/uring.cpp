@@ -26,8 +26,10 @@ class UringReads : public AsyncReads {
         parts_.push_back({part.data(), n});
         part = part.subspan(n);
       }
-    // Refused past ulimit -l: then the kernel looks up the pages at every read.
-    if (io_uring_register_buffers(&ring_, parts_.data(), unsigned(parts_.size())) < 0) parts_.clear();
+    // Refused past ulimit -l: then the kernel looks up the pages of the largest pieces at every read.
+    while (!parts_.empty() && io_uring_register_buffers(&ring_, parts_.data(), unsigned(parts_.size())) < 0)
+      parts_.erase(std::max_element(parts_.begin(), parts_.end(),
+                                    [](const iovec& a, const iovec& b) { return a.iov_len < b.iov_len; }));
   }
   ~UringReads() override { io_uring_queue_exit(&ring_); }
 
