@@ -106,7 +106,10 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     near train-$run 20 1e-2
   done
   for run in fp16 level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 level2; do near train-$run 20 5e-2; done
+  for run in fp16 level2; do  # rounding grows with the steps: 3 to 6 % at step 20, by processor
+    near train-$run 10 2e-2
+    near train-$run 20 1e-1
+  done
   # Other micro-batches have other batch statistics: these three are to be finite and alike.
   try bench-gpu 150 $launch 1 "$millrace" bench gpu --comm.timeout 30s --run.device "$device"
   if ! python3 -c 'import torch' 2>/dev/null; then

@@ -4,6 +4,7 @@
 
 #include "millrace/base/log.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/comm/signals.hpp"
 
 namespace millrace::app {
 namespace {
@@ -88,6 +89,9 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
   const Evidence evidence = diagnosis.measure(config, run);
   std::vector<Trial> trials;
   for (const Change& change : changes_to_try(evidence)) {
+    double stop[] = {double(stop_signal() != 0)};
+    world.all_reduce(stop, World::Reduce::sum);
+    if (stop[0] > 0) break;  // what has been tried so far is the verdict
     log::info(cat("trying ", change.key, " = ", change.to));
     trials.push_back(diagnosis.attempt(config, change));
   }

@@ -320,9 +320,9 @@ void add_rest(std::vector<Key>& k) {
                          "are kept on the GPU as they were read"));
   using Crumbs = CudaOptions::Breadcrumbs;
   k.push_back(choice_key(
-      FIELD(cuda.breadcrumbs), Choices<Crumbs>{{"auto", Crumbs::some}, {"on", Crumbs::each}, {"off", Crumbs::none}},
+      FIELD(cuda.breadcrumbs), Choices<Crumbs>{{"on", Crumbs::each}, {"some", Crumbs::some}, {"off", Crumbs::none}},
       "what recorded steps tell when they fail: the operation (on; a mark of 1 to 2 us before each), one of sixteen "
-      "(auto), or the step alone (off)"));
+      "(some), or the step alone (off)"));
   k.push_back(
       switch_key(FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
   k.push_back(switch_key(FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));

@@ -22,7 +22,7 @@ class Inflater {
 
   void operator()(const Bytes& in, Bytes& out, std::size_t expected) {
     ::inflateReset(&stream_);
-    out.discard(expected > 0 ? expected : std::max<std::size_t>(4096, 4 * in.size()));
+    out.discard(expected > 0 ? expected : std::min(out.most(), std::max<std::size_t>(4096, 4 * in.size())));
     std::size_t taken = 0, made = 0;
     for (;;) {
       const std::size_t give = std::min<std::size_t>(in.size() - taken, UINT_MAX),
@@ -36,7 +36,7 @@ class Inflater {
       if (code != Z_OK && code != Z_BUF_ERROR)
         fail(Exit::data, "gzip: damaged (", stream_.msg ? stream_.msg : "no reason given", ")");
       if (made == out.size() && expected == 0)
-        out.resize(2 * out.size());
+        out.grow(out.size() + 1);
       else if (made == out.size())
         fail(Exit::data, "gzip: more than ", expected, " bytes come out");
       else if (taken == in.size())
@@ -113,7 +113,7 @@ void check_fletcher32(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
 void expand_lzf(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
   if (expected == 0 && filter.values.size() > 2) expected = filter.values[2];  // the chunk's size, as h5py stores it
   if (expected / 264 > in.size()) fail(Exit::data, "lzf: damaged");            // three bytes make 264 at most
-  out.discard(expected > 0 ? expected : 16 * in.size() + 512);
+  out.discard(expected > 0 ? expected : std::min(out.most(), 16 * in.size() + 512));
   const auto* at = reinterpret_cast<const std::uint8_t*>(in.data());
   const auto* const end = at + in.size();
   std::size_t made = 0;
@@ -123,7 +123,7 @@ void expand_lzf(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t exp
   const auto room_for = [&](std::size_t bytes) {
     if (made + bytes <= out.size()) return;
     need(expected == 0);
-    out.resize(2 * (made + bytes));
+    out.grow(made + bytes);
   };
   while (at < end) {
     std::size_t control = *at++;

@@ -36,6 +36,13 @@ bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
   return false;
 }
 
+struct Bounded {
+  Bytes &one, &two;
+  Bounded(Bytes& a, Bytes& b, std::size_t most) : one(a), two(b) { one.bound(most), two.bound(most); }
+  Bounded(const Bounded&) = delete;
+  ~Bounded() { one.bound(SIZE_MAX), two.bound(SIZE_MAX); }
+};
+
 std::vector<int> registered;
 
 // HDF5's side of a codec: takes and gives memory of its allocator; 0 is a failure.
@@ -74,7 +81,17 @@ void register_one(const char* name) {
 
 }  // namespace
 
+void Bytes::check(std::size_t bytes) const {
+  if (bytes > most_) fail(Exit::data, "it is damaged: more than ", most_, " bytes would come out");
+}
+
+void Bytes::grow(std::size_t least) {
+  check(least);
+  resize(std::max(least, std::min(2 * size_, most_)));
+}
+
 void Bytes::resize(std::size_t bytes) {
+  check(bytes);
   if (bytes > capacity_) {
     std::unique_ptr<char[]> more(new char[bytes]);
     if (size_ > 0) std::memcpy(more.get(), data_.get(), size_);
@@ -84,6 +101,7 @@ void Bytes::resize(std::size_t bytes) {
 }
 
 void Bytes::discard(std::size_t bytes) {
+  check(bytes);
   if (bytes > capacity_) data_.reset(new char[bytes]), capacity_ = bytes;
   size_ = bytes;
 }
@@ -121,6 +139,8 @@ void decode_chunk(const ChunkedLayout& layout, std::size_t number, Bytes& raw, B
   std::uint32_t mask = layout.chunks[number].filter_mask;
   if (layout.edges_unfiltered && hangs_over_edge(layout, number)) mask = ~0u;
   const auto sizes = sizes_before(layout, mask);
+  // No encoder makes twice as much of what it is given; damaged bytes behind several filters ask for gigabytes.
+  const Bounded bounded(raw, out, 2 * std::max(layout.chunk_bytes(), raw.size()) + 65536);
   for (std::size_t f = layout.filters.size(); f-- > 0;) {
     if (mask >> f & 1) continue;
     const FilterSpec& filter = layout.filters[f];

@@ -35,9 +35,10 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
   const Spread wait = spread(ranks, [](const RankAccount& r) { return r.loader.wait_seconds; });
   const Spread first = spread(ranks, [](const RankAccount& r) { return r.loader.first_batch_seconds; });
   std::string out = text(
-      "  loader: %d workers a rank, busy all the time, could deliver %s samples/s, %.3f GB/s; first batch after %.3f "
+      "  loader: %d worker%s a rank, busy all the time, could deliver %s samples/s, %.3f GB/s; first batch after %.3f "
       "s\n",
-      ranks[0].loader.workers, format_count(capacity).c_str(), capacity * bytes * 1e-9, first.most);
+      ranks[0].loader.workers, ranks[0].loader.workers == 1 ? "" : "s", format_count(capacity).c_str(),
+      capacity * bytes * 1e-9, first.most);
   return out + text(
                    "  batches ready when one was taken: none %.0f %%, one %.0f %%, two %.0f %%, more %.0f %%; the step "
                    "waited %.3f s\n",
@@ -60,8 +61,8 @@ std::string sum_lines(const std::vector<RankAccount>& ranks) {
                 format_bytes(std::uint64_t(bytes)).c_str(), s.queued / times * 1e3, s.busy / times * 1e3,
                 s.busy > 0 ? ring * double(s.bytes) / s.busy * 1e-9 : 0.0, s.exposed / times * 1e3);
   }
-  return text("  sums of %zu buckets: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets, busy,
-              exposed, busy - exposed) +
+  return text("  sums of %zu bucket%s: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets,
+              buckets == 1 ? "" : "s", busy, exposed, busy - exposed) +
          out + (buckets > most ? text("    and %zu more, in summary.json\n", buckets - most) : "");
 }
 

@@ -58,8 +58,8 @@ std::string of_sums(const Evidence& e) {
               e.compress == "none" ? "of 32 bits" : "compressed");
 }
 
-// So seldom that it is a hundredth of the time.
-int rarer(const Evidence& e) { return int(std::ceil(100 * e.share(Bound::checkpoint))); }
+// So seldom that it is a hundredth of the time, or once a run.
+int rarer(const Evidence& e) { return std::min(e.checkpoints, int(std::ceil(100 * e.share(Bound::checkpoint)))); }
 Values rarer_checkpoints(const Evidence& e) {
   const auto unit = e.checkpoint_every.find_first_not_of("0123456789.");
   const std::string number = e.checkpoint_every.substr(0, unit);
@@ -69,7 +69,7 @@ Values rarer_checkpoints(const Evidence& e) {
   return {value + (unit == std::string::npos ? "" : e.checkpoint_every.substr(unit))};
 }
 double of_rarer_checkpoints(const Evidence& e) {
-  const double spared = e.share(Bound::checkpoint) * (1 - std::max(1.0 / e.checkpoints, 1.0 / rarer(e)));
+  const double spared = e.share(Bound::checkpoint) * (1 - 1.0 / rarer(e));
   return 1 / (1 - spared);
 }
 

@@ -59,6 +59,18 @@ train)  # what a run says at its end, without any trial
   verdict | grep -q "^communication-bound: .* comm.compress none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
   grep -q "^    bucket 0: " out || complain "no figures of buckets"
   ;;
+probe)  # measured after the run; asked to stop meanwhile, it tries no more
+  "$mpiexec" --bind-to none -n 2 env LD_PRELOAD="$library" MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002 "$millrace" train -c net.cfg --run.dir probed \
+    --train.steps 25 --checkpoint.every none --account.probe on --run.threads 1 >out 2>err || complain "the probed run failed"
+  grep -q "^input-bound: .* gives [0-9.]*x" out || complain "no measured gain"
+  grep -q "^trying data.workers = 2" err || complain "nothing was tried"
+  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002 "$millrace" train -c net.cfg --run.dir stopped \
+    --train.steps 25 --checkpoint.every none --account.probe on >out 2>err &
+  for _ in {1..300}; do grep -q "^trying " err && break; sleep 0.1; done
+  kill -TERM $!
+  wait $! || complain "stopped in its probe, a finished run did not end with 0"
+  [ "$(grep -c "^trying " err)" -eq 1 ] || complain "it went on trying"
+  ;;
 *) complain "no case $case" ;;
 esac
 [ $failures -eq 0 ]

@@ -1,5 +1,6 @@
 // Chunks fetched at their addresses and decoded here, against the elements that were written.
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cstring>
 
@@ -161,6 +162,31 @@ TEST(Chunks, ParametersAndSizesThatCannotBeAreRefused) {
       EXPECT_EQ(std::string(e.what()).find(filter.name + ": damaged"), 0u) << e.what();
     }
   }
+}
+
+// 16 MiB of zeros behind two filters, for a chunk of 64 bytes: a thousandfold at each.
+TEST(Chunks, SmallBytesThatWouldBeManyAreRefused) {
+  std::string stored(16 << 20, '\0');
+  for (int i = 0; i < 2; ++i) {
+    std::string packed(compressBound(stored.size()), '\0');
+    uLongf bytes = packed.size();
+    ASSERT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &bytes, reinterpret_cast<const Bytef*>(stored.data()),
+                       stored.size()),
+              Z_OK);
+    stored = packed.substr(0, bytes);
+  }
+  ASSERT_LT(stored.size(), 4096u);
+  ChunkedLayout layout;
+  layout.shape = layout.chunk = {64}, layout.element_bytes = 1;
+  layout.filters = {{2, "shuffle", {2}}, {1, "gzip", {}}, {1, "gzip", {}}};
+  layout.chunks.resize(1);
+  layout.filters.insert(layout.filters.begin(), {1, "gzip", {}});
+  Bytes raw, out;
+  raw.discard(stored.size());
+  std::memcpy(raw.data(), stored.data(), stored.size());
+  EXPECT_THROW(decode_chunk(layout, 0, raw, out), Error);
+  EXPECT_LT(std::max(raw.size(), out.size()), 1u << 20);
+  raw.discard(1 << 20);  // the bound was of that chunk
 }
 
 TEST(Chunks, HeapCollectionsThatWouldWrapAroundAreRefused) {

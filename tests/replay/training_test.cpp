@@ -194,6 +194,7 @@ TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
 TEST(ReplayedFaults, NameOneOfSixteenOperationsOtherwise) {
   RunConfig c = small_run(false);
   c.train.micro_batch = 16;
+  c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::some;
   const std::string front = "illegal address; the GPU was at step 4, one of the 15 from ";
   EXPECT_EQ(failure_in(c, "1.conv forward", 7), front + "input weights to 3.globalpool backward");
   EXPECT_EQ(failure_in(c, "1.conv backward", 8), front + "2.relu backward to optimizer");

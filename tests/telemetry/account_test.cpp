@@ -127,7 +127,7 @@ TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
        {"steps, ms: 100.00 on average, 200.00 median, 300.00 p90, 400.00 p99, 500.00 at most; 3.33 GFLOP/s a rank; "
         "measured by 24 marks a step of 30 ns",
         "loader: 3 workers a rank, ", "first batch after 1.111 s",
-        "sums of 1 buckets: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
+        "sums of 1 bucket: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
         "loss scale: 7 steps skipped, 2 changes, 32768 at the end", "1.00 GiB resident at most"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }

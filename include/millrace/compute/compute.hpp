@@ -27,7 +27,7 @@ struct CudaOptions {
   // Marks by which a failure within a recorded step is known to be of one operation (each), or of sixteen (some). A
   // mark is a kernel of one thread, a microsecond or two of the step.
   enum class Breadcrumbs { none, some, each };
-  Breadcrumbs breadcrumbs = Breadcrumbs::some;
+  Breadcrumbs breadcrumbs = Breadcrumbs::each;
   bool tune = true;   // convolutions and matrix products: time the candidates and keep the fastest
   bool tf32 = false;  // fp32: let tensor cores round factors to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch

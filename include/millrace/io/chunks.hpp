@@ -19,11 +19,16 @@ class Bytes {
   std::size_t size() const { return size_; }
   void resize(std::size_t bytes);   // what was there is kept
   void discard(std::size_t bytes);  // a size, whatever it holds
+  void grow(std::size_t least);     // larger, twice as large where `most` allows; what was there is kept
+  // Sizes above are Error(data) from now on.
+  void bound(std::size_t most) { most_ = most; }
+  std::size_t most() const { return most_; }
   void swap(Bytes& other) noexcept { std::swap(*this, other); }
 
  private:
   std::unique_ptr<char[]> data_;
-  std::size_t size_ = 0, capacity_ = 0;
+  std::size_t size_ = 0, capacity_ = 0, most_ = SIZE_MAX;
+  void check(std::size_t bytes) const;
 };
 
 struct ChunkInfo {
