@@ -27,7 +27,7 @@ deps:
 
 build program: $(BUILD)/Makefile
 	@cmake --build $(BUILD) -j $(JOBS) $(if $(filter program,$@),--target millrace) -- --no-print-directory \
-	| grep -v "^\[.*Built target" || [ $${PIPESTATUS[0]} -eq 0 ]
+	| { grep -v "^\[.*Built target" || true; }; exit $${PIPESTATUS[0]}
 
 # Not CMakeCache.txt: that is there after a failure too, and a later make has to look again.
 $(BUILD)/Makefile:

@@ -40,4 +40,4 @@ exec unshare --mount --pid --fork --kill-child --propagation private bash -euc '
     cmake -S . -B build -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMILLRACE_TEST_TIMEOUT=60
     cmake --build build -j \$JOBS
     build/millrace --version
-    ctest --test-dir build -LE long --output-on-failure"'
+    ctest --test-dir build -LE long -j 2 --output-on-failure"'

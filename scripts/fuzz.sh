@@ -1,7 +1,7 @@
 #!/bin/bash
 # fuzz.sh [SECONDS [NAME...]]: the fuzzers of tests/fuzz, SECONDS in all (60), in build-fuzz. What was found before and fuzzes on is in
 # build-fuzz/corpus; an input that ends a fuzzer is left in build-fuzz/found, and `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats it.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift $(($# > 0))

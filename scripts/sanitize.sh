@@ -19,4 +19,4 @@ set -x
 cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=120
 # shellcheck disable=SC2086
 cmake --build $build -j "${JOBS:-$(nproc)}" --target $targets
-ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -LE "long|mpi" --output-on-failure
+ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -LE "long|mpi" -j 2 --output-on-failure

@@ -1,10 +1,13 @@
 // Convolution by oneDNN. Activations stay channels-last; weights are canonical outside and in oneDNN's own layouts
 // inside: `derived` holds one copy for forward and one for backward-data, since plain weights fall to reference code.
-// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
+// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds;
+// where images are small it is made by tap_gradient.hpp, in place.
 #include <algorithm>
+#include <optional>
 
 #include "onednn_op.hpp"
 #include "ops.hpp"
+#include "tap_gradient.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -75,18 +78,10 @@ class Conv : public Op {
         shares_copy_ = data.weights_desc() == forward.weights_desc();
         if (!shares_copy_) backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
       }
-      const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
-      backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
-                               {{DNNL_ARG_SRC, shape.src},
-                                {DNNL_ARG_DIFF_DST, shape.dst},
-                                {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
-                                {DNNL_ARG_DIFF_BIAS, shape.bias}});
-      const desc& from = weights.diff_weights_desc();
-      diff_is_canonical_ = from == canonical_diff;
-      const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);
-      home_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
-      home_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
-      diff_weight_bytes_ = from.get_size();
+      if (TapGradient::wanted(s))
+        tap_gradient_.emplace(s);
+      else
+        prepare_backward_weights(s, shape, forward, canonical_diff);
     }
     plan();
   }
@@ -96,6 +91,7 @@ class Conv : public Op {
     std::string text = "onednn " + forward_.name();
     if (backward_data_) text += ", backward data " + backward_data_.name();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();
+    if (tap_gradient_) text += ", backward weights " + tap_gradient_->implementation();
     return text;
   }
 
@@ -113,7 +109,10 @@ class Conv : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    if (args.diff_weight[0] || args.diff_weight[1]) backward_weights(args);
+    if (tap_gradient_ && args.diff_weight[0])
+      tap_gradient_->run(args);
+    else if (args.diff_weight[0] || args.diff_weight[1])
+      backward_weights(args);
     if (!backward_data_ || !args.diff_src[0]) return;
     backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
     backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
@@ -122,6 +121,22 @@ class Conv : public Op {
   }
 
  private:
+  void prepare_backward_weights(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
+                                const desc& canonical_diff) {
+    const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
+    backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
+                             {{DNNL_ARG_SRC, shape.src},
+                              {DNNL_ARG_DIFF_DST, shape.dst},
+                              {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+                              {DNNL_ARG_DIFF_BIAS, shape.bias}});
+    const desc& from = weights.diff_weights_desc();
+    diff_is_canonical_ = from == canonical_diff;
+    const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);
+    home_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    home_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    diff_weight_bytes_ = from.get_size();
+  }
+
   // Workspace: oneDNN's scratch first, shared by the calls, then the gradients on their way home.
   void plan() {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
@@ -130,6 +145,7 @@ class Conv : public Op {
     diff_weight_at_ = align64(scratch);
     diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
     needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
+    if (tap_gradient_) needs_.workspace = std::max(needs_.workspace, tap_gradient_->workspace());
   }
 
   void backward_weights(const OpArgs& args) {
@@ -159,7 +175,8 @@ class Conv : public Op {
   Needs needs_;
   Call forward_, backward_data_, backward_weights_;
   DerivedWeight forward_weight_, backward_weight_;
-  Call home_[2];  // gradient to its canonical place: write, add
+  std::optional<TapGradient> tap_gradient_;  // in place of backward_weights_
+  Call home_[2];                             // gradient to its canonical place: write, add
   std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };

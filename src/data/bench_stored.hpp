@@ -133,10 +133,10 @@ class Stored {
     return std::size_t(row / index_.shards[s].x_chunks->chunk[0]) * sides();
   }
   template <class F>
-  void for_parts(std::size_t s, std::int64_t row, F f) const {
+  void for_parts(std::size_t s, std::int64_t row, F f) {
     const Shard& shard = index_.shards[s];
     if (shard.x_encoded) {
-      const EncodedRow& e = (*shard.x_encoded)[std::size_t(row)];
+      const EncodedRow e = encoded_row(plain_.open(s), shard, shard.first + row);
       if (e.bytes > 0) f(e.offset, e.bytes);
     } else if (shard.x_chunks) {
       for (std::size_t side = 0; side < sides(); ++side) {

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char mark[] = "millrace manifest 2\n";  // another number: another form of what follows
+constexpr char mark[] = "millrace manifest 3\n";  // another number: another form of what follows
 constexpr std::size_t mark_bytes = sizeof mark - 1;
 constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: clocks of file systems are this coarse
 

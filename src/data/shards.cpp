@@ -109,7 +109,7 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
   shard.path = path;
   note_file(shard);
   const auto x_names = names_of(options.x, "data.x"), y_names = names_of(options.y, "data.y");
-  if (x_names.size() == 1) shard.x_encoded = list_encoded(file, options.x, shard);
+  if (x_names.size() == 1) shard.x_encoded = find_encoded(file, options.x, shard);
   std::vector<io::DatasetInfo> xs, ys;
   for (const auto& name : x_names)
     xs.push_back(shard.x_encoded ? as_decoded(before, shard, options) : readable(file, name, "data.x"));

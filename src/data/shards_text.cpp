@@ -88,6 +88,17 @@ Chunks chunks_from_json(const json& j, const std::shared_ptr<const char>& tables
   return l;
 }
 
+json encoded_to_json(const EncodedRows* e) {
+  if (!e) return nullptr;
+  return {int(e->told), e->rows, e->at, e->base, e->bytes, e->name, bytes_of(e->list)};
+}
+
+std::shared_ptr<const EncodedRows> encoded_from_json(const json& j) {
+  if (j.is_null()) return nullptr;
+  return std::make_shared<const EncodedRows>(EncodedRows{EncodedRows::Told(j[0].get<int>()), j[1], j[2], j[3], j[4],
+                                                         j[5].get<std::string>(), list_from<EncodedRow>(j[6])});
+}
+
 std::vector<Extent> extents_from_json(const json& j, const std::shared_ptr<const char>& tables) {
   std::vector<Extent> out;
   for (const json& e : j) out.push_back({e[0], chunks_from_json(e[1], tables)});
@@ -106,9 +117,9 @@ std::string to_text(const ShardIndex& d, std::string* tables) {
   json shards = json::array();
   for (const auto& [at, s] : d.shards.whole())
     shards.push_back({at, s.path.str(), s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes,
-                      chunks_to_json(s.x_chunks, tables), chunks_to_json(s.y_chunks, tables), bytes_of(s.x_encoded),
-                      s.hdf5_only, extents_to_json(s.more_x, tables), extents_to_json(s.more_y, tables),
-                      extents(s.array), bytes_of(s.pixels), s.written});
+                      chunks_to_json(s.x_chunks, tables), chunks_to_json(s.y_chunks, tables),
+                      encoded_to_json(s.x_encoded.get()), s.hdf5_only, extents_to_json(s.more_x, tables),
+                      extents_to_json(s.more_y, tables), extents(s.array), bytes_of(s.pixels), s.written});
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
@@ -153,7 +164,7 @@ ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain,
                    s[6],
                    chunks_from_json(s[7], tables),
                    chunks_from_json(s[8], tables),
-                   list_from<EncodedRow>(s[9]),
+                   encoded_from_json(s[9]),
                    s[10].get<std::string>(),
                    extents_from_json(s[11], tables),
                    extents_from_json(s[12], tables),

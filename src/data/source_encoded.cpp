@@ -81,9 +81,9 @@ class EncodedSource : public Source {
   void announce(std::span<const std::int64_t> ids) try {
     for (const std::int64_t id : ids) {
       const std::size_t s = shard_of(index_, id);
-      const Shard& shard = index_.shards[s];
-      const EncodedRow& row = (*shard.x_encoded)[std::size_t(id - shard.first)];
-      ::posix_fadvise(files_.open(s), off_t(row.offset), off_t(row.bytes), POSIX_FADV_WILLNEED);
+      const Descriptor fd = files_.open(s);
+      const EncodedRow row = encoded_row(fd, index_.shards[s], id);
+      ::posix_fadvise(fd, off_t(row.offset), off_t(row.bytes), POSIX_FADV_WILLNEED);
     }
   } catch (const Error&) {
   }

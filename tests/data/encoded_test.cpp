@@ -165,15 +165,16 @@ struct Set {
     }
   }
   std::string blob(const std::string& name = "blob.h5", const std::vector<hsize_t>& chunk = {},
-                   std::int64_t last_end = -1) const {
+                   std::int64_t last_end = -1, const std::vector<hsize_t>& offsets_chunk = {}) const {
     std::string all;
     std::vector<std::int64_t> offsets{0};
     for (const auto& f : files) all += f, offsets.push_back(std::int64_t(all.size()));
     if (last_end >= 0) offsets.back() = last_end;
     const hsize_t n = files.size();
-    test::write_file(folder / name, {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {all.size()}, all.data(), chunk},
-                                     {"x_offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, {n + 1}, offsets.data()},
-                                     {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {n}, labels.data()}});
+    test::write_file(folder / name,
+                     {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {all.size()}, all.data(), chunk},
+                      {"x_offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, {n + 1}, offsets.data(), offsets_chunk},
+                      {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {n}, labels.data()}});
     return folder / name;
   }
   std::string sequences(const std::string& name, const std::vector<hsize_t>& chunk, hsize_t user_block) const {
@@ -212,8 +213,8 @@ struct Set {
 TEST(Encoded, EveryFormAndAnyWorkersGiveTheSameSamples) {
   const Set set;
   const auto world = solo_world();
-  for (const std::string& path : {set.blob(), set.sequences("plain.h5", {}, 0), set.sequences("block.h5", {}, 1024),
-                                  set.sequences("chunked.h5", {5}, 512)})
+  for (const std::string& path : {set.blob(), set.blob("listed.h5", {}, -1, {5}), set.sequences("plain.h5", {}, 0),
+                                  set.sequences("block.h5", {}, 1024), set.sequences("chunked.h5", {5}, 512)})
     for (const double zoom : {0.0, 0.3})
       for (const int workers : {0, 1, 3}) {
         const ShardIndex d = set.index({path}, zoom);
@@ -240,6 +241,33 @@ TEST(Encoded, EveryFormAndAnyWorkersGiveTheSameSamples) {
         }
         EXPECT_EQ(rows, 46);
       }
+}
+
+// A million images or thirty: what a rank holds of a file is the same, unless the places are in chunks.
+TEST(Encoded, WhereImagesLieIsReadWithThem) {
+  const Set set;
+  using Told = EncodedRows::Told;
+  const auto told = [&](const std::string& path) { return set.index({path}).shards.front().x_encoded; };
+  EXPECT_EQ(told(set.blob())->told, Told::offsets);
+  EXPECT_EQ(told(set.sequences("plain.h5", {}, 0))->told, Told::references);
+  EXPECT_EQ(told(set.blob())->list, nullptr);
+  EXPECT_EQ(told(set.blob("listed.h5", {}, -1, {5}))->list->size(), 23u);
+  EXPECT_EQ(told(set.sequences("chunked.h5", {5}, 512))->list->size(), 23u);
+  // Offsets that descend are those of the images between them alone.
+  std::string path = set.blob("descend.h5"), bytes = test::content(path);
+  const std::int64_t third = std::int64_t(set.files[0].size() + set.files[1].size() + set.files[2].size()), zero = 0;
+  const std::size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&third), 8));
+  ASSERT_LT(at, bytes.size());
+  std::memcpy(&bytes[at], &zero, 8);
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto world = solo_world();
+  const auto source = make_source(*world, set.index({path}), Reader::automatic);
+  std::vector<char> x(32 * 32 * 3);
+  std::int32_t y;
+  const auto read = [&](std::int64_t id) { source->read({&id, 1}, x.data(), &y); };
+  EXPECT_NO_THROW(read(1));
+  EXPECT_NE(message_of([&] { read(2); }).find("x_offsets': image 2 is from byte"), std::string::npos);
+  EXPECT_NO_THROW(read(4));
 }
 
 TEST(Encoded, DamageIsNamedWithFileAndImage) {
@@ -296,7 +324,11 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
   collection = ~std::uint64_t(0) - count / 2;
   std::memcpy(&bytes[at + 4], &collection, 8);
   std::ofstream(far, std::ios::binary) << bytes;
-  expect(message_of([&] { set.index({far}); }), {"far.h5:", "image 4 would be at byte 18446744073709", "damaged"});
+  const auto wrapped = make_source(*world, set.index({far}), Reader::automatic);
+  expect(message_of([&] {
+           wrapped->read({&id, 1}, x.data(), &y);
+         }),
+         {"far.h5:", "image 4 would be at byte 18446744073709", "damaged"});
 }
 
 TEST(Encoded, MutatedBytesAreDecodedOrRefused) {

@@ -42,6 +42,14 @@ const std::vector<Case>& cases() {
        conv({1, 8, 7, 6, 16}, 16, {.rank = 3, .kernel = {2, 3, 1}, .stride = {2, 1, 2}, .pad = {0, 1, 0}})},
       {"long_and_narrow", conv({1, 597, 43, 3}, 5, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}})},
       {"one_channel_whole_image", conv({3, 6, 5, 1}, 11, {.kernel = {6, 5, 1}}, 1, true)},
+      // Small images, whose weight gradients the CPU makes tap by tap: two unequal chunks of images, steps, taps that
+      // meet the padding alone, three dimensions.
+      {"many_small_images", conv({131, 4, 4, 64}, 64, {.kernel = {3, 1, 1}, .pad = {1, 0, 0}})},
+      {"small_images_strided", conv({17, 9, 8, 64}, 80, {.kernel = {2, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}})},
+      {"small_images_dilated",
+       conv({17, 7, 7, 80}, 64, {.kernel = {3, 2, 1}, .pad = {2, 0, 0}, .dilation = {2, 3, 1}})},
+      {"lines_of_pixels", conv({70, 1, 4, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}})},
+      {"small_volumes", conv({11, 2, 3, 2, 64}, 64, {.rank = 3, .kernel = {2, 2, 2}, .pad = {1, 1, 1}})},
   };
   return all;
 }

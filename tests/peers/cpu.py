@@ -47,8 +47,9 @@ class Case:
         self.millrace, self.folder, self.ranks, self.threads, self.precision = millrace, folder, ranks, threads, precision
         self.goal = goals[precision == "bf16"]
         self.batch = self.rows * ranks
-        heavy = self.network.startswith("resnet")
-        self.steps = (8 if quick else 30) if heavy else (60 if quick else 600)
+        self.steps = {"resnet18": 10, "resnet20": 30}.get(self.network, 600)  # of 3 s, 0.2 s, milliseconds
+        if quick:
+            self.steps = max(5, self.steps // 5)
         self.warmup = self.steps // 5
         self.data = folder / f"{self.network}-{self.batch}"
         if not self.data.exists():
@@ -97,9 +98,10 @@ class Case:
                                  OMP_NUM_THREADS=str(self.threads)).splitlines()[-1])
         if "unsupported" in said:
             return math.inf
+        # Rounding grows with every update: PyTorch's own memory formats differ by 3e-7, 3e-6 and 8e-5 in the first three steps of ResNet-18.
         tolerance = 2e-5 if self.precision == "fp32" else 2e-2
-        for a, b in zip(self.first, said["losses"]):
-            if abs(a - b) > tolerance * max(1, abs(b)):
+        for step, (a, b) in enumerate(zip(self.first, said["losses"])):
+            if abs(a - b) > tolerance * 4 ** step * max(1, abs(b)):
                 sys.exit(f"{self.name}: not the same training: losses {self.first} here, {said['losses']} in PyTorch")
         return said["seconds"]
 
@@ -114,9 +116,10 @@ def compare(millrace, folder, options):
         c = Case(millrace, folder, case, ranks, threads, precision, options.quick)
         c.agree_on_the_start()
         formats = [False, True] if c.network.startswith("resnet") else [False]
-        ways = list(itertools.product(formats, [False, True], [False, True]))
-        tried = {way: c.theirs(*way, steps=max(6, c.steps // 3)) for way in ways}
-        best = [way for way in sorted(ways, key=tried.get) if tried[way] < math.inf][:2]
+        tried = {way: c.theirs(*way, steps=max(5, c.steps // 3)) for way in itertools.product(formats, [False, True], [True])}
+        fastest = min(tried, key=tried.get)
+        tried[(*fastest[:2], False)] = c.theirs(*fastest[:2], False, steps=max(5, c.steps // 3))
+        best = [way for way in sorted(tried, key=tried.get) if tried[way] < math.inf][:2]
         a, b = [], {way: [] for way in best}
         for _ in range(2 if options.quick else 3):
             a.append(c.ours())

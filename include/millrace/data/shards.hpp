@@ -29,6 +29,18 @@ struct EncodedRow {
   std::uint32_t object = 0;  // not 0: offset is of a global heap collection, in which this is the object's number
 };
 
+// What tells where the encoded images of a file lie: the file itself, 16 bytes read beside each image, where it keeps
+// them in one range of bytes; else a list, 16 bytes an image.
+struct EncodedRows {
+  enum class Told { list, offsets, references } told = Told::list;
+  std::int64_t rows = 0;
+  std::uint64_t at = 0;     // byte in the file of int64 offsets [rows + 1], or of heap references [rows]
+  std::uint64_t base = 0;   // byte in the file from which they count
+  std::uint64_t bytes = 0;  // offsets: the last image ends here at the latest, from base on
+  std::string name;         // of the data set, for messages
+  std::shared_ptr<const std::vector<EncodedRow>> list = nullptr;
+};
+
 // Where one of several joined data sets lies.
 struct Extent {
   std::uint64_t offset = 0;                                   // bytes in the file, when contiguous
@@ -48,10 +60,10 @@ struct Shard {
   std::uint64_t file_bytes = 0;
   // Where a data set is chunked and read without HDF5: its chunks, listed once, by rank 0; null: contiguous.
   std::shared_ptr<const io::ChunkedLayout> x_chunks = nullptr, y_chunks = nullptr;
-  std::shared_ptr<const std::vector<EncodedRow>> x_encoded = nullptr;  // null: x are values
-  std::string hdf5_only = "";                    // why only the HDF5 library can read it; empty: own reads do
-  std::vector<Extent> more_x = {}, more_y = {};  // joined data sets, from the second on
-  Shape array = {};                              // of samples that are cut: the extents of x
+  std::shared_ptr<const EncodedRows> x_encoded = nullptr;  // null: x are values
+  std::string hdf5_only = "";                              // why only the HDF5 library can read it; empty: own reads do
+  std::vector<Extent> more_x = {}, more_y = {};            // joined data sets, from the second on
+  Shape array = {};                                        // of samples that are cut: the extents of x
   std::shared_ptr<const std::vector<Pixel>> pixels = nullptr;  // of patches: what they surround, as rows says how many
   std::uint32_t written = 0;  // when the file was, in seconds, the low 32 bits; 0: not known
 };
