@@ -1,13 +1,14 @@
 // Convolution by oneDNN. Activations stay channels-last; weights are canonical outside and in oneDNN's own layouts
 // inside: `derived` holds one copy for forward and one for backward-data, since plain weights fall to reference code.
-// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds;
-// where images are small it is made by tap_gradient.hpp, in place.
+// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
+// Where images are small, matrix products do all that faster (tap_gradient.hpp, tap_sum.hpp).
 #include <algorithm>
 #include <optional>
 
 #include "onednn_op.hpp"
 #include "ops.hpp"
 #include "tap_gradient.hpp"
+#include "tap_sum.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -67,15 +68,20 @@ class Conv : public Op {
                      {DNNL_ARG_WEIGHTS, forward.weights_desc()},
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
-    forward_weight_ = DerivedWeight(canonical, forward.weights_desc(), needs_);
+    if (TapSum::wanted(s, TapSum::Of::forward))
+      tap_forward_.emplace(s, TapSum::Of::forward, needs_);
+    else
+      forward_weight_ = DerivedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
-      if (s.need_diff_src) {
+      if (s.need_diff_src && TapSum::wanted(s, TapSum::Of::data)) {
+        tap_data_.emplace(s, TapSum::Of::data, needs_);
+      } else if (s.need_diff_src) {
         const auto data = onednn::conv_backward_data(shape, forward);
         backward_data_ = Call(
             data, dnnl::convolution_backward_data(data),
             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-        shares_copy_ = data.weights_desc() == forward.weights_desc();
+        shares_copy_ = !tap_forward_ && data.weights_desc() == forward.weights_desc();
         if (!shares_copy_) backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
       }
       if (TapGradient::wanted(s))
@@ -88,8 +94,9 @@ class Conv : public Op {
 
   Needs needs() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "onednn " + forward_.name();
+    std::string text = "onednn " + (tap_forward_ ? tap_forward_->implementation() : forward_.name());
     if (backward_data_) text += ", backward data " + backward_data_.name();
+    if (tap_data_) text += ", backward data " + tap_data_->implementation();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();
     if (tap_gradient_) text += ", backward weights " + tap_gradient_->implementation();
     return text;
@@ -97,10 +104,13 @@ class Conv : public Op {
 
   void refresh(const OpArgs& args) override {
     forward_weight_.refresh(args);
+    if (tap_forward_) tap_forward_->refresh(args);
+    if (tap_data_) tap_data_->refresh(args);
     if (backward_data_ && !shares_copy_) backward_weight_.refresh(args);
   }
 
   void forward(const OpArgs& args) override {
+    if (tap_forward_) return tap_forward_->run(args);
     forward_.bind(DNNL_ARG_SRC, args.src[0].data);
     forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
     forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
@@ -113,7 +123,9 @@ class Conv : public Op {
       tap_gradient_->run(args);
     else if (args.diff_weight[0] || args.diff_weight[1])
       backward_weights(args);
-    if (!backward_data_ || !args.diff_src[0]) return;
+    if (!args.diff_src[0]) return;
+    if (tap_data_) return tap_data_->run(args);
+    if (!backward_data_) return;
     backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
     backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
     backward_data_.bind(DNNL_ARG_DIFF_SRC, args.diff_src[0].data);
@@ -146,6 +158,8 @@ class Conv : public Op {
     diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
     needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
     if (tap_gradient_) needs_.workspace = std::max(needs_.workspace, tap_gradient_->workspace());
+    for (const auto* sum : {&tap_forward_, &tap_data_})
+      if (*sum) needs_.workspace = std::max(needs_.workspace, (*sum)->workspace());
   }
 
   void backward_weights(const OpArgs& args) {
@@ -175,8 +189,9 @@ class Conv : public Op {
   Needs needs_;
   Call forward_, backward_data_, backward_weights_;
   DerivedWeight forward_weight_, backward_weight_;
-  std::optional<TapGradient> tap_gradient_;  // in place of backward_weights_
-  Call home_[2];                             // gradient to its canonical place: write, add
+  std::optional<TapSum> tap_forward_, tap_data_;  // in place of the calls above
+  std::optional<TapGradient> tap_gradient_;
+  Call home_[2];  // gradient to its canonical place: write, add
   std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };

@@ -15,12 +15,13 @@ inline void run(onednn::Call& call, const OpArgs& args) {
   call.run();
 }
 
-// A copy of weight[0] in the layout that a primitive asked for, kept in `derived` and filled by refresh(). Where the
-// primitive takes the canonical weight there is no copy.
+// A copy of weight[0], or of what begins `skip` bytes into it, in the layout that a primitive asked for, kept in
+// `derived` and filled by refresh(). Where the primitive takes the canonical weight there is no copy.
 class DerivedWeight {
  public:
   DerivedWeight() = default;
-  DerivedWeight(const onednn::desc& canonical, const onednn::desc& wanted, Needs& needs) {
+  DerivedWeight(const onednn::desc& canonical, const onednn::desc& wanted, Needs& needs, std::size_t skip = 0)
+      : skip_(skip) {
     if (wanted == canonical) return;
     offset_ = needs.derived;
     needs.derived += align64(wanted.get_size());
@@ -29,17 +30,19 @@ class DerivedWeight {
   }
 
   std::size_t scratch_bytes() const { return copy_.scratch_bytes(); }
-  void* data(const OpArgs& args) const { return copy_ ? at(args.derived, offset_) : args.weight[0].data; }
+  void* data(const OpArgs& args) const { return copy_ ? at(args.derived, offset_) : from(args); }
   void refresh(const OpArgs& args) {
     if (!copy_) return;
-    copy_.bind(DNNL_ARG_FROM, args.weight[0].data);
+    copy_.bind(DNNL_ARG_FROM, from(args));
     copy_.bind(DNNL_ARG_TO, data(args));
     run(copy_, args);
   }
 
  private:
+  void* from(const OpArgs& args) const { return at(args.weight[0].data, skip_); }
+
   onednn::Call copy_;
-  std::size_t offset_ = 0;
+  std::size_t offset_ = 0, skip_ = 0;
 };
 
 // NativeOp(spec) where oneDNN computes in the Spec's dtype with a real kernel, else emulated around float32: reference
