@@ -1,6 +1,7 @@
 #include "millrace/data/bench_storage.hpp"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <thread>
 
 #include "bench_bare.hpp"
@@ -101,6 +103,22 @@ class Accelerators {
   std::string failure_;
 };
 
+// An accelerator takes no processor: what sleeps in its place must not wait for those that copy. So the loader's
+// threads, which make() starts, get out of its way.
+template <class Make>
+void make_aside(Make make) {
+  std::exception_ptr failure;
+  std::thread([&] {
+    ::setpriority(PRIO_PROCESS, 0, 5);  // of this thread and those that it starts
+    try {
+      make();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
 double median_of(const std::vector<Utilization>& turns, double Utilization::*member) {
   std::vector<double> values;
   for (const Utilization& u : turns) values.push_back(u.*member);
@@ -190,8 +208,10 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
         const std::int64_t number = step++;
         return sampler.share(turn * 1000 + number / steps_each, number % steps_each, accelerator, o.accelerators)[0];
       };
-      loaders.push_back(std::make_unique<Loader>(device, *sources.back(), index, sampler,
-                                                 LoaderOptions{o.workers, o.prefetch, w.batch}, items));
+      make_aside([&] {
+        loaders.push_back(std::make_unique<Loader>(device, *sources.back(), index, sampler,
+                                                   LoaderOptions{o.workers, o.prefetch, w.batch}, items));
+      });
     }
     if (!sources.empty()) out.source = sources[0]->describe();
     out.replay.push_back(accelerators.run(loaders));
