@@ -97,11 +97,12 @@ Axis micro_batches(const Evidence& e, const TuneRoom& room) {
   return axis;
 }
 
-// Each with the micro-batch that goes with it: a rank's share, or the largest part of it that fits.
+// Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the largest part of it that fits.
 Axis global_batches(const Evidence& e, const TuneRoom& room) {
   Numbers numbers;
   for (std::int64_t n = 2 * e.global_batch; n <= room.most_global; n *= 2) numbers.push_back(n);
-  Axis axis = ladder(Bound::compute, "train.global_batch", numbers, e.global_batch);
+  const bool sums = e.share(Bound::sums) > e.share(Bound::compute);
+  Axis axis = ladder(sums ? Bound::sums : Bound::compute, "train.global_batch", numbers, e.global_batch);
   for (const std::string& value : axis.values)
     axis.along.push_back(
         {{"train.micro_batch",
