@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t most_growth = 16;  // of the global batch
-constexpr int confirming_turns = 5;
+constexpr std::size_t confirming_turns = 5, most_confirming = 9;
 constexpr double hopeless = 2;  // times slower: two steps are enough to know
 
 void set(Settings& settings, const std::string& key, const std::string& value) {
@@ -163,7 +163,12 @@ class Tuning {
     if (out_.changes.empty() || asked_to_stop(world_)) return;
     log::info("all changes together");
     if (!out_.misfit.empty()) return out_.tuned.push_back(meter_.steps(best_, Without::nothing));
-    while (int(out_.tuned.size()) < confirming_turns && !asked_to_stop(world_))
+    out_.noise = noise();
+    const auto open = [&] {  // is it faster, but not yet beyond the noise?
+      const auto gains = TuneTrial{"", "", "", out_.tuned, out_.beside, false, ""}.gains();
+      return gains.size() < most_confirming && median(gains) >= least_gain && !out_.stands();
+    };
+    while ((out_.tuned.size() < confirming_turns || open()) && !asked_to_stop(world_))
       turn(original_, best_, out_.beside, out_.tuned);
   }
 

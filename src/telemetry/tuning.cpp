@@ -77,7 +77,12 @@ Axis buckets(const Evidence& e, const TuneRoom& room) {
       if (!same) numbers.push_back(n);
       if (n >= all) break;
     }
-  return ladder(Bound::sums, "comm.bucket", numbers, now, as_size);
+  Axis axis = ladder(Bound::sums, "comm.bucket", numbers, now, as_size);
+  // Far from there, neighbours differ by less than the noise.
+  const auto usual = std::find(axis.values.begin(), axis.values.end(), as_size(4 << 20));
+  const int at = int(std::min<std::ptrdiff_t>(usual - axis.values.begin(), std::ssize(axis.values) - 1));
+  if (std::abs(at - axis.now) > 1) axis.first = {at};
+  return axis;
 }
 
 // Even parts of a rank's share of a step, the largest that fits first.
@@ -97,7 +102,8 @@ Axis micro_batches(const Evidence& e, const TuneRoom& room) {
   return axis;
 }
 
-// Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the largest part of it that fits.
+// Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the
+// largest part of it that fits.
 Axis global_batches(const Evidence& e, const TuneRoom& room) {
   Numbers numbers;
   for (std::int64_t n = 2 * e.global_batch; n <= room.most_global; n *= 2) numbers.push_back(n);
@@ -168,9 +174,11 @@ Ruling rule_on(const std::vector<double>& gains, double noise, int turns) {
   // Of the logarithm of a ratio sqrt(2), of the median of n of them 1.25 / sqrt(n) times as much (of one: all of it).
   const double doubt = std::exp(2 * std::sqrt(2.0) * noise * (n < 3 ? 1 : 1.25) / std::sqrt(n));
   if (gain * doubt < least_gain) return Ruling::drop;
-  if (n >= 3 && gain > least_gain * doubt) return Ruling::keep;
+  // Slow moments of a busy machine last for several measurements: nearly all turns have to agree.
+  const bool agree = std::count_if(gains.begin(), gains.end(), [](double g) { return g > 1; }) >= n - 1;
+  if (n >= 3 && agree && gain > least_gain * doubt) return Ruling::keep;
   if (int(n) < turns) return Ruling::more;
-  return gain >= least_gain && gain > doubt ? Ruling::keep : Ruling::drop;
+  return agree && gain >= least_gain && gain > doubt ? Ruling::keep : Ruling::drop;
 }
 
 std::vector<double> TuneTrial::gains() const {

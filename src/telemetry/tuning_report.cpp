@@ -19,8 +19,11 @@ std::vector<double> gains_of(const TuneOutcome& out) {
 std::string measured_gain(const TuneOutcome& out) {
   const auto gains = gains_of(out);
   const auto [least, most] = std::minmax_element(gains.begin(), gains.end());
-  return text("%.2fx, measured as a whole: %.2f -> %.2f ms a step (medians of %zu turns side by side, %.2fx to %.2fx)",
-              median(gains), ms(median(out.beside)), ms(median(out.tuned)), gains.size(), *least, *most);
+  const bool other_batch = std::any_of(out.changes.begin(), out.changes.end(),
+                                       [](const auto& setting) { return setting.first == "train.global_batch"; });
+  return text("%.2fx, measured as a whole: %.2f -> %.2f ms %s (medians of %zu turns side by side, %.2fx to %.2fx)",
+              median(gains), ms(median(out.beside)), ms(median(out.tuned)),
+              other_batch ? "for the samples of a step as it is" : "a step", gains.size(), *least, *most);
 }
 
 std::string line_of(const TuneTrial& t) {

@@ -45,6 +45,11 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
   EXPECT_EQ(of(axes, "data.reader"), (Values{"direct", "mmap", "uring"}));
   EXPECT_EQ(of(axes, "data.prefetch"), (Values{"auto", "2", "4", "16", "64"}));
   EXPECT_EQ(of(axes, "comm.bucket"), (Values{"64KiB", "256KiB", "1MiB", "8MiB"})) << "one bucket holds 3 MiB";
+  Evidence tiny = e;
+  tiny.bucket = 16000;
+  const auto buckets = tune_axes(tiny, room());
+  EXPECT_EQ(of(buckets, "comm.bucket"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
+  EXPECT_EQ(find(buckets, "comm.bucket")->first, std::vector<int>{4}) << "it is far from there";
   // 128 samples a rank: at most 100 at once, so halves of it.
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
@@ -126,6 +131,7 @@ TEST(Tuning, LargeGainsAreSeenInThreeTurnsAndLossesInOne) {
   EXPECT_EQ(rule_on({1.05}, noise), Ruling::more);
   EXPECT_EQ(rule_on({1.05, 1.06, 1.04, 1.05, 1.05}, noise), Ruling::keep);
   EXPECT_EQ(rule_on({1.02, 1.02, 1.02, 1.02, 1.02}, noise), Ruling::drop) << "not worth it";
+  EXPECT_EQ(rule_on({1.3, 1.3, 1.4, 0.9, 0.95}, noise), Ruling::drop) << "a burst, and then not again";
   EXPECT_EQ(rule_on({1.05, 1.06, 1.04, 1.05, 1.05}, 0.10), Ruling::drop) << "within the noise of a busy machine";
   for (int n = 1; n < most_turns; ++n) EXPECT_NE(rule_on(std::vector<double>(std::size_t(n), 0.8), 0.5), Ruling::keep);
   EXPECT_NE(rule_on(std::vector<double>(most_turns, 1.1), 0.5), Ruling::more) << "it ends";

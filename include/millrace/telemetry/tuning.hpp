@@ -60,7 +60,8 @@ enum class Ruling { more, keep, drop };
 inline constexpr double least_gain = 1.03;
 inline constexpr int most_turns = 5;
 // keep: three turns at least, and the median gain is beyond least_gain by two standard errors, or, at the last turn,
-// beyond both. drop: it could not even reach least_gain by two standard errors more.
+// beyond both; and all turns but one, at most, are faster. drop: it could not even reach least_gain by two standard
+// errors more.
 Ruling rule_on(const std::vector<double>& gains, double noise, int turns = most_turns);
 
 struct TuneTrial {
