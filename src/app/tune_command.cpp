@@ -112,12 +112,13 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
            "batch\n";
   const double batch = double(config.train.global_batch),
                scale = config.optim.lr_batch > 0 ? config.optim.lr_batch / batch : 1;
+  const std::string steepest = brief(advice.steepest * scale) + ", where the loss falls steepest";
   std::string out =
-      cat("suggested: optim.lr = ", brief(advice.suggested * scale), " (",
-          advice.rises > 0 ? cat("the lower of ", brief(advice.steepest), ", where the loss falls steepest, and ",
-                                 brief(advice.rises / 10), ", a tenth of where half of the fall is lost again")
-                           : "where the loss falls steepest; it did not rise again up to " + brief(sweep.rate.back()),
-          "; Smith 2017)\n");
+      advice.rises > 0
+          ? cat("suggested: optim.lr = ", brief(advice.suggested * scale),
+                ", a tenth of where half of the fall is lost ", "again (Smith 2017); more cautious: ", steepest, "\n")
+          : cat("suggested: optim.lr = ", steepest, " (Smith 2017); it did not rise again up to ",
+                brief(sweep.rate.back() * scale), "\n");
   if (scale != 1)
     out += cat("optim.lr_batch = ", brief(config.optim.lr_batch), " is set: this is the rate for it, ",
                brief(advice.suggested), " at the global batch of ", config.train.global_batch, "\n");

@@ -73,7 +73,7 @@ RateAdvice advise(const RateSweep& sweep) {
     if (fitted.value[std::size_t(i)] > fitted.value[std::size_t(least)] + fall / 2)
       out.rises = sweep.rate[std::size_t(i)];
   if (out.rises == 0 && sweep.diverged) out.rises = sweep.rate.back();
-  out.suggested = two_digits(out.rises > 0 ? std::min(out.steepest, out.rises / 10) : out.steepest);
+  out.suggested = two_digits(out.rises > 0 ? out.rises / 10 : out.steepest);
   return out;
 }
 

@@ -34,14 +34,19 @@ TEST(RateRange, FindsWhereAKnownCurveFallsAndWhereItRises) {
     EXPECT_NEAR(std::log10(advice.rises), 0.5, 0.15) << noise;
     EXPECT_GT(advice.least, advice.steepest);
     EXPECT_LT(advice.least, advice.rises);
-    EXPECT_NEAR(advice.suggested / advice.steepest, 1, 0.06) << "to two digits";
+    EXPECT_NEAR(advice.suggested / (advice.rises / 10), 1, 0.06) << "to two digits";
   }
+  RateSweep calm = known(0);
+  calm.rate.resize(150), calm.loss.resize(150);
+  EXPECT_EQ(advise(calm).rises, 0) << "the sweep ended before";
+  EXPECT_NEAR(advise(calm).suggested / advise(calm).steepest, 1, 0.06);
   RateSweep early = known(0);
   for (double& rate : early.rate) rate *= 100;
   for (double& loss : early.loss) loss = loss < 1.2 ? 10 : loss;  // it diverges amid the fall
   const RateAdvice advice = advise(early);
   ASSERT_TRUE(advice.falls);
-  EXPECT_NEAR(advice.suggested, advice.rises / 10, 0.06 * advice.suggested) << "the lower one";
+  EXPECT_LT(advice.rises, 10) << "all from 1.78 on";
+  EXPECT_NEAR(advice.suggested, advice.rises / 10, 0.06 * advice.suggested);
 }
 
 TEST(RateRange, SuggestsNothingWhereTheLossDoesNotFall) {

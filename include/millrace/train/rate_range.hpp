@@ -26,7 +26,7 @@ struct RateAdvice {
   double steepest = 0;         // rate at which it falls most with the rate's logarithm
   double least = 0;            // rate at which it is least
   double rises = 0;            // behind that, where half of the fall is lost again, or it diverged; 0: nowhere
-  double suggested = 0;        // the lower of `steepest` and a tenth of `rises`, to two digits
+  double suggested = 0;        // a tenth of `rises`, or where there is none `steepest`; to two digits
 };
 RateAdvice advise(const RateSweep&);
 
