@@ -25,6 +25,13 @@ int most_micro_batches(const Session& s, std::int64_t in_epoch) {
 
 int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
 
+void begin_loss_scale(const Session& s, Network& network) {
+  StepState& state = network.host_state();
+  if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(s.config.optim.loss_scale);
+  state.scale_interval = std::uint32_t(s.config.optim.scale_interval);
+  network.push_state();
+}
+
 StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
     : s_(s),
       network_(network),

@@ -27,6 +27,9 @@ struct StepResult {
 // Steps that may be enqueued before the results of the one before are collected: none on a device that works at once.
 int steps_in_flight(const Device&);
 
+// The state that training starts with.
+void begin_loss_scale(const Session&, Network&);
+
 class StepRunner {
  public:
   StepRunner(Session&, Network&, Loader&);

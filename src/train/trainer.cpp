@@ -69,10 +69,7 @@ struct Trainer::Impl {
         stop(config.run, dir, world.rank() == 0),
         progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(steps_in_flight(*s.compute.device)) {
-    StepState& state = network.host_state();
-    if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
-    state.scale_interval = std::uint32_t(config.optim.scale_interval);
-    network.push_state();
+    begin_loss_scale(s, network);
     observer.know(network, s.spec.train_rows);
     if (s.has_valid) evaluator.emplace(s, network);
   }
