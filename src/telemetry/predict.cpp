@@ -211,6 +211,7 @@ StepShape shape_of(const Account& account) {
       out.ready[i].seconds += p.ready[i].seconds / working;
     out.own.insert(out.own.end(), p.own.begin(), p.own.end());
   }
+  if (out.ranks == 1) out.other += first.sums;  // a look at sums that there are none of
   std::sort(out.own.begin(), out.own.end(), [](const TimeBin& a, const TimeBin& b) { return a.seconds < b.seconds; });
   return out;
 }

@@ -10,12 +10,14 @@ shift 3
 only=("$@")
 folder=$(mktemp -d /tmp/millrace-scaling-XXXXXX)
 export NSDIR=$folder/hosts NSNAME=s NSNET=10.78.0 NSBRIDGE=br-ms OMPI_MCA_mpi_yield_when_idle=1
+trap 'exit 1' INT TERM
 trap 'bash "$support/hosts.sh" down; rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 failures=0
-steps=${STEPS:-24}
+steps=14 turns=${TURNS:-3}
 
-# 2.3 M parameters, 9.4 MB of gradients, nine buckets; a step computes for 320 ms, two thirds of it backward.
+# 182 k parameters, 0.73 MB of gradients, six buckets; a step computes for 320 ms, two thirds of it backward. So little is computed in
+# truth, and sums are so slow for their size, that other work on the cores counts little.
 cat >net.cfg <<'CFG'
 [run]
 threads = 1
@@ -25,11 +27,11 @@ device = cpu
 train = synthetic:images:rows=4096,shape=8x8x3,classes=4
 workers = 1
 [model]
-hidden = 1024 1024 1024
+hidden = 256 256 256
 [train]
 test_compute = 80ms
 [comm]
-bucket = 1MiB
+bucket = 128KiB
 progress = thread
 [checkpoint]
 every = none
@@ -38,11 +40,14 @@ CFG
 complain() { echo "FAILED: $*" >&2; tail -n 5 log >&2; failures=$((failures + 1)); }
 # run RANKS COMMAND...: on this host, or one rank on each of `hosts` virtual ones.
 hosts=no
+# What sleeps wakes in time, where that is allowed, whatever else goes on.
+first=()
+[ "$(nice -n -10 nice 2>/dev/null)" = -10 ] && first=(nice -n -10)
 run() {
   local ranks=$1 list
   shift
   if [ $hosts = no ]; then
-    "$mpiexec" --bind-to none -n "$ranks" "$millrace" "$@"
+    "${first[@]}" "$mpiexec" --bind-to none -n "$ranks" "$millrace" "$@"
   else
     list=$(seq -s , -f 's%g:1' "$ranks")
     timeout -k 5 300 "$mpiexec" --mca plm_rsh_agent "$support/hosts-rsh" --mca oob_tcp_if_include $NSNET.0/24 --mca btl_tcp_if_include $NSNET.0/24 \
@@ -57,59 +62,62 @@ train() {
 # The first number of that name behind a word, in JSON of sorted keys.
 number() { awk -v after="\"$1\":" -v name="\"$2\":" '$1 == after { on = 1 } on && $1 == name { sub(",", "", $2); print $2; exit }' "$3"; }
 
-# row NAME FROM TO weak|strong KEYS -- OPTIONS: predicts the step on TO ranks from a run on FROM.
+middle() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
+
+# row NAME FROM TO weak|strong KEYS -- OPTIONS: the step on TO ranks, predicted from a run on FROM, and measured: by turns, medians.
 row() {
-  local name=$1 from=$2 to=$3 scaling=$4 keys=() predicted measured error
+  local name=$1 from=$2 to=$3 scaling=$4 keys=() base=() predicted=() exposed=() measured=() error
   shift 4
   while [ $# -gt 0 ] && [ "$1" != -- ]; do keys+=("$1") && shift; done
   shift
-  local batch=$((${samples:-4} * from)) then=$((${samples:-4} * to))
+  local batch=$((${samples:-4} * from)) then=$((${samples:-4} * to)) asking=("$millrace")
   [ "$scaling" = strong ] && then=$batch
-  train "$from" a "${keys[@]}" --train.global_batch $batch ${more_before:-}
-  train "$to" b "${keys[@]}" --train.global_batch $then ${more_after:-}
-  if [[ " $* " == *" --measure "* ]]; then
-    run "${measured_on:-$from}" predict a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
-  else
-    "$millrace" predict a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
-  fi
-  "$millrace" predict b --ranks 1 --json >m.json 2>log || complain "$name: no measurement"
-  predicted=$(number "$scaling" step p.json) measured=$(number run step m.json)
-  error=$(awk -v p="${predicted:-0}" -v m="${measured:-1}" 'BEGIN { printf "%.1f", 100 * (p / m - 1) }')
-  awk -v base="$(number run step p.json)" -v p="${predicted:-0}" -v m="${measured:-0}" -v e="$error" -v n="$name" -v f="$from" -v t="$to" -v exposed="$(number "$scaling" exposed p.json)" \
-    'BEGIN { printf "| %s | %d -> %d | %.1f | %.1f (%.1f exposed) | %.1f | %+.1f %% |\n", n, f, t, 1e3 * base, 1e3 * p, 1e3 * exposed, 1e3 * m, e }'
+  [[ " $* " == *" --measure "* ]] && asking=(run "${measured_on:-$from}")
+  for _ in $(seq "$turns"); do
+    train "$from" a "${keys[@]}" --train.global_batch $batch ${more_before:-}
+    train "$to" b "${keys[@]}" --train.global_batch $then ${more_after:-}
+    "${asking[@]}" predict a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
+    "$millrace" predict b --ranks 1 --json >m.json 2>log || complain "$name: no measurement"
+    base+=("$(number run step p.json)") measured+=("$(number run step m.json)")
+    predicted+=("$(number "$scaling" step p.json)") exposed+=("$(number "$scaling" exposed p.json)")
+  done
+  error=$(awk -v p="$(middle "${predicted[@]}")" -v m="$(middle "${measured[@]}")" 'BEGIN { printf "%.1f", (m > 0) ? 100 * (p / m - 1) : 1e3 }')
+  awk -v base="$(middle "${base[@]}")" -v p="$(middle "${predicted[@]}")" -v m="$(middle "${measured[@]}")" -v e="$error" -v n="$name" -v f="$from" -v t="$to" \
+    -v exposed="$(middle "${exposed[@]}")" 'BEGIN { printf "| %s | %d -> %d | %.1f | %.1f (%.1f) | %.1f | %+.1f %% |\n", n, f, t, 1e3 * base, 1e3 * p, 1e3 * exposed, 1e3 * m, e }'
   [ "${judged:-yes}" = no ] || awk -v e="$error" 'BEGIN { exit !(e <= 10 && e >= -10) }' || { failures=$((failures + 1)) && echo "FAILED: $name is missed by $error %" >&2; }
 }
 wanted() { [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
 
-printf '| run | ranks | step, ms | predicted, ms | measured, ms | error |\n|---|---|---|---|---|---|\n'
-# A ring over links of 10 ms a MB takes so long on two ranks, half as long again on four.
+printf '| run | ranks | step, ms | predicted, ms (of it exposed sums) | measured, ms | error |\n|---|---|---|---|---|---|\n'
+# A ring over a link of 8 MB/s takes 125 ms a MB on two ranks, half as long again on four.
 if wanted shared; then
-  near=(--ranks-per-node 4 --local-link 100MB/s --local-latency 0s)
-  row "sums of 10 ms/MB, hidden" 1 2 weak --comm.test_delay 0.01 -- "${near[@]}"
-  near=(--ranks-per-node 4 --local-link 25MB/s --local-latency 0s)
-  row "sums of 40 ms/MB, too long to hide" 1 2 weak --comm.test_delay 0.04 -- "${near[@]}"
-  row "the same in bf16" 1 2 weak --comm.test_delay 0.04 --comm.compress bf16 -- "${near[@]}"
-  row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.04 --comm.overlap off -- "${near[@]}"
-  row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.02 --optim.zero 1 -- "${near[@]}"
-  row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.04 -- "${near[@]}"
-  more_before="--comm.test_delay 0.04" more_after="--comm.test_delay 0.06" row "40 ms/MB, a ring; links from the run's sums" 2 4 weak -- --ranks-per-node 4
+  fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s) slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
+  row "sums of 125 ms/MB, hidden" 1 2 weak --comm.test_delay 0.125 -- "${fast[@]}"
+  row "500 ms/MB, too long to hide" 1 2 weak --comm.test_delay 0.5 -- "${slow[@]}"
+  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.compress bf16 -- "${slow[@]}"
+  row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.5 --comm.overlap off -- "${slow[@]}"
+  row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.25 --optim.zero 1 -- "${slow[@]}"
+  row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.5 -- "${slow[@]}"
+  more_before="--comm.test_delay 0.5" more_after="--comm.test_delay 0.75" row "a ring; links from the run's sums" 2 4 weak -- --ranks-per-node 4
 fi
 if wanted hosts; then
   why=
   [ "$(id -u)" = 0 ] || why="network namespaces need root"
   for program in ip tc nsenter; do command -v $program >/dev/null || why="no $program (package iproute2)"; done
   [ "$why" ] || bash "$support/hosts.sh" up 4 2>log || why="network namespaces are not allowed here: $(tail -n 1 log)"
-  limit() { for i in 1 2 3 4; do tc -n s$i qdisc replace dev eth0 root tbf rate "$1" burst 64kb latency 200ms || return 1; done; }
-  [ "$why" ] || limit 1gbit 2>log || why="tc tbf is not allowed here: $(tail -n 1 log)"
+  limit() { for i in 1 2 3 4; do tc -n s$i qdisc replace dev eth0 root tbf rate "$1" burst 16kb latency 400ms || return 1; done; }
+  [ "$why" ] || limit 64mbit 2>log || why="tc tbf is not allowed here: $(tail -n 1 log)"
   if [ "$why" ]; then
     echo "skipped: $why" >&2
   else
     hosts=yes
-    row "hosts, links of 1 Gbit/s" 1 2 weak -- --link 1Gb/s --latency 50us
-    row "the same" 2 4 weak -- --link 1Gb/s --latency 50us --messages ring
+    # As Open MPI would choose for large sums.
+    export OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=4
+    row "hosts, links of 64 Mbit/s" 1 2 weak -- --link 64Mb/s --latency 50us
+    row "the same" 2 4 weak -- --link 64Mb/s --latency 50us --messages ring
     row "the same, links by --measure" 2 4 weak -- --measure --messages ring
-    limit 300mbit
-    row "hosts, links of 300 Mbit/s" 1 2 weak -- --link 300Mb/s --latency 50us
+    limit 20mbit
+    row "hosts, links of 20 Mbit/s" 1 2 weak -- --link 20Mb/s --latency 50us
     row "the same, links from the run's sums" 2 4 weak -- --messages ring
     row "the same in bf16" 2 4 weak --comm.compress bf16 -- --messages ring
     hosts=no
@@ -117,7 +125,7 @@ if wanted hosts; then
 fi
 # Real computing: other work on the cores counts.
 if wanted real; then
-  judged=no samples=64 measured_on=2
+  judged=no first=() samples=64 measured_on=2
   row "computed, 64 samples a rank; link by --measure" 1 2 weak --train.test_compute 0s --comm.progress inline -- --ranks-per-node 2 --measure
 fi
 [ $failures -eq 0 ]
