@@ -167,7 +167,13 @@ Exit predict_command(World& world, const Arguments& arguments) {
   const Account account = account_of(world, folder / "summary.json");
   parsed.flags["config"] = {(folder / "config.cfg").string()};
   const RunConfig config = load_config(world, parsed);
-  StepShape& shape = forecast.shape = shape_of(account);
+  StepShape& shape = forecast.shape = [&] {
+    try {
+      return shape_of(account);
+    } catch (const Error& error) {
+      fail(error.code(), (folder / "summary.json").string(), ": ", error.what());
+    }
+  }();
   shape.bucket_bytes = double(config.comm.bucket), shape.overlap = config.comm.overlap;
   shape.element_bytes = config.comm.compress == "none" ? 4 : 2;
   shape.zero = config.optim.zero == 1, shape.fixed_micro_batch = config.train.micro_batch > 0;

@@ -68,14 +68,16 @@ void StepRunner::forward_backward(const Group& g, int number) {
   GradSink* sink = last ? &reducer_ : nullptr;
   std::optional<Pretended> pretended;
   if (const double more = s_.config.train.test_compute * double(piece.batch.item.rows); more > 0)
-    sink = &pretended.emplace(more, network_.layout().count, sink);
+    sink = &pretended.emplace(more, network_.layout().count, sink, gatherer);
+  WeightGate* gate = gatherer;
+  if (gate && pretended) gate = &*pretended;
   piece.batch.begin_use();
   mark(g.slot, at);
   if (gatherer)
     gatherer->begin(wait_marks(g.slot, 0));
   else if (piece.refresh)
     piece.program->refresh_weights();
-  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gatherer);
+  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate);
   if (gatherer) gatherer->finish();
   if (pretended) pretended->forward();
   mark(g.slot, at + 1);
