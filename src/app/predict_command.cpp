@@ -38,6 +38,10 @@ const std::vector<Flag>& flags() {
        .help = "one after the other in a sum of p: 2 log2 p, or 2 (p - 1)",
        .preset = "tree"},
       {.name = "efficiency", .value = "share", .help = "that is asked for", .preset = "0.9"},
+      {.name = "even",
+       .value = "",
+       .help = "all ranks take as long as they did on average, none longer",
+       .takes = Flag::Takes::nothing},
       {.name = "measure",
        .value = "",
        .help = "under mpirun: takes the links from sums of several sizes on these ranks, a few seconds",
@@ -177,6 +181,8 @@ Exit predict_command(World& world, const Arguments& arguments) {
   shape.bucket_bytes = double(config.comm.bucket), shape.overlap = config.comm.overlap;
   shape.element_bytes = config.comm.compress == "none" ? 4 : 2;
   shape.zero = config.optim.zero == 1, shape.fixed_micro_batch = config.train.micro_batch > 0;
+
+  if (parsed.has("even")) shape.own.clear();
 
   const Sums own = of_the_run(account, shape.zero), sums = parsed.has("measure") ? measured(world, config) : own;
   Wires wires;

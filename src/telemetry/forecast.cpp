@@ -29,6 +29,7 @@ std::vector<std::pair<std::string, StepShape>> changes(const StepShape& s) {
   add("train.global_batch twice as large", [](StepShape& to) {  // as one micro-batch more of each
     to.samples *= 2, to.micro_batches *= 2, to.input *= 2, to.forward *= 2, to.backward *= 2;
   });
+  if (s.own.size() > 1) add("ranks of equal speed", [](StepShape& to) { to.own.clear(); });
   return out;
 }
 
@@ -64,21 +65,23 @@ std::string headline(const Forecast& f, const Reach& all, const std::vector<Reme
   out += what_takes(predict(f.shape, f.wires, all.fails_at, Scaling::weak));
   std::string moved;
   for (const Remedy& r : moves)
-    moved += cat(moved.empty() ? ": " : ", ", r.change, moved.empty() ? " moves it to " : " to ", r.reach.ranks,
-                 r.reach.fails_at == 0 ? " or more" : "");
-  return out + (moved.empty() ? ". no single change of comm.* or of the batch moves it" : moved) + "\n";
+    moved += cat(moved.empty() ? "; it goes to " : ", to ", r.reach.ranks, r.reach.fails_at == 0 ? " or more" : "",
+                 " with ", r.change);
+  return out + (moved.empty() ? "; no single change of comm.* or of the batch moves that" : moved) + "\n";
 }
 
 std::string hiding(const Forecast& f, const Reach& all) {
   const auto ranks = steps_to(f.ranks);
   const auto next = std::upper_bound(ranks.begin(), ranks.end(), all.hides_to);
-  if (next == ranks.end()) return "sums hide behind the backward pass on all of them, but for the last bucket's\n";
+  if (next == ranks.end())
+    return "sums hide behind the backward pass on all of them, but for those of the last gradients\n";
   const Prediction p = predict(f.shape, f.wires, *next, Scaling::weak);
   const std::string beyond = text("on %d ranks the links are busy for %.1f ms, the step waits for %.1f of them\n",
                                   p.ranks, ms(p.sums), ms(p.exposed));
   if (!f.shape.overlap || !f.shape.beside) return "no sum hides as this is configured: " + beyond;
   return all.hides_to > 1
-             ? text("sums hide behind the backward pass to %d ranks, but for the last bucket's; ", all.hides_to) +
+             ? text("sums hide behind the backward pass to %d ranks, but for those of the last gradients; ",
+                    all.hides_to) +
                    beyond
              : "sums do not hide behind the backward pass: " + beyond;
 }

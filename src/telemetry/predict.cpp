@@ -101,10 +101,13 @@ bool backward_with_sums(Clock& clock, const StepShape& s, const Wires& wires, in
   const bool hidden = s.overlap && s.beside;
   clock.link = std::max(clock.link, began);
   if (s.stats_bytes > 0) clock.begin(hidden ? began : began + seconds, sum_seconds(s.stats_bytes, ranks, wires));
-  bool free = true;  // the link, when the last bucket came
-  for (const TimedBucket& bucket : buckets_of(s, ranks)) {
+  const auto buckets = buckets_of(s, ranks);
+  const double last = buckets.empty() ? 0 : buckets.back().ready - 0.01 * s.last_backward;
+  bool free = true;  // the link, when the last gradients came: those of one parameter may be several buckets
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const TimedBucket& bucket = buckets[b];
     const double ready = began + (hidden ? std::min(seconds, bucket.ready * slower) : seconds);
-    free = clock.link <= ready + 1e-9;
+    if (b == 0 || buckets[b - 1].ready < last) free = clock.link <= ready + 1e-9;
     const double bytes = bucket.bytes * s.element_bytes / 4;
     clock.begin(ready, s.zero ? scatter_seconds(bytes, ranks, wires) : sum_seconds(bytes, ranks, wires));
   }

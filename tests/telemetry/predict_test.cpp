@@ -70,6 +70,11 @@ TEST(Predict, WhatTheBackwardPassDoesNotHideIsAdded) {
   EXPECT_NEAR(p.exposed, 8.5 * ms, 1e-12);
   EXPECT_FALSE(p.hides);
   EXPECT_NEAR(p.sums, 16 * ms, 1e-12);
+  StepShape s = plain();
+  s.ready[2].seconds = 10 * ms;  // the last two come at once
+  p = predict(s, taking(2 * ms), 2, Scaling::weak);
+  EXPECT_NEAR(p.exposed, 4 * ms, 1e-12);
+  EXPECT_TRUE(p.hides);
 }
 
 TEST(Predict, SixteenBitsAreHalfTheBytesAndStatisticsComeFirst) {
@@ -125,6 +130,9 @@ TEST(Predict, TheLongestOfMoreDrawsIsLonger) {
   const Prediction p = predict(s, {}, 2, Scaling::weak);
   EXPECT_NEAR(p.straggling, 2.5 * ms, 1e-12);
   EXPECT_NEAR(p.step, 22.5 * ms, 1e-12);
+  const auto moves = remedies(s, {}, {2}, Scaling::weak, 0.9);  // 20 of 22.5 is not enough
+  ASSERT_EQ(moves.size(), 1u);
+  EXPECT_EQ(moves[0].change, "ranks of equal speed");
 }
 
 TEST(Predict, WithTheBatchFixedARankComputesItsPartOfIt) {
@@ -193,7 +201,7 @@ TEST(Predict, TheFirstLineSaysHowFarAndWhatMovesIt) {
   f.wires = taking(2.5 * ms);
   EXPECT_EQ(
       report(f).find("does not scale at 90 %: on 2 ranks, 2.5 ms of communication are not hidden in a step of 22.5 "
-                     "ms: comm.compress = bf16 moves it to "),
+                     "ms; it goes to 8 with comm.compress = bf16, to 2 with "),
       0u)
       << report(f);
   const auto j = nlohmann::json::parse(report_json(f));

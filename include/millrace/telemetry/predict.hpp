@@ -68,7 +68,7 @@ struct Prediction {
   double sums = 0;        // the links are busy
   double exposed = 0;     // of which the step waits
   double meeting = 0;     // for what the ranks agree on after the step
-  bool hides = true;      // all sums but the last bucket's end during the backward pass
+  bool hides = true;      // all sums end during the backward pass, but those of the last gradients
   double efficiency = 1;  // samples a second, by those of as many ranks that do nothing together
 };
 Prediction predict(const StepShape&, const Wires&, int ranks, Scaling);
@@ -82,7 +82,7 @@ struct Reach {
 };
 Reach reach(const StepShape&, const Wires&, const std::vector<int>& ranks, Scaling, double efficiency);
 
-// A change of one key that moves it.
+// A change of one key, or ranks of equal speed, with which it goes further.
 struct Remedy {
   std::string change;  // "comm.compress = bf16"
   Reach reach;
