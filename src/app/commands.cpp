@@ -14,6 +14,7 @@ const std::vector<Command>& commands() {
       {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
        diagnose_command},
       {"tune", "search the keys that speed hangs on by short trials; or the learning rate", tune_help, tune_command},
+      {"predict", "how a finished run would scale to more ranks", predict_help, predict_command},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
   };
   return table;

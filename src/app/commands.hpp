@@ -24,6 +24,7 @@ Exit inspect_command(World&, const Arguments&);
 Exit plan_command(World&, const Arguments&);
 Exit diagnose_command(World&, const Arguments&);
 Exit tune_command(World&, const Arguments&);
+Exit predict_command(World&, const Arguments&);
 Exit bench_command(World&, const Arguments&);
 std::string train_help();
 std::string eval_help();
@@ -32,6 +33,7 @@ std::string inspect_help();
 std::string plan_help();
 std::string diagnose_help();
 std::string tune_help();
+std::string predict_help();
 std::string bench_help();
 
 std::string version_text();  // "millrace 0.1.0"

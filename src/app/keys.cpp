@@ -259,6 +259,8 @@ void add_train(std::vector<Key>& k) {
   k.push_back(switch_key(FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
   k.push_back(hidden(
       number_key(FIELD(train.test_force_overflow_at), at_least(-1), "tests: the step that pretends to overflow")));
+  k.push_back(hidden(duration_key(FIELD(train.test_compute), at_least(0),
+                                  "tests: time that each sample takes longer, a third of it in the forward pass")));
 }
 
 void add_optim(std::vector<Key>& k) {

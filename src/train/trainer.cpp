@@ -127,7 +127,7 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    recorder.step(last, runner->spans());
+    recorder.step(last, runner->spans(), runner->pace());
     if (metrics) metrics->write(last);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
@@ -204,7 +204,8 @@ struct Trainer::Impl {
   }
 
   Account account() {
-    RankAccount mine = recorder.figures(network, runner ? runner->marks() : 0);
+    RankAccount mine = runner ? recorder.figures(network, runner->marks(), runner->reducer().milestones())
+                              : recorder.figures(network, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     if (loader) mine.loader = loader->figures();

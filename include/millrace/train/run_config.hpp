@@ -81,6 +81,7 @@ struct TrainOptions {
   std::int64_t micro_batch = 0;        // 0: global batch / ranks
   bool evaluate = true;                // every epoch, when data.valid is given
   double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
+  double test_compute = 0;             // tests: seconds that each sample takes longer, without any work
 };
 
 struct OptimOptions {
