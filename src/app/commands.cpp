@@ -13,6 +13,7 @@ const std::vector<Command>& commands() {
       {"plan", "say what a configuration would do, without training", plan_help, plan_command},
       {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
        diagnose_command},
+      {"top", "watch runs that go on, in a terminal", top_help, top_command, true},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
   };
   return table;
