@@ -63,6 +63,7 @@ quick)
     "samples/s now, .* on average" "^step    [dcfbsor]+$" "^ +.*forward [0-9]+ %" "^bound   [a-z]+-bound by" "^saved   step [0-9]+, [0-9]+ s ago" \
     "^where   1 rank on $(hostname), .*fp32"
   grep -q $'\033' shown && complain "colors in a file"
+  [ -z "$(OMPI_COMM_WORLD_RANK=1 "$millrace" top --once run)" ] || complain "under mpirun the second rank speaks, too"
   [ "$(figure run_active)" = 1 ] || complain "the run is not active: $(cat run.prom)"
   kill -9 $pid
   wait $pid 2>/dev/null

@@ -109,14 +109,14 @@ TEST_F(EventFiles, AWriteThatFailsIsSaidOnceAndEndsIt) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit little{200, before.rlim_max};
+  const rlimit little{4096, before.rlim_max};  // less than the file has by then; the captured words are fewer
   ::testing::internal::CaptureStderr();
   {
     EventFile events(folder, 1);
-    events.add(1, 10, std::vector<Scalar>{{"loss", 1}});
+    for (int step = 1; step < 200; ++step) events.add(step, 10, std::vector<Scalar>{{"loss", 1}});
     events.flush();
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
-    for (int step = 2; step < 30; ++step) events.add(step, 10 * step, std::vector<Scalar>{{"loss", 1}});
+    for (int step = 200; step < 230; ++step) events.add(step, 10 * step, std::vector<Scalar>{{"loss", 1}});
     ::setrlimit(RLIMIT_FSIZE, &before);
   }
   const std::string said = ::testing::internal::GetCapturedStderr();
