@@ -118,11 +118,16 @@ const RunView& RunWatch::look() {
   if (summary_.fresh()) read_summary();
   if (latest_.fresh()) read_checkpoint();
   const Tail::Lines news = metrics_.read();
+  const auto now = std::chrono::steady_clock::now();
+  if (looked_ && !news.lines.empty()) news_ = now;  // old lines are no news
+  looked_ = true;
   if (news.anew) view_.steps.clear();
   for (const std::string& line : news.lines)
     if (const auto step = parse_metrics(line)) view_.steps.add(*step);
 
   Signs signs{age(run_.modified), age(news.modified), age(summary_.modified)};
+  if (signs.metrics_age >= 0)  // the clock of the files' host may be another
+    signs.metrics_age = std::min(signs.metrics_age, std::chrono::duration<double>(now - news_).count());
   signs.summary_is_final = view_.status == "finished" && summary_steps_ >= view_.planned_steps;
   signs.same_host = host_ == this_host() && pid_ > 0;
   signs.process_there = ::kill(pid_, 0) == 0 || errno == EPERM;

@@ -1,6 +1,7 @@
 // RunWatch: a run's folder seen from outside, as often as one likes. Each look reads what is new in metrics.jsonl, and
 // the other files when they were written anew: little to do for a shared file system.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -70,6 +71,8 @@ class RunWatch {
   std::int64_t summary_steps_ = -1, resumed_at_ = 0;
   std::string host_;
   int pid_ = 0;
+  bool looked_ = false;
+  std::chrono::steady_clock::time_point news_{};  // when a look last found lines
 };
 
 }  // namespace millrace::app

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs that are watched from outside: watch_test.sh MILLRACE quick, or tensorboard BUILD. quick: `millrace top` on a run that goes on, is
-# killed, goes on again and ends; its events and its file for Prometheus. tensorboard: its events in TensorBoard itself.
+# Runs that are watched from outside: watch_test.sh MILLRACE quick, or readers BUILD. quick: `millrace top` on a run that goes on, is
+# killed, goes on again and ends; its events and its file for Prometheus. readers: its events in TensorBoard
+# itself, its file in Prometheus' own parser for Python.
 set -u
 millrace=$1
 self=$(dirname "$(readlink -f "$0")")
@@ -92,15 +93,15 @@ quick)
     complain "run.prom: $(cat run.prom)"
   [ "$(find run/tensorboard -name 'events.out.tfevents.*' | wc -l)" -eq 2 ] || complain "not one file of events a start"
   ;;
-tensorboard)  # BUILD: where the virtual environment stays
-  venv=$3/tensorboard
+readers)  # BUILD: where the virtual environment stays
+  venv=$3/readers
   python=$venv/bin/python
-  ready() { "$python" -c "import tensorboard.main" 2>/dev/null; }
+  ready() { "$python" -c "import tensorboard.main, prometheus_client" 2>/dev/null; }
   if ! ready; then
     rm -rf "$venv"
-    { python3 -m venv "$venv" && timeout 400 "$venv/bin/pip" install --quiet tensorboard 'setuptools<81'; } >"$venv.log" 2>&1
+    { python3 -m venv "$venv" && timeout 400 "$venv/bin/pip" install --quiet tensorboard prometheus_client 'setuptools<81'; } >"$venv.log" 2>&1
   fi
-  ready || { echo "tensorboard: skipped, no virtual environment with it ($(tail -n 1 "$venv.log"))"; exit 77; }
+  ready || { echo "readers: skipped, no virtual environment with TensorBoard and prometheus_client ($(tail -n 1 "$venv.log"))"; exit 77; }
   train run --train.steps 70 --checkpoint.every 30 --checkpoint.keep 20 >log 2>&1 &
   wait $! || { complain "the run failed"; cat log; }
   for file in run/checkpoints/step-*.h5; do  # as if it had been killed: it goes on from step 30
@@ -108,6 +109,7 @@ tensorboard)  # BUILD: where the virtual environment stays
   done
   echo step-00000030.h5 >run/checkpoints/latest
   go_on 70
+  "$python" "$self/prometheus_test.py" run.prom || complain "Prometheus does not read the file"
   "$python" "$self/tensorboard_test.py" run || complain "TensorBoard does not show what was trained"
   ;;
 *) complain "no case $2" ;;
