@@ -107,6 +107,7 @@ epoch on; in the middle of one they are refused, as samples would be skipped or 
 | `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |
 | `checkpoints/latest` | the name of the newest |
 | `checkpoints/best` | the name of the one with the best validation accuracy; written when an evaluation is better than all before, unless checkpoint.every is none; never removed as too old |
+| `tensorboard/` | with log.tensorboard: events for TensorBoard, a file for each start |
 | `STOP` | made by you: asks the run to stop |
 )";
 

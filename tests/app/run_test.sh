@@ -223,7 +223,7 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
   mkdir disk && mount -t tmpfs -o size=4m none disk || exit 77
   train 2 whole >log 2>&1
   for freed in later soon; do
-    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 >log 2>&1 &
+    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 --log.tensorboard on >log 2>&1 &
     pid=$!
     until_step disk/$freed 6
     dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
@@ -243,6 +243,7 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
     fi
     grep -q "^warning: checkpoint of step" log || complain "no word of the full disk"
     grep -q "the lines wait" log || complain "no word of the metrics"
+    [ "$(grep -c "events for TensorBoard" log)" -le 1 ] || complain "said more than once"
     if [ $freed = later ]; then
       train 2 disk/later --checkpoint.every 4 >>log 2>&1
       expect_code 0 $? "the resumed run"

@@ -121,7 +121,11 @@ struct CheckpointOptions {
 };
 
 struct LogOptions {
-  double every = 10;  // seconds between lines in a file or pipe
+  double every = 10;                   // seconds between lines in a file or pipe
+  bool tensorboard = false;            // events in run.dir/tensorboard
+  std::int64_t tensorboard_every = 1;  // steps
+  std::string prometheus;              // a file; empty: none
+  double prometheus_every = 15;        // seconds
 };
 
 struct AccountOptions {
