@@ -16,7 +16,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
 # program: the executable without the tests.
-.PHONY: all build program deps data run test test-long bench diagnosis-table peers gpu-check gpu-sanitize format sanitize install clean
+.PHONY: all build program deps data run test test-long bench diagnosis-table scaling-table peers gpu-check gpu-sanitize format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -62,6 +62,10 @@ bench: data
 # Bottlenecks planted on purpose, what the verdict says and what following it gives: the table of docs/diagnosis.md, some ten minutes. KINDS="disk sums" for some.
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
+
+# What millrace predict says of more ranks beside runs on as many: the table of docs/scaling.md, some ten minutes. KINDS="shared hosts" for some.
+scaling-table: deps program
+	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
 # millrace beside PyTorch on the processor, networks and loader, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
 peers: deps program

@@ -130,7 +130,7 @@ Flag config_flag() {
           .takes = Flag::Takes::many};
 }
 
-RunConfig load_config(World& world, const Parsed& parsed) {
+RunConfig load_config(World& world, const Parsed& parsed, const std::vector<ConfigFile>& more) {
   const auto& paths = parsed.list("config");
   if (paths.empty()) fail(Exit::config, "command line: no configuration file. give one with -c FILE");
   std::vector<ConfigFile> files;
@@ -144,6 +144,7 @@ RunConfig load_config(World& world, const Parsed& parsed) {
     world.agree(Exit::config, problem);
     files.push_back({path, world.broadcast_string(text)});
   }
+  files.insert(files.end(), more.begin(), more.end());
   return resolve_config(files, parsed.keys);
 }
 

@@ -46,7 +46,7 @@ auto option(const char* name, F read) {
 }
 
 Flag config_flag();
-// Rank 0 reads the files named by --config and all ranks resolve the same bytes. Collective.
-RunConfig load_config(World&, const Parsed&);
+// Rank 0 reads the files named by --config and all ranks resolve the same bytes, then `more`. Collective.
+RunConfig load_config(World&, const Parsed&, const std::vector<ConfigFile>& more = {});
 
 }  // namespace millrace::app

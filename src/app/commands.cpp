@@ -13,6 +13,9 @@ const std::vector<Command>& commands() {
       {"plan", "say what a configuration would do, without training", plan_help, plan_command},
       {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
        diagnose_command},
+      {"tune", "search the keys that speed hangs on by short trials; or the learning rate", tune_help, tune_command},
+      {"predict", "how a finished run would scale to more ranks", predict_help, predict_command},
+      {"top", "watch runs that go on, in a terminal", top_help, top_command, true},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
   };
   return table;

@@ -14,6 +14,7 @@ struct Command {
   const char* summary;  // one line
   std::string (*help)();
   Exit (*run)(World&, const Arguments&);
+  bool alone = false;  // needs no ranks: MPI is not started
 };
 const std::vector<Command>& commands();
 
@@ -23,14 +24,20 @@ Exit pack_command(World&, const Arguments&);
 Exit inspect_command(World&, const Arguments&);
 Exit plan_command(World&, const Arguments&);
 Exit diagnose_command(World&, const Arguments&);
+Exit tune_command(World&, const Arguments&);
+Exit predict_command(World&, const Arguments&);
 Exit bench_command(World&, const Arguments&);
+Exit top_command(World&, const Arguments&);
 std::string train_help();
 std::string eval_help();
 std::string pack_help();
 std::string inspect_help();
 std::string plan_help();
 std::string diagnose_help();
+std::string tune_help();
+std::string predict_help();
 std::string bench_help();
+std::string top_help();
 
 std::string version_text();  // "millrace 0.1.0"
 // On standard output, whole, by rank 0.

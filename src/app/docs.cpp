@@ -103,10 +103,11 @@ epoch on; in the middle of one they are refused, as samples would be skipped or 
 | `config.cfg` | the resolved configuration |
 | `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment; what `auto` stood for |
 | `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms, unread_samples (skipped by data.on_error) |
-| `summary.json` | at the end: status, steps, samples, unread_samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time, the findings of its verdict |
+| `summary.json` | at the end: status, steps, samples, unread_samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time (what `millrace predict` goes by, too), the findings of its verdict |
 | `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |
 | `checkpoints/latest` | the name of the newest |
 | `checkpoints/best` | the name of the one with the best validation accuracy; written when an evaluation is better than all before, unless checkpoint.every is none; never removed as too old |
+| `tensorboard/` | with log.tensorboard: events for TensorBoard, a file for each start |
 | `STOP` | made by you: asks the run to stop |
 )";
 

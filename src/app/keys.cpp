@@ -259,6 +259,8 @@ void add_train(std::vector<Key>& k) {
   k.push_back(switch_key(FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
   k.push_back(hidden(
       number_key(FIELD(train.test_force_overflow_at), at_least(-1), "tests: the step that pretends to overflow")));
+  k.push_back(hidden(duration_key(FIELD(train.test_compute), at_least(0),
+                                  "tests: time that each sample takes longer, a third of it in the forward pass")));
 }
 
 void add_optim(std::vector<Key>& k) {
@@ -332,6 +334,13 @@ void add_rest(std::vector<Key>& k) {
                          "most blocks that NCCL may take from the step; auto: 8 on one host, 16 over several",
                          from_zero));
   k.push_back(duration_key(FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
+  k.push_back(
+      switch_key(FIELD(log.tensorboard), "write events for TensorBoard into the folder tensorboard of run.dir"));
+  k.push_back(number_key(FIELD(log.tensorboard_every), at_least(1), "steps from one of these events to the next"));
+  k.push_back(text_key(FIELD(log.prometheus), "path",
+                       "a file, .prom at its end, that always says how the run goes, for Prometheus' node exporter "
+                       "(its textfile collector) on the host of rank 0; one a run"));
+  k.push_back(duration_key(FIELD(log.prometheus_every), above(0), "least time from one writing of it to the next"));
   k.push_back(switch_key(FIELD(account.probe),
                          "at the end of a run measure what its verdict says, by steps with a part left out and by "
                          "changes that are tried; takes half a minute"));

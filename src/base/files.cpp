@@ -36,30 +36,41 @@ void fsync_path(const fs::path& path, int flags) {
   if (::fsync(file.fd) != 0) fail_on(path, "flush");
 }
 
+enum class Flush { yes, no };
+fs::path write_aside(const fs::path& path, std::string_view content, Flush flush) {
+  const fs::path aside = path.string() + ".tmp";
+  const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+  if (file.fd < 0) fail_on(aside, "create");
+  while (!content.empty()) {
+    const ssize_t done = ::write(file.fd, content.data(), content.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_on(aside, "write");
+    content.remove_prefix(std::size_t(done));
+  }
+  if (flush == Flush::yes && ::fsync(file.fd) != 0) fail_on(aside, "flush");
+  return aside;
+}
+
+void rename_over(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_on(to, "rename to");
+}
+
 }  // namespace
 
 void fsync_file(const fs::path& path) { fsync_path(path, O_RDONLY); }
 void fsync_folder(const fs::path& path) { fsync_path(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY); }
 
 void rename_durably(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_on(to, "rename to");
+  rename_over(from, to);
   fsync_folder(to.parent_path());
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
-  const fs::path aside = path.string() + ".tmp";
-  {
-    const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-    if (file.fd < 0) fail_on(aside, "create");
-    while (!content.empty()) {
-      const ssize_t done = ::write(file.fd, content.data(), content.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) fail_on(aside, "write");
-      content.remove_prefix(std::size_t(done));
-    }
-    if (::fsync(file.fd) != 0) fail_on(aside, "flush");
-  }
-  rename_durably(aside, path);
+  rename_durably(write_aside(path, content, Flush::yes), path);
+}
+
+void replace_file(const fs::path& path, std::string_view content) {
+  rename_over(write_aside(path, content, Flush::no), path);
 }
 
 std::string read_file(const fs::path& path) {

@@ -65,6 +65,7 @@ double parse_seconds(std::string_view text) {
     const std::string_view unit = tail.substr(0, length);
     double factor = 0;
     if (unit.empty() || unit == "s") factor = 1;
+    if (unit == "us") factor = 1e-6;
     if (unit == "ms") factor = 1e-3;
     if (unit == "m" || unit == "min") factor = 60;
     if (unit == "h") factor = 3600;
@@ -76,6 +77,23 @@ double parse_seconds(std::string_view text) {
   }
   return total;
 }
+
+double parse_rate(std::string_view text) {
+  const char* const form = "rate. like 400Gb/s (bits) or 50GB/s (bytes)";
+  auto [value, unit] = split_number(text, form);
+  double factor = 1;
+  const std::string_view letters = "kMGT";
+  if (const auto at = unit.empty() ? letters.npos : letters.find(unit.front()); at != letters.npos)
+    factor = std::pow(1000.0, double(at + 1)), unit.remove_prefix(1);
+  if (unit == "b/s" || unit == "bit/s" || unit == "bps")
+    factor /= 8;
+  else if (unit != "B/s")
+    fail(Exit::config, "'", text, "' is not a ", form);
+  if (value <= 0) fail(Exit::config, "'", text, "' is nothing. a ", form);
+  return value * factor;
+}
+
+std::string format_rate(double bytes_per_second) { return format_count(bytes_per_second) + "B/s"; }
 
 std::string format_bytes(std::uint64_t bytes) {
   static const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

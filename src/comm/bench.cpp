@@ -25,10 +25,11 @@ double timed(World& world, F f) {
 }  // namespace
 
 std::vector<SumRate> bench_sums(World& world, Collective& collective, const std::vector<std::size_t>& sizes,
-                                int repeats) {
+                                int repeats, bool beside_mpi, Device* device) {
   const std::size_t most = *std::max_element(sizes.begin(), sizes.end());
   const SharedRegion region = collective.allocate(most);
-  std::vector<float> plain(most / sizeof(float), 1.0f);
+  beside_mpi = beside_mpi && world.mpi_comm();
+  std::vector<float> plain(beside_mpi ? most / sizeof(float) : 0, 1.0f);
   std::vector<SumRate> out;
   for (const std::size_t bytes : sizes) {
     const std::size_t count = bytes / sizeof(float);
@@ -37,9 +38,10 @@ std::vector<SumRate> bench_sums(World& world, Collective& collective, const std:
       const double a = timed(world, [&] {
         collective.begin_sum(region, 0, count, DType::f32, 0);
         collective.finish();
+        if (device) device->synchronize();
       });
       double b = 0;
-      if (world.mpi_comm())
+      if (beside_mpi)
         b = timed(world, [&] {
           MR_MPI(MPI_Allreduce(MPI_IN_PLACE, plain.data(), int(count), MPI_FLOAT, MPI_SUM,
                                *static_cast<const MPI_Comm*>(world.mpi_comm())));

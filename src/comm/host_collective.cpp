@@ -67,9 +67,7 @@ class HostCollective : public Collective {
         near_ranks_.push_back(r);
     if (!memory_->one_host) all_ranks_ = make_progress_board(world);
     spans_.reserve(4096);
-    using Progress = CollectiveOptions::Progress;
-    threaded_ = options.progress == Progress::thread ||
-                (options.progress == Progress::automatic && usable_cores() / std::max(1, world.local_size()) >= 2);
+    threaded_ = by_thread(world, options.progress);
     if (threaded_ || !memory_->one_host) start_worker();
   }
 
@@ -354,6 +352,11 @@ class HostCollective : public Collective {
 };
 
 }  // namespace
+
+bool by_thread(const World& world, CollectiveOptions::Progress progress) {
+  using enum CollectiveOptions::Progress;
+  return progress == thread || (progress == automatic && usable_cores() / std::max(1, world.local_size()) >= 2);
+}
 
 std::unique_ptr<Collective> make_host_collective(World& world, const CollectiveOptions& options) {
   return std::make_unique<HostCollective>(world, options);

@@ -10,6 +10,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeBin, seconds, count)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadyBytes, bytes, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PaceFigures, steps, step, input, forward, backward, optimizer, last_backward, sums,
+                                   meeting, other, micro_batches, samples, stats_bytes, beside, meets, ready, own)
 
 namespace {
 
@@ -88,10 +92,7 @@ LoaderFigures loader_from(const json& j) {
 
 json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
 
-}  // namespace
-
-RankAccount RankAccount::from_json(const std::string& text) {
-  const auto j = nlohmann::json::parse(text).at("ranks").at(0);
+RankAccount rank_from(const json& j) {
   RankAccount r;
   r.host = j.at("host");
   r.wall_seconds = j.at("wall_seconds");
@@ -105,12 +106,24 @@ RankAccount RankAccount::from_json(const std::string& text) {
   r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
+  if (j.contains("pace")) r.pace = j.at("pace");
   if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
   if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
   if (j.contains("device")) r.device = device_time_from(j.at("device"));
   if (j.contains("health")) r.health = health_from(j.at("health"));
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = j.at("seconds").at(name_of(Phase(p)));
   return r;
+}
+
+}  // namespace
+
+RankAccount RankAccount::from_json(const std::string& text) { return rank_from(json::parse(text).at("ranks").at(0)); }
+
+Account Account::from_json(const std::string& text) {
+  const auto j = nlohmann::json::parse(text);
+  Account out;
+  for (const auto& rank : j.at("ranks")) out.ranks.push_back(rank_from(rank));
+  return out;
 }
 
 std::string Account::json() const {
@@ -140,6 +153,7 @@ std::string Account::json() const {
                        {"marks_per_step", r.marks},
                        {"mark_seconds", r.mark_seconds}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
+    if (r.pace.steps > 0) one["pace"] = r.pace;
     if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
     if (r.staging.files > 0) one["staging"] = to_json(r.staging);
     if (r.device.steps > 0) one["device"] = to_json(r.device);

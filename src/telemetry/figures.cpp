@@ -20,6 +20,15 @@ void StepClock::add(double seconds) {
   ++count_, sum_ += seconds, longest_ = std::max(longest_, seconds);
 }
 
+double StepClock::middle_of(std::size_t bin) { return 1e-9 * std::exp2((double(bin) + 0.5) / per_octave); }
+
+std::vector<TimeBin> StepClock::bins() const {
+  std::vector<TimeBin> out;
+  for (std::size_t b = 0; b < bins_.size(); ++b)
+    if (bins_[b] > 0) out.push_back({middle_of(b), bins_[b]});
+  return out;
+}
+
 StepTimes StepClock::figures() const {
   if (count_ == 0) return {};
   // The middle of the bin that the share of all falls in.
@@ -27,7 +36,7 @@ StepTimes StepClock::figures() const {
     std::uint64_t seen = 0;
     std::size_t bin = 0;
     while (bin + 1 < bins_.size() && double(seen += bins_[bin]) < share * double(count_)) ++bin;
-    return std::min(longest_, 1e-9 * std::exp2((double(bin) + 0.5) / per_octave));
+    return std::min(longest_, middle_of(bin));
   };
   return {sum_ / double(count_), percentile(0.5), percentile(0.9), percentile(0.99), longest_};
 }

@@ -77,4 +77,8 @@ double cost_of_a_mark() {
   return least;
 }
 
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace millrace

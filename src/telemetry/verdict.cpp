@@ -13,28 +13,6 @@ constexpr double least_share = 0.03;    // of the step: below it nothing is trie
 constexpr double least_stated = 0.08;   // of the time: below it nothing is said without a trial
 constexpr double least_startup = 0.25;  // of the run
 
-const char* name_of(Bound b) {
-  switch (b) {
-    case Bound::input:
-      return "input-bound";
-    case Bound::sums:
-      return "communication-bound";
-    case Bound::imbalance:
-      return "imbalanced";
-    case Bound::checkpoint:
-      return "checkpoint-bound";
-    case Bound::evaluation:
-      return "evaluation-bound";
-    case Bound::host:
-      return "host-bound";
-    case Bound::startup:
-      return "start-up-bound";
-    case Bound::compute:
-      break;
-  }
-  return "compute-bound";
-}
-
 std::string measured(const Evidence& e, Bound b) {
   const double percent = 100 * e.share(b);
   const char* whole = e.probed ? "step" : "time";
@@ -131,6 +109,28 @@ std::string line_of(const Finding& f, bool again = false) {
 
 }  // namespace
 
+const char* name_of(Bound b) {
+  switch (b) {
+    case Bound::input:
+      return "input-bound";
+    case Bound::sums:
+      return "communication-bound";
+    case Bound::imbalance:
+      return "imbalanced";
+    case Bound::checkpoint:
+      return "checkpoint-bound";
+    case Bound::evaluation:
+      return "evaluation-bound";
+    case Bound::host:
+      return "host-bound";
+    case Bound::startup:
+      return "start-up-bound";
+    case Bound::compute:
+      break;
+  }
+  return "compute-bound";
+}
+
 double Evidence::share(Bound b) const {
   const double all = step + checkpoint + evaluation;
   if (b == Bound::startup) return wall > 0 ? startup / wall : 0;
@@ -185,6 +185,13 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   if (slow.loader.samples > 0)
     e.decodes = double(slow.loader.chunks_decoded) * double(e.chunk_rows) / double(slow.loader.samples);
   return e;
+}
+
+Bound largest_bound(const Evidence& e) {
+  Bound largest = Bound::compute;
+  for (const Bound b : {Bound::input, Bound::sums, Bound::imbalance, Bound::checkpoint, Bound::evaluation, Bound::host})
+    if (e.share(b) >= least_stated && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
+  return largest;
 }
 
 std::vector<Change> changes_to_try(const Evidence& e) {

@@ -51,16 +51,25 @@ std::size_t reduced(World& world, std::size_t mine, World::Reduce how) {
 
 // Ranks may need unequal memory, where their kernels do. All decide by the same numbers: whoever left alone would leave
 // the others waiting in the next plan, which is collective.
+static std::size_t limit_of(Session& s) { return reduced(s.world, s.memory_bytes(), World::Reduce::min); }
+
+std::int64_t most_that_fits(Session& s, std::int64_t wanted) {
+  const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
+  const auto bytes = [&](std::int64_t rows) {
+    return reduced(s.world, s.plan(rows).needs.total(), World::Reduce::max);
+  };
+  const std::size_t limit = limit_of(s), whole = wanted < 1 ? limit + 1 : bytes(wanted);
+  if (whole <= limit) return wanted;
+  return most_rows(wanted, limit, [&](std::int64_t rows) { return rows == wanted ? whole : bytes(rows); });
+}
+
 Fit fit(Session& s) {
   const auto most_of = [&](std::size_t mine) { return reduced(s.world, mine, World::Reduce::max); };
-  const std::size_t limit = reduced(s.world, s.memory_bytes(), World::Reduce::min);
+  const std::size_t limit = limit_of(s);
   Fit out{s.plan(s.micro_batch), ""};
   const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
   if (total <= limit) return out;
-  const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
-  const std::int64_t most = most_rows(s.micro_batch, limit, [&](std::int64_t rows) {
-    return rows == s.micro_batch ? total : most_of(s.plan(rows).needs.total());
-  });
+  const std::int64_t most = most_that_fits(s, s.micro_batch - 1);
   out.problem = cat("train.micro_batch: ", s.micro_batch, " samples at once need ", format_bytes(total), " (",
                     format_bytes(arena), " of them for activations), ", s.compute.device->name(), " has ",
                     format_bytes(limit), " for a rank. ");

@@ -13,6 +13,8 @@ struct Fit {
 // The same on all ranks, for the most memory that any needs and the least that any has. Collective.
 Fit fit(Session&);
 NetworkPlan plan_that_fits(Session&);  // Error(config) with the problem
+// The largest micro-batch of at most so many samples that fits, or 0. Collective.
+std::int64_t most_that_fits(Session&, std::int64_t wanted);
 
 // The most rows below `too_many`, which is known to be, whose bytes stay within the limit, or 0. Bytes rise with the
 // rows, nearly in a line: asks for few.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -39,7 +40,36 @@ struct Number {
   }
 };
 
+// The text behind "key":
+const char* after(const std::string& line, const char* key) {
+  const auto at = line.find(cat('"', key, "\":"));
+  return at == line.npos ? nullptr : line.c_str() + at + std::strlen(key) + 3;
+}
+
+double number(const std::string& line, const char* key, double otherwise = 0) {
+  const char* text = after(line, key);
+  if (!text) return otherwise;
+  return *text == 'n' ? std::nan("") : std::strtod(text, nullptr);
+}
+
 }  // namespace
+
+std::optional<StepMetrics> parse_metrics(const std::string& line) {
+  if (!line.starts_with("{\"step\":") || !line.ends_with('}')) return std::nullopt;
+  StepMetrics m;
+  const auto count = [&](const char* key) { return std::int64_t(number(line, key)); };
+  m.step = count("step"), m.epoch = count("epoch"), m.samples = count("samples");
+  m.loss = number(line, "loss"), m.lr = number(line, "lr"), m.grad_norm = number(line, "grad_norm");
+  m.loss_scale = number(line, "loss_scale", 1);
+  const char* skipped = after(line, "skipped");
+  m.skipped = skipped && *skipped == 't';
+  m.samples_per_second = number(line, "samples_per_second"), m.seconds = number(line, "step_ms") / 1e3;
+  for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::communication,
+                        Phase::optimizer, Phase::other})
+    m.phase_seconds[std::size_t(p)] = number(line, cat(name_of(p), "_ms").c_str()) / 1e3;
+  m.unread_samples = count("unread_samples");
+  return m;
+}
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : path_(path) {
   const std::int64_t keep = kept_bytes(path, last_step);

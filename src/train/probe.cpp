@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "fit.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/comm/signals.hpp"
 #include "millrace/train/peaks.hpp"
 #include "session.hpp"
 #include "setting.hpp"
@@ -60,24 +62,59 @@ class Silent : public Collective {
 
 constexpr std::int64_t endless = std::int64_t(1) << 40;
 
+// What may fail on one rank alone, as an engine that a host does not have, fails on all: a trial goes on without it.
+template <class Make>
+auto made_on_all(World& world, Make make) {
+  decltype(make()) made;
+  std::string problem;
+  try {
+    made = make();
+  } catch (const Error& error) {
+    if (error.code() != Exit::config) throw;
+    problem = error.what();
+  }
+  world.agree(Exit::config, problem);
+  return made;
+}
+
+std::unique_ptr<Session> session(World& world, const RunConfig& config) {
+  return made_on_all(world, [&] { return std::make_unique<Session>(world, config, Session::Use::train); });
+}
+
 }  // namespace
 
-StepProbe probe_steps(World& world, const RunConfig& config, Without without, std::int64_t first_step, double seconds) {
-  Session s(world, config, Session::Use::train);
+RoomProbe probe_room(World& world, const RunConfig& config) {
+  const auto s = session(world, config);
+  const std::int64_t share = (s->global_batch + world.size() - 1) / world.size();
+  RoomProbe out{s->micro_batch, 0, fit(*s).problem};
+  const bool all = out.problem.empty() && s->micro_batch >= share;
+  out.most = all ? share : most_that_fits(*s, out.problem.empty() ? share : std::min(share, s->micro_batch - 1));
+  return out;
+}
+
+StepProbe probe_steps(World& world, const RunConfig& config, Without without, std::int64_t first_step, double seconds,
+                      double slowest) {
+  const auto made = session(world, config);
+  Session& s = *made;
   const std::string reader = s.train_source->describe();
   if (without != Without::nothing) s.train_source = std::make_unique<Resident>(std::move(s.train_source));
   if (without == Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
-  Network network(s.compute, s.spec, plan_that_fits(s));
+  StepProbe out;
+  NetworkPlan plan = plan_that_fits(s);
+  out.fusion = plan.train.front().fusion_level, out.most_fusion = s.compute.backend->max_fusion_level();
+  out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float), out.batch_statistics = plan.layout.stats_count;
+  Network network(s.compute, s.spec, std::move(plan));
   LoaderOptions options = s.step_loader_options();
   if (without != Without::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
-                s.micro_batches(first_step, endless));
-  StepRunner runner(s, network, loader);
+  const auto loader = made_on_all(world, [&] {
+    return std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
+                                    s.micro_batches(first_step, endless));
+  });
+  StepRunner runner(s, network, *loader);
   const int lag = steps_in_flight(*s.compute.device);
   // The first ones fill the ring of batches, make what is made at first use, and are recorded.
   const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
   const std::int64_t full = s.train_order->rows_of_step(0);
-  StepProbe out;
   out.setting = setting_of(s);
   out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
   out.flops = step_flops(s, network);
@@ -87,7 +124,8 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   while (!stop || collected < issued) {
     if (!stop) runner.enqueue(issued++, 0);
     if (!stop && issued - collected <= lag) continue;
-    const bool enough = now() - began > seconds && collected - warm_up >= 8;
+    const bool hopeless = out.seconds > slowest * double(out.steps) || stop_signal() != 0;
+    const bool enough = (hopeless && out.steps >= 2) || (now() - began > seconds && collected - warm_up >= 8);
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);

@@ -10,11 +10,12 @@ Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().thro
   mine_.memory_limit = double(s.memory_bytes());
 }
 
-void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans) {
+void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepPace& pace) {
   constexpr std::size_t most_changes = 64;
   ++mine_.steps;
   steps_.add(m.seconds);
   sums_.add(spans, m.phase_seconds[std::size_t(Phase::communication)]);
+  pace_.add(m, pace);
   mine_.skipped_steps += m.skipped;
   auto& scales = mine_.scales;
   if (s_.spec.compute == DType::f16 && scales.size() < most_changes &&
@@ -22,7 +23,7 @@ void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans) {
     scales.push_back({m.step, m.loss_scale});
 }
 
-RankAccount Recorder::figures(Network& network, int device_marks) const {
+RankAccount Recorder::figures(Network& network, int device_marks, const std::vector<std::int64_t>& milestones) const {
   RankAccount out = mine_;
   out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.figures();
   out.step_times = steps_.figures();
@@ -31,6 +32,14 @@ RankAccount Recorder::figures(Network& network, int device_marks) const {
   out.memory_bytes = network.needs().total();
   if (out.steps == 0) return out;
   out.flops = step_flops(s_, network);
+  out.pace = pace_.figures();
+  const bool gpu = !s_.compute.device->shares_host_memory();
+  out.pace.samples = double(s_.train_order->rows_of_step(0));
+  out.pace.stats_bytes = std::uint64_t(network.layout().stats_count) * sizeof(float);
+  out.pace.beside = gpu || s_.progress_thread();
+  out.pace.meets = steps_in_flight(*s_.compute.device) == 0;
+  for (std::size_t i = 0; i < out.pace.ready.size() && i < milestones.size(); ++i)
+    out.pace.ready[i].bytes = std::uint64_t(milestones[i]) * sizeof(float);
   // The device's, the loop's own, and two of the loader for each batch and worker.
   out.marks = device_marks + 10 + 2.0 * (1 + s_.loader_options().workers) * s_.accumulation();
   out.mark_seconds = cost_of_a_mark();

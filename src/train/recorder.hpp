@@ -5,6 +5,7 @@
 #include "millrace/comm/collective.hpp"
 #include "millrace/telemetry/account.hpp"
 #include "millrace/train/metrics.hpp"
+#include "pace_clock.hpp"
 #include "session.hpp"
 #include "sum_clock.hpp"
 
@@ -12,18 +13,19 @@ namespace millrace {
 
 class Recorder {
  public:
-  Recorder(Session&);                                           // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&);  // collected
+  Recorder(Session&);                                                            // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepPace&);  // collected
   void checkpoint() { ++mine_.checkpoints; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, but for what others know: phases, loader, device.
-  RankAccount figures(Network&, int device_marks) const;
+  RankAccount figures(Network&, int device_marks, const std::vector<std::int64_t>& milestones) const;
 
  private:
   Session& s_;
   RankAccount mine_;
   StepClock steps_;
   SumClock sums_;
+  PaceClock pace_;
   double throttled_before_;
 };
 

@@ -5,6 +5,17 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
+namespace {
+
+constexpr std::size_t most_milestones = 16;
+
+// Every so many buckets, counted so that the last is one.
+bool is_milestone(std::size_t bucket, std::size_t buckets) {
+  const std::size_t each = (buckets + most_milestones - 1) / most_milestones;
+  return (buckets - 1 - bucket) % each == 0;
+}
+
+}  // namespace
 
 Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& spec, SharedRegion gradient,
                  SharedRegion packed)
@@ -15,6 +26,8 @@ Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& sp
       packed_(packed),
       buckets_(spec.buckets.cut(spec.count)),
       missing_(buckets_.size()) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (is_milestone(b, buckets_.size())) milestones_.push_back(spec_.count - buckets_[b].begin);
   expect_all();
 }
 
@@ -22,7 +35,7 @@ Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& sp
 void Reducer::expect_all() {
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     missing_[b] = std::min(spec_.count, buckets_[b].end) - buckets_[b].begin;
-  next_ = 0;
+  next_ = noted_ = 0;
 }
 
 void Reducer::ready(std::int64_t begin, std::int64_t end) {
@@ -30,7 +43,13 @@ void Reducer::ready(std::int64_t begin, std::int64_t end) {
     const std::int64_t overlap = std::min(end, buckets_[b].end) - std::max(begin, buckets_[b].begin);
     if (overlap > 0) missing_[b] -= overlap;
   }
+  note_ready();
   if (spec_.overlap) launch_ready();
+}
+
+void Reducer::note_ready() {
+  for (; noted_ < buckets_.size() && missing_[noted_] == 0; ++noted_)
+    if (is_milestone(noted_, buckets_.size())) marks_.mark();
 }
 
 void Reducer::contribute_zeros() {

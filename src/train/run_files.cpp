@@ -11,6 +11,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/io/hdf5.hpp"
 
@@ -94,6 +95,21 @@ RunFolder::~RunFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
+void remove_checkpoints(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
+  for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
+}
+
+std::string describe_run(const Session& s, const Network& network) {
+  const std::string& why = s.compute.why;
+  return cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
+             " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
+             s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
+             name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")", ", ",
+             s.compute.collective->describe());
+}
+
 void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
   const auto hosts = s.world.gather(s.world.host());
   const auto places = s.world.gather(s.placement.str());
@@ -121,12 +137,12 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const std::vector<Finding>& findings) {
-  if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.steps)) return;
+  if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
   json out{{"status", s.status},
-           {"steps", s.steps},
-           {"epoch", s.epoch},
-           {"samples", s.samples},
-           {"unread_samples", s.unread_samples},
+           {"steps", s.run.step},
+           {"epoch", s.run.epoch},
+           {"samples", s.run.samples},
+           {"unread_samples", s.run.unread_samples},
            {"session_steps", s.session_steps},
            {"session_samples", s.session_samples},
            {"samples_per_second", s.samples_per_second},
@@ -140,9 +156,10 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
                                {"evidence", f.evidence},
                                {"advice", f.advice},
                                {"caution", f.caution}});
-  out["valid_loss"] = s.evaluated ? json(s.validation.loss) : json();
-  out["valid_accuracy"] = s.evaluated && s.validation.labels ? json(s.validation.top1) : json();
-  out["valid_top5"] = s.evaluated && s.validation.labels ? json(s.validation.top5) : json();
+  const bool labels = s.validation && s.validation->labels;
+  out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
+  out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
+  out["valid_top5"] = labels ? json(s.validation->top5) : json();
   write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
 }
 

@@ -1,12 +1,14 @@
 // The run directory's own files: config.cfg, run.json, summary.json.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "evaluate.hpp"
 #include "millrace/telemetry/account.hpp"
 #include "millrace/telemetry/verdict.hpp"
+#include "millrace/train/checkpoint.hpp"
 #include "session.hpp"
 
 namespace millrace {
@@ -22,16 +24,18 @@ class RunFolder {
  private:
   int lock_ = -1;
 };
+void remove_checkpoints(const std::filesystem::path& dir);  // of an older run
+// "training resnet (308 k parameters) on 60000 samples, 2 ranks, ..."
+std::string describe_run(const Session&, const Network&);
 void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {
-  std::string status;  // finished, stopped, diverged, unread, unsaved
-  std::int64_t steps = 0, epoch = 0, samples = 0, unread_samples = 0;
+  std::string status;   // finished, stopped, diverged, unread, unsaved
+  const RunState& run;  // outlives it
+  std::optional<Evaluation> validation;
   // Of this start alone, as the rest is.
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
-  bool evaluated = false;
-  Evaluation validation;
 };
 // A finished run that is started again keeps what its last steps said.
 void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const std::vector<Finding>&);

@@ -101,6 +101,11 @@ DType dtype_of(Precision p) {
   return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16;
 }
 
+static CollectiveOptions::Progress progress_of(const CommOptions& comm) {
+  using enum CollectiveOptions::Progress;
+  return comm.progress == "thread" ? thread : comm.progress == "inline" ? inline_ : automatic;
+}
+
 // What run.device = auto means, the same on all ranks: one on the processor and one on a GPU could not sum. Why no GPU
 // is taken, or empty.
 static std::string why_not_cuda(World& world) {
@@ -118,10 +123,7 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
   options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
   options.deterministic = config.run.deterministic;
   options.collective.timeout_seconds = config.comm.timeout;
-  using Progress = CollectiveOptions::Progress;
-  options.collective.progress = config.comm.progress == "thread"   ? Progress::thread
-                                : config.comm.progress == "inline" ? Progress::inline_
-                                                                   : Progress::automatic;
+  options.collective.progress = progress_of(config.comm);
   options.collective.delay_seconds_per_mb = config.comm.test_delay;
   options.cuda = config.cuda;
   using Sums = CudaOptions::Sums;
@@ -278,6 +280,8 @@ int Session::accumulation() const { return int(train_order->share(0, 0, 0, world
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
   return {count, spec.buckets, spec.compress, config.comm.overlap, world.size() == 1};
 }
+
+bool Session::progress_thread() const { return by_thread(world, progress_of(config.comm)); }
 
 std::map<std::string, std::string> Session::provenance() const {
   return {{"ranks", std::to_string(world.size())},

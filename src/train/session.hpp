@@ -48,6 +48,7 @@ struct Session {
   std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t from, std::int64_t to) const;
   int accumulation() const;  // micro-batches of rank 0 in a full step
   ReducerSpec reducer_spec(std::int64_t count) const;
+  bool progress_thread() const;                           // sums go on beside the processor's step
   std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same
 };
 

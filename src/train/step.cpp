@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
+#include "pretended.hpp"
 
 namespace millrace {
 namespace {
@@ -25,6 +26,13 @@ int most_micro_batches(const Session& s, std::int64_t in_epoch) {
 
 int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
 
+void begin_loss_scale(const Session& s, Network& network) {
+  StepState& state = network.host_state();
+  if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(s.config.optim.loss_scale);
+  state.scale_interval = std::uint32_t(s.config.optim.scale_interval);
+  network.push_state();
+}
+
 StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
     : s_(s),
       network_(network),
@@ -32,9 +40,12 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
                network.packed),
       grouping_(s.grouping(s.micro_batch)) {
-  const int marks = mark_count(most_micro_batches(s, 0)) + waits();
+  const int marks = mark_count(most_micro_batches(s, 0)) + between();
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
+  if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
+    fail(Exit::config, "train.test_compute: the device does not wait for the host. set run.device = cpu");
+  pace_.ready.resize(reducer_.milestones().size());
   group_.pieces.reserve(std::size_t(grouping_.largest()));
 }
 
@@ -61,19 +72,26 @@ void StepRunner::forward_backward(const Group& g, int number) {
   const bool first = number == 0, last = number + 1 == g.count;
   Gatherer* gatherer = first ? network_.gatherer() : nullptr;
   const int at = 1 + 3 * number;
+  GradSink* sink = last ? &reducer_ : nullptr;
+  std::optional<Pretended> pretended;
+  if (const double more = s_.config.train.test_compute * double(piece.batch.item.rows); more > 0)
+    sink = &pretended.emplace(more, network_.layout().count, sink, gatherer);
+  WeightGate* gate = gatherer;
+  if (gate && pretended) gate = &*pretended;
   piece.batch.begin_use();
   mark(g.slot, at);
   if (gatherer)
     gatherer->begin(wait_marks(g.slot, 0));
   else if (piece.refresh)
     piece.program->refresh_weights();
-  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gatherer);
+  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate);
   if (gatherer) gatherer->finish();
+  if (pretended) pretended->forward();
   mark(g.slot, at + 1);
   const std::size_t stats = std::size_t(network_.layout().stats_count);
   if (last && stats && s_.world.size() > 1)
     s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
-  piece.program->backward(first, last ? &reducer_ : nullptr);
+  piece.program->backward(first, sink);
   piece.batch.end_use();
   mark(g.slot, at + 2);
 }
@@ -93,6 +111,7 @@ void StepRunner::no_rows(const Group& g) {
 void StepRunner::run(const Group& g) {
   const int end = g.first + int(g.pieces.size());
   if (g.first == 0) network_.push_step(g.slot);
+  if (end == g.count) reducer_.mark_ready(wait_marks(g.slot, all_waits()));
   if (g.count == 0) no_rows(g);
   for (int number = g.first; number < end; ++number) forward_backward(g, number);
   if (end < g.count) return;
@@ -162,6 +181,23 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   issued.ended = now();
 }
 
+// A sum that stopped the backward pass is no part of it.
+void StepRunner::pace_of(const Issued& issued, std::size_t marks) {
+  pace_.full = issued.rows == s_.train_order->rows_of_step(0);
+  pace_.micro_batches = issued.micro_batches;
+  if (issued.micro_batches == 0) return;
+  const double began = times_[marks - 4], ended = times_[marks - 3];  // of the last backward pass
+  const auto without_sums = [&](double until) {
+    double seconds = until - began;
+    for (const CommSpan& span : spans_)
+      if (span.inside && span.started - issued.began < until) seconds -= span.ended - span.started;
+    return std::max(0.0, seconds);
+  };
+  pace_.last_backward = without_sums(ended);
+  for (std::size_t i = 0; i < pace_.ready.size(); ++i)
+    pace_.ready[i] = without_sums(times_[1 + 2 * std::size_t(all_waits()) + i]);
+}
+
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
   const Working here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
@@ -169,7 +205,9 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   const StepState& state = network_.read_state(slot);
   double sums[5] = {state.loss_sum, double(state.counted), double(wants_stop), double(wants_checkpoint),
                     double(issued.unread)};
+  const double came = now();
   s_.compute.collective->small_sum(sums);
+  pace_.meeting = s_.world.size() > 1 ? now() - came : 0;
 
   StepResult out;
   out.step = issued.step;
@@ -187,7 +225,7 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   m.loss_scale = state.loss_scale;
   m.skipped = out.found_inf;
 
-  const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(waits());
+  const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(between());
   marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
   const auto add = [&](Phase phase, std::size_t mark) {
     m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
@@ -199,7 +237,7 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
-  for (std::size_t wait = 0; wait < shift / 2; ++wait) {  // of a phase that computes
+  for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait) {  // of a phase that computes
     const bool gather = int(wait) < gather_waits();
     if (gather && issued.micro_batches == 0) continue;  // counted as communication already
     const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
@@ -207,6 +245,7 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
     m.phase_seconds[std::size_t(Phase::communication)] += seconds;
   }
   s_.compute.collective->take_spans(spans_);
+  pace_of(issued, marks + shift);
   double inside_backward = 0;  // sums that stopped it
   for (const CommSpan& span : spans_) inside_backward += span.inside ? span.ended - span.started : 0;
   double& backward = m.phase_seconds[std::size_t(Phase::backward)];

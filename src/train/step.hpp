@@ -24,8 +24,19 @@ struct StepResult {
   bool at_floor = false;  // the loss scale can't fall further
 };
 
+// What a step tells besides its metrics, for predictions. Seconds.
+struct StepPace {
+  bool full = false;  // of as many rows as any
+  int micro_batches = 0;
+  double last_backward = 0, meeting = 0;  // of the last micro-batch; for what the ranks agree on
+  std::vector<double> ready;              // at the reducer's milestones, since that backward pass began
+};
+
 // Steps that may be enqueued before the results of the one before are collected: none on a device that works at once.
 int steps_in_flight(const Device&);
+
+// The state that training starts with.
+void begin_loss_scale(const Session&, Network&);
 
 class StepRunner {
  public:
@@ -36,14 +47,16 @@ class StepRunner {
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
   const std::vector<CommSpan>& spans() const { return spans_; }  // of the step collected last
+  const StepPace& pace() const { return pace_; }                 // the same
   int marks() const { return int(times_.size()); }               // of a full step, on the device
 
  private:
-  void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + waits() : 0); }
-  // Where weights are gathered: 2 marks for each wait, between mark 0 and the others.
+  void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + between() : 0); }
+  // Between mark 0 and the others: 2 marks for each wait where weights are gathered, then the reducer's milestones.
   WaitMarks wait_marks(int slot, int wait) { return {marks_[std::size_t(slot)].get(), 1 + 2 * wait}; }
   int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
-  int waits() const { return 2 * (gather_waits() + network_.optimizer_waits()); }
+  int all_waits() const { return gather_waits() + network_.optimizer_waits(); }
+  int between() const { return 2 * all_waits() + int(reducer_.milestones().size()); }
   // Micro-batches [first, first + pieces) of a step's `count`, as work that is recorded: it holds by value, or by
   // reference what lives as long as the runner, and changes nothing on the host that a later step would need to see.
   struct Piece {
@@ -68,6 +81,7 @@ class StepRunner {
     double data_wait = 0;
     std::int64_t unread = 0;  // samples of this rank
   };
+  void pace_of(const Issued&, std::size_t marks);  // from times_ and spans_
   Session& s_;
   Network& network_;
   Loader& loader_;
@@ -75,6 +89,7 @@ class StepRunner {
   std::array<std::unique_ptr<Marks>, 2> marks_;
   std::vector<double> times_;
   std::vector<CommSpan> spans_;
+  StepPace pace_;
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
   std::array<char, 48> step_name_{};

@@ -1,9 +1,7 @@
 #include "millrace/train/trainer.hpp"
 
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "evaluate.hpp"
 #include "fit.hpp"
@@ -12,6 +10,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/train/checkpoint.hpp"
 #include "observer.hpp"
+#include "outputs.hpp"
 #include "overflow.hpp"
 #include "progress.hpp"
 #include "recorder.hpp"
@@ -47,10 +46,9 @@ struct Trainer::Impl {
   std::unique_ptr<Loader> loader;
   std::unique_ptr<StepRunner> runner;
   std::optional<Evaluator> evaluator;
-  std::unique_ptr<MetricsFile> metrics;
+  std::optional<Outputs> outputs;  // of rank 0
   StepMetrics last;
-  Evaluation validation;
-  bool evaluated = false;
+  std::optional<Evaluation> validation;  // the last
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
   std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
@@ -69,10 +67,7 @@ struct Trainer::Impl {
         stop(config.run, dir, world.rank() == 0),
         progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(steps_in_flight(*s.compute.device)) {
-    StepState& state = network.host_state();
-    if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(config.optim.loss_scale);
-    state.scale_interval = std::uint32_t(config.optim.scale_interval);
-    network.push_state();
+    begin_loss_scale(s, network);
     observer.know(network, s.spec.train_rows);
     if (s.has_valid) evaluator.emplace(s, network);
   }
@@ -91,11 +86,7 @@ struct Trainer::Impl {
 
   void resume() {
     if (s.config.run.resume == Resume::never) {
-      if (s.world.rank() == 0) {  // or a later resume would find the old run's
-        std::error_code ignored;
-        for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
-        for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
-      }
+      if (s.world.rank() == 0) remove_checkpoints(dir);  // or a later resume would find the old run's
       s.world.barrier();
       return;
     }
@@ -130,8 +121,8 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    recorder.step(last, runner->spans());
-    if (metrics) metrics->write(last);
+    recorder.step(last, runner->spans(), runner->pace());
+    if (outputs) outputs->step(last);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
     if (overflows == many_overflows && !result.at_floor)
@@ -150,7 +141,7 @@ struct Trainer::Impl {
     run.unread_samples += last.unread_samples, run.unread_in_epoch += last.unread_samples;
     const std::int64_t rows = s.train_data.rows;
     if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
-      finish("unread");
+      finish("unread", Exit::data);
       fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
            " could not be read, more than data.skip_limit = ", s.config.data.skip_limit,
            " of them. mend the files that the warnings and summary.json name, or raise data.skip_limit");
@@ -163,7 +154,7 @@ struct Trainer::Impl {
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
     const std::string where = describe_gradient(s.world, *s.compute.device, network);
-    finish("diverged");
+    finish("diverged", Exit::diverged);
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
          ", gradient norm ", last.grad_norm, "; ", where,
          "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
@@ -174,12 +165,13 @@ struct Trainer::Impl {
   void checkpoint() {
     const Timeline::Scope scope(timeline, Phase::checkpoint);
     const auto began = std::chrono::steady_clock::now();
-    if (metrics) metrics->sync();
+    if (outputs) outputs->before_checkpoint();
     run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
     run.provenance = s.provenance();
     run.config = s.config.text;
     unsaved = store.save(network, run);
     if (unsaved.empty()) recorder.checkpoint();
+    if (unsaved.empty() && outputs) outputs->checkpoint(run.step);
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
     if (!unsaved.empty() && run.step < s.total_steps())
@@ -190,10 +182,11 @@ struct Trainer::Impl {
   bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
     validation = evaluator->run();
-    evaluated = true, recorder.evaluation();
-    run.valid_loss = validation.loss, run.valid_accuracy = validation.labels ? validation.top1 : -1;
+    recorder.evaluation();
+    run.valid_loss = validation->loss, run.valid_accuracy = validation->labels ? validation->top1 : -1;
     run.valid_step = run.step;
-    progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation.str()));
+    if (outputs) outputs->evaluation(run, *validation);
+    progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation->str()));
     if (run.valid_accuracy <= run.best_accuracy) return false;
     run.best_accuracy = run.valid_accuracy, run.best_step = run.step;
     return true;
@@ -207,7 +200,8 @@ struct Trainer::Impl {
   }
 
   Account account() {
-    RankAccount mine = recorder.figures(network, runner ? runner->marks() : 0);
+    RankAccount mine = runner ? recorder.figures(network, runner->marks(), runner->reducer().milestones())
+                              : recorder.figures(network, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     if (loader) mine.loader = loader->figures();
@@ -221,22 +215,14 @@ struct Trainer::Impl {
     return out;
   }
 
-  void finish(const std::string& status) {
+  void finish(const std::string& status, Exit code) {
     const Account all = account();
     evidence = evidence_of(all, setting_of(s));
     if (s.world.rank() != 0) return;
-    Summary summary{status,
-                    run.step,
-                    run.epoch,
-                    run.samples,
-                    run.unread_samples,
-                    trained_steps,
-                    trained_samples,
-                    train_seconds > 0 ? double(trained_samples) / train_seconds : 0,
-                    timeline.wall_seconds(),
-                    last.loss,
-                    evaluated,
-                    validation};
+    Summary summary{status, run, validation, trained_steps, trained_samples};
+    if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
+    summary.seconds = timeline.wall_seconds(), summary.final_loss = last.loss;
+    if (outputs) outputs->ended(code);
     try {
       write_summary(dir, summary, all, findings(evidence));
     } catch (const Error& e) {
@@ -247,7 +233,7 @@ struct Trainer::Impl {
     if (trained_steps > 0)
       progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
                         " samples/s while training"));
-    if (evaluated) progress.line(cat("validation ", validation.str()));
+    if (validation) progress.line(cat("validation ", validation->str()));
   }
 
   Exit loop() {
@@ -277,18 +263,16 @@ struct Trainer::Impl {
     const RunFolder folder(s.world, dir);
     resume();
     write_run_json(s, dir, run.step);
-    if (s.world.rank() == 0) metrics = std::make_unique<MetricsFile>(dir / "metrics.jsonl", run.step);
+    if (s.world.rank() == 0) outputs.emplace(s, run, timeline);
     start_feeding();
-    const std::string& why = s.compute.why;
-    progress.line(cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
-                      " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
-                      s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
-                      name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")",
-                      ", ", s.compute.collective->describe()));
+    progress.line(describe_run(s, network));
     const Exit result = loop();
     timeline.enter(Phase::other);
-    if (result == Exit::ok && !evaluated && s.has_valid) evaluate_now();
-    finish(!unsaved.empty() ? "unsaved" : result == Exit::ok ? "finished" : "stopped");
+    if (result == Exit::ok && !validation && s.has_valid) evaluate_now();
+    finish(!unsaved.empty()     ? "unsaved"
+           : result == Exit::ok ? "finished"
+                                : "stopped",
+           !unsaved.empty() ? Exit::data : result);
     if (!unsaved.empty()) {
       const auto kept = CheckpointStore::list(dir / "checkpoints");
       fail(Exit::data, "the checkpoint of step ", run.step, ", the last, was not written (", unsaved,

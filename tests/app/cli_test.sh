@@ -25,7 +25,7 @@ if [ "$3" = solo ]; then
   expect 0 "usage: millrace COMMAND" "$millrace" --help
   expect 0 "millrace 0." "$millrace" --version
   expect 2 "error: 'trian' is no command" "$millrace" trian
-  for command in train eval pack inspect plan diagnose bench; do
+  for command in train eval pack inspect plan diagnose tune predict top bench; do
     expect 0 "usage: millrace $command" "$millrace" $command --help
     # Every option has a line that says what it does, and the help is whole: it points to no other command's.
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out || complain "an option of $command has no help"
@@ -56,6 +56,8 @@ if [ "$3" = solo ]; then
   expect 0 "[METRIC] Training Accelerator Utilization [AU] (%): " "$millrace" bench storage --workload retinanet --accelerator b200 --samples 48 --steps 3 --turns 1 --reader direct --dir "$folder"
   expect 2 "cannot open none.cfg (No such file or directory)" "$millrace" train -c none.cfg
   expect 2 "no configuration file. give one with -c FILE" "$millrace" train
+  expect 2 "no run. give its folder" "$millrace" top
+  expect 2 "--every: '0s' is not above 0s" "$millrace" top --every 0s .
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
     expect 2 "set run.device = cpu (or auto)" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg

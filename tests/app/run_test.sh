@@ -223,7 +223,7 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
   mkdir disk && mount -t tmpfs -o size=4m none disk || exit 77
   train 2 whole >log 2>&1
   for freed in later soon; do
-    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 >log 2>&1 &
+    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 --log.tensorboard on >log 2>&1 &
     pid=$!
     until_step disk/$freed 6
     dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
@@ -243,6 +243,7 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
     fi
     grep -q "^warning: checkpoint of step" log || complain "no word of the full disk"
     grep -q "the lines wait" log || complain "no word of the metrics"
+    [ "$(grep -c "events for TensorBoard" log)" -le 1 ] || complain "said more than once"
     if [ $freed = later ]; then
       train 2 disk/later --checkpoint.every 4 >>log 2>&1
       expect_code 0 $? "the resumed run"
@@ -355,6 +356,28 @@ samples)  # any number of ranks sees the same samples, crops and dropout: with w
   train 2 parts "$@" --train.steps 17 >log 2>&1
   train 3 parts "$@" >>log 2>&1
   losses parts | cmp - one || complain "two ranks, then three see other samples"
+  ;;
+predict)  # from the figures of a finished run; what is not known is asked for
+  "$millrace" train -c net.cfg --run.dir run --train.steps 12 --run.threads 1 >log 2>&1
+  expect_code 0 $? "the run to predict from"
+  steps() { sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' seen; }
+  "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100us --json >seen 2>>log
+  expect_code 0 $? "predict"
+  # Of the run; then on 1, 2 and 8 ranks with its batch, and with its samples a rank.
+  [ "$(steps | wc -l)" -eq 7 ] && steps | awk 'NR == 1 { run = $1 } (NR == 2 || NR == 5) && ($1 < 0.999 * run || $1 > 1.001 * run) { bad = 1 }
+    NR == 6 { two = $1 } END { exit bad || two <= run || $1 <= two }' || complain "one rank is not as measured, or more are not slower: $(steps | paste -sd ' ')"
+  "$millrace" predict run --ranks 2,64 --link 400Gb/s >seen 2>>log
+  grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples a rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
+  for words in "--ranks 2" "--ranks 2 --measure" "--ranks 2 --link 400"; do
+    "$millrace" predict run $words >seen 2>&1
+    expect_code 2 $? "predict $words"
+    [ "$(grep -c "^error: command line: " seen)" -eq 1 ] || complain "predict $words says: $(cat seen)"
+  done
+  "$millrace" predict nowhere --ranks 2 --link 1Gb/s >seen 2>&1
+  expect_code 3 $? "predict without a run"
+  "$mpiexec" --bind-to none -n 2 "$millrace" predict run --ranks 2 --ranks-per-node 2 --measure >seen 2>>log
+  expect_code 0 $? "predict --measure"
+  grep -q "^links (measured on 2 ranks of 1 node): " seen || complain "nothing was measured: $(cat seen)"
   ;;
 *) complain "no case $3" ;;
 esac

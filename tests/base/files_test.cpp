@@ -54,5 +54,25 @@ TEST_F(Files, Crc32IsZlibs) {
   EXPECT_EQ(crc32("6789", 4, crc32("12345", 5)), 0xcbf43926u);
 }
 
+// RFC 3720, B.4.
+TEST_F(Files, Crc32cIsCastagnolis) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xe3069283u);
+  std::string up, down;
+  for (int i = 0; i < 32; ++i) up += char(i), down += char(31 - i);
+  EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
+  EXPECT_EQ(crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
+  EXPECT_EQ(crc32c(up.data(), 32), 0x46dd794eu);
+  EXPECT_EQ(crc32c(down.data(), 32), 0x113fdb5cu);
+  EXPECT_EQ(crc32c("", 0), 0u);
+}
+
+TEST_F(Files, ReplacedContentReadsBackAndLeavesNothingAside) {
+  for (const char* content : {"old and longer", "new"}) replace_file(folder / "a", content);
+  EXPECT_EQ(read_file(folder / "a"), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  EXPECT_THROW(replace_file(folder / "no/such", "x"), Error);
+}
+
 }  // namespace
 }  // namespace millrace

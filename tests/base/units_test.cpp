@@ -32,6 +32,7 @@ TEST(Units, PrintedSizesReadBackExactly) {
 TEST(Units, DurationsAreReadAsWritten) {
   EXPECT_EQ(parse_seconds("90"), 90);
   EXPECT_EQ(parse_seconds("250ms"), 0.25);
+  EXPECT_NEAR(parse_seconds("5us"), 5e-6, 1e-18);
   EXPECT_EQ(parse_seconds("2.5s"), 2.5);
   EXPECT_EQ(parse_seconds("10m"), 600);
   EXPECT_EQ(parse_seconds("1h30m"), 5400);
@@ -43,6 +44,17 @@ TEST(Units, DurationsAreReadAsWritten) {
 TEST(Units, OtherDurationsAreRefused) {
   for (const char* text : {"", "soon", "-5s", "5 weeks", "1h 30x", "1e3s"})
     EXPECT_THROW(parse_seconds(text), Error) << text;
+}
+
+TEST(Units, RatesAreReadAsWrittenBitsAndBytesApart) {
+  EXPECT_NEAR(parse_rate("400Gb/s"), 50e9, 1e-3);
+  EXPECT_NEAR(parse_rate("100Gbit/s"), 12.5e9, 1e-3);
+  EXPECT_NEAR(parse_rate("100 Mbps"), 12.5e6, 1e-6);
+  EXPECT_NEAR(parse_rate("1.5GB/s"), 1.5e9, 1e-3);
+  EXPECT_EQ(parse_rate("64b/s"), 8);
+  EXPECT_EQ(format_rate(50e9), "50 GB/s");
+  for (const char* text : {"", "400", "400G", "Gb/s", "-1Gb/s", "0Gb/s", "400Gib/s", "4 lanes"})
+    EXPECT_THROW(parse_rate(text), Error) << text;
 }
 
 TEST(Units, PeopleReadThese) {

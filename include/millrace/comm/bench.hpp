@@ -12,8 +12,10 @@ struct SumRate {
   double seconds = 0, mpi_seconds = 0;  // medians; mpi_seconds 0 without MPI
 };
 
-// Float32 sums in place of each size, the collective's and MPI_Allreduce's in turns. Collective.
-std::vector<SumRate> bench_sums(World&, Collective&, const std::vector<std::size_t>& sizes, int repeats);
+// Float32 sums in place of each size, the collective's and, unless it is not wanted, MPI_Allreduce's in turns.
+// device: whose lanes the collective works on, where it is not the host. Collective.
+std::vector<SumRate> bench_sums(World&, Collective&, const std::vector<std::size_t>& sizes, int repeats,
+                                bool beside_mpi = true, Device* device = nullptr);
 std::string str(const std::vector<SumRate>&);
 
 }  // namespace millrace

@@ -63,6 +63,9 @@ struct CollectiveOptions {
   bool private_memory = false;         // tests: as if /dev/shm were too small
 };
 
+// Whether the CPU's collective works in a thread of its own, beside the caller. Not collective.
+bool by_thread(const World&, CollectiveOptions::Progress);
+
 // The CPU's collective: shared-memory window among the ranks of a host, MPI between hosts. Works over mpi_world,
 // solo_world and thread worlds.
 std::unique_ptr<Collective> make_host_collective(World&, const CollectiveOptions&);

@@ -29,14 +29,20 @@ struct LoaderFigures {
 struct StepTimes {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, longest = 0;  // seconds
 };
-// Percentiles in a fixed number of bins, each 4 % wide.
+struct TimeBin {
+  double seconds = 0;
+  std::uint64_t count = 0;
+};
+// Percentiles in a fixed number of bins, each 1 % wide.
 class StepClock {
  public:
   void add(double seconds);
   StepTimes figures() const;
+  std::vector<TimeBin> bins() const;  // those with any, by time; the middle of each
 
  private:
-  static constexpr int per_octave = 16, octaves = 40;  // from 1 ns
+  static double middle_of(std::size_t bin);
+  static constexpr int per_octave = 64, octaves = 40;  // from 1 ns
   std::array<std::uint64_t, per_octave * octaves> bins_{};
   std::uint64_t count_ = 0;
   double sum_ = 0, longest_ = 0;
@@ -49,6 +55,27 @@ struct SumFigures {
   // Sums of seconds: between being ready and all ranks being there, being summed, and of the latter while the step
   // waited for it.
   double queued = 0, busy = 0, exposed = 0;
+};
+
+// Of full steps after the first ones, what a prediction goes by: means, in seconds of a step.
+struct ReadyBytes {
+  std::uint64_t bytes = 0;  // of the float32 gradient, from its end
+  double seconds = 0;       // from the begin of the last backward pass until they are final; sums in between left out
+};
+struct PaceFigures {
+  std::uint64_t steps = 0;
+  double step = 0;
+  double input = 0, forward = 0, backward = 0, optimizer = 0;  // over all micro-batches
+  double last_backward = 0;                                    // of the last micro-batch
+  double sums = 0, meeting = 0;  // waits for large sums; for what the ranks agree on after a step
+  double other = 0;              // the rest of the step
+  int micro_batches = 1;
+  double samples = 0;             // over all ranks
+  std::uint64_t stats_bytes = 0;  // batch statistics that are summed besides
+  bool beside = true;             // sums go on beside the backward pass: a GPU, or a thread of their own
+  bool meets = true;              // no step begins before the ranks have agreed after the one before
+  std::vector<ReadyBytes> ready;  // the last: all
+  std::vector<TimeBin> own;       // of steps without both waits for ranks
 };
 
 // What the kernel says of this process, from its start.
@@ -98,6 +125,7 @@ struct RankAccount {
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;  // samples: of all ranks
   StepTimes step_times;
   std::vector<SumFigures> sums;  // by tag
+  PaceFigures pace;              // no steps: none was full and late enough
   ProcessFigures process;
   int cores = 0, threads = 0;            // this rank's share of the host, and its compute threads
   int checkpoints = 0, evaluations = 0;  // written; run
@@ -117,6 +145,7 @@ struct Account {
   std::vector<RankAccount> ranks;
   std::string table() const;  // phases by minimum, median, maximum over ranks and share of the wall time
   std::string json() const;   // the same as a JSON object
+  static Account from_json(const std::string&);
 };
 
 // The rank that the others wait for at each step, and why as far as the figures tell.

@@ -56,5 +56,6 @@ class Timeline {
 };
 
 double cost_of_a_mark();  // seconds, the least of some
+double unix_time();       // seconds since 1970
 
 }  // namespace millrace

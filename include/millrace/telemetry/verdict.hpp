@@ -12,6 +12,7 @@ namespace millrace {
 // Parts of a run that do not overlap, but for startup, which is outside of the steps.
 enum class Bound { input, sums, imbalance, checkpoint, evaluation, host, compute, startup };
 inline constexpr int bound_count = 8;
+const char* name_of(Bound);  // "input-bound", ...
 
 // What a run was told, and what `auto` came to, on rank 0.
 struct Setting {
@@ -50,6 +51,8 @@ struct Evidence : Setting {
   double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
 };
 Evidence evidence_of(const Account&, const Setting&);
+// What takes most besides computing where that is worth stating, else compute.
+Bound largest_bound(const Evidence&);
 
 // A change of one key that may help.
 struct Change {

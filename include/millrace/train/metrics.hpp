@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "millrace/telemetry/timeline.hpp"
@@ -17,6 +18,9 @@ struct StepMetrics {
   std::int64_t unread_samples = 0;  // over all ranks; skipped by data.on_error
   std::array<double, phase_count> phase_seconds{};
 };
+
+// What a whole line of metrics.jsonl says; none: it is not one.
+std::optional<StepMetrics> parse_metrics(const std::string& line);
 
 class MetricsFile {
  public:

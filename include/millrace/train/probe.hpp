@@ -2,6 +2,8 @@
 // data, network and ranks. Nothing is written, and no weight outlives a probe. All are collective, and end together.
 #pragma once
 #include <cstdint>
+#include <limits>
+#include <string>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/telemetry/verdict.hpp"
@@ -20,11 +22,24 @@ struct StepProbe {
   double seconds = 0;                 // of a step, on average: waits come in bursts
   std::int64_t next_step = 0;         // whose samples were not read yet
   double flops = 0;                   // of a step on this rank, forward and backward
+  int fusion = 0, most_fusion = 0;    // the level that is used, and the last there is
+  std::uint64_t gradient_bytes = 0;   // float32
+  bool batch_statistics = false;      // the network has batch norms: results depend on the micro-batch
   Setting setting;
 };
 
-// About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache.
-StepProbe probe_steps(World&, const RunConfig&, Without, std::int64_t first_step, double seconds);
+// About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache. Ends early
+// when steps take longer than `slowest` seconds, which two of them show. Error(config) on all ranks where the
+// configuration fails on any, as with too little memory.
+StepProbe probe_steps(World&, const RunConfig&, Without, std::int64_t first_step, double seconds,
+                      double slowest = std::numeric_limits<double>::infinity());
+
+// From sizes alone, on the rank that needs most.
+struct RoomProbe {
+  std::int64_t micro_batch = 0, most = 0;  // as configured; the largest that fits, at most a rank's share of a step
+  std::string problem;                     // why the configured one does not fit; empty: it does
+};
+RoomProbe probe_room(World&, const RunConfig&);
 
 struct PartsProbe {
   double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time

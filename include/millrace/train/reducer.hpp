@@ -8,6 +8,7 @@
 #include "millrace/comm/collective.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/train/buckets.hpp"
+#include "millrace/train/gatherer.hpp"
 
 namespace millrace {
 
@@ -25,11 +26,16 @@ class Reducer : public GradSink {
   Reducer(Collective&, Backend&, const ReducerSpec&, SharedRegion gradient, SharedRegion packed);
   void ready(std::int64_t begin, std::int64_t end) override;
   void contribute_zeros();  // a rank without rows in this step: instead of any backward
+  // Marks of the step that begins, one for each of milestones(): when those elements, from the gradient's end, were
+  // final, before their sum is begun. A few at most, evenly among the buckets, and the last.
+  void mark_ready(WaitMarks marks) { marks_ = marks; }
+  const std::vector<std::int64_t>& milestones() const { return milestones_; }
   // Waits for all sums and widens; throws when a range was never announced. The next step may begin afterwards.
   void finish();
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
  private:
+  void note_ready();
   void launch_ready();
   void launch(std::size_t bucket);
   void widen(const Bucket&);
@@ -41,6 +47,9 @@ class Reducer : public GradSink {
   std::vector<Bucket> buckets_;
   std::vector<std::int64_t> missing_;  // elements not yet announced, by bucket
   std::size_t next_ = 0;               // first bucket not yet begun
+  std::size_t noted_ = 0;              // first not yet marked as ready, nor passed over
+  std::vector<std::int64_t> milestones_;
+  WaitMarks marks_;
 };
 
 }  // namespace millrace

@@ -81,6 +81,7 @@ struct TrainOptions {
   std::int64_t micro_batch = 0;        // 0: global batch / ranks
   bool evaluate = true;                // every epoch, when data.valid is given
   double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
+  double test_compute = 0;             // tests: seconds that each sample takes longer, without any work
 };
 
 struct OptimOptions {
@@ -120,7 +121,11 @@ struct CheckpointOptions {
 };
 
 struct LogOptions {
-  double every = 10;  // seconds between lines in a file or pipe
+  double every = 10;                   // seconds between lines in a file or pipe
+  bool tensorboard = false;            // events in run.dir/tensorboard
+  std::int64_t tensorboard_every = 1;  // steps
+  std::string prometheus;              // a file; empty: none
+  double prometheus_every = 15;        // seconds
 };
 
 struct AccountOptions {

@@ -1,0 +1,30 @@
+// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, and where they are asked for events for
+// TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "millrace/telemetry/event_file.hpp"
+#include "status_file.hpp"
+
+namespace millrace {
+
+class Outputs {
+ public:
+  // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of metrics.jsonl alone.
+  Outputs(const Session&, const RunState& run, const Timeline&);
+  void step(const StepMetrics&);
+  void evaluation(const RunState&, const Evaluation&);
+  void before_checkpoint();  // what was written is on the disk
+  void checkpoint(std::int64_t step);
+  void ended(Exit);
+
+ private:
+  MetricsFile metrics_;
+  std::unique_ptr<EventFile> events_;
+  const std::int64_t events_every_;
+  std::int64_t evaluated_step_;  // the last that TensorBoard knows of
+  std::unique_ptr<StatusFile> status_;
+};
+
+}  // namespace millrace

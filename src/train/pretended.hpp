@@ -1,0 +1,38 @@
+// Computing that takes time and no core, for tests of what depends on time alone: train.test_compute. It goes where the
+// parameters are: an operation takes its part of a pass when its weights are there, or before its gradients are.
+#pragma once
+#include <chrono>
+#include <thread>
+
+#include "millrace/model/program.hpp"
+
+namespace millrace {
+
+class Pretended : public GradSink, public WeightGate {
+ public:
+  // elements: of the gradient. to: where what the backward pass announces goes; gate: who brings weights. Null: nobody.
+  Pretended(double seconds, std::int64_t elements, GradSink* to, WeightGate* gate)
+      : seconds_(seconds), elements_(double(elements)), to_(to), gate_(gate) {}
+  // The forward pass, as far as no weights were waited for.
+  void forward() const { sleep(seconds_ / 3 * (1 - gated_)); }
+  void need(std::int64_t begin, std::int64_t end) override {
+    if (!gate_) return;
+    gate_->need(begin, end);
+    const double part = double(end - begin) / elements_;
+    gated_ += part, sleep(seconds_ / 3 * part);
+  }
+  void ready(std::int64_t begin, std::int64_t end) override {
+    sleep(seconds_ * 2 / 3 * double(end - begin) / elements_);
+    if (to_) to_->ready(begin, end);
+  }
+
+ private:
+  static void sleep(double seconds) {
+    if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  double seconds_, elements_, gated_ = 0;
+  GradSink* to_;
+  WeightGate* gate_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,18 @@
+# A run's file for Prometheus by the parser of prometheus_client: prometheus_test.py FILE
+import sys
+
+from prometheus_client.parser import text_string_to_metric_families
+
+families = {f.name: f for f in text_string_to_metric_families(open(sys.argv[1]).read())}
+ok = len(families) >= 20
+for name, family in families.items():
+    ok = ok and name.startswith("millrace_") and family.documentation and family.type in ("gauge", "counter") and family.samples
+    for sample in family.samples:  # a counter's family is named without its _total
+        ok = ok and sample.name == name + ("_total" if family.type == "counter" else "") and {"run", "host"} <= set(sample.labels)
+        ok = ok and sample.timestamp is None
+value = lambda name: families[name].samples[0].value
+ok = ok and (value("millrace_run_active"), value("millrace_run_exit_code"), value("millrace_step")) == (0, 0, 100)
+ok = ok and len(families["millrace_phase_seconds"].samples) == 10
+if not ok:
+    print(open(sys.argv[1]).read(), families)
+sys.exit(not ok)

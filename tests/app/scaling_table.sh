@@ -1,0 +1,135 @@
+#!/bin/bash
+# Predictions of millrace predict beside runs on as many ranks: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]. Prints a table for
+# docs/scaling.md. Computing is pretended, by time that takes no core, but in the rows that say so; sums are slowed by comm.test_delay, or go
+# over links of virtual hosts that tc limits. Ends with 1 where a step with pretended computing was missed by more than 10 %.
+set -u
+support=$(readlink -f "$1")/tests/support/slurm
+millrace=$(readlink -f "$2")
+mpiexec=$3
+shift 3
+only=("$@")
+folder=$(mktemp -d /tmp/millrace-scaling-XXXXXX)
+export NSDIR=$folder/hosts NSNAME=s NSNET=10.78.0 NSBRIDGE=br-ms OMPI_MCA_mpi_yield_when_idle=1
+trap 'exit 1' INT TERM
+trap 'bash "$support/hosts.sh" down; rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+failures=0
+steps=12 turns=${TURNS:-3}
+
+# 182 k parameters, 0.73 MB of gradients, six buckets; a step computes for 320 ms, two thirds of it backward. So little is computed in
+# truth, and sums are so slow for their size, that other work on the cores counts little.
+cat >net.cfg <<'CFG'
+[run]
+threads = 1
+resume = never
+device = cpu
+[data]
+train = synthetic:images:rows=4096,shape=8x8x3,classes=4
+workers = 1
+[model]
+hidden = 256 256 256
+[train]
+test_compute = 80ms
+[comm]
+bucket = 128KiB
+progress = thread
+[checkpoint]
+every = none
+CFG
+
+complain() { echo "FAILED: $*" >&2; tail -n 5 log >&2; failures=$((failures + 1)); }
+# run RANKS COMMAND...: on this host, or one rank on each of `hosts` virtual ones.
+hosts=no
+# What sleeps, or polls for messages, goes on in time, whatever else runs: where that may not be had, other work spoils the times.
+first=(nice -n -10)
+if [ "$("${first[@]}" nice 2>/dev/null)" != -10 ]; then
+  first=()
+  awk -v cores="$(nproc)" '{ exit !($1 > cores) }' /proc/loadavg && echo "skipped: others use the cores, and no priority may be taken over them" && exit 77
+fi
+run() {
+  local ranks=$1 list
+  shift
+  if [ $hosts = no ]; then
+    "${first[@]}" "$mpiexec" --bind-to none -n "$ranks" "$millrace" "$@"
+  else
+    list=$(seq -s , -f 's%g:1' "$ranks")
+    timeout -k 5 300 "${first[@]}" "$mpiexec" --mca plm_rsh_agent "$support/hosts-rsh" --mca oob_tcp_if_include $NSNET.0/24 --mca btl_tcp_if_include $NSNET.0/24 \
+      --mca pml ob1 --mca btl tcp,self --bind-to none --host "$list" -n "$ranks" "$millrace" "$@"
+  fi
+}
+train() {
+  local ranks=$1 dir=$2
+  shift 2
+  run "$ranks" train -c net.cfg --run.dir "$dir" --train.steps "$steps" "$@" >log 2>&1 || complain "training on $ranks ranks"
+}
+# The first number of that name behind a word, in JSON of sorted keys.
+number() { awk -v after="\"$1\":" -v name="\"$2\":" '$1 == after { on = 1 } on && $1 == name { sub(",", "", $2); print $2; exit }' "$3"; }
+
+middle() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
+
+# row NAME FROM TO weak|strong KEYS -- OPTIONS: the step on TO ranks, predicted from a run on FROM, and measured: by turns, medians.
+row() {
+  local name=$1 from=$2 to=$3 scaling=$4 keys=() base=() predicted=() exposed=() measured=() error
+  shift 4
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do keys+=("$1") && shift; done
+  shift
+  local batch=$((${samples:-4} * from)) then=$((${samples:-4} * to)) asking=("$millrace")
+  [ "$scaling" = strong ] && then=$batch
+  [[ " $* " == *" --measure "* ]] && asking=(run "${measured_on:-$from}")
+  for _ in $(seq "$turns"); do
+    train "$from" a "${keys[@]}" --train.global_batch $batch ${more:-} ${more_before:-}
+    train "$to" b "${keys[@]}" --train.global_batch $then ${more:-} ${more_after:-}
+    "${asking[@]}" predict a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
+    "$millrace" predict b --ranks 1 --json >m.json 2>log || complain "$name: no measurement"
+    base+=("$(number run step p.json)") measured+=("$(number run step m.json)")
+    predicted+=("$(number "$scaling" step p.json)") exposed+=("$(number "$scaling" exposed p.json)")
+  done
+  error=$(awk -v p="$(middle "${predicted[@]}")" -v m="$(middle "${measured[@]}")" 'BEGIN { printf "%.1f", (m > 0) ? 100 * (p / m - 1) : 1e3 }')
+  awk -v base="$(middle "${base[@]}")" -v p="$(middle "${predicted[@]}")" -v m="$(middle "${measured[@]}")" -v e="$error" -v n="$name" -v f="$from" -v t="$to" \
+    -v exposed="$(middle "${exposed[@]}")" 'BEGIN { printf "| %s | %d -> %d | %.1f | %.1f (%.1f) | %.1f | %+.1f %% |\n", n, f, t, 1e3 * base, 1e3 * p, 1e3 * exposed, 1e3 * m, e }'
+  [ "${judged:-yes}" = no ] || awk -v e="$error" 'BEGIN { exit !(e <= 10 && e >= -10) }' || { failures=$((failures + 1)) && echo "FAILED: $name is missed by $error %" >&2; }
+}
+wanted() { [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+
+printf '| run | ranks | step, ms | predicted, ms (of it exposed sums) | measured, ms | error |\n|---|---|---|---|---|---|\n'
+# A ring over a link of 8 MB/s takes 125 ms a MB on two ranks, half as long again on four.
+if wanted shared; then
+  fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s) slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
+  row "sums of 125 ms/MB, hidden" 1 2 weak --comm.test_delay 0.125 -- "${fast[@]}"
+  row "500 ms/MB, too long to hide" 1 2 weak --comm.test_delay 0.5 -- "${slow[@]}"
+  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.compress bf16 -- "${slow[@]}"
+  row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.5 --comm.overlap off -- "${slow[@]}"
+  row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.25 --optim.zero 1 -- "${slow[@]}"
+  row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.5 -- "${slow[@]}"
+  more_before="--comm.test_delay 0.5" more_after="--comm.test_delay 0.75" row "a ring; links from the run's sums" 2 4 weak -- --ranks-per-node 4
+fi
+if wanted hosts; then
+  why=
+  [ "$(id -u)" = 0 ] || why="network namespaces need root"
+  for program in ip tc nsenter; do command -v $program >/dev/null || why="no $program (package iproute2)"; done
+  [ "$why" ] || bash "$support/hosts.sh" up 4 2>log || why="network namespaces are not allowed here: $(tail -n 1 log)"
+  limit() { for i in 1 2 3 4; do tc -n s$i qdisc replace dev eth0 root tbf rate "$1" burst 16kb latency 400ms || return 1; done; }
+  [ "$why" ] || limit 32mbit 2>log || why="tc tbf is not allowed here: $(tail -n 1 log)"
+  if [ "$why" ]; then
+    echo "skipped: $why" >&2
+  else
+    hosts=yes
+    more="--train.test_compute 160ms"  # messages wait for cores, which counts less in longer steps
+    # As Open MPI would choose for large sums.
+    export OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=4
+    row "hosts, links of 32 Mbit/s" 1 2 weak -- --link 32Mb/s --latency 50us
+    row "the same" 2 4 weak -- --link 32Mb/s --latency 50us --messages ring
+    row "the same, links by --measure" 2 4 weak -- --measure --messages ring
+    limit 10mbit
+    row "hosts, links of 10 Mbit/s" 1 2 weak -- --link 10Mb/s --latency 50us
+    row "the same, links from the run's sums" 2 4 weak -- --messages ring
+    row "the same in bf16" 2 4 weak --comm.compress bf16 -- --messages ring
+    hosts=no more=
+  fi
+fi
+# Real computing: other work on the cores counts.
+if wanted real; then
+  judged=no first=() samples=64 measured_on=2
+  row "computed, 64 samples a rank; link by --measure" 1 2 weak --train.test_compute 0s --comm.progress inline -- --ranks-per-node 2 --measure
+fi
+[ $failures -eq 0 ]

@@ -1,0 +1,260 @@
+// What `millrace top` reads and shows.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "../../src/app/run_watch.hpp"
+#include "../../src/app/styled_line.hpp"
+#include "../../src/app/top_view.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Texts = std::vector<std::string>;
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / cat("millrace_top_", ::getpid());
+  Folder() { fs::create_directories(path / "checkpoints"); }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  void write(const std::string& name, const std::string& text, std::ios::openmode mode = std::ios::trunc) const {
+    std::ofstream(path / name, std::ios::out | mode) << text;
+  }
+};
+
+TEST(Tail, GivesWholeLinesOnceAsTheyCome) {
+  const Folder folder;
+  Tail tail(folder.path / "log");
+  EXPECT_EQ(tail.read().modified, -1);
+  folder.write("log", "a\nb\nhal");
+  auto news = tail.read();
+  EXPECT_EQ(news.lines, (Texts{"a", "b"}));
+  EXPECT_FALSE(news.anew);
+  EXPECT_GT(news.modified, 1e9);
+  EXPECT_TRUE(tail.read().lines.empty());
+  folder.write("log", "f\nc\n", std::ios::app);
+  EXPECT_EQ(tail.read().lines, (Texts{"half", "c"}));
+}
+
+TEST(Tail, OutlivesCutsReplacementsAndRemoval) {
+  const Folder folder;
+  Tail tail(folder.path / "log");
+  folder.write("log", "a\nb\nc\n");
+  tail.read();
+  fs::resize_file(folder.path / "log", 2);  // as a run that goes on does
+  auto news = tail.read();
+  EXPECT_TRUE(news.anew);
+  EXPECT_EQ(news.lines, Texts{"a"});
+  folder.write("log.new", "x\ny\nz\n");
+  fs::rename(folder.path / "log.new", folder.path / "log");
+  news = tail.read();
+  EXPECT_TRUE(news.anew);
+  EXPECT_EQ(news.lines, (Texts{"x", "y", "z"}));
+  fs::remove(folder.path / "log");
+  news = tail.read();
+  EXPECT_TRUE(news.anew);
+  EXPECT_EQ(news.modified, -1);
+  EXPECT_FALSE(tail.read().anew);
+  folder.write("log", "back\n");
+  EXPECT_EQ(tail.read().lines, Texts{"back"});
+}
+
+TEST(Tail, ReadsTheEndOfALongFileAlone) {
+  const Folder folder;
+  folder.write("log", "first line\nsecond\nthird\n");
+  Tail tail(folder.path / "log", 10);
+  EXPECT_EQ(tail.read().lines, Texts{"third"});
+  folder.write("log", "a line of more than ten bytes\n", std::ios::app);
+  EXPECT_EQ(tail.read().lines, Texts{"a line of more than ten bytes"});
+}
+
+StepMetrics step(std::int64_t number, double seconds, double loss = 1) {
+  StepMetrics m;
+  m.step = number, m.samples = 10 * number, m.loss = loss, m.seconds = seconds, m.samples_per_second = 10 / seconds;
+  m.phase_seconds[std::size_t(Phase::forward)] = seconds;
+  return m;
+}
+
+TEST(StepHistory, AveragesOverAllAndOverTheLast) {
+  StepHistory h;
+  EXPECT_TRUE(h.empty());
+  for (int i = 1; i <= 1000; ++i) h.add(step(i, 0.1));
+  for (int i = 1001; i <= 2000; ++i) h.add(step(i, 0.2));
+  EXPECT_NEAR(h.all().rate(), 20000 / 300.0, 1e-6);
+  EXPECT_NEAR(h.recent().rate(), 50, 1e-6);
+  EXPECT_NEAR(h.recent().step_seconds(), 0.2, 1e-9);
+  EXPECT_LE(h.recent().seconds, 15);
+  EXPECT_NEAR(h.recent().phase_seconds[std::size_t(Phase::forward)], h.recent().seconds, 1e-9);
+  EXPECT_EQ(h.last().step, 2000);
+}
+
+TEST(StepHistory, LossesAreMeansHoweverManySteps) {
+  StepHistory h;
+  for (int i = 1; i <= 100000; ++i) h.add(step(i, 0.001, i <= 50000 ? 4 : i % 2 ? 1 : 3));
+  const auto losses = h.losses(40);
+  ASSERT_LE(losses.size(), 40u);
+  ASSERT_GE(losses.size(), 20u);
+  EXPECT_EQ(losses.front(), 4);
+  EXPECT_NEAR(losses.back(), 2, 0.02);
+  EXPECT_TRUE(h.losses(0).empty());
+}
+
+TEST(StepHistory, AStepThatComesAgainBeginsAnew) {
+  StepHistory h;
+  for (int i = 1; i <= 9; ++i) h.add(step(i, 1, NAN));
+  EXPECT_TRUE(std::isnan(h.losses(5).front()));
+  h.add(step(6, 1, 5));
+  EXPECT_EQ(h.all().steps, 1);
+  EXPECT_EQ(h.first_step(), 6);
+  EXPECT_EQ(h.losses(5), std::vector<double>{5});
+}
+
+TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
+  Signs s;
+  EXPECT_EQ(life_of(s), Life::absent);
+  s.run_age = 100;
+  EXPECT_EQ(life_of(s), Life::starting);
+  s.same_host = true;
+  EXPECT_EQ(life_of(s), Life::gone);
+  s.process_there = true, s.metrics_age = 50;
+  EXPECT_EQ(life_of(s), Life::starting);  // cut to the checkpoint, no step yet
+  s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
+  EXPECT_EQ(life_of(s), Life::running);
+  s.metrics_age = 60;
+  EXPECT_EQ(life_of(s), Life::silent);
+  s.step_seconds = 30;
+  EXPECT_EQ(life_of(s), Life::running);
+  s.step_seconds = 0.1, s.process_there = false;
+  EXPECT_EQ(life_of(s), Life::gone);
+  s.same_host = false;
+  EXPECT_EQ(life_of(s), Life::silent);
+  s.summary_age = 200;  // of the start before
+  EXPECT_EQ(life_of(s), Life::silent);
+  s.summary_is_final = true;  // finished, and started once more
+  EXPECT_EQ(life_of(s), Life::ended);
+  s.summary_is_final = false, s.summary_age = 60;
+  EXPECT_EQ(life_of(s), Life::ended);
+}
+
+RunView example() {
+  RunView v;
+  v.dir = "runs/a", v.life = Life::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu", v.precision = "fp32";
+  v.hosts = {"n1", "n2", "n3", "n4", "n5"};
+  v.checkpoint_step = 80, v.checkpoint_age = 75;
+  for (int i = 1; i <= 100; ++i) {
+    StepMetrics m = step(i, 0.5, 1.0 / i);
+    m.phase_seconds = {};
+    m.phase_seconds[std::size_t(Phase::data_wait)] = 0.3, m.phase_seconds[std::size_t(Phase::backward)] = 0.2;
+    m.skipped = i < 3;
+    v.steps.add(m);
+  }
+  return v;
+}
+
+TEST(Top, SaysWhatIsKnownOfARun) {
+  const Texts lines = describe(example(), {.columns = 100});
+  const Texts expected{
+      "runs/a: running, epoch 0",
+      "[" + std::string(15, '#') + std::string(45, '-') + "] step 100 of 400, 25 %, left 2:30",
+      "loss    0.0100 #*+==",
+      "speed   20 samples/s now, 20 on average; 500.0 ms a step; lr 0, gradient norm 0, 2 steps skipped",
+      "step    " + std::string(43, 'd') + std::string(29, 'b'),
+      "        data 60 %  backward 40 %  ",
+      "bound   input-bound by the last steps: 60 % of their time",
+      "saved   step 80, 1:15 ago",
+      "where   6 ranks on n1, n2, n3 and 2 more hosts, cpu, fp32"};
+  ASSERT_EQ(lines.size(), expected.size());
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    EXPECT_EQ(i == 2 ? lines[i].substr(0, 20) : lines[i], expected[i]) << lines[i];
+  EXPECT_TRUE(lines[2].ends_with("_ steps 1 to 100 (log)")) << lines[2];
+  EXPECT_EQ(describe(example(), {.columns = 100, .brief = true}), Texts(lines.begin(), lines.begin() + 2));
+}
+
+TEST(Top, NoLineIsWiderThanTheTerminal) {
+  const auto width = [](const std::string& line) {
+    int columns = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      if (line[i] == '\033')
+        i = line.find('m', i);
+      else
+        columns += (static_cast<unsigned char>(line[i]) & 0xc0) != 0x80;
+    }
+    return columns;
+  };
+  RunView v = example();
+  v.dir = std::string(30, 'x') + "ä";
+  for (const Life life : {Life::absent, Life::starting, Life::running, Life::silent, Life::gone, Life::ended})
+    for (const int columns : {1, 20, 40, 80, 200}) {
+      v.life = life;
+      for (const std::string& line : describe(v, {.columns = columns, .color = true, .unicode = true}))
+        EXPECT_LE(width(line), columns) << line;
+    }
+}
+
+TEST(Top, ColorsOnlyWhereAsked) {
+  const auto has = [](const Texts& lines, const char* what) {
+    return std::any_of(lines.begin(), lines.end(), [&](const auto& l) { return l.find(what) != l.npos; });
+  };
+  EXPECT_FALSE(has(describe(example(), {}), "\033"));
+  EXPECT_FALSE(has(describe(example(), {}), "\xe2"));
+  EXPECT_TRUE(has(describe(example(), {.color = true}), "\033[32m"));
+  EXPECT_TRUE(has(describe(example(), {.unicode = true}), "▁"));
+}
+
+TEST(Top, AnEndedRunShowsItsResult) {
+  RunView v = example();
+  v.life = Life::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
+  v.advice = "data.workers 1 -> 4";
+  std::string all;
+  for (const auto& line : describe(v, {.columns = 100})) all += line + "\n";
+  EXPECT_NE(all.find("runs/a: finished"), all.npos);
+  EXPECT_NE(all.find("result  validation loss 0.2100, top-1 92.12 %\nadvice  data.workers 1 -> 4\n"), all.npos) << all;
+  EXPECT_EQ(all.find("left"), all.npos);
+  EXPECT_EQ(all.find("bound"), all.npos);
+}
+
+TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
+  const Folder folder;
+  RunWatch watch(folder.path.string());
+  EXPECT_EQ(watch.look().life, Life::absent);
+  folder.write("run.json",
+               R"({"pid": 1, "resumed_at_step": 0, "ranks": [{"host": "elsewhere"}, {"host": "elsewhere"}],
+                   "device": "a device", "resolved": {"steps": 50}, "provenance": {"precision": "bf16"}})");
+  RunView v = watch.look();
+  EXPECT_EQ(v.life, Life::starting);
+  EXPECT_EQ(v.planned_steps, 50);
+  EXPECT_EQ(v.ranks, 2);
+  EXPECT_EQ(v.hosts, Texts{"elsewhere"});
+  EXPECT_EQ(v.device + v.precision, "a devicebf16");
+  const auto line = [](int n) {
+    return cat("{\"step\":", n, ",\"epoch\":0,\"samples\":", n,
+               ",\"loss\":2,\"samples_per_second\":4,\"step_ms\":250}\n");
+  };
+  folder.write("metrics.jsonl", line(1) + line(2) + "nonsense\n");
+  folder.write("checkpoints/latest", "step-00000002.h5\n");
+  v = watch.look();
+  EXPECT_EQ(v.life, Life::running);
+  EXPECT_EQ(v.steps.last().step, 2);
+  EXPECT_NEAR(v.steps.all().rate(), 4, 1e-9);
+  EXPECT_EQ(v.checkpoint_step, 2);
+  folder.write("metrics.jsonl", line(2));  // went on from step 1
+  EXPECT_EQ(watch.look().steps.all().steps, 1);
+  folder.write("summary.json", R"({"status": "finished", "steps": 50, "valid_accuracy": 0.5, "valid_loss": 1.5,
+                                   "findings": [{"advice": "do that"}]})");
+  v = watch.look();
+  EXPECT_EQ(v.life, Life::ended);
+  EXPECT_EQ(v.status + v.advice, "finisheddo that");
+  EXPECT_EQ(v.valid_accuracy, 0.5);
+  folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or half written
+  EXPECT_EQ(watch.look().status, "");
+}
+
+}  // namespace
+}  // namespace millrace::app

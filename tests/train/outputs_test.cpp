@@ -1,0 +1,218 @@
+// What a run writes for others while it goes on: events for TensorBoard, a file for Prometheus, lines that read back.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "millrace/base/files.hpp"
+#include "millrace/train/checkpoint.hpp"
+#include "millrace/train/metrics.hpp"
+#include "support/event_reader.hpp"
+#include "support/exposition_reader.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Watched : test::Folder {
+  RunConfig config = test::small_run(true, "96");  // three steps an epoch
+  Watched() {
+    config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
+    config.run.dir = (path / "run").string();
+    config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.train.test_force_overflow_at = 2;
+    config.optim.schedule = "constant";
+    config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
+    config.log.prometheus_every = 1e-9;
+  }
+  void train(std::int64_t steps, int ranks = 1) {
+    config.train.steps = steps;
+    run_thread_world(ranks, [&](World& world) { millrace::train(world, config); });
+  }
+  std::vector<json> lines() const {
+    std::vector<json> out;
+    std::ifstream in(path / "run" / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+    return out;
+  }
+  auto status() const { return test::read_exposition(read_file(path / "run.prom")); }
+  auto shown() const { return test::shown_by_tensorboard(path / "run" / "tensorboard"); }
+};
+
+double only(const std::map<std::string, std::vector<test::Series>>& status, const std::string& name) {
+  const auto it = status.find(name);
+  EXPECT_TRUE(it != status.end() && it->second.size() == 1) << name;
+  return it == status.end() ? -1 : it->second.at(0).value;
+}
+
+TEST(Outputs, TensorBoardShowsEachStepOnceAcrossStarts) {
+  Watched run;
+  run.train(7, 2);
+  const double before = unix_time();
+  for (const std::int64_t lost : {7, 6})  // as if it had died: it goes on from step 3
+    fs::remove(run.path / "run/checkpoints" / cat("step-0000000", lost, ".h5"));
+  run.train(9, 2);
+  const double after = unix_time();
+  run.train(9, 2);  // finished already: nothing more to tell
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path / "run/tensorboard"), {}), 2);
+
+  const auto shown = run.shown();
+  const auto lines = run.lines();
+  ASSERT_EQ(lines.size(), 9u);
+  const std::map<std::string, std::string> keys{{"train/loss", "loss"},
+                                                {"train/learning_rate", "lr"},
+                                                {"train/grad_norm", "grad_norm"},
+                                                {"train/loss_scale", "loss_scale"},
+                                                {"speed/samples_per_second", "samples_per_second"},
+                                                {"speed/step_ms", "step_ms"},
+                                                {"phase_ms/data_wait", "data_wait_ms"},
+                                                {"phase_ms/copy", "copy_ms"},
+                                                {"phase_ms/forward", "forward_ms"},
+                                                {"phase_ms/backward", "backward_ms"},
+                                                {"phase_ms/communication", "communication_ms"},
+                                                {"phase_ms/optimizer", "optimizer_ms"},
+                                                {"phase_ms/other", "other_ms"}};
+  for (const auto& [tag, key] : keys) {
+    const auto& points = shown.at(tag);
+    ASSERT_EQ(points.size(), 9u) << tag;
+    for (std::size_t i = 0; i < 9; ++i) {
+      EXPECT_EQ(points[i].step, std::int64_t(i) + 1) << tag;
+      if (lines[i][key].is_null()) {
+        EXPECT_FALSE(std::isfinite(points[i].value)) << tag << " " << i;
+        continue;
+      }
+      const double said = lines[i][key];  // times of metrics.jsonl are cut to 0.1 us, rates to six digits
+      EXPECT_NEAR(points[i].value, said, 1e-5 * std::abs(said) + 1e-4) << tag << " " << i;
+    }
+  }
+  for (std::size_t i = 3; i < 9; ++i) {
+    const double at = shown.at("train/loss")[i].wall_time;
+    EXPECT_TRUE(at >= before && at <= after) << i;
+  }
+  for (const char* tag : {"valid/loss", "valid/top1", "valid/top5"}) {
+    std::vector<std::int64_t> steps;
+    for (const auto& point : shown.at(tag)) steps.push_back(point.step);
+    EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 6, 9})) << tag;
+  }
+  EXPECT_EQ(shown.size(), keys.size() + 3);
+}
+
+TEST(Outputs, EventsMayBeRarerThanSteps) {
+  Watched run;
+  run.config.log.tensorboard_every = 4, run.config.log.prometheus.clear();
+  run.train(9);
+  std::vector<std::int64_t> steps;
+  const auto shown = run.shown();
+  for (const auto& point : shown.at("train/loss")) steps.push_back(point.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_FALSE(fs::exists(run.path / "run.prom"));
+}
+
+TEST(Outputs, PrometheusReadsHowTheRunGoes) {
+  Watched run;
+  run.config.log.tensorboard = false;
+  const double before = unix_time();
+  run.train(5, 2);
+  EXPECT_FALSE(fs::exists(run.path / "run/tensorboard"));
+  run.config.train.test_force_overflow_at = 7;
+  run.train(8, 2);
+  const auto status = run.status();
+  const json last = run.lines().back(), summary = json::parse(read_file(run.path / "run/summary.json"));
+  for (const auto& [name, value] :
+       std::map<std::string, double>{{"millrace_run_active", 0},
+                                     {"millrace_run_exit_code", 0},
+                                     {"millrace_ranks", 2},
+                                     {"millrace_step", 8},
+                                     {"millrace_planned_steps", 8},
+                                     {"millrace_epoch", 2},
+                                     {"millrace_steps_total", 3},
+                                     {"millrace_samples_total", 96},
+                                     {"millrace_overflow_steps_total", 1},
+                                     {"millrace_skipped_samples_total", 0},
+                                     {"millrace_loss", last["loss"]},
+                                     {"millrace_learning_rate", last["lr"]},
+                                     {"millrace_loss_scale", last["loss_scale"]},
+                                     {"millrace_gradient_norm", last["grad_norm"]},
+                                     {"millrace_checkpoint_step", 8},
+                                     {"millrace_validation_step", 8},
+                                     {"millrace_validation_loss", summary["valid_loss"]},
+                                     {"millrace_validation_accuracy_ratio", summary["valid_accuracy"]}})
+    EXPECT_DOUBLE_EQ(only(status, name), value) << name;
+  for (const char* name : {"millrace_last_update_timestamp_seconds", "millrace_checkpoint_timestamp_seconds"})
+    EXPECT_TRUE(only(status, name) >= before && only(status, name) <= unix_time()) << name;
+  const auto& labels = status.at("millrace_step").at(0).labels;
+  EXPECT_EQ(labels.at("run"), run.config.run.dir);
+  EXPECT_FALSE(labels.at("host").empty());
+
+  // Every second of rank 0 in one phase.
+  const auto& phases = status.at("millrace_phase_seconds_total");
+  ASSERT_EQ(phases.size(), std::size_t(phase_count));
+  double sum = 0;
+  for (const auto& phase : phases) sum += phase.value;
+  EXPECT_NEAR(sum, summary["seconds"].get<double>(), 0.05 * sum + 0.05);
+  EXPECT_GT(only(status, "millrace_step_seconds_total"), 0);
+}
+
+TEST(Outputs, AStatusFileSaysWhyTheRunEnded) {
+  Watched run;
+  run.config.optim.loss_scale = StepState().scale_floor;
+  try {
+    run.train(5);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::diverged);
+  }
+  EXPECT_EQ(only(run.status(), "millrace_run_active"), 0);
+  EXPECT_EQ(only(run.status(), "millrace_run_exit_code"), double(Exit::diverged));
+  EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
+}
+
+TEST(Outputs, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
+  Watched run;
+  run.config.log.prometheus = (run.path / "none/run.prom").string();
+  fs::create_directories(run.path / "run");
+  std::ofstream(run.path / "run/tensorboard") << "a file in the folder's place";
+  ::testing::internal::CaptureStderr();
+  run.train(5);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(run.lines().size(), 5u);
+  std::map<std::string, int> times;
+  for (std::size_t at = 0; (at = said.find("training goes on", at)) != said.npos; ++at)
+    ++times[said.substr(at, said.find('\n', at) - at)];
+  EXPECT_EQ(times.size(), 2u) << said;
+  for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
+}
+
+TEST(Metrics, LinesReadBack) {
+  const test::Folder folder;
+  const auto path = folder.path / "metrics.jsonl";
+  StepMetrics m;
+  m.step = 12, m.epoch = 3, m.samples = 1'000'000'000'000, m.loss = 0.1, m.lr = 1e-300, m.grad_norm = NAN;
+  m.loss_scale = 65536, m.skipped = true, m.samples_per_second = 1234.5, m.seconds = 0.25, m.unread_samples = 7;
+  m.phase_seconds[std::size_t(Phase::data_wait)] = 0.125, m.phase_seconds[std::size_t(Phase::other)] = 0.0625;
+  { MetricsFile(path, 0).write(m); }
+  std::string line = read_file(path);
+  ASSERT_EQ(line.back(), '\n');
+  line.pop_back();
+  const auto read = parse_metrics(line);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->step, 12);
+  EXPECT_EQ(read->epoch, 3);
+  EXPECT_EQ(read->samples, 1'000'000'000'000);
+  EXPECT_EQ(read->loss, 0.1);
+  EXPECT_EQ(read->lr, 1e-300);
+  EXPECT_EQ(read->loss_scale, 65536);
+  EXPECT_TRUE(std::isnan(read->grad_norm));
+  EXPECT_TRUE(read->skipped);
+  EXPECT_EQ(read->unread_samples, 7);
+  EXPECT_EQ(read->samples_per_second, 1234.5);
+  EXPECT_EQ(read->seconds, 0.25);
+  EXPECT_EQ(read->phase_seconds, m.phase_seconds);
+  for (const std::string& other :
+       {std::string(), line.substr(1), line.substr(0, line.size() - 1), std::string("{\"loss\":1}")})
+    EXPECT_FALSE(parse_metrics(other)) << other;
+}
+
+}  // namespace
+}  // namespace millrace
