@@ -63,7 +63,7 @@ bench: data
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
 
-# What millrace predict says of more ranks beside runs on as many: the table of docs/scaling.md, some ten minutes. KINDS="shared hosts" for some.
+# What millrace predict says of more ranks beside runs on as many: the table of docs/scaling.md, some ten minutes. KINDS="shared hosts slow real" for some.
 scaling-table: deps program
 	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
