@@ -7,7 +7,7 @@ namespace millrace {
 
 void StepRunner::phase_spans(std::vector<Span>& out) const {
   const Issued& issued = issued_[std::size_t((last_step_ - 1) % 2)];
-  const std::size_t shift = std::size_t(waits());
+  const std::size_t shift = std::size_t(between());
   const std::size_t marks = times_.empty() ? 0 : std::size_t(3 * issued.micro_batches) + 3;
   const auto at = [&](std::size_t mark) { return origin_ + (mark == 0 ? 0.0 : times_[mark + shift]); };
   const auto add = [&](const char* name, double began, double ended) {
@@ -21,7 +21,7 @@ void StepRunner::phase_spans(std::vector<Span>& out) const {
   }
   add(name_of(Phase::communication), at(marks - 3), at(marks - 2));
   add(name_of(Phase::optimizer), at(marks - 2), at(marks - 1));
-  for (std::size_t wait = 0; wait < shift / 2; ++wait)  // inside of a phase that computes
+  for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait)  // inside of a phase that computes
     if (int(wait) >= gather_waits() || issued.micro_batches > 0)
       add(name_of(Phase::communication), origin_ + times_[1 + 2 * wait], origin_ + times_[2 + 2 * wait]);
 }
