@@ -16,6 +16,7 @@ const std::vector<Command>& commands() {
       {"tune", "search the keys that speed hangs on by short trials; or the learning rate", tune_help, tune_command},
       {"predict", "how a finished run would scale to more ranks", predict_help, predict_command},
       {"top", "watch runs that go on, in a terminal", top_help, top_command, true},
+      {"report", "show what one or more runs did, as a page for a browser", report_help, report_command, true},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
   };
   return table;

@@ -26,6 +26,7 @@ Exit plan_command(World&, const Arguments&);
 Exit diagnose_command(World&, const Arguments&);
 Exit tune_command(World&, const Arguments&);
 Exit predict_command(World&, const Arguments&);
+Exit report_command(World&, const Arguments&);
 Exit bench_command(World&, const Arguments&);
 Exit top_command(World&, const Arguments&);
 std::string train_help();
@@ -36,6 +37,7 @@ std::string plan_help();
 std::string diagnose_help();
 std::string tune_help();
 std::string predict_help();
+std::string report_help();
 std::string bench_help();
 std::string top_help();
 

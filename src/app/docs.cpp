@@ -103,7 +103,10 @@ epoch on; in the middle of one they are refused, as samples would be skipped or 
 | `config.cfg` | the resolved configuration |
 | `run.json` | start, ranks, hosts, placement, device, libraries, data sets, environment; what `auto` stood for |
 | `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms, unread_samples (skipped by data.on_error) |
-| `summary.json` | at the end: status, steps, samples, unread_samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time (what `millrace predict` goes by, too), the findings of its verdict |
+| `validation.jsonl` | one object an evaluation: step, epoch, samples, loss, accuracy, top5 |
+| `summary.json` | at the end: status, steps, samples, unread_samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time (what `millrace predict` goes by, too), its verdict and the findings |
+| `trace.json` | some steps of all ranks, span by span (log.trace), for ui.perfetto.dev; of the newest start |
+| `report.html` | written by `millrace report` |
 | `checkpoints/step-XXXXXXXX.h5` | weights, optimizer state, place in the data; HDF5, whole or not there |
 | `checkpoints/latest` | the name of the newest |
 | `checkpoints/best` | the name of the one with the best validation accuracy; written when an evaluation is better than all before, unless checkpoint.every is none; never removed as too old |

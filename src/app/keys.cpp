@@ -341,6 +341,9 @@ void add_rest(std::vector<Key>& k) {
                        "a file, .prom at its end, that always says how the run goes, for Prometheus' node exporter "
                        "(its textfile collector) on the host of rank 0; one a run"));
   k.push_back(duration_key(FIELD(log.prometheus_every), above(0), "least time from one writing of it to the next"));
+  k.push_back(number_key(FIELD(log.trace), between(0, 1000),
+                         "steps whose phases, sums and reads are kept in trace.json, of all ranks on one clock: so "
+                         "many one after the other, from the 21st on where there are more; 0: none"));
   k.push_back(switch_key(FIELD(account.probe),
                          "at the end of a run measure what its verdict says, by steps with a part left out and by "
                          "changes that are tried; takes half a minute"));

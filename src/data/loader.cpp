@@ -17,6 +17,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/error.hpp"
@@ -27,6 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_of(Clock::time_point t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); }
+
+constexpr std::size_t most_spans = 1 << 16;
 
 constexpr std::size_t units_at_once = 128;     // of a worker
 constexpr std::size_t least_depth = 4;         // of a ring that finds its own
@@ -45,6 +49,7 @@ struct Loader::Impl : SlotLayout {
     char* host = nullptr;
     Event* copied = nullptr;  // while handed out: the device has its bytes
     MicroBatch item;
+    std::uint64_t number = 0;
     std::int64_t claimed = 0, finished = 0;  // rows
     bool planned = false, filled = false, last = false;
     std::exception_ptr failure;
@@ -58,6 +63,7 @@ struct Loader::Impl : SlotLayout {
   };
   struct Worker {
     Reads& reads;
+    int number = 0;
     std::array<Unit, units_at_once> units{};
     std::size_t begun = 0, finished = 0;
     bool room() const { return begun - finished < units.size() && reads.room(); }
@@ -91,6 +97,8 @@ struct Loader::Impl : SlotLayout {
   std::unique_ptr<Worker> here;               // without workers
   std::vector<std::thread> threads;
   LoaderFigures figures;
+  std::vector<LoaderSpan> spans;
+  bool tracing = false;
   Clock::time_point started;
   std::vector<Batch> batches;  // handed out last
   bool ends_use = false;       // theirs ends at the next call
@@ -132,7 +140,7 @@ struct Loader::Impl : SlotLayout {
     try {
       for (int w = 0; w < std::max(1, workers); ++w)
         reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
-      for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)]); });
+      for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)], w); });
     } catch (const std::system_error& e) {
       const std::size_t started = threads.size();
       stop();
@@ -168,7 +176,7 @@ struct Loader::Impl : SlotLayout {
     if (planned - tail >= depth) return was_full = true, Unit{};
     Slot& s = slot(planned);
     s = Slot{};
-    s.host = free.front(), s.planned = true;
+    s.host = free.front(), s.planned = true, s.number = planned;
     free.erase(free.begin());
     try {
       const auto item = items();
@@ -217,9 +225,11 @@ struct Loader::Impl : SlotLayout {
     const double took = seconds_since(began);
     lock.lock();
     figures.read_seconds += took;
-    if (!finishing) return;
-    const Unit done = w.units[w.finished++ % w.units.size()];
+    const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
     Slot& s = *done.slot;
+    if (tracing && spans.size() < most_spans)
+      spans.push_back({w.number, s.number, seconds_of(began), seconds_of(began) + took});
+    if (!finishing) return;
     figures.samples += std::uint64_t(done.end - done.begin);
     figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
     if (failure && !s.failure) s.failure = failure;
@@ -241,8 +251,8 @@ struct Loader::Impl : SlotLayout {
     figures.room_seconds += seconds_since(began);
   }
 
-  void work(Reads& reads) {
-    Worker w{reads};
+  void work(Reads& reads, int number) {
+    Worker w{reads, number};
     std::unique_lock lock(mutex);
     for (;;) {
       Unit unit;
@@ -379,6 +389,14 @@ void Loader::rewind(std::size_t slot) {
 std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
   const std::size_t bytes = SlotLayout(index, options.max_rows).bytes;
   return bytes * (device.shares_host_memory() ? ring_slots(options, bytes) : std::size_t(options.device_slots));
+}
+void Loader::trace(bool on) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->tracing = on;
+}
+std::vector<LoaderSpan> Loader::take_spans() {
+  const std::lock_guard lock(impl_->mutex);
+  return std::exchange(impl_->spans, {});
 }
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);

@@ -17,14 +17,14 @@
 namespace millrace {
 namespace {
 
-// Bytes of the leading whole lines whose step is at most last_step. A line begins {"step":N,
-std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_step) {
+// Bytes of the leading whole lines whose step is at most last_step, and the last one's. A line begins {"step":N,
+std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_step, std::int64_t& newest) {
   std::ifstream in(path, std::ios::binary);
   std::int64_t kept = 0;
   for (std::string line; std::getline(in, line);) {
     long long step = 0;
     if (in.eof() || std::sscanf(line.c_str(), "{\"step\":%lld,", &step) != 1 || step > last_step) break;
-    kept += std::int64_t(line.size()) + 1;
+    kept += std::int64_t(line.size()) + 1, newest = step;
   }
   return kept;
 }
@@ -72,7 +72,7 @@ std::optional<StepMetrics> parse_metrics(const std::string& line) {
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : path_(path) {
-  const std::int64_t keep = kept_bytes(path, last_step);
+  const std::int64_t keep = kept_bytes(path, last_step, newest_);
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0 || ::ftruncate(file_, keep) != 0 || ::lseek(file_, 0, SEEK_END) < 0)
     fail(Exit::data, "cannot write ", path.string(), " (", std::strerror(errno), ")");
@@ -98,15 +98,32 @@ void MetricsFile::write(const StepMetrics& m) {
       Number(m.grad_norm).text, Number(m.loss_scale).text, m.skipped ? "true" : "false", m.samples_per_second,
       m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy), ms(Phase::forward), ms(Phase::backward),
       ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other), (long long)m.unread_samples);
+  newest_ = m.step;
+  add(line, std::size_t(length));
+}
+
+void MetricsFile::write(const ValidationMetrics& m) {
+  if (m.step <= newest_) return;  // a finished run that is started again evaluates again
+  char line[320];
+  const int length = std::snprintf(line, sizeof line,
+                                   "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"accuracy\":%s,"
+                                   "\"top5\":%s}\n",
+                                   (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text,
+                                   m.labels ? Number(m.top1).text : "null", m.labels ? Number(m.top5).text : "null");
+  newest_ = m.step;
+  add(line, std::size_t(length));
+}
+
+void MetricsFile::add(const char* line, std::size_t length) {
   if (waiting_.empty()) {
-    const std::size_t done = append(line, std::size_t(length));
-    if (done < std::size_t(length)) {
-      waiting_.assign(line + done, std::size_t(length) - done);
+    const std::size_t done = append(line, length);
+    if (done < length) {
+      waiting_.assign(line + done, length - done);
       log::warn(cat("the disk of ", path_.string(), " is full. training goes on, the lines wait; free the disk"));
     }
     return;
   }
-  waiting_.append(line, std::size_t(length));
+  waiting_.append(line, length);
   waiting_.erase(0, append(waiting_.data(), waiting_.size()));
 }
 

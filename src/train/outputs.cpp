@@ -7,6 +7,7 @@ namespace millrace {
 
 Outputs::Outputs(const Session& s, const RunState& run, const Timeline& timeline)
     : metrics_(std::filesystem::path(s.config.run.dir) / "metrics.jsonl", run.step),
+      validations_(std::filesystem::path(s.config.run.dir) / "validation.jsonl", run.step),
       events_every_(s.config.log.tensorboard_every),
       evaluated_step_(run.valid_step) {
   if (s.config.log.tensorboard)
@@ -39,6 +40,7 @@ void Outputs::step(const StepMetrics& m) {
 }
 
 void Outputs::evaluation(const RunState& run, const Evaluation& e) {
+  validations_.write(ValidationMetrics{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5});
   if (events_ && run.step > evaluated_step_) {  // a finished run that is started again evaluates once more
     std::vector<Scalar> scalars{{"valid/loss", e.loss}};
     if (e.labels) scalars.push_back({"valid/top1", e.top1}), scalars.push_back({"valid/top5", e.top5});
@@ -50,7 +52,7 @@ void Outputs::evaluation(const RunState& run, const Evaluation& e) {
 }
 
 void Outputs::before_checkpoint() {
-  metrics_.sync();
+  metrics_.sync(), validations_.sync();
   if (events_) events_->sync();
 }
 

@@ -1,5 +1,5 @@
-// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, and where they are asked for events for
-// TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
+// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, validation.jsonl, and where they are asked for
+// events for TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
 #pragma once
 #include <memory>
 #include <optional>
@@ -11,7 +11,7 @@ namespace millrace {
 
 class Outputs {
  public:
-  // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of metrics.jsonl alone.
+  // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of the first two alone.
   Outputs(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
   void evaluation(const RunState&, const Evaluation&);
@@ -20,7 +20,7 @@ class Outputs {
   void ended(Exit);
 
  private:
-  MetricsFile metrics_;
+  MetricsFile metrics_, validations_;
   std::unique_ptr<EventFile> events_;
   const std::int64_t events_every_;
   std::int64_t evaluated_step_;  // the last that TensorBoard knows of

@@ -136,7 +136,7 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
-                   const std::vector<Finding>& findings) {
+                   const std::vector<Finding>& findings, const std::string& verdict) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
   json out{{"status", s.status},
            {"steps", s.run.step},
@@ -149,6 +149,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"seconds", s.seconds},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"account", json::parse(account.json())}};
+  if (s.session_steps > 0) out["verdict"] = verdict.substr(0, verdict.find('\n'));
   out["findings"] = json::array();
   for (const Finding& f : findings)
     out["findings"].push_back({{"gain", f.gain},

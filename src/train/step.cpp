@@ -227,6 +227,8 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
 
   const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(between());
   marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
+  // The device works on one step after the other, and on none before it has been issued.
+  origin_ = std::max(issued.began, origin_ + whole_), whole_ = times_[marks - 1 + shift], last_step_ = issued.step;
   const auto add = [&](Phase phase, std::size_t mark) {
     m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
   };

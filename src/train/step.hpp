@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/data/loader.hpp"
+#include "millrace/telemetry/trace.hpp"
 #include "millrace/train/metrics.hpp"
 #include "millrace/train/network.hpp"
 #include "millrace/train/reducer.hpp"
@@ -48,6 +49,7 @@ class StepRunner {
   const Reducer& reducer() const { return reducer_; }
   const std::vector<CommSpan>& spans() const { return spans_; }  // of the step collected last
   const StepPace& pace() const { return pace_; }                 // the same
+  void phase_spans(std::vector<Span>&) const;                    // the same; added, on the host's clock
   int marks() const { return int(times_.size()); }               // of a full step, on the device
 
  private:
@@ -93,7 +95,9 @@ class StepRunner {
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;
   std::array<char, 48> step_name_{};
-  double collected_ = 0;  // when the last results came
+  double collected_ = 0;           // when the last results came
+  double origin_ = 0, whole_ = 0;  // of the step collected last: mark 0 on the host's clock, seconds to its last
+  std::int64_t last_step_ = 0;     // the number of that step, from 1
   Grouping grouping_;
   Group group_;
   // The groups of a step by slot of the marks, the step's rows over all ranks, place in the step, and where the first

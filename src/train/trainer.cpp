@@ -20,6 +20,7 @@
 #include "setting.hpp"
 #include "step.hpp"
 #include "stop.hpp"
+#include "tracer.hpp"
 
 namespace millrace {
 namespace {
@@ -47,6 +48,7 @@ struct Trainer::Impl {
   std::unique_ptr<StepRunner> runner;
   std::optional<Evaluator> evaluator;
   std::optional<Outputs> outputs;  // of rank 0
+  std::optional<Tracer> tracer;
   StepMetrics last;
   std::optional<Evaluation> validation;  // the last
   double train_seconds = 0, checkpoint_seconds = 0;
@@ -80,6 +82,7 @@ struct Trainer::Impl {
   }
 
   void enqueue_one() {
+    if (tracer) tracer->before_enqueue(issued);
     runner->enqueue(issued, schedule->learning_rate(s.epochs.even(issued)));
     ++issued;
   }
@@ -122,6 +125,7 @@ struct Trainer::Impl {
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
     recorder.step(last, runner->spans(), runner->pace());
+    if (tracer) tracer->collected(step, *runner);
     if (outputs) outputs->step(last);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
@@ -174,14 +178,22 @@ struct Trainer::Impl {
     if (unsaved.empty() && outputs) outputs->checkpoint(run.step);
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
+    trace_phase(Phase::checkpoint, began);
     if (!unsaved.empty() && run.step < s.total_steps())
       log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
+  }
+
+  void trace_phase(Phase phase, std::chrono::steady_clock::time_point began) {
+    const auto seconds = [](auto t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); };
+    if (tracer) tracer->phase(phase, seconds(began), seconds(std::chrono::steady_clock::now()));
   }
 
   // True when no weights so far were better.
   bool evaluate_now() {
     const Timeline::Scope scope(timeline, Phase::evaluation);
+    const auto began = std::chrono::steady_clock::now();
     validation = evaluator->run();
+    trace_phase(Phase::evaluation, began);
     recorder.evaluation();
     run.valid_loss = validation->loss, run.valid_accuracy = validation->labels ? validation->top1 : -1;
     run.valid_step = run.step;
@@ -216,6 +228,7 @@ struct Trainer::Impl {
   }
 
   void finish(const std::string& status, Exit code) {
+    if (tracer) tracer->end();
     const Account all = account();
     evidence = evidence_of(all, setting_of(s));
     if (s.world.rank() != 0) return;
@@ -224,7 +237,7 @@ struct Trainer::Impl {
     summary.seconds = timeline.wall_seconds(), summary.final_loss = last.loss;
     if (outputs) outputs->ended(code);
     try {
-      write_summary(dir, summary, all, findings(evidence));
+      write_summary(dir, summary, all, findings(evidence), verdict(evidence));
     } catch (const Error& e) {
       log::warn(e.what());
     }
@@ -265,6 +278,7 @@ struct Trainer::Impl {
     write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) outputs.emplace(s, run, timeline);
     start_feeding();
+    tracer.emplace(s, *loader, dir / "trace.json", run.step);
     progress.line(describe_run(s, network));
     const Exit result = loop();
     timeline.enter(Phase::other);

@@ -25,7 +25,7 @@ if [ "$3" = solo ]; then
   expect 0 "usage: millrace COMMAND" "$millrace" --help
   expect 0 "millrace 0." "$millrace" --version
   expect 2 "error: 'trian' is no command" "$millrace" trian
-  for command in train eval pack inspect plan diagnose tune predict top bench; do
+  for command in train eval pack inspect plan diagnose report tune predict top bench; do
     expect 0 "usage: millrace $command" "$millrace" $command --help
     # Every option has a line that says what it does, and the help is whole: it points to no other command's.
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out || complain "an option of $command has no help"

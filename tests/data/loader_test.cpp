@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <new>
 #include <numeric>
 #include <set>
@@ -147,6 +148,30 @@ TEST(Loader, ARingThatWasFullGrowsWhenTheStepWaits) {
     }
     EXPECT_EQ(most >= 15, prefetch == 0) << most;  // one is in use
     EXPECT_LE(most, prefetch == 0 ? 64 : 4);
+  }
+}
+
+TEST(Loader, WhatWorkersDidIsNotedWhileItIsAskedFor) {
+  const Sampler sampler(400, 8, 8, 5, true);
+  const ShardIndex index = index_of(400);
+  HostDevice device;
+  for (const int workers : {0, 2}) {
+    Numbers source;
+    Loader loader(device, source, index, sampler, {workers, 2, 8}, items_of(sampler, 50));
+    EXPECT_TRUE(loader.take_spans().empty());
+    loader.trace(true);
+    for (int b = 0; b < 25; ++b) ASSERT_TRUE(loader.next());
+    loader.trace(false);
+    std::map<int, double> free_from;
+    std::set<std::uint64_t> batches;
+    for (const LoaderSpan& s : loader.take_spans()) {
+      EXPECT_LE(s.began, s.ended);
+      EXPECT_GE(s.began, free_from[s.worker]);  // a worker does one thing after the other
+      free_from[s.worker] = s.ended, batches.insert(s.batch);
+    }
+    EXPECT_GE(batches.size(), 20u);  // but those that were read before it was asked for
+    all_ids(loader);
+    EXPECT_TRUE(loader.take_spans().empty());
   }
 }
 

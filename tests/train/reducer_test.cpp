@@ -98,5 +98,22 @@ TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
   EXPECT_EQ(lines, 3);
 }
 
+TEST(Metrics, AnEvaluationStandsOnce) {
+  const test::Folder folder;
+  const auto path = folder.path / "validation.jsonl";
+  for (int start = 0; start < 2; ++start) {
+    MetricsFile file(path, 10);
+    file.write(ValidationMetrics{5, 1, 80, 0.5, true, 0.75, 1});
+    file.write(ValidationMetrics{10, 2, 160, NAN, false, 0, 0});
+  }
+  std::ifstream in(path);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0],
+            nlohmann::json::parse(R"({"step":5,"epoch":1,"samples":80,"loss":0.5,"accuracy":0.75,"top5":1})"));
+  EXPECT_TRUE(lines[1]["loss"].is_null() && lines[1]["accuracy"].is_null());
+}
+
 }  // namespace
 }  // namespace millrace

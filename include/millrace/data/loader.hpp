@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "millrace/data/device_slots.hpp"
 #include "millrace/data/sampler.hpp"
@@ -43,6 +44,13 @@ struct LoaderOptions {
   int together = 1;      // batches of one take(), at most; as many device slots at least
 };
 
+// What a worker did, as long as it is traced. Seconds since the epoch of std::chrono::steady_clock.
+struct LoaderSpan {
+  int worker = 0;
+  std::uint64_t batch = 0;  // read, decoded or begun, or a part of it; they count from the loader's start
+  double began = 0, ended = 0;
+};
+
 class Loader {
  public:
   // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called by
@@ -61,6 +69,9 @@ class Loader {
   // The next batch lies in this slot on the device, if it has slots: steps that were recorded find theirs again.
   void rewind(std::size_t slot = 0);
   LoaderFigures figures() const;
+  // Workers note what they do from here on, or no longer.
+  void trace(bool on);
+  std::vector<LoaderSpan> take_spans();  // those noted since the last call, in order of their ends
   // What a loader of these samples takes of the device's memory.
   static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);
 

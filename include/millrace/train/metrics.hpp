@@ -1,5 +1,5 @@
-// metrics.jsonl: one object an optimizer step, append-only, continuous across restarts. A line is written by one
-// write(). Lines that a full disk does not take wait in memory for room.
+// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation. Append-only, continuous across
+// restarts. A line is written by one write(). Lines that a full disk does not take wait in memory for room.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,20 +22,30 @@ struct StepMetrics {
 // What a whole line of metrics.jsonl says; none: it is not one.
 std::optional<StepMetrics> parse_metrics(const std::string& line);
 
+struct ValidationMetrics {
+  std::int64_t step = 0, epoch = 0, samples = 0;  // so far
+  double loss = 0;
+  bool labels = true;
+  double top1 = 0, top5 = 0;  // with labels
+};
+
 class MetricsFile {
  public:
   // Lines of steps after `last_step` are cut off (they were past the checkpoint). Error(data).
   MetricsFile(const std::filesystem::path&, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
-  void write(const StepMetrics&);  // Error(data), but not for a full disk
-  void sync();                     // before a checkpoint is named
+  void write(const StepMetrics&);        // Error(data), but not for a full disk
+  void write(const ValidationMetrics&);  // the same; not of a step that has a line
+  void sync();                           // before a checkpoint is named
 
  private:
+  void add(const char* line, std::size_t length);
   std::size_t append(const char*, std::size_t);
   std::filesystem::path path_;
   std::string waiting_;
   int file_ = -1;
+  std::int64_t newest_ = 0;  // step of the last line
 };
 
 }  // namespace millrace

@@ -126,6 +126,7 @@ struct LogOptions {
   std::int64_t tensorboard_every = 1;  // steps
   std::string prometheus;              // a file; empty: none
   double prometheus_every = 15;        // seconds
+  int trace = 4;                       // steps of all ranks that are written to trace.json, span by span
 };
 
 struct AccountOptions {

@@ -1,0 +1,48 @@
+#include <filesystem>
+
+#include "arguments.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/report/report.hpp"
+
+namespace millrace::app {
+namespace {
+
+const std::vector<Flag>& flags() {
+  static const std::vector<Flag> table = {
+      {.name = "out", .value = "file", .help = "the page", .preset = "RUN/report.html; of several runs ./report.html"},
+      {.name = "overwrite", .value = "", .help = "replace the file that is there", .takes = Flag::Takes::nothing},
+  };
+  return table;
+}
+
+std::string make_page(const Parsed& parsed) {
+  namespace fs = std::filesystem;
+  const std::vector<fs::path> runs(parsed.rest.begin(), parsed.rest.end());
+  const fs::path out = parsed.has("out")  ? fs::path(parsed.get("out", ""))
+                       : runs.size() == 1 ? runs.front() / "report.html"
+                                          : fs::path("report.html");
+  std::error_code none;
+  if (fs::is_directory(out, none)) fail(Exit::config, out.string(), " is a folder. name a file by --out");
+  if (!parsed.has("overwrite") && fs::exists(out, none))
+    fail(Exit::data, out.string(), " is there already. --overwrite makes it anew");
+  write_file_atomically(out, report_page(runs));
+  return out.string();
+}
+
+}  // namespace
+
+std::string report_help() {
+  return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(flags()) +
+         "\nRUN: the folder of a run (run.dir), over, interrupted or still going. Writes one HTML page that needs "
+         "nothing else:\nloss, accuracy, throughput, where the time went, the sampled steps (log.trace), the findings; "
+         "of several runs side by side.\n";
+}
+
+Exit report_command(World& world, const Arguments& arguments) {
+  const Parsed parsed = parse_arguments(arguments, flags(), false);
+  if (parsed.rest.empty()) fail(Exit::config, "command line: no run. give the folder of one, as runs/mine");
+  print(world, make_page(parsed) + "\n");
+  return Exit::ok;
+}
+
+}  // namespace millrace::app

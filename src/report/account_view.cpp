@@ -1,0 +1,121 @@
+// Tables of the account: loader, sums, kernels beside their roofline.
+#include <algorithm>
+#include <numeric>
+
+#include "html.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/median.hpp"
+#include "sections.hpp"
+
+namespace millrace::report {
+namespace {
+
+std::string pair_row(const char* name, const std::string& value) {
+  return cat("<tr><th>", name, "</th><td>", value, "</td></tr>");
+}
+
+std::string figure(const std::string& title, const std::string& body, const std::string& note = "") {
+  return cat("<figure><figcaption>", title, "</figcaption>", body,
+             note.empty() ? std::string() : cat("<p class=\"quiet\">", note, "</p>"), "</figure>\n");
+}
+
+// How many batches were ready when one was taken, as columns.
+std::string depth_columns(const std::vector<RankAccount>& ranks) {
+  std::vector<double> counts(9, 0.0);  // the last: or more
+  for (const RankAccount& r : ranks)
+    for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
+      counts[std::min(d, counts.size() - 1)] += double(r.loader.queue_depths[d]);
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0),
+               most = *std::max_element(counts.begin(), counts.end());
+  if (all <= 0) return "";
+  std::string out;
+  for (std::size_t d = 0; d < counts.size(); ++d) {
+    const double share = 100 * counts[d] / all;
+    const std::string percents = share == 0 ? "" : share < 1 ? "&lt;1" : fixed(share, 0);
+    out += cat("<div><span>", percents, "</span><i", d == 0 ? " class=\"p-data_wait\"" : "",
+               " style=\"height:", fixed(5.5 * counts[d] / most, 2), "rem\"></i><b>", int(d),
+               d + 1 == counts.size() ? "+" : "", "</b></div>");
+  }
+  return cat("<div class=\"columns\">", out,
+             "</div><div class=\"xlabel\">batches ready when one was taken; % of all</div>");
+}
+
+const RankAccount* first_of(const Run& run) {
+  return run.ending && !run.ending->account.ranks.empty() ? &run.ending->account.ranks.front() : nullptr;
+}
+
+}  // namespace
+
+std::string loader_of(const Run& run) {
+  const RankAccount* first = first_of(run);
+  if (!first || first->loader.batches == 0) return "";
+  const auto& ranks = run.ending->account.ranks;
+  double capacity = 0, bytes = 0, read = 0, room = 0;
+  std::vector<double> waits, firsts;
+  for (const RankAccount& r : ranks) {
+    capacity += r.loader.capacity(), read += r.loader.read_seconds, room += r.loader.room_seconds;
+    waits.push_back(r.loader.wait_seconds), firsts.push_back(r.loader.first_batch_seconds);
+    if (r.loader.samples > 0) bytes = double(r.loader.bytes_read) / double(r.loader.samples);
+  }
+  std::string rows = pair_row("workers a rank", std::to_string(first->loader.workers));
+  rows += pair_row("could deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
+  rows += pair_row("a sample", bytes_text(bytes));
+  if (read + room > 0) rows += pair_row("workers busy", percent(read / (read + room)));
+  rows += pair_row("the step waited", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
+  rows += pair_row("first batch after", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
+  return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
+}
+
+std::string sums_of(const Run& run) {
+  const RankAccount* first = first_of(run);
+  if (!first || first->sums.empty() || run.ending->account.ranks.size() < 2) return "";
+  constexpr std::size_t most = 12;
+  const double ranks = double(run.ending->account.ranks.size()), ring = 2 * (ranks - 1) / ranks;
+  std::string rows;
+  std::size_t shown = 0;
+  for (const SumFigures& s : first->sums) {
+    if (s.times == 0 || shown++ >= most) continue;
+    const double times = double(s.times);
+    rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
+                "</th><td>", bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.queued / times * 1e3, 2),
+                "</td><td>", fixed(s.busy / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2),
+                "</td><td>", s.busy > 0 ? fixed(ring * double(s.bytes) / s.busy * 1e-9, 2) : "–", "</td></tr>");
+  }
+  return figure("Sums over ranks",
+                cat("<div class=\"scroll\"><table><thead><tr><th>a step</th><th>size</th><th>queued ms</th><th>summed "
+                    "ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
+                    rows, "</tbody></table></div>"),
+                cat("Rank 0. Exposed: the step stood still for it. GB/s: on the bus, as a ring would send it.",
+                    shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()));
+}
+
+std::string kernels_of(const Run& run) {
+  if (!run.ending) return "";
+  const auto& ranks = run.ending->account.ranks;
+  const auto traced =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankAccount& r) { return r.device.seconds > 0; });
+  if (traced == ranks.end()) return "";
+  const DeviceTime& d = traced->device;
+  std::string rows;
+  for (const KernelTime& k : d.kernels) {
+    const double share = k.seconds / d.seconds, roof = k.least_seconds > 0 ? k.least_seconds / k.seconds : 0;
+    rows += cat("<tr><th><code>", escaped(k.name.substr(0, 160)), "</code></th><td>", percent(share), "</td><td>",
+                number(double(k.launches)), "</td><td>", number(k.seconds / std::max(1.0, double(k.launches)) * 1e6),
+                "</td><td class=\"meter\">",
+                roof > 0 ? cat("<span><i style=\"width:", fixed(100 * std::min(1.0, roof), 1), "%\"></i></span>",
+                               fixed(100 * roof, 0), " %")
+                         : std::string("–"),
+                "</td></tr>");
+  }
+  return cat(
+      "<figure class=\"wide\"><figcaption>The device, and its heaviest kernels beside their "
+      "roofline</figcaption><p class=\"quiet\">",
+      d.steps, " traced steps of rank ", int(traced - ranks.begin()), ": busy ", percent(d.busy / d.seconds),
+      ", computing ", percent(d.computing / d.seconds), "; exposed sums ", percent(d.exposed_sums / d.seconds),
+      ", copies ", percent(d.exposed_copies / d.seconds),
+      ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>of the "
+      "time</th><th>launches</th><th>µs each</th><th>of its roofline</th></tr></thead><tbody>",
+      rows, "</tbody></table></div></figure>\n");
+}
+
+}  // namespace millrace::report

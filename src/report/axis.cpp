@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cmath>
+
+#include "html.hpp"
+#include "plot.hpp"
+
+namespace millrace::report {
+
+double Axis::place(double v) const {
+  if (logarithmic) return std::log(v / low) / std::log(high / low);
+  return (v - low) / (high - low);
+}
+
+Axis linear_axis(double low, double high, int count) {
+  if (!(high > low)) {
+    const double room = low == 0 ? 1 : std::abs(low) * 0.1;
+    low -= room / 2, high = low + room;
+  }
+  Axis out{low, high, false, {}};
+  const double rough = (high - low) / std::max(1, count), power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double ratio = rough / power;
+  const double step = power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) out.ticks.push_back(k * step);
+  return out;
+}
+
+Axis logarithmic_axis(double low, double high) {
+  if (!(high > low)) high = low * 1.1;
+  Axis out{low, high, true, {}};
+  const bool few = std::log10(high / low) < 2.5;
+  for (double power = std::pow(10.0, std::floor(std::log10(low))); power <= high; power *= 10)
+    for (const double factor : {1.0, 2.0, 5.0})
+      if ((factor == 1 || few) && power * factor >= low * 0.999 && power * factor <= high * 1.001)
+        out.ticks.push_back(power * factor);
+  while (out.ticks.size() > 7) {  // every second
+    std::vector<double> fewer;
+    for (std::size_t i = 0; i < out.ticks.size(); i += 2) fewer.push_back(out.ticks[i]);
+    out.ticks = fewer;
+  }
+  return out;
+}
+
+// As many decimals as tell neighbours apart; thousands and more with a unit.
+std::string tick_text(const Axis& axis, double tick) {
+  const double most = std::max(std::abs(axis.low), std::abs(axis.high));
+  if (tick == 0 || (!axis.logarithmic && std::abs(tick) < 1e-12 * most)) return "0";
+  if (axis.logarithmic || axis.ticks.size() < 2) return number(tick, 2);
+  const double step = axis.ticks[1] - axis.ticks[0];
+  double divisor = 1;
+  const char* unit = "";
+  for (const auto& [size, name] : {std::pair{1e3, " k"}, {1e6, " M"}, {1e9, " G"}, {1e12, " T"}})
+    if ((most >= 10 * size || (size > 1e3 && most >= size)) && step >= 0.1 * size) divisor = size, unit = name;
+  const auto decimals_of = [&] { return std::clamp(int(-std::floor(std::log10(step / divisor) + 1e-9)), 0, 9); };
+  if (decimals_of() > 3) divisor = 1, unit = "";
+  const int decimals = decimals_of();
+  if (decimals > 4) return number(tick, 3);
+  if (decimals == 0 && divisor == 1) return whole(tick);
+  return fixed(tick / divisor, decimals) + unit;
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  if (values.empty()) return 0;
+  const auto at = values.begin() + std::ptrdiff_t(std::llround(share * double(values.size() - 1)));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+}  // namespace millrace::report

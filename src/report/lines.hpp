@@ -1,0 +1,22 @@
+// Files of one flat JSON object a line, as metrics.jsonl: read as a stream, whatever their length.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+namespace millrace::report {
+
+// Calls on(key, value) for each member; null is not a number (NaN), true is 1. False when the line is no object of
+// numbers, switches and nulls.
+bool read_members(std::string_view line, const std::function<void(std::string_view key, double value)>& on);
+
+// Calls on(line, number) for each line, from 1. One that no newline ends, as a killed writer leaves, is left out.
+// Error(data).
+void read_lines(const std::filesystem::path&,
+                const std::function<void(std::string_view line, std::int64_t number)>& on);
+
+// The step of the last whole line; 0: there is none.
+std::int64_t last_step(const std::filesystem::path&);
+
+}  // namespace millrace::report

@@ -1,0 +1,198 @@
+// The page as a whole: one run, or several beside each other.
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <set>
+
+#include "html.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/report/report.hpp"
+#include "plot.hpp"
+#include "sections.hpp"
+
+namespace millrace {
+namespace report {
+namespace {
+
+constexpr int colors = 6;
+using Runs = std::vector<Run>;
+
+int color_of(const Runs& runs, std::size_t r, int of_one) { return runs.size() == 1 ? of_one : int(r) % colors; }
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", std::gmtime(&t));
+  return text;
+}
+
+std::string state_html(const Run& run) {
+  const State s = state_of(run);
+  return cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span> <span class=\"quiet\">", escaped(s.detail),
+             "</span>");
+}
+
+std::string heading(const Runs& runs) {
+  if (runs.size() > 1)
+    return cat("<header><h1>", runs.size(), " runs, side by side</h1><p class=\"quiet\">millrace report of ", utc_now(),
+               "</p></header>\n");
+  const Run& run = runs.front();
+  std::string tiles;
+  for (const auto& [name, value] : figures_of(run)) tiles += cat("<div><dt>", name, "</dt><dd>", value, "</dd></div>");
+  return cat("<header><h1>", escaped(run.name), "</h1><p>", state_html(run), "</p><p class=\"quiet\">",
+             escaped(run.device), run.started.empty() ? "" : " · started ", escaped(run.started), " · report of ",
+             utc_now(), "</p></header>\n<dl class=\"tiles\">", tiles, "</dl>\n");
+}
+
+std::string key_of(const Runs& runs, std::size_t r) {
+  return cat("<i class=\"key c", color_of(runs, r, 0), "\"></i>", escaped(runs[r].name));
+}
+
+// Names and values of all runs, one row a name; a name that some lack has a dash there.
+std::string columns(const Runs& runs, const std::vector<std::vector<std::pair<std::string, std::string>>>& values,
+                    const char* css) {
+  std::vector<std::string> names;
+  for (const auto& of_run : values)
+    for (const auto& [name, value] : of_run)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  std::string head = "<th></th>", rows;
+  for (std::size_t r = 0; r < runs.size(); ++r) head += cat("<th>", key_of(runs, r), "</th>");
+  for (const std::string& name : names) {
+    rows += cat("<tr><th>", name, "</th>");
+    for (const auto& of_run : values) {
+      const auto at = std::find_if(of_run.begin(), of_run.end(), [&](const auto& v) { return v.first == name; });
+      rows += cat("<td>", at == of_run.end() ? std::string("–") : at->second, "</td>");
+    }
+    rows += "</tr>";
+  }
+  return cat("<div class=\"scroll\"><table class=\"", css, "\"><thead><tr>", head, "</tr></thead><tbody>", rows,
+             "</tbody></table></div>\n");
+}
+
+std::string comparison(const Runs& runs) {
+  if (runs.size() == 1) return "";
+  std::vector<std::vector<std::pair<std::string, std::string>>> figures, differing(runs.size());
+  std::set<std::string> keys;
+  for (const Run& run : runs) {
+    const State s = state_of(run);
+    figures.push_back({{"state", cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span>")}});
+    for (auto& figure : figures_of(run)) figures.back().push_back(figure);
+    for (const auto& [key, value] : run.keys) keys.insert(key);
+  }
+  for (const std::string& key : keys) {
+    std::set<std::string> values;
+    for (const Run& run : runs) values.insert(run.keys.count(key) ? run.keys.at(key) : "");
+    if (values.size() == 1 || key == "run.dir") continue;
+    for (std::size_t r = 0; r < runs.size(); ++r)
+      differing[r].emplace_back(cat("<code>", escaped(key), "</code>"),
+                                runs[r].keys.count(key) ? escaped(runs[r].keys.at(key)) : "–");
+  }
+  std::string out = columns(runs, figures, "figures");
+  out += "<h2>What was set otherwise</h2>";
+  if (differing.front().empty())
+    return out + "<p class=\"quiet\">Nothing but the folder: the configurations are the same.</p>";
+  return out + columns(runs, differing, "figures words");
+}
+
+Line line_of(const Runs& runs, std::size_t r, const Curve& curve, const char* name, int of_one) {
+  const Run& run = runs[r];
+  Line line{runs.size() == 1 ? name : run.name, color_of(runs, r, of_one), {}, curve, false};
+  for (std::size_t i = 0; i < curve.mid.size(); ++i) line.x.push_back(run.curves.middle(i));
+  return line;
+}
+
+Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const char* name, int of_one, double factor) {
+  Line line{
+      runs.size() == 1 ? std::string(name) : cat(runs[r].name, ", ", name), color_of(runs, r, of_one), {}, {}, true};
+  for (const Validation& v : runs[r].validations) line.x.push_back(v.step), line.curve.mid.push_back(v.*value * factor);
+  return line;
+}
+
+std::string curves(const Runs& runs) {
+  std::vector<Line> loss, accuracy, rate, lr, norm, scale;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const Curves& c = runs[r].curves;
+    loss.push_back(line_of(runs, r, c.loss, "training", 0));
+    loss.push_back(dots_of(runs, r, &Validation::loss, "validation", 1, 1));
+    accuracy.push_back(dots_of(runs, r, &Validation::accuracy, "validation, first guess", 1, 100));
+    if (runs.size() == 1) accuracy.push_back(dots_of(runs, r, &Validation::top5, "among five guesses", 2, 100));
+    rate.push_back(line_of(runs, r, c.rate, "throughput", 2));
+    rate.back().median = true;
+    lr.push_back(line_of(runs, r, c.lr, "learning rate", 3));
+    norm.push_back(line_of(runs, r, c.grad_norm, "gradient norm", 3));
+    if (c.loss_scale.low != c.loss_scale.high || c.skipped > 0)
+      scale.push_back(line_of(runs, r, c.loss_scale, "loss scale", 3));
+  }
+  const std::string width = runs.front().curves.width > 1
+                                ? cat("step; a point stands for ", (long long)runs.front().curves.width, " of them")
+                                : std::string("step");
+  return cat("<h2>How it learns</h2><div class=\"plots\">", plot({"Loss", "loss of a step", width, false, true}, loss),
+             plot({"Accuracy", "% of data.valid", "step", false, false}, accuracy),
+             plot({"Learning rate", "per step", width, true, false}, lr),
+             plot({"Gradient norm", "L2, before clipping", width, true, true}, norm),
+             scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true}, scale),
+             "</div>\n<h2>How fast it goes</h2><div class=\"plots\">",
+             plot({"Throughput", "samples/s, of all ranks", width, true, false}, rate));
+}
+
+// One after the other, each under the name of its run when there are several.
+template <class F>
+std::string each(const Runs& runs, const F& section) {
+  std::string out;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    std::string one = section(runs[r]);
+    if (one.empty()) continue;
+    out += runs.size() == 1 ? one : cat("<section><h3>", key_of(runs, r), "</h3>", one, "</section>\n");
+  }
+  return out;
+}
+
+std::string side_by_side(const Runs& runs, const std::string& title, const std::string& body) {
+  if (body.empty()) return "";
+  return cat(title.empty() ? std::string() : cat("<h2>", title, "</h2>"), "<div class=\"",
+             runs.size() == 1 ? "plots" : "side", "\">", body, "</div>\n");
+}
+
+std::string body_of(const Runs& runs) {
+  const auto parts = [](const Run& run) {
+    const std::string others = loader_of(run) + sums_of(run);
+    return time_by_rank(run) + (others.empty() ? others : cat("<div>", others, "</div>"));
+  };
+  const bool one = runs.size() == 1;
+  std::string out = heading(runs) + comparison(runs);
+  out += side_by_side(runs, "What bounds it, and what to change", each(runs, findings_of));
+  if (std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.curves.bins() == 0; }))
+    out += "<h2>How it learns</h2><p class=\"quiet\">No step is written yet.</p>\n";
+  else
+    out += curves(runs) + (one ? time_over_steps(runs.front()) : std::string()) + "</div>\n";
+  if (!one)
+    out += side_by_side(runs, "Where the time went",
+                        each(runs, [&](const Run& r) { return time_over_steps(r) + parts(r); }));
+  if (one) out += side_by_side(runs, "Where the time went", parts(runs.front()));
+  out += side_by_side(runs, "Step by step", each(runs, timeline_of));
+  out += side_by_side(runs, "On the device", each(runs, kernels_of));
+  out += side_by_side(runs, one ? "The run" : "The runs", each(runs, settings_of));
+  return out;
+}
+
+}  // namespace
+}  // namespace report
+
+std::string report_page(const std::vector<std::filesystem::path>& folders) {
+  report::Runs runs;
+  for (const auto& folder : folders) runs.push_back(report::read_run(folder));
+  for (report::Run& run : runs) {  // those of one name are told apart by their folders
+    const auto same = [&](const report::Run& other) {
+      return &other != &run && other.folder.filename() == run.folder.filename();
+    };
+    if (std::any_of(runs.begin(), runs.end(), same)) run.name = run.folder.string();
+  }
+  const std::string title = runs.size() == 1 ? runs.front().name : cat(runs.size(), " runs");
+  return cat(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>",
+      report::escaped(title), " · millrace</title>\n<style>\n", report::style(), "</style></head>\n<body><main>\n",
+      report::body_of(runs), "</main></body></html>\n");
+}
+
+}  // namespace millrace

@@ -1,0 +1,194 @@
+#include "plot.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "html.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::report {
+namespace {
+
+// Coordinates of the SVG: 1000 wide, 1000 high, from the top.
+std::string at(const Axis& x, const Axis& y, double xv, double yv) {
+  char text[48];
+  const double height = y.logarithmic && yv <= 0 ? -0.2 : std::clamp(y.place(yv), -0.2, 1.2);
+  std::snprintf(text, sizeof text, "%.1f %.1f", 1000 * x.place(xv), 1000 - 1000 * height);
+  return text;
+}
+
+std::string percent_of(double share) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%.2f%%", 100 * share);
+  return text;
+}
+
+// The frame around what is drawn: grid, ticks, axis labels.
+std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std::string& drawn) {
+  std::string grid, labels;
+  for (const double tick : y.ticks) {
+    const double place = y.place(tick);
+    if (place < -1e-6 || place > 1 + 1e-6) continue;
+    grid += cat("M0 ", fixed(1000 - 1000 * place, 1), "H1000");
+    labels += cat("<span class=\"y\" style=\"bottom:", percent_of(place), "\">", tick_text(y, tick), "</span>");
+  }
+  for (const double tick : x.ticks) {
+    const double place = x.place(tick);
+    if (place < -1e-6 || place > 1 + 1e-6) continue;
+    const char* edge = place < 0.03 ? " first" : place > 0.97 ? " last" : "";
+    labels += cat("<span class=\"x", edge, "\" style=\"left:", percent_of(place), "\">", tick_text(x, tick), "</span>");
+  }
+  return cat("<div class=\"frame\"><div class=\"unit\">", escaped(text.unit), y.logarithmic ? ", logarithmic" : "",
+             "</div><div class=\"area\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" "
+             "aria-label=\"",
+             escaped(text.title), "\"><path class=\"grid\" d=\"", grid, "\"/>", drawn, "</svg>", labels,
+             "</div><div class=\"xlabel\">", escaped(text.x_label), "</div></div>");
+}
+
+std::string figure(const PlotText& text, const std::string& legend, const std::string& body) {
+  return cat("<figure><figcaption>", escaped(text.title), "</figcaption><div class=\"legend\">", legend, "</div>", body,
+             "</figure>\n");
+}
+
+// Of the widest gap-free stretches, by index.
+template <class F>
+void stretches(const std::vector<double>& values, const F& on) {
+  for (std::size_t i = 0; i < values.size();) {
+    if (!std::isfinite(values[i])) {
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < values.size() && std::isfinite(values[end])) ++end;
+    on(i, end);
+    i = end;
+  }
+}
+
+std::string band_path(const Line& line, const Axis& x, const Axis& y) {
+  std::string d;
+  stretches(line.curve.low, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) d += (i == begin ? "M" : "L") + at(x, y, line.x[i], line.curve.high[i]);
+    for (std::size_t i = end; i-- > begin;) d += "L" + at(x, y, line.x[i], line.curve.low[i]);
+    d += "Z";
+  });
+  return d;
+}
+
+std::string line_path(const Line& line, const Axis& x, const Axis& y) {
+  std::string d;
+  stretches(line.curve.mid, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) d += (i == begin ? "M" : "L") + at(x, y, line.x[i], line.curve.mid[i]);
+    if (end - begin == 1) d += "h.1";
+  });
+  return d;
+}
+
+std::string dots_path(const Line& line, const Axis& x, const Axis& y) {
+  std::string d;
+  for (std::size_t i = 0; i < line.x.size(); ++i)
+    if (std::isfinite(line.curve.mid[i])) d += "M" + at(x, y, line.x[i], line.curve.mid[i]) + "h.1";
+  return d;
+}
+
+constexpr std::size_t most_dots = 40;  // more would be one thick line
+
+bool has_band(const Line& line) { return !line.dots && line.curve.low != line.curve.high; }
+
+// From what the bands mostly span, so that one step out of the way does not flatten the rest.
+Axis axis_of(const PlotText& text, const std::vector<Line>& lines, bool* clipped) {
+  std::vector<double> lows, highs;
+  double low = 1e300, high = -1e300, least = 1e300, most = -1e300;
+  for (const Line& line : lines)
+    for (std::size_t i = 0; i < line.x.size(); ++i) {
+      if (!std::isfinite(line.curve.mid[i])) continue;
+      low = std::min(low, line.curve.mid[i]), high = std::max(high, line.curve.mid[i]);
+      const double bottom = line.dots ? line.curve.mid[i] : line.curve.low[i];
+      const double top = line.dots ? line.curve.mid[i] : line.curve.high[i];
+      lows.push_back(bottom), highs.push_back(top);
+      least = std::min(least, bottom), most = std::max(most, top);
+    }
+  const double usual = quantile(highs, 0.98), usual_low = quantile(lows, 0.02);
+  if (high > 4 * usual && usual > 0) high = usual * 1.5;  // the line itself leaves the picture
+  high = std::max(std::min(high, 4 * std::abs(usual) + 1e-300), usual), low = std::min(low, usual_low);
+  if (most <= 1.5 * high) high = most;
+  if (least >= low - 0.5 * (high - low)) low = least;
+  *clipped = most > high || (least < low && !text.from_zero);
+  if (text.may_be_logarithmic && low > 0 && high > 40 * low) return logarithmic_axis(low * 0.9, high * 1.1);
+  if (text.from_zero) return linear_axis(0, high > 0 ? high * 1.05 : 1, 5);
+  const double room = 0.05 * (high - low);
+  return linear_axis(low >= 0 && low < 0.3 * high ? 0 : low - room, high + room, 5);
+}
+
+Axis steps_axis(double low, double high) { return linear_axis(low, high, 5); }
+
+}  // namespace
+
+std::string plot(const PlotText& text, const std::vector<Line>& lines) {
+  double begin = 1e300, end = -1e300;
+  for (const Line& line : lines)
+    for (std::size_t i = 0; i < line.x.size(); ++i)
+      if (std::isfinite(line.curve.mid[i])) begin = std::min(begin, line.x[i]), end = std::max(end, line.x[i]);
+  if (end < begin) return "";
+  bool clipped = false;
+  const Axis x = steps_axis(begin, end), y = axis_of(text, lines, &clipped);
+  std::string bands, strokes, legend;
+  bool any_band = false;
+  for (const Line& line : lines) {
+    const std::string color = cat("c", line.color);
+    if (has_band(line))
+      any_band = true, bands += cat("<path class=\"band ", color, "\" d=\"", band_path(line, x, y), "\"/>");
+    strokes += cat("<path class=\"line ", color, line.dots && line.x.size() <= most_dots ? " thin" : "", "\" d=\"",
+                   line_path(line, x, y), "\"/>");
+    if (line.dots && line.x.size() <= most_dots)
+      strokes += cat("<path class=\"dots ", color, "\" d=\"", dots_path(line, x, y), "\"/>");
+    double last = NAN;
+    for (const double v : line.curve.mid)
+      if (std::isfinite(v)) last = v;
+    if (!std::isfinite(last)) continue;
+    if (line.median) last = quantile(line.curve.mid, 0.5);
+    legend += cat("<span><i class=\"key ", line.dots ? "dot " : "", color, "\"></i>", escaped(line.name),
+                  line.median ? ", median <b>" : " <b>", number(last), "</b></span> ");
+  }
+  if (any_band) legend += "<span class=\"quiet\">line: median; band: least to most</span>";
+  if (clipped) legend += "<span class=\"quiet\">outliers lie beyond the frame</span>";
+  return figure(text, legend, framed(text, x, y, bands + strokes));
+}
+
+std::string stack(const PlotText& text, const std::vector<double>& begin, const std::vector<double>& end,
+                  const std::vector<Layer>& layers) {
+  if (begin.empty()) return "";
+  const std::size_t count = begin.size();
+  std::vector<double> totals(count, 0.0), below(count, 0.0);
+  double all = 0;
+  for (const Layer& layer : layers)
+    for (std::size_t i = 0; i < count; ++i)
+      if (std::isfinite(layer.values[i])) totals[i] += layer.values[i], all += layer.values[i] * (end[i] - begin[i]);
+  const double most = *std::max_element(totals.begin(), totals.end()), usual = quantile(totals, 0.98);
+  const bool clipped = most > 1.5 * usual && usual > 0;
+  const Axis x = steps_axis(begin.front(), end.back()), y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
+  std::string drawn, legend;
+  for (const Layer& layer : layers) {
+    double sum = 0;
+    std::string top, bottom;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double value = std::isfinite(layer.values[i]) ? layer.values[i] : 0;
+      sum += value * (end[i] - begin[i]);
+      const double low = below[i];
+      below[i] += value;
+      top += cat(i == 0 ? "M" : "L", at(x, y, begin[i], below[i]), "L", at(x, y, end[i], below[i]));
+      bottom = cat("L", at(x, y, end[i], low), "L", at(x, y, begin[i], low)) + bottom;
+    }
+    if (sum <= 0) continue;
+    drawn += cat("<path class=\"fill ", layer.css, "\" d=\"", top, bottom, "Z\"><title>", escaped(layer.name),
+                 "</title></path>");
+    const double steps = end.back() - begin.front();
+    legend += cat("<span><i class=\"key ", layer.css, "\"></i>", escaped(layer.name), " <b>", number(sum / steps),
+                  "</b> <small>", percent(all > 0 ? sum / all : 0), "</small></span> ");
+  }
+  if (clipped) legend += "<span class=\"quiet\">outliers lie beyond the frame</span>";
+  return figure(text, legend, framed(text, x, y, drawn));
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,150 @@
+// The sampled steps: what each rank's step, sums and loader did, beside each other on one clock.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "html.hpp"
+#include "millrace/base/error.hpp"
+#include "plot.hpp"
+#include "sections.hpp"
+
+namespace millrace::report {
+namespace {
+
+constexpr std::size_t most_ranks = 4, most_steps = 3, most_workers = 8;
+
+struct Window {
+  double begin = 0, end = 0;
+  std::vector<std::pair<std::string, double>> steps;  // name, where it begins on the first rank shown
+};
+
+bool is_step(const Span& s) { return s.track == "step" && s.name.starts_with("step "); }
+
+// The first steps of rank 0, from the earliest of any rank's to the last one's end.
+Window window_of(const std::vector<RankTrace>& ranks) {
+  Window w{1e300, -1e300, {}};
+  for (const RankTrace& r : ranks) {
+    std::size_t seen = 0;
+    for (const Span& s : r.spans) {
+      if (!is_step(s) || seen++ == most_steps) continue;
+      if (seen > most_steps) break;
+      w.begin = std::min(w.begin, s.began), w.end = std::max(w.end, s.ended);
+      if (&r == &ranks.front()) w.steps.emplace_back(s.name, s.began);
+    }
+  }
+  return w;
+}
+
+std::string css_of(const Span& s) {
+  for (int p = 0; p < phase_count; ++p)
+    if (s.track == "step" && s.name == name_of(Phase(p))) return phase_class(Phase(p));
+  if (s.track == "sums") return phase_class(Phase::communication);
+  return phase_class(Phase::data_wait);
+}
+
+std::string shown_name(const Span& s) {
+  for (int p = 0; p < phase_count; ++p)
+    if (s.track == "step" && s.name == name_of(Phase(p))) return phase_name(Phase(p));
+  return s.name;
+}
+
+std::string tip(const Span& s) {
+  std::string out = cat(shown_name(s), ", ", seconds_text(s.ended - s.began));
+  for (const auto& [name, value] : s.figures) {
+    if (name == "bytes") out += cat(", ", bytes_text(value));
+    if (name == "queued_us") out += cat(", queued ", seconds_text(value * 1e-6));
+  }
+  return out;
+}
+
+// Neighbours that would be one line on a screen are drawn as one.
+std::string row(const std::vector<Span>& spans, const Window& w) {
+  const double length = w.end - w.begin, hair = 5e-4 * length;
+  std::string out;
+  double drawn_to = -1e300;
+  int turn = 0;
+  for (const Span& s : spans) {
+    const double begin = std::max(s.began, w.begin), end = std::min(s.ended, w.end);
+    if (end <= begin) continue;
+    if (end - begin < hair && begin - drawn_to < hair) continue;
+    drawn_to = std::max(drawn_to, end);
+    const double width = (end - begin) / length;
+    out += cat("<i class=\"", css_of(s), s.track != "step" && turn++ % 2 ? " odd" : "",
+               "\" style=\"left:", fixed(100 * (begin - w.begin) / length, 3), "%;width:", fixed(100 * width, 3),
+               "%\" title=\"", escaped(tip(s)), "\">", width > 0.045 ? escaped(shown_name(s)) : std::string(), "</i>");
+  }
+  return out;
+}
+
+std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w) {
+  std::vector<std::pair<std::string, std::vector<Span>>> tracks{{"step", {}}, {"sums", {}}};
+  for (const Span& s : rank.spans) {
+    if (is_step(s) || s.ended <= w.begin || s.began >= w.end) continue;
+    auto at = std::find_if(tracks.begin(), tracks.end(), [&](const auto& t) { return t.first == s.track; });
+    if (at == tracks.end()) at = tracks.insert(tracks.end(), {s.track, {}});
+    at->second.push_back(s);
+  }
+  std::sort(tracks.begin() + 2, tracks.end(), [](const auto& a, const auto& b) {
+    return a.first.size() != b.first.size() ? a.first.size() < b.first.size() : a.first < b.first;
+  });
+  std::string out =
+      cat("<div class=\"rank\">rank ", (unsigned long long)number, " <small>", escaped(rank.host),
+          rank.clock_error > 0 ? cat(", clock ±", seconds_text(rank.clock_error)) : std::string(), "</small></div>");
+  std::size_t workers = 0;
+  for (auto& [name, spans] : tracks) {
+    if (spans.empty() || (name.starts_with("loader") && workers++ == most_workers)) continue;
+    if (workers > most_workers) break;
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+      return a.began != b.began ? a.began < b.began : a.ended > b.ended;
+    });
+    const std::vector<int> lanes = lanes_of(spans);
+    const int count = 1 + *std::max_element(lanes.begin(), lanes.end());
+    for (int lane = 0; lane < count; ++lane) {
+      std::vector<Span> of_lane;
+      for (std::size_t i = 0; i < spans.size(); ++i)
+        if (lanes[i] == lane) of_lane.push_back(spans[i]);
+      out += cat("<div class=\"lane\"><span class=\"name\">", lane ? std::string() : escaped(name),
+                 "</span><span class=\"track\">", row(of_lane, w), "</span></div>");
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string timeline_of(const Run& run) {
+  if (!run.trace_note.empty()) return cat("<p class=\"quiet\">", escaped(run.trace_note), "</p>");
+  if (run.trace.empty()) return "";
+  const std::vector<RankTrace> ranks(run.trace.begin(),
+                                     run.trace.begin() + std::ptrdiff_t(std::min(most_ranks, run.trace.size())));
+  const Window w = window_of(ranks);
+  if (w.end <= w.begin) return "";
+  std::string rows, ticks;
+  for (std::size_t r = 0; r < ranks.size(); ++r) rows += rank_rows(ranks[r], r, w);
+  const Axis x = linear_axis(0, (w.end - w.begin) * 1e3, 6);
+  for (const double tick : x.ticks) {
+    const double place = x.place(tick);
+    ticks += cat("<span class=\"x",
+                 place < 0.03   ? " first"
+                 : place > 0.97 ? " last"
+                                : "",
+                 "\" style=\"left:", fixed(100 * place, 2), "%\">", tick_text(x, tick), "</span>");
+  }
+  std::string steps;
+  for (const auto& [name, began] : w.steps)
+    steps += cat("<span style=\"left:", fixed(100 * (began - w.begin) / (w.end - w.begin), 2), "%\">", escaped(name),
+                 "</span>");
+  return cat("<figure class=\"wide\"><figcaption>", w.steps.size() == 1 ? "A step" : "Steps",
+             " as they went</figcaption><p class=\"quiet\">Gaps of a loader: it waits for room, or its reads are under "
+             "way. The whole sample is trace.json, for ui.perfetto.dev.</p><div class=\"gantt\"><div class=\"lane "
+             "head\"><span class=\"name\"></span><span class=\"track\">",
+             steps, "</span></div>", rows,
+             "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">", ticks,
+             "</span></div></div>",
+             run.trace.size() > ranks.size() ? cat("<p class=\"quiet\">The first ", (unsigned long long)ranks.size(),
+                                                   " of ", (unsigned long long)run.trace.size(), " ranks.</p>")
+                                             : std::string(),
+             "</figure>\n");
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,173 @@
+// What a report is made of: numbers thinned, drawn and written as HTML.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "../../src/report/curves.hpp"
+#include "../../src/report/html.hpp"
+#include "../../src/report/lines.hpp"
+#include "../../src/report/plot.hpp"
+#include "../../src/report/run.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::report {
+namespace {
+
+struct File {
+  std::filesystem::path path;
+  explicit File(const std::string& text) {
+    static int number = 0;
+    path = std::filesystem::temp_directory_path() / cat("millrace_report_", ::getpid(), "_", number++);
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  ~File() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+};
+
+std::string line(std::int64_t step, double loss) {
+  return cat("{\"step\":", (long long)step, ",\"epoch\":0,\"samples\":", (long long)(8 * step),
+             ",\"loss\":", std::isfinite(loss) ? std::to_string(loss) : "null",
+             ",\"skipped\":false,\"forward_ms\":2.5}\n");
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::data);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Report, WhatFilesSayIsEscaped) {
+  EXPECT_EQ(escaped("<b a=\"1\" c='2'>&\x01"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp; ");
+}
+
+TEST(Report, NumbersHaveThreeDigitsAndAUnit) {
+  EXPECT_EQ(number(0), "0");
+  EXPECT_EQ(number(0.012345), "0.0123");
+  EXPECT_EQ(number(1.5), "1.50");
+  EXPECT_EQ(number(-271.8), "−272");
+  EXPECT_EQ(number(9876), "9876");
+  EXPECT_EQ(number(25557032), "25.6 M");
+  EXPECT_EQ(number(999960), "1.00 M");
+  EXPECT_EQ(number(1e-5), "1.00·10<sup>−5</sup>");
+  EXPECT_EQ(number(NAN), "–");
+  EXPECT_EQ(whole(9876), "9876");
+  EXPECT_EQ(whole(1234567), "1\u202f234\u202f567");
+  EXPECT_EQ(bytes_text(304), "304 B");
+  EXPECT_EQ(bytes_text(25557032), "25.6 MB");
+  EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
+  EXPECT_EQ(seconds_text(7500), "2 h 05 min");
+}
+
+TEST(Report, AxesHaveRoundTicksInside) {
+  EXPECT_EQ(linear_axis(0, 9.3, 5).ticks, (std::vector<double>{0, 2, 4, 6, 8}));
+  for (const Axis& axis : {linear_axis(-0.013, 0.02, 5), linear_axis(7, 7, 5), linear_axis(0, 0, 4),
+                           linear_axis(1e6, 1.00001e6, 6), logarithmic_axis(0.003, 4), logarithmic_axis(1e-9, 1e9)}) {
+    ASSERT_GE(axis.ticks.size(), 2u);
+    EXPECT_LE(axis.ticks.size(), 12u);
+    for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
+      EXPECT_GE(axis.place(axis.ticks[i]), -1e-3);
+      EXPECT_LE(axis.place(axis.ticks[i]), 1 + 1e-3);
+      if (i == 0) continue;
+      EXPECT_NE(tick_text(axis, axis.ticks[i]), tick_text(axis, axis.ticks[i - 1])) << axis.ticks[i];
+    }
+  }
+}
+
+TEST(Report, ALineOfMetricsIsReadAndNothingElse) {
+  double sum = 0;
+  const auto add = [&](std::string_view, double v) { sum += std::isfinite(v) ? v : 100; };
+  EXPECT_TRUE(read_members("{\"a\":1.5,\"b\":true,\"c\":false,\"d\":null, \"e\": -2e1}", add));
+  EXPECT_EQ(sum, 1.5 + 1 + 100 - 20);
+  for (const char* bad :
+       {"", "{", "{\"a\":1", "{\"a\":1}x", "{\"a\" 1}", "{\"a\":\"text\"}", "{a:1}", "[1]", "{\"a\":1,}"})
+    EXPECT_FALSE(read_members(bad, add)) << bad;
+}
+
+TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
+  std::string text;
+  for (int step = 1; step <= 10000; ++step) text += line(step, step % 100 == 50 ? 1000 : step % 100);
+  const File file(text + "{\"step\":10001,\"loss\":1");  // a killed writer's last words
+  const Curves c = read_curves(file.path, 100);
+  EXPECT_EQ(c.first, 1);
+  EXPECT_EQ(c.last, 10000);
+  EXPECT_EQ(c.width, 100);
+  ASSERT_EQ(c.bins(), 100u);
+  for (std::size_t b = 0; b < c.bins(); ++b) {
+    EXPECT_EQ(c.loss.low[b], 0);
+    EXPECT_EQ(c.loss.high[b], 1000);
+    EXPECT_NEAR(c.loss.mid[b], 50, 1);
+    EXPECT_EQ(c.phase_ms[std::size_t(Phase::forward)].mean[b], 2.5);
+  }
+  EXPECT_EQ(c.samples, 80000);
+  EXPECT_EQ(c.begin(0), 0.5);
+  EXPECT_EQ(c.end(99), 10000.5);
+}
+
+TEST(Report, ALongBinsMedianComesFromAnEvenSample) {
+  Sample sample;
+  Curve out;
+  for (int i = 0; i < 1'000'000; ++i) sample.add(i);
+  sample.flush(out);
+  EXPECT_EQ(out.low[0], 0);
+  EXPECT_EQ(out.high[0], 999'999);
+  EXPECT_NEAR(out.mid[0], 500'000, 5'000);
+  EXPECT_NEAR(out.mean[0], 499'999.5, 1e-6);
+  sample.flush(out);
+  EXPECT_TRUE(std::isnan(out.mid[1]));
+}
+
+TEST(Report, LossesThatAreNoNumbersLeaveAGap) {
+  std::string text;
+  for (int step = 1; step <= 9; ++step) text += line(step, step == 5 ? NAN : step);
+  const File file(text);
+  const Curves c = read_curves(file.path, 9);
+  Line one{"loss", 0, {}, c.loss, false};
+  for (std::size_t b = 0; b < c.bins(); ++b) one.x.push_back(c.middle(b));
+  const std::string svg = plot({"Loss", "", "step", false, true}, {one});
+  const auto begin = svg.find("d=\"", svg.find("class=\"line")) + 3;
+  const std::string path = svg.substr(begin, svg.find('"', begin) - begin);
+  EXPECT_EQ(std::count(path.begin(), path.end(), 'M'), 2) << path;
+  EXPECT_EQ(svg.find("nan"), svg.npos);
+}
+
+TEST(Report, ADamagedLineIsNamed) {
+  const File bad(line(1, 2) + "{\"step\":2,oops\n" + line(3, 2));
+  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is no step's line"), std::string::npos);
+  const File back(line(1, 2) + line(2, 2) + line(2, 2));
+  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step does not come after"), std::string::npos);
+  const File none("");
+  EXPECT_EQ(read_curves(none.path).bins(), 0u);
+}
+
+TEST(Report, AStackAddsUp) {
+  const std::vector<double> begin{0.5, 1.5}, end{1.5, 2.5};
+  const std::string svg =
+      stack({"t", "ms", "step", true, false}, begin, end, {{"a", "p-a", {1, 3}}, {"b", "p-b", {3, 1}}});
+  EXPECT_NE(svg.find("a <b>2.00</b> <small>50.0 %"), svg.npos) << svg;
+  // Both columns are 4 high: the upper layer's top is one straight line.
+  const auto top = svg.find("d=\"", svg.find("fill p-b")) + 3;
+  const std::string path = svg.substr(top, svg.find('"', top) - top);
+  const std::string height = path.substr(path.find(' ') + 1, path.find('L') - path.find(' ') - 1);
+  std::size_t same = 0;
+  for (std::size_t at = path.find(' ' + height); at != path.npos; at = path.find(' ' + height, at + 1)) ++same;
+  EXPECT_EQ(same, 4u) << path;
+}
+
+TEST(Report, KeysOfAConfigurationAreTold) {
+  const auto keys = keys_of("# about\n[train]\nepochs = 3\n[model]\nlayers = conv 8\nlayers = relu\n[run]\ndir =\n");
+  EXPECT_EQ(keys.at("train.epochs"), "3");
+  EXPECT_EQ(keys.at("model.layers"), "conv 8\nrelu");
+  EXPECT_EQ(keys.at("run.dir"), "");
+  EXPECT_EQ(keys.size(), 3u);
+}
+
+}  // namespace
+}  // namespace millrace::report
