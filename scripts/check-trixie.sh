@@ -2,7 +2,7 @@
 # Builds this tree in a clean Debian 13 with nothing but what scripts/deps.sh installs, and runs the tests there (Open MPI 5, HDF5 1.14, oneDNN 3). Needs root and
 # debootstrap; ends with 77 (skipped) and the reason without. The system lies in build-trixie/ and is kept: a second run only builds what
 # changed. MILLRACE_SUITE and MILLRACE_MIRROR name another Debian or Ubuntu and where it comes from. Nothing of this machine is mounted inside: the sources are copied,
-# and /proc, /sys (which hwloc wants, or it warns on every start) and /dev/shm are mounted in a mount namespace of their own, which ends with the script.
+# and /proc, /sys (which hwloc wants, or it warns on every start), /dev/shm and /dev/pts are mounted in a mount namespace of their own, which ends with the script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${MILLRACE_SUITE:-trixie}
@@ -34,6 +34,7 @@ exec unshare --mount --pid --fork --kill-child --propagation private bash -euc '
   mount -t proc proc "$ROOT/proc"
   mount -t sysfs -o ro sysfs "$ROOT/sys" || export HWLOC_HIDE_ERRORS=2
   mkdir -p "$ROOT/dev/shm" && mount -t tmpfs -o size=256m tmpfs "$ROOT/dev/shm"
+  mkdir -p "$ROOT/dev/pts" && mount -t devpts -o newinstance,ptmxmode=666 devpts "$ROOT/dev/pts" && ln -sf pts/ptmx "$ROOT/dev/ptmx" || true
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 JOBS="$JOBS" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-1}" chroot "$ROOT" bash -euc "
     cd /millrace
     scripts/deps.sh
