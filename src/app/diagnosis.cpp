@@ -3,10 +3,15 @@
 #include <algorithm>
 
 #include "measure.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/train/bench.hpp"
 
 namespace millrace::app {
 namespace {
+
+constexpr int layer_repeats = 5;
 
 RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {
   std::erase_if(parsed.keys, [&](const Override& o) { return o.key == key; });
@@ -55,7 +60,8 @@ class Diagnosis {
 
 }  // namespace
 
-std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config, double seconds, const Evidence& run) {
+std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config, double seconds, const Evidence& run,
+                     const std::filesystem::path& layers) {
   const log::Once once;
   Diagnosis diagnosis(world, parsed, seconds);
   const Evidence evidence = diagnosis.measure(config, run);
@@ -65,7 +71,17 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
     log::info(cat("trying ", change.key, " = ", change.to));
     trials.push_back(diagnosis.attempt(config, change));
   }
-  return verdict(evidence, trials);
+  const std::string said = verdict(evidence, trials);
+  if (asked_to_stop(world)) return said;
+  const StepBench bench = bench_operations(world, config, layer_repeats);
+  std::string problem;
+  if (world.rank() == 0 && !layers.empty()) try {
+      write_file_atomically(layers, bench.layers_json());
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+  return cat(said, "\noperations of a micro-batch, each by itself:\n", bench.table());
 }
 
 }  // namespace millrace::app

@@ -1,14 +1,19 @@
 // Diagnosis: what bounds a training, measured by leaving out one part after the other, and changes of single keys tried
 // against it.
 #pragma once
+#include <filesystem>
+#include <string>
+
 #include "arguments.hpp"
 #include "millrace/telemetry/verdict.hpp"
 #include "millrace/train/probe.hpp"
 
 namespace millrace::app {
 
-// The verdict. `run`: what a run's account said, for what steps alone do not tell; by default there was none.
-// Each measurement takes about so many seconds; there are 10 to 40. Collective.
-std::string diagnose(World&, const Parsed&, const RunConfig&, double seconds, const Evidence& run = {});
+// The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
+// tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Each measurement takes
+// about so many seconds; there are 10 to 40. Collective.
+std::string diagnose(World&, const Parsed&, const RunConfig&, double seconds, const Evidence& run = {},
+                     const std::filesystem::path& layers = {});
 
 }  // namespace millrace::app

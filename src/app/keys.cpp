@@ -254,8 +254,12 @@ void add_train(std::vector<Key>& k) {
                          "above 0: stop after this many optimizer steps, whatever train.epochs says"));
   k.push_back(number_key(FIELD(train.global_batch), at_least(1), "samples of one optimizer step, over all ranks"));
   k.push_back(number_key(FIELD(train.micro_batch), at_least(1),
-                         "samples computed at once by a rank: less memory when small; auto: global_batch / ranks",
+                         "samples computed at once by a rank: less memory when small; auto: global_batch / ranks, and "
+                         "an eighth of that unless train.balance = even",
                          from_zero));
+  k.push_back(text_key(FIELD(train.balance), "even, auto or file",
+                       "micro-batches of a rank: even; auto: fewer for ranks that are slower, measured as the run "
+                       "goes; the shares.jsonl of a run: as there, to the bit"));
   k.push_back(switch_key(FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
   k.push_back(hidden(
       number_key(FIELD(train.test_force_overflow_at), at_least(-1), "tests: the step that pretends to overflow")));

@@ -32,7 +32,7 @@ Exit train_command(World& world, const Arguments& arguments) {
   Evidence evidence;
   const Exit result = train(world, config, process_start(), &evidence);
   if (config.account.probe && result == Exit::ok && evidence.steps > 0)
-    print(world, diagnose(world, parsed, config, 1, evidence));
+    print(world, diagnose(world, parsed, config, 1, evidence, std::filesystem::path(config.run.dir) / "layers.json"));
   return result;
 }
 

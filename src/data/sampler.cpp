@@ -82,14 +82,14 @@ std::int64_t Sampler::micro_batches(std::int64_t step) const {
 
 std::vector<MicroBatch> Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size) const {
   std::vector<MicroBatch> out;
-  share(epoch, step, rank, size, out);
+  share(epoch, step, StepPart::even(rank, size), out);
   return out;
 }
 
-void Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size, std::vector<MicroBatch>& out) const {
+void Sampler::share(std::int64_t epoch, std::int64_t step, const StepPart& part, std::vector<MicroBatch>& out) const {
   out.clear();
-  const std::int64_t rows = rows_of_step(step), count = micro_batches(step);
-  for (std::int64_t m = count * rank / size; m < count * (rank + 1) / size; ++m)
+  const std::int64_t rows = rows_of_step(step), all = micro_batches(step), first = part.first(all);
+  for (std::int64_t m = first; m < first + part.count(all); ++m)
     out.push_back(
         {epoch, step, step * global_batch_ + m * micro_batch_, std::min(micro_batch_, rows - m * micro_batch_)});
 }

@@ -1,4 +1,4 @@
-// Tables of the account: loader, sums, kernels beside their roofline.
+// Tables of the account: loader, sums, kernels and layers beside their roofline.
 #include <algorithm>
 #include <numeric>
 
@@ -38,6 +38,12 @@ std::string depth_columns(const std::vector<RankAccount>& ranks) {
   }
   return cat("<div class=\"columns\">", out,
              "</div><div class=\"xlabel\">batches ready when one was taken; % of all</div>");
+}
+
+std::string meter(double share) {
+  if (share <= 0) return "<td class=\"meter\">–</td>";
+  return cat("<td class=\"meter\"><span><i style=\"width:", fixed(100 * std::min(1.0, share), 1), "%\"></i></span>",
+             fixed(100 * share, 0), " %</td>");
 }
 
 const RankAccount* first_of(const Run& run) {
@@ -101,11 +107,7 @@ std::string kernels_of(const Run& run) {
     const double share = k.seconds / d.seconds, roof = k.least_seconds > 0 ? k.least_seconds / k.seconds : 0;
     rows += cat("<tr><th><code>", escaped(k.name.substr(0, 160)), "</code></th><td>", percent(share), "</td><td>",
                 number(double(k.launches)), "</td><td>", number(k.seconds / std::max(1.0, double(k.launches)) * 1e6),
-                "</td><td class=\"meter\">",
-                roof > 0 ? cat("<span><i style=\"width:", fixed(100 * std::min(1.0, roof), 1), "%\"></i></span>",
-                               fixed(100 * roof, 0), " %")
-                         : std::string("–"),
-                "</td></tr>");
+                "</td>", meter(roof), "</tr>");
   }
   return cat(
       "<figure class=\"wide\"><figcaption>The device, and its heaviest kernels beside their "
@@ -116,6 +118,42 @@ std::string kernels_of(const Run& run) {
       ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>of the "
       "time</th><th>launches</th><th>µs each</th><th>of its roofline</th></tr></thead><tbody>",
       rows, "</tbody></table></div></figure>\n");
+}
+
+std::string layers_of(const Run& run) {
+  constexpr std::size_t most = 16;
+  std::vector<const Operation*> all;
+  double sum = 0, least = 0, longest = 0;
+  for (const Operation& op : run.operations) {
+    all.push_back(&op);
+    sum += op.forward_ms + op.backward_ms, least += op.least_ms;
+    longest = std::max(longest, op.forward_ms + op.backward_ms);
+  }
+  if (sum <= 0) return "";
+  std::stable_sort(all.begin(), all.end(), [](const Operation* a, const Operation* b) {
+    return a->forward_ms + a->backward_ms > b->forward_ms + b->backward_ms;
+  });
+  std::string rows;
+  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
+    const Operation& op = *all[i];
+    const double ms = op.forward_ms + op.backward_ms;
+    const auto part = [&](const char* css, double value) {
+      return cat("<i class=\"", css, "\" style=\"width:", fixed(100 * value / longest, 2), "%\"></i>");
+    };
+    rows += cat("<tr><th><code>", escaped(op.name.substr(0, 60)), "</code><br><small>",
+                escaped(op.implementation.substr(0, 80)), "</small></th><td class=\"long\"><span class=\"bar\">",
+                part("p-forward", op.forward_ms), part("p-backward", op.backward_ms), "</span></td><td>", number(ms),
+                "</td><td>", percent(ms / sum), "</td>", meter(op.least_ms / ms), "</tr>");
+  }
+  return cat(
+      "<figure class=\"wide\"><figcaption>Operations of a micro-batch, each beside its roofline</figcaption><div "
+      "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key p-backward\"></i>"
+      "backward</span></div><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>operation</th><th></th>"
+      "<th>ms</th><th>of the time</th><th>of its roofline</th></tr></thead><tbody>",
+      rows, "</tbody></table></div><p class=\"quiet\">Rank 0, each by itself, best of some. All ", int(all.size()),
+      " together: ", number(sum), " ms, ", percent(least / sum),
+      " of what arithmetic and memory allow, by the peaks measured beside them.",
+      all.size() > most ? cat(" The ", int(most), " heaviest are shown.") : std::string(), "</p></figure>\n");
 }
 
 }  // namespace millrace::report

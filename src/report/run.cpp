@@ -148,6 +148,12 @@ Run read_run(const fs::path& folder) {
   if (fs::exists(folder / "summary.json", none))
     read_json(folder / "summary.json", "remove it: the page then does without the account",
               [&](const json& j) { run.ending = ending_of(j); });
+  if (fs::exists(folder / "layers.json", none))
+    read_json(folder / "layers.json", "remove it: the page does without", [&](const json& j) {
+      for (const json& op : j.at("operations"))
+        run.operations.push_back({op.at("name"), op.at("implementation"), op.at("forward_ms"), op.at("backward_ms"),
+                                  op.at("least_ms")});
+    });
   read_trace(run);
   run.going = locked(folder / "lock");
   run.outdated = run.ending && (run.going || run.ending->steps < run.curves.last);

@@ -30,6 +30,11 @@ struct Ending {
   Account account;
 };
 
+struct Operation {  // of layers.json
+  std::string name, implementation;
+  double forward_ms = 0, backward_ms = 0, least_ms = 0;  // least: by the roofline
+};
+
 struct Run {
   std::string name;  // of the folder
   std::filesystem::path folder;
@@ -43,6 +48,7 @@ struct Run {
   Curves curves;
   std::vector<Validation> validations;
   std::optional<Ending> ending;
+  std::vector<Operation> operations;  // none: not measured
   std::vector<RankTrace> trace;  // none: not sampled
   std::string trace_note;        // why a trace that is there is not shown
   // Whether a process of this machine has the folder in use; whether summary.json tells of an earlier start.

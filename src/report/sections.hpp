@@ -28,6 +28,7 @@ std::string timeline_of(const Run&);  // of the sampled steps
 std::string loader_of(const Run&);
 std::string sums_of(const Run&);
 std::string kernels_of(const Run&);
+std::string layers_of(const Run&);
 std::string settings_of(const Run&);
 
 std::string style();  // the page's CSS

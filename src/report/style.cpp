@@ -113,6 +113,7 @@ figcaption{font-weight:600}
 .meter{white-space:nowrap}.meter span{display:inline-block;width:5rem;height:.7rem;background:var(--faint);border-radius:2px;margin-right:.5rem;overflow:hidden}
 .meter i{display:block;height:100%;background:var(--c2)}
 .kernels th code{white-space:normal;overflow-wrap:anywhere;display:inline-block;min-width:14rem;max-width:34rem}
+.kernels .long{min-width:9rem;width:40%}
 )";
 
 const char* const media_css = R"(@media(max-width:34rem){

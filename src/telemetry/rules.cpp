@@ -142,6 +142,14 @@ std::vector<Rule> table() {
       {Bound::imbalance, "rank", [](const Evidence& e) { return cat(e.slow.rank, " on ", e.slow.host); },
        [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the others"} : Values{}; },
        [](const Evidence& e) { return e.slow.cause; }, time},
+      {Bound::imbalance, "train.balance", [](const Evidence&) { return std::string("even"); },
+       [](const Evidence& e) { return e.balanced || e.uneven <= 0 ? Values{} : Values{"auto"}; },
+       [](const Evidence& e) {
+         return text("shares as large as the ranks are fast spare %.1f ms of a step (%s)", ms(e.uneven),
+                     e.slow.cause.c_str());
+       },
+       time, "micro-batches of an eighth of a share: batch norm sees other batches", 1.05,
+       [](const Evidence& e) { return e.step / std::max(1e-9, e.step - e.uneven); }},
       {Bound::checkpoint, "checkpoint.every", [](const Evidence& e) { return e.checkpoint_every; }, rarer_checkpoints,
        [](const Evidence& e) {
          return text("%d checkpoints of %.1f ms each", e.checkpoints, ms(e.checkpoint * e.steps / e.checkpoints));

@@ -162,7 +162,15 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.steps = double(slow.steps);
   e.step = account.ranks[0].step_times.mean;
   e.slow = straggler(account.ranks);
-  if (e.slow.rank >= 0) e.imbalance = e.slow.seconds;
+  if (e.slow.rank >= 0) {
+    e.imbalance = e.slow.seconds;
+    double most = 0, speeds = 0;  // each rank at its own, all done at once
+    for (const RankAccount& r : account.ranks) {
+      const double computing = (of(r, Phase::forward) + of(r, Phase::backward)) / e.steps;
+      most = std::max(most, computing), speeds += 1 / std::max(1e-9, computing);
+    }
+    e.uneven = most - double(account.ranks.size()) / speeds;
+  }
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + of(slow, Phase::copy);
   const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
@@ -214,7 +222,10 @@ std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trial
     return f.at_most && known > 0 ? std::min(own, 0.99 * known) : own;  // a bound is no promise
   };
   for (const Finding& f : out) tried[int(f.bound)] = std::max(tried[int(f.bound)], weight(f));
+  const auto stated = std::ptrdiff_t(out.size());
   add_stated(out, e);
+  for (auto f = out.begin() + stated; f != out.end(); ++f)
+    if (!f->at_most) tried[int(f->bound)] = std::max(tried[int(f->bound)], weight(*f));
   std::stable_sort(out.begin(), out.end(), [&](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
   return out;
 }

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "fit.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
 #include "session.hpp"
 #include "step.hpp"
@@ -66,18 +68,12 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
   out.communication_seconds = out.phases[std::size_t(Phase::communication)];
 }
 
-}  // namespace
-
-StepBench bench_step(World& world, const RunConfig& config, int repeats) {
-  Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec, plan_that_fits(s));
+// Micro-batches and their operations one by one.
+void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) {
   Device& device = *s.compute.device;
-  StepBench out;
-  out.peaks = measure_peaks(s.compute, s.spec.compute);
-  whole_steps(s, network, repeats, out);
   Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), s.micro_batches(0, 1));
   const Batch* batch = loader.next();
-  if (!batch) fail(Exit::config, "bench: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
+  if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " has nothing to do. lower train.micro_batch");
   network.complete_weights();
   Program& program = network.train_program(batch->item.rows);
   const auto run = [&] {
@@ -107,6 +103,26 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats) {
     op.forward = forward_cost(node.spec), op.backward = backward_cost(node.spec);
     out.ops_seconds += op.forward_seconds + op.backward_seconds;
   }
+}
+
+}  // namespace
+
+StepBench bench_step(World& world, const RunConfig& config, int repeats) {
+  Session s(world, config, Session::Use::train);
+  Network network(s.compute, s.spec, plan_that_fits(s));
+  StepBench out;
+  out.peaks = measure_peaks(s.compute, s.spec.compute);
+  whole_steps(s, network, repeats, out);
+  parts_of_a_step(s, network, repeats, out);
+  return out;
+}
+
+StepBench bench_operations(World& world, const RunConfig& config, int repeats) {
+  Session s(world, config, Session::Use::train);
+  Network network(s.compute, s.spec, plan_that_fits(s));
+  StepBench out;
+  out.peaks = measure_peaks(s.compute, s.spec.compute);
+  parts_of_a_step(s, network, repeats, out);
   return out;
 }
 
@@ -118,13 +134,18 @@ std::string StepBench::str(bool every) const {
                 "which exposed communication %.3f ms (%.2f %%)\n",
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
-  std::string out = peaks.str() + line + "its phases, ms:";
+  std::string out = cat(peaks.str(), line, "its phases, ms:");
   for (std::size_t p = 0; p < phases.size(); ++p) {
     if (phases[p] == 0) continue;
     std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);
     out += line;
   }
-  out += "\n";
+  return cat(out, "\n", table(every));
+}
+
+std::string StepBench::table(bool every) const {
+  char line[256];
+  std::string out;
   struct Sum {
     double forward = 0, backward = 0, flops = 0, bytes = 0, bound = 0;
   };
@@ -163,6 +184,23 @@ std::string StepBench::str(bool every) const {
          op->forward.bytes + op->backward.bytes, peaks.seconds(op->forward) + peaks.seconds(op->backward)},
         op->implementation);
   return out;
+}
+
+std::string StepBench::layers_json() const {
+  nlohmann::json out;
+  out["peaks"] = {{"product_flops", peaks.product_flops},
+                  {"convolution_flops", peaks.convolution_flops},
+                  {"memory_bytes", peaks.memory_bytes}};
+  for (const OpTime& op : ops)
+    out["operations"].push_back({{"name", op.name},
+                                 {"kind", op.kind},
+                                 {"implementation", op.implementation},
+                                 {"forward_ms", op.forward_seconds * 1e3},
+                                 {"backward_ms", op.backward_seconds * 1e3},
+                                 {"least_ms", (peaks.seconds(op.forward) + peaks.seconds(op.backward)) * 1e3},
+                                 {"flops", op.forward.flops + op.backward.flops},
+                                 {"bytes", op.forward.bytes + op.backward.bytes}});
+  return out.dump(1) + "\n";
 }
 
 }  // namespace millrace

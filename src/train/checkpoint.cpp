@@ -80,10 +80,11 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
   const io::Turn turn(world_);  // samples may be read collectively meanwhile
+  // One for all: what ranks know of themselves may differ (threads, device), and HDF5 waits forever for metadata that do.
+  const std::string state = world_.broadcast_string(to_json(run));
   try {
     if (parallel || world_.rank() == 0) {
       io::File file = parallel ? io::File::create_parallel(aside, world_) : io::File::create(aside);
-      const std::string state = to_json(run);
       file.set("/", "format", std::string(format_name));
       file.set("/", "run_state", state);
       file.set("/", "run_state_crc32", std::int64_t(crc32(state.data(), state.size())));

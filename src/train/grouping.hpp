@@ -9,8 +9,9 @@ namespace millrace {
 
 class Grouping {
  public:
-  // most: micro-batches of a recording. accumulation: of a rank in a step, at most.
-  Grouping(int most, int accumulation);
+  // most: micro-batches of a recording. accumulation: of a rank in a step, at most. varies: shares change from step to
+  // step (train.balance), so that a step and the next have slots of their own, whatever numbers they have.
+  Grouping(int most, int accumulation, bool varies = false);
   int largest() const { return largest_; }            // micro-batches of a group, at most
   int device_slots() const { return device_slots_; }  // the copy of the next one never waits for the newest use
   // Of a rank's step of so many micro-batches. One for none: who has no rows takes part in the sums.
@@ -22,7 +23,7 @@ class Grouping {
   std::size_t first_slot(std::int64_t step, int micro_batches) const;
 
  private:
-  int largest_, device_slots_;
+  int largest_, device_slots_, odd_ = 0;  // odd: where steps of odd numbers begin, if they vary
 };
 
 }  // namespace millrace

@@ -114,6 +114,12 @@ void MetricsFile::write(const ValidationMetrics& m) {
   add(line, std::size_t(length));
 }
 
+void MetricsFile::write(std::int64_t step, const std::string& line) {
+  if (step <= newest_) return;
+  newest_ = step;
+  add(line.data(), line.size());
+}
+
 void MetricsFile::add(const char* line, std::size_t length) {
   if (waiting_.empty()) {
     const std::size_t done = append(line, length);

@@ -10,6 +10,8 @@ Outputs::Outputs(const Session& s, const RunState& run, const Timeline& timeline
       validations_(std::filesystem::path(s.config.run.dir) / "validation.jsonl", run.step),
       events_every_(s.config.log.tensorboard_every),
       evaluated_step_(run.valid_step) {
+  const auto shares = std::filesystem::path(s.config.run.dir) / "shares.jsonl";
+  if (s.config.train.balance != "even" && s.world.size() > 1) shares_.emplace(shares, run.step);
   if (s.config.log.tensorboard)
     events_ = std::make_unique<EventFile>(std::filesystem::path(s.config.run.dir) / "tensorboard", run.step + 1);
   if (!s.config.log.prometheus.empty()) status_ = std::make_unique<StatusFile>(s, run, timeline);
@@ -39,6 +41,11 @@ void Outputs::step(const StepMetrics& m) {
   if (status_) status_->step(m);
 }
 
+void Outputs::shares(Balance& balance) {
+  for (const Balance::Line& line : balance.take_lines())
+    if (shares_) shares_->write(line.step, line.text);
+}
+
 void Outputs::evaluation(const RunState& run, const Evaluation& e) {
   validations_.write(ValidationMetrics{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5});
   if (events_ && run.step > evaluated_step_) {  // a finished run that is started again evaluates once more
@@ -53,6 +60,7 @@ void Outputs::evaluation(const RunState& run, const Evaluation& e) {
 
 void Outputs::before_checkpoint() {
   metrics_.sync(), validations_.sync();
+  if (shares_) shares_->sync();
   if (events_) events_->sync();
 }
 

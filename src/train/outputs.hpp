@@ -1,5 +1,5 @@
-// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, validation.jsonl, and where they are asked for
-// events for TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
+// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, validation.jsonl, with train.balance
+// shares.jsonl, and where they are asked for events for TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,6 +14,7 @@ class Outputs {
   // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of the first two alone.
   Outputs(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
+  void shares(Balance&);  // those that are new
   void evaluation(const RunState&, const Evaluation&);
   void before_checkpoint();  // what was written is on the disk
   void checkpoint(std::int64_t step);
@@ -21,6 +22,7 @@ class Outputs {
 
  private:
   MetricsFile metrics_, validations_;
+  std::optional<MetricsFile> shares_;
   std::unique_ptr<EventFile> events_;
   const std::int64_t events_every_;
   std::int64_t evaluated_step_;  // the last that TensorBoard knows of

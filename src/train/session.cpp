@@ -176,7 +176,9 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (c.train.global_batch < 1) fail(Exit::config, "train.global_batch: ", c.train.global_batch, " is below 1");
   global_batch = c.data.train.empty() ? c.train.global_batch : std::min(c.train.global_batch, train_data.rows);
   const std::int64_t even = (global_batch + w.size() - 1) / w.size();
-  micro_batch = c.train.micro_batch > 0 ? std::min(c.train.micro_batch, global_batch) : even;
+  // What can move between ranks are whole micro-batches: several of them, then.
+  const std::int64_t usual = c.train.balance == "even" || w.size() == 1 ? even : std::max<std::int64_t>(1, even / 8);
+  micro_batch = c.train.micro_batch > 0 ? std::min(c.train.micro_batch, global_batch) : usual;
   if ((global_batch + micro_batch - 1) / micro_batch < w.size())
     log::warn(cat("train.global_batch ", global_batch, " makes fewer micro-batches of ", micro_batch,
                   " than there are ranks (", w.size(), "): some ranks have nothing to do. lower train.micro_batch"));
@@ -204,6 +206,10 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
                                               c.data.shuffle == Shuffle::global);
     }
     epochs = {train_data.rows, global_batch, {}};
+    balance = std::make_unique<Balance>(w, c.train.balance, train_order->micro_batches(0));
+    if (c.train.balance == "auto" && w.size() > 1 && train_order->micro_batches(0) <= w.size())
+      log::warn(cat("train.balance: a rank has one micro-batch of ", micro_batch,
+                    " a step, nothing can move. lower train.micro_batch"));
     spec.train_rows = train_order->row_counts();
     train_source = make_source(w, train_data, c.data.reader, c.data,
                                {c.data.chunk_cache, c.data.shuffle == Shuffle::off}, c.data.cache);
@@ -253,8 +259,9 @@ LoaderOptions Session::step_loader_options() const {
 }
 
 Grouping Session::grouping(std::int64_t rows) const {
-  const std::int64_t all = (global_batch + rows - 1) / rows, size = world.size();
-  return {compute.device->recorded_micro_batches(), int((all + size - 1) / size)};
+  const std::int64_t all = (global_batch + rows - 1) / rows;
+  const int most = int(Balance::most(config.train.balance, all, world.size()));
+  return {compute.device->recorded_micro_batches(), most, config.train.balance != "even" && world.size() > 1};
 }
 
 std::int64_t Session::total_steps() const {
@@ -264,11 +271,12 @@ std::int64_t Session::total_steps() const {
 }
 
 std::function<std::optional<MicroBatch>()> Session::micro_batches(std::int64_t from, std::int64_t to) const {
+  balance->plan_from(from);
   return [this, to, step = from, index = std::size_t(0),
           share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
     while (index == share.size()) {
       if (step >= to) return std::nullopt;
-      train_order->share(epochs.epoch(step), epochs.step_in_epoch(step), world.rank(), world.size(), share);
+      train_order->share(epochs.epoch(step), epochs.step_in_epoch(step), balance->plan(step), share);
       index = 0, ++step;
     }
     return share[index++];

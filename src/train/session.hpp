@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "balance.hpp"
 #include "grouping.hpp"
 #include "millrace/data/block_order.hpp"
 #include "millrace/data/loader.hpp"
@@ -33,6 +34,7 @@ struct Session {
   std::int64_t global_batch = 0, micro_batch = 0;
   Epochs epochs;  // of training; a resumed run sets its origin
   std::unique_ptr<Sampler> train_order, valid_order;
+  std::unique_ptr<Balance> balance;     // of training: whose part of a step is how large
   std::optional<BlockShuffle> blocks;  // of training, with data.shuffle = block
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;
@@ -46,7 +48,7 @@ struct Session {
   std::size_t memory_bytes() const;  // that this rank may plan with
   // This rank's micro-batches of steps [from, to), one at each call, then none.
   std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t from, std::int64_t to) const;
-  int accumulation() const;  // micro-batches of rank 0 in a full step
+  int accumulation() const;  // micro-batches of a rank in a full step, evenly divided
   ReducerSpec reducer_spec(std::int64_t count) const;
   bool progress_thread() const;                           // sums go on beside the processor's step
   std::map<std::string, std::string> provenance() const;  // what a bitwise equal resume needs to be the same

@@ -16,12 +16,6 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 // optimizer done.
 int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
 
-// Of any rank.
-int most_micro_batches(const Session& s, std::int64_t in_epoch) {
-  const std::int64_t all = s.train_order->micro_batches(in_epoch), size = s.world.size();
-  return int((all + size - 1) / size);
-}
-
 }  // namespace
 
 int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
@@ -40,7 +34,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
                network.packed),
       grouping_(s.grouping(s.micro_batch)) {
-  const int marks = mark_count(most_micro_batches(s, 0)) + between();
+  const std::int64_t most = Balance::most(s.config.train.balance, s.train_order->micro_batches(0), s.world.size());
+  const int marks = mark_count(int(most)) + between();
   for (auto& m : marks_) m = s.compute.device->make_marks(marks);
   times_.resize(std::size_t(marks));
   if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
@@ -139,7 +134,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const Working here(*s_.compute.device, name_step("step ", step));
   const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
-  s_.train_order->share(epoch, in_epoch, s_.world.rank(), s_.world.size(), share_);
+  s_.train_order->share(epoch, in_epoch, s_.balance->part(step), share_);
   const int count = int(share_.size()), slot = int(step % 2);
   Issued& issued = issued_[std::size_t(slot)];
   issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, count, 0, 0};
@@ -155,8 +150,12 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 
   mark(slot, 0);
   if (network_.gatherer()) network_.gathered();  // as the step begins
-  const int most = most_micro_batches(s_, in_epoch),
-            least = int(s_.train_order->micro_batches(in_epoch)) / s_.world.size();
+  const std::int64_t all = s_.train_order->micro_batches(in_epoch);
+  const int most = int(s_.balance->most(step, all)), least = int(s_.balance->least(step, all));
+  if (const std::size_t changes = s_.balance->changes(step); changes != changes_) {
+    s_.compute.device->synchronize();  // recordings may be at work
+    recorded_.clear(), changes_ = changes;
+  }
   loader_.rewind(grouping_.first_slot(step, most));
   // Where unequal shares make unequal numbers of groups, ranks sum in different ones: those are not recorded.
   const bool alike = grouping_.groups(most) == grouping_.groups(least);

@@ -13,6 +13,7 @@
 #include "millrace/train/network.hpp"
 #include "millrace/train/reducer.hpp"
 #include "session.hpp"
+#include "step_pace.hpp"
 
 namespace millrace {
 
@@ -23,14 +24,6 @@ struct StepResult {
   bool found_inf = false, stop = false, checkpoint = false;
   bool counted = true;    // a sample at least
   bool at_floor = false;  // the loss scale can't fall further
-};
-
-// What a step tells besides its metrics, for predictions. Seconds.
-struct StepPace {
-  bool full = false;  // of as many rows as any
-  int micro_batches = 0;
-  double last_backward = 0, meeting = 0;  // of the last micro-batch; for what the ranks agree on
-  std::vector<double> ready;              // at the reducer's milestones, since that backward pass began
 };
 
 // Steps that may be enqueued before the results of the one before are collected: none on a device that works at once.
@@ -106,6 +99,7 @@ class StepRunner {
   // know of every rank's share, and so does the batch's place, which follows from them where there is anything to
   // record.
   std::map<std::tuple<int, std::int64_t, int, const void*>, std::unique_ptr<Recorded>> recorded_;
+  std::size_t changes_ = 0;  // of the shares: those recorded are of the last
 };
 
 }  // namespace millrace

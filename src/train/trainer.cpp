@@ -71,6 +71,9 @@ struct Trainer::Impl {
         lag(steps_in_flight(*s.compute.device)) {
     begin_loss_scale(s, network);
     observer.know(network, s.spec.train_rows);
+    if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 && network.layout().stats_count > 0)
+      log::warn(cat("train.balance: batch norms see micro-batches of ", s.micro_batch,
+                    " samples, that shares can be made of. set train.micro_batch to choose"));
     if (s.has_valid) evaluator.emplace(s, network);
   }
 
@@ -105,6 +108,8 @@ struct Trainer::Impl {
     state.clean_steps = run.state.clean_steps;
     state.applied = run.state.applied;
     network.push_state();
+    const auto shares = run.provenance.find("shares");
+    s.balance->go_on(run.step, shares == run.provenance.end() ? "" : shares->second);
     issued = run.step;
     progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
                       " samples)"));
@@ -125,8 +130,9 @@ struct Trainer::Impl {
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
     recorder.step(last, runner->spans(), runner->pace());
+    if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
-    if (outputs) outputs->step(last);
+    if (outputs) outputs->step(last), outputs->shares(*s.balance);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
     if (overflows == many_overflows && !result.at_floor)
@@ -172,6 +178,7 @@ struct Trainer::Impl {
     if (outputs) outputs->before_checkpoint();
     run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
     run.provenance = s.provenance();
+    run.provenance["shares"] = s.balance->str(run.step);
     run.config = s.config.text;
     unsaved = store.save(network, run);
     if (unsaved.empty()) recorder.checkpoint();
@@ -276,7 +283,7 @@ struct Trainer::Impl {
     const RunFolder folder(s.world, dir);
     resume();
     write_run_json(s, dir, run.step);
-    if (s.world.rank() == 0) outputs.emplace(s, run, timeline);
+    if (s.world.rank() == 0) outputs.emplace(s, run, timeline), outputs->shares(*s.balance);
     start_feeding();
     tracer.emplace(s, *loader, dir / "trace.json", run.step);
     progress.line(describe_run(s, network));

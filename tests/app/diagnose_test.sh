@@ -64,6 +64,8 @@ probe)  # measured after the run; asked to stop meanwhile, it tries no more. Rea
     --train.steps 25 --checkpoint.every none --account.probe on --run.threads 1 >out 2>err || complain "the probed run failed"
   grep -q "^input-bound: .* gives [0-9.]*x" out || complain "no measured gain"
   grep -q "^trying data.workers = 2" err || complain "nothing was tried"
+  grep -qE "^  linear +[0-9.]+ +[0-9.]+ " out && [ -s probed/layers.json ] || complain "no operations beside their roofline"
+  "$millrace" report probed 2>err && grep -q "each beside its roofline" probed/report.html || complain "the page does not show them: $(cat err)"
   : >err  # or the lines of the run before are taken for this one's, and it is stopped before it has begun
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir stopped \
     --train.steps 25 --checkpoint.every none --account.probe on >out 2>err &

@@ -88,6 +88,8 @@ if [ "$4" = page ]; then
   refused 3 "damaged/summary.json is damaged" damaged
   cp whole/summary.json damaged && echo '[' >damaged/trace.json
   refused 3 "damaged/trace.json is damaged" damaged
+  echo '{"operations":[{"name":"conv1"}]}' >damaged/layers.json
+  refused 3 "damaged/layers.json is damaged" damaged
   rm damaged/config.cfg
   refused 3 "damaged/config.cfg is missing" damaged
   refused 3 "nowhere is no folder" nowhere

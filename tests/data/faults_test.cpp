@@ -68,7 +68,7 @@ Seen expect_epoch(const RawSet& set, std::unique_ptr<Source> engine, const Fault
   const Sampler sampler(rows, global, micro, 5, true);
   std::vector<MicroBatch> items, share;
   for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
-    sampler.share(0, step, rank, ranks, share);
+    sampler.share(0, step, StepPart::even(rank, ranks), share);
     items.insert(items.end(), share.begin(), share.end());
   }
   Loader loader(device, *source, set.index, sampler, {workers, 3, micro},

@@ -105,5 +105,23 @@ TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
     }
 }
 
+// Shares that change: what was recorded for those before is of no use, on any rank.
+TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
+  const Folder folder;
+  const std::string shares = (folder.path / "shares.jsonl").string();
+  std::ofstream(shares) << "{\"step\":1,\"micro_batches\":[6,7]}\n{\"step\":4,\"micro_batches\":[11,2]}\n"
+                           "{\"step\":9,\"micro_batches\":[1,12]}\n";
+  RunConfig c = graphed_run(13);
+  c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
+  c.train.epochs = 4, c.train.balance = shares;
+  c.cuda.graph = false;
+  const Outcome eager = outcome_of(c, 2);
+  c.cuda.graph = true;
+  for (const auto& [zero, most] : {std::pair{0, 3}, {1, 16}}) {
+    c.optim.zero = zero, c.cuda.graph_batches = most;
+    EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
+  }
+}
+
 }  // namespace
 }  // namespace millrace

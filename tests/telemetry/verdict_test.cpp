@@ -95,7 +95,7 @@ std::vector<Evidence> all_kinds() {
   e.checkpoints = 9, e.checkpoint_every = "1e", e.wall = 100, e.startup = 50, e.clock = 0.7, e.slowed = "power cap";
   e.precision = "fp32", e.compress = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
   e.overlap = false, e.misplaced = "bound to one core", e.global_batch = 64, e.sample_bytes = 784;
-  e.slow = {1, "node7", "a slow disk", 0.0001, 0};
+  e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
   Evidence chunked = e;
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
   Evidence launched = e;
@@ -202,11 +202,17 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   fast.step_times.mean = slow.step_times.mean = 0.020;
   slow.process.preempted = 2000, fast.process.preempted = 10;
   const auto found = findings(evidence_of(a, plain()));
-  ASSERT_FALSE(found.empty());
+  ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(int(found[0].bound), int(Bound::imbalance));
-  EXPECT_NEAR(found[0].gain, 2, 1e-9);  // a second of two
+  EXPECT_EQ(found[0].advice, "train.balance even -> auto");
+  EXPECT_NEAR(found[0].gain, 20 / (20 - 19.6 + 2 / (1 / 19.6 + 1 / 9.6)), 1e-9) << "both done at once";
   EXPECT_NE(found[0].evidence.find("a noisy neighbour"), std::string::npos) << found[0].evidence;
-  EXPECT_NE(found[0].advice.find("rank 1 on node2 -> "), std::string::npos) << found[0].advice;
+  EXPECT_NEAR(found[1].gain, 2, 1e-9);  // a second of two
+  EXPECT_TRUE(found[1].at_most);
+  EXPECT_NE(found[1].advice.find("rank 1 on node2 -> "), std::string::npos) << found[1].advice;
+  Setting balanced = plain();
+  balanced.balanced = true;
+  EXPECT_NE(findings(evidence_of(a, balanced))[0].advice.find("rank 1 on node2 -> "), std::string::npos);
   slow.process.throttled_seconds = 0.9;
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 3;

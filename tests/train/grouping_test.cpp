@@ -58,5 +58,18 @@ TEST(Grouping, StepsOfTheSameParityLieInTheSameSlots) {
   EXPECT_NE(Grouping(16, 1).first_slot(0, 1), Grouping(16, 1).first_slot(1, 1));
 }
 
+TEST(Grouping, ShareThatVariesNeverMeetsTheStepBefore) {
+  for (const int accumulation : {1, 2, 7}) {
+    const Grouping g(3, accumulation, true);
+    for (int step = 0; step < 3; ++step)
+      for (int before = 1; before <= accumulation; ++before)
+        for (int now = 1; now <= accumulation; ++now)
+          for (int b = 0; b < before; ++b)
+            for (int n = 0; n < now; ++n)
+              EXPECT_NE((g.first_slot(step, before) + std::size_t(b)) % std::size_t(g.device_slots()),
+                        (g.first_slot(step + 1, now) + std::size_t(n)) % std::size_t(g.device_slots()));
+  }
+}
+
 }  // namespace
 }  // namespace millrace

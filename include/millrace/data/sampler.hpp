@@ -34,9 +34,18 @@ struct MicroBatch {
   std::int64_t first = 0, rows = 0;
 };
 
+// What one rank takes of a step's M micro-batches: those in [begin M / of, end M / of).
+struct StepPart {
+  std::int64_t begin = 0, end = 1, of = 1;
+
+  static StepPart even(int rank, int size) { return {rank, rank + 1, size}; }
+  std::int64_t first(std::int64_t micro_batches) const { return begin * micro_batches / of; }
+  std::int64_t count(std::int64_t micro_batches) const { return end * micro_batches / of - first(micro_batches); }
+};
+
 // Step t of an epoch is positions [tG, min((t+1)G, N)), cut into micro-batches of m rows (the last may be shorter);
-// rank r of R takes the consecutive micro-batches [r M / R, (r+1) M / R) of the M. No sample is dropped, repeated or
-// padded; a rank may have none in a tail.
+// each rank takes consecutive ones, its StepPart of them. No sample is dropped, repeated or padded; a rank may have none in
+// a tail.
 class Sampler {
  public:
   Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);
@@ -45,9 +54,9 @@ class Sampler {
   std::int64_t rows() const { return rows_; }
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
-  std::int64_t micro_batches(std::int64_t step) const;  // of all ranks: each has its part of them, rounded up or down
-  std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;
-  void share(std::int64_t epoch, std::int64_t step, int rank, int size,
+  std::int64_t micro_batches(std::int64_t step) const;  // of all ranks
+  std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;  // even
+  void share(std::int64_t epoch, std::int64_t step, const StepPart&,
              std::vector<MicroBatch>& out) const;  // no allocation once grown
   // Sample ids of a micro-batch.
   void ids(const MicroBatch&, std::int64_t* out) const;

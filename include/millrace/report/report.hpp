@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// Reads config.cfg, run.json, metrics.jsonl and, where they are, validation.jsonl, summary.json and trace.json of each.
+// Reads config.cfg, run.json, metrics.jsonl and, where they are, validation.jsonl, summary.json, layers.json and
+// trace.json of each.
 // Runs may be going on, or have been killed: the page shows what there is. Takes the memory of a page, however long the
 // run. Error(data) naming a file that is missing or damaged.
 std::string report_page(const std::vector<std::filesystem::path>& folders);

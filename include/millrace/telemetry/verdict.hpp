@@ -20,6 +20,7 @@ struct Setting {
   int prefetch = 0;                                    // 0: the ring deepens by itself
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
+  bool balanced = false;  // train.balance is not even
   bool half = false;  // numbers of 16 bits are computed as such, not emulated
   std::string precision, compress, reader, shuffle, cache, checkpoint_every;
   std::string misplaced;  // what is wrong with the cores that ranks were given; empty: nothing
@@ -34,6 +35,7 @@ struct Evidence : Setting {
   double without_input = 0;                         // with samples that are there at once
   double without_sums = 0;                          // and with ranks that do not sum
   double imbalance = 0;                             // for a rank that is slower than the others
+  double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
   double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
   double batch = 0;                                 // samples of a step
   double loader_rate = 0;                           // samples/s that the loaders can deliver

@@ -26,12 +26,16 @@ struct StepBench {
   std::vector<OpTime> ops;
   Peaks peaks;
   std::array<double, phase_count> phases{};  // of whole steps, medians of this rank
-  // A table: totals by kind, and the heaviest operations, or every one in the network's order, beside their rooflines.
-  std::string str(bool every = false) const;
+  std::string str(bool every = false) const;  // all of it; the table as below
+  // Totals by kind, and the heaviest operations, or every one in the network's order, beside their rooflines.
+  std::string table(bool every = false) const;
+  std::string layers_json() const;  // the operations, as a run's layers.json has them
 };
 
 // Collective; every rank measures at the same time.
 StepBench bench_step(World&, const RunConfig&, int repeats);
+// The same without whole steps.
+StepBench bench_operations(World&, const RunConfig&, int repeats);
 
 // What the data pipeline of a configuration can deliver, stage by stage, beside the bare limits of the same run. On
 // several ranks all measure at the same time, and rates are of all together.

@@ -1,4 +1,5 @@
-// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation. Append-only, continuous across
+// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation; shares.jsonl: one each time that the
+// ranks' shares change. Append-only, continuous across
 // restarts. A line is written by one write(). Lines that a full disk does not take wait in memory for room.
 #pragma once
 #include <array>
@@ -37,6 +38,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   void write(const StepMetrics&);        // Error(data), but not for a full disk
   void write(const ValidationMetrics&);  // the same; not of a step that has a line
+  void write(std::int64_t step, const std::string& line);  // the same
   void sync();                           // before a checkpoint is named
 
  private:

@@ -79,6 +79,7 @@ struct TrainOptions {
   std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, whatever epochs says
   std::int64_t global_batch = 128;
   std::int64_t micro_batch = 0;        // 0: global batch / ranks
+  std::string balance = "even";        // auto, or the shares.jsonl of a run
   bool evaluate = true;                // every epoch, when data.valid is given
   double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
   double test_compute = 0;             // tests: seconds that each sample takes longer, without any work
