@@ -151,8 +151,8 @@ Run read_run(const fs::path& folder) {
   if (fs::exists(folder / "layers.json", none))
     read_json(folder / "layers.json", "remove it: the page does without", [&](const json& j) {
       for (const json& op : j.at("operations"))
-        run.operations.push_back({op.at("name"), op.at("implementation"), op.at("forward_ms"), op.at("backward_ms"),
-                                  op.at("least_ms")});
+        run.operations.push_back(
+            {op.at("name"), op.at("implementation"), op.at("forward_ms"), op.at("backward_ms"), op.at("least_ms")});
     });
   read_trace(run);
   run.going = locked(folder / "lock");

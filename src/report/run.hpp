@@ -49,8 +49,8 @@ struct Run {
   std::vector<Validation> validations;
   std::optional<Ending> ending;
   std::vector<Operation> operations;  // none: not measured
-  std::vector<RankTrace> trace;  // none: not sampled
-  std::string trace_note;        // why a trace that is there is not shown
+  std::vector<RankTrace> trace;       // none: not sampled
+  std::string trace_note;             // why a trace that is there is not shown
   // Whether a process of this machine has the folder in use; whether summary.json tells of an earlier start.
   bool going = false, outdated = false;
 };

@@ -13,11 +13,11 @@
 namespace millrace {
 namespace {
 
-constexpr double least_gain = 1.04;                        // of the slowest rank's time: below it nothing moves
+constexpr double least_gain = 1.04;                         // of the slowest rank's time: below it nothing moves
 constexpr std::int64_t least_steps = 4, most_steps = 4096;  // of a measurement
-constexpr double first_span = 0.5, longest_span = 8;       // seconds; twice as long each time that nothing moves
-constexpr std::int64_t most_times = 4;                     // of an even share: what is planned for each rank
-constexpr std::int64_t settling = 2;                       // steps after a change that are not measured
+constexpr double first_span = 0.5, longest_span = 8;        // seconds; twice as long each time that nothing moves
+constexpr std::int64_t most_times = 4;                      // of an even share: what is planned for each rank
+constexpr std::int64_t settling = 2;                        // steps after a change that are not measured
 
 double slowest(std::span<const double> seconds, const Shares& shares) {
   double most = 0;
@@ -45,7 +45,8 @@ Shares fair_shares(std::span<const double> seconds, std::int64_t all, std::int64
   for (std::int64_t left = all - std::int64_t(out.size()); left > 0; --left) {
     std::size_t next = out.size();
     for (std::size_t r = 0; r < out.size(); ++r)
-      if (out[r] < most && (next == out.size() || double(out[r] + 1) * seconds[r] < double(out[next] + 1) * seconds[next]))
+      if (out[r] < most &&
+          (next == out.size() || double(out[r] + 1) * seconds[r] < double(out[next] + 1) * seconds[next]))
         next = r;
     ++out[next];
   }
@@ -62,9 +63,10 @@ Balance::Balance(World& world, const std::string& how, std::int64_t all) : world
     read(how);
     return;
   }
-  begin(0, even_shares(all, world.size()));
-  measures_ = how == "auto" && world.size() > 1 && all > world.size();
-  if (how == "even") lines_.clear();
+  const bool even = how == "even";
+  begin(0, even ? Shares(std::size_t(world.size()), 1) : even_shares(all, world.size()));
+  measures_ = !even && world.size() > 1 && all > world.size();
+  if (even) lines_.clear();
 }
 
 // Lines {"step":N,"micro_batches":[...]}: from step N on, counted from 1.
@@ -96,7 +98,8 @@ void Balance::read(const std::string& file) {
     if (std::int64_t(shares.size()) != world_.size() || sum != all_)
       fail(Exit::config, "train.balance: ", file, ":", number, " is of ", sum, " micro-batches on ", shares.size(),
            " ranks, this run has ", all_, " on ", world_.size(), ". start it with as many of both");
-    const std::int64_t largest = *std::max_element(shares.begin(), shares.end()), limit = most(file, all_, world_.size());
+    const std::int64_t largest = *std::max_element(shares.begin(), shares.end()),
+                       limit = most(file, all_, world_.size());
     if (largest > limit)
       fail(Exit::config, "train.balance: ", file, ":", number, " gives a rank ", largest, " micro-batches of ", all_,
            ", at most ", limit, " can be");
@@ -205,7 +208,10 @@ std::string Balance::collected(const StepMetrics& m, const StepPace& pace) {
   char times[96];
   std::snprintf(times, sizeof times, "a micro-batch takes %.3g ms on rank %d, %.3g ms on rank %d", *least * 1e3,
                 int(least - busy), *most * 1e3, int(most - busy));
-  const auto words = [&](const Shares& s) { return s.size() <= 16 ? list(s, " ") : cat(*std::max_element(s.begin(), s.end()), " to ", *std::min_element(s.begin(), s.end())); };
+  const auto words = [&](const Shares& s) {
+    return s.size() <= 16 ? list(s, " ")
+                          : cat(*std::max_element(s.begin(), s.end()), " to ", *std::min_element(s.begin(), s.end()));
+  };
   return cat("step ", m.step, ": ", times, "; micro-batches a rank ", words(now), " -> ", words(fair), " from step ",
              from + 1, " on");
 }

@@ -55,10 +55,12 @@ class Balance {
 
  private:
   struct Division {
-    std::int64_t from = 0;            // step
+    std::int64_t from = 0;             // step
     std::vector<std::int64_t> bounds;  // 0, then where each rank's micro-batches end
   };
-  StepPart part(const Division& d, int rank) const { return {d.bounds[std::size_t(rank)], d.bounds[std::size_t(rank) + 1], d.bounds.back()}; }
+  StepPart part(const Division& d, int rank) const {
+    return {d.bounds[std::size_t(rank)], d.bounds[std::size_t(rank) + 1], d.bounds.back()};
+  }
   static Shares shares(const Division&);
   std::size_t at(std::int64_t step) const;  // of divisions_
   void begin(std::int64_t from, const Shares&);

@@ -80,7 +80,8 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
   const io::Turn turn(world_);  // samples may be read collectively meanwhile
-  // One for all: what ranks know of themselves may differ (threads, device), and HDF5 waits forever for metadata that do.
+  // One for all: what ranks know of themselves may differ (threads, device), and HDF5 waits forever for metadata that
+  // do.
   const std::string state = world_.broadcast_string(to_json(run));
   try {
     if (parallel || world_.rank() == 0) {

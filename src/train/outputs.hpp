@@ -1,5 +1,6 @@
 // Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, validation.jsonl, with train.balance
-// shares.jsonl, and where they are asked for events for TensorBoard (log.tensorboard) and a file for Prometheus (log.prometheus).
+// shares.jsonl, and where they are asked for events for TensorBoard (log.tensorboard) and a file for Prometheus
+// (log.prometheus).
 #pragma once
 #include <memory>
 #include <optional>

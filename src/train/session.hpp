@@ -34,7 +34,7 @@ struct Session {
   std::int64_t global_batch = 0, micro_batch = 0;
   Epochs epochs;  // of training; a resumed run sets its origin
   std::unique_ptr<Sampler> train_order, valid_order;
-  std::unique_ptr<Balance> balance;     // of training: whose part of a step is how large
+  std::unique_ptr<Balance> balance;    // of training: whose part of a step is how large
   std::optional<BlockShuffle> blocks;  // of training, with data.shuffle = block
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;

@@ -71,7 +71,8 @@ struct Trainer::Impl {
         lag(steps_in_flight(*s.compute.device)) {
     begin_loss_scale(s, network);
     observer.know(network, s.spec.train_rows);
-    if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 && network.layout().stats_count > 0)
+    if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
+        network.layout().stats_count > 0)
       log::warn(cat("train.balance: batch norms see micro-batches of ", s.micro_batch,
                     " samples, that shares can be made of. set train.micro_batch to choose"));
     if (s.has_valid) evaluator.emplace(s, network);

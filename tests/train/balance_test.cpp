@@ -1,4 +1,6 @@
 // Shares of ranks that are not alike: fair, in whole micro-batches, the same on all ranks.
+#include "../../src/train/balance.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <fstream>
 #include <random>
 
-#include "../../src/train/balance.hpp"
 #include "millrace/base/error.hpp"
 #include "train/runs.hpp"
 
@@ -22,11 +23,14 @@ TEST(Balance, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
   for (int turn = 0; turn < 200; ++turn) {
     std::vector<double> seconds(1 + random() % 4);
     for (double& s : seconds) s = 0.5 + double(random() % 1000) / 100;
-    const std::int64_t all = std::int64_t(seconds.size() + random() % 6), most = std::max<std::int64_t>(2 + random() % 4, (all + std::int64_t(seconds.size()) - 1) / std::int64_t(seconds.size()));
+    const std::int64_t all = std::int64_t(seconds.size() + random() % 6),
+                       most = std::max<std::int64_t>(
+                           2 + random() % 4, (all + std::int64_t(seconds.size()) - 1) / std::int64_t(seconds.size()));
     const Shares fair = fair_shares(seconds, all, most);
     const auto slowest = [&](const Shares& shares) {
       double last = 0;
-      for (std::size_t r = 0; r < shares.size(); ++r) last = std::max(last, shares[r] > most ? 1e9 : seconds[r] * double(shares[r]));
+      for (std::size_t r = 0; r < shares.size(); ++r)
+        last = std::max(last, shares[r] > most ? 1e9 : seconds[r] * double(shares[r]));
       return last;
     };
     // Against every division there is.
@@ -84,6 +88,16 @@ TEST(Balance, RanksChangeTogetherAtAStepThatNoneHasFetched) {
   EXPECT_EQ(counts[0].back(), 6) << "and is so no longer";
 }
 
+TEST(Balance, EvenIsAsTheSamplerDivides) {
+  run_thread_world(3, [&](World& world) {
+    const Balance balance(world, "even", 13);
+    for (const std::int64_t all : {13, 5, 2, 1}) {
+      EXPECT_EQ(balance.part(7).first(all), StepPart::even(world.rank(), 3).first(all));
+      EXPECT_EQ(balance.part(7).count(all), StepPart::even(world.rank(), 3).count(all));
+    }
+  });
+}
+
 TEST(Balance, AFileOfSharesIsTakenLineByLineOrRefused) {
   const test::Folder folder;
   const std::string file = (folder.path / "shares.jsonl").string();
@@ -107,9 +121,10 @@ TEST(Balance, AFileOfSharesIsTakenLineByLineOrRefused) {
     return problem;
   };
   EXPECT_EQ(with("{\"step\":1,\"micro_batches\":[4,4]}\n{\"step\":10,\"micro_batches\":[6,2]}\n"), "");
-  for (const char* bad : {"", "words\n", "{\"step\":1,\"micro_batches\":[4,5]}\n", "{\"step\":1,\"micro_batches\":[4,2,2]}\n",
-                          "{\"step\":2,\"micro_batches\":[4,4]}\n", "{\"step\":1,\"micro_batches\":[9,-1]}\n",
-                          "{\"step\":1,\"micro_batches\":[4,4]}\n{\"step\":0,\"micro_batches\":[6,2]}\n"})
+  for (const char* bad :
+       {"", "words\n", "{\"step\":1,\"micro_batches\":[4,5]}\n", "{\"step\":1,\"micro_batches\":[4,2,2]}\n",
+        "{\"step\":2,\"micro_batches\":[4,4]}\n", "{\"step\":1,\"micro_batches\":[9,-1]}\n",
+        "{\"step\":1,\"micro_batches\":[4,4]}\n{\"step\":0,\"micro_batches\":[6,2]}\n"})
     EXPECT_NE(with(bad).find("train.balance: "), std::string::npos) << bad;
 }
 

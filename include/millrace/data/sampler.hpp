@@ -44,8 +44,8 @@ struct StepPart {
 };
 
 // Step t of an epoch is positions [tG, min((t+1)G, N)), cut into micro-batches of m rows (the last may be shorter);
-// each rank takes consecutive ones, its StepPart of them. No sample is dropped, repeated or padded; a rank may have none in
-// a tail.
+// each rank takes consecutive ones, its StepPart of them. No sample is dropped, repeated or padded; a rank may have
+// none in a tail.
 class Sampler {
  public:
   Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);
@@ -54,7 +54,7 @@ class Sampler {
   std::int64_t rows() const { return rows_; }
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
-  std::int64_t micro_batches(std::int64_t step) const;  // of all ranks
+  std::int64_t micro_batches(std::int64_t step) const;                                             // of all ranks
   std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;  // even
   void share(std::int64_t epoch, std::int64_t step, const StepPart&,
              std::vector<MicroBatch>& out) const;  // no allocation once grown

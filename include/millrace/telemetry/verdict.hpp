@@ -21,7 +21,7 @@ struct Setting {
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
   bool balanced = false;  // train.balance is not even
-  bool half = false;  // numbers of 16 bits are computed as such, not emulated
+  bool half = false;      // numbers of 16 bits are computed as such, not emulated
   std::string precision, compress, reader, shuffle, cache, checkpoint_every;
   std::string misplaced;  // what is wrong with the cores that ranks were given; empty: nothing
   std::uint64_t bucket = 0, chunk_cache = 0, sample_bytes = 0;

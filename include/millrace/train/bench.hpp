@@ -25,7 +25,7 @@ struct StepBench {
   double communication_seconds = 0, full_step_seconds = 0;  // exposed, of whole steps with sums and optimizer; medians
   std::vector<OpTime> ops;
   Peaks peaks;
-  std::array<double, phase_count> phases{};  // of whole steps, medians of this rank
+  std::array<double, phase_count> phases{};   // of whole steps, medians of this rank
   std::string str(bool every = false) const;  // all of it; the table as below
   // Totals by kind, and the heaviest operations, or every one in the network's order, beside their rooflines.
   std::string table(bool every = false) const;

@@ -1,6 +1,6 @@
-// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation; shares.jsonl: one each time that the
-// ranks' shares change. Append-only, continuous across
-// restarts. A line is written by one write(). Lines that a full disk does not take wait in memory for room.
+// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation; shares.jsonl: one each time that
+// the ranks' shares change. Append-only, continuous across restarts. A line is written by one write(). Lines that a
+// full disk does not take wait in memory for room.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,10 +36,10 @@ class MetricsFile {
   MetricsFile(const std::filesystem::path&, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
-  void write(const StepMetrics&);        // Error(data), but not for a full disk
-  void write(const ValidationMetrics&);  // the same; not of a step that has a line
+  void write(const StepMetrics&);                          // Error(data), but not for a full disk
+  void write(const ValidationMetrics&);                    // the same; not of a step that has a line
   void write(std::int64_t step, const std::string& line);  // the same
-  void sync();                           // before a checkpoint is named
+  void sync();                                             // before a checkpoint is named
 
  private:
   void add(const char* line, std::size_t length);
