@@ -59,9 +59,11 @@ bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
-# Bottlenecks planted on purpose, what the verdict says and what following it gives: the table of docs/diagnosis.md, some ten minutes. KINDS="disk sums" for some.
+# Bottlenecks planted on purpose, what the verdict says and what following it gives: the tables of docs/diagnosis.md, some ten minutes each.
+# KINDS="disk sums" for some; DRAW="--seed 7 --count 20" of two at once.
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
+	python3 tests/app/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
 
 # What millrace predict says of more ranks beside runs on as many: the table of docs/scaling.md, some ten minutes. KINDS="shared hosts slow real" for some.
 scaling-table: deps program

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,8 @@ def run(options, planted, folder, probe):
 
 
 def first_word(said):
-    words = [line.split(":")[0] for line in said.splitlines() if line.split(":")[0].endswith(("-bound", "imbalanced")) or line.startswith("nothing worth")]
+    """Of the verdict's first line; the others are numbered."""
+    words = re.findall(r"^(nothing worth changing|[a-z]+-bound|imbalanced): ", said, re.MULTILINE)
     return words[-1] if words else "nothing"
 
 
