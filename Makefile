@@ -69,7 +69,7 @@ diagnosis-table: deps build
 scaling-table: deps program
 	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
-# millrace beside PyTorch on the processor, networks and loader, about half an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
+# millrace beside PyTorch on the processor, networks and loader, about an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
 peers: deps program
 	scripts/peers.sh $(BUILD) $(OPTIONS)
 
