@@ -73,7 +73,7 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
   }
   const std::string said = verdict(evidence, trials);
   if (asked_to_stop(world)) return said;
-  const StepBench bench = bench_operations(world, config, layer_repeats);
+  const StepBench bench = bench_step(world, config, layer_repeats, false);
   std::string problem;
   if (world.rank() == 0 && !layers.empty()) try {
       write_file_atomically(layers, bench.layers_json());

@@ -107,21 +107,12 @@ void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) 
 
 }  // namespace
 
-StepBench bench_step(World& world, const RunConfig& config, int repeats) {
+StepBench bench_step(World& world, const RunConfig& config, int repeats, bool whole) {
   Session s(world, config, Session::Use::train);
   Network network(s.compute, s.spec, plan_that_fits(s));
   StepBench out;
   out.peaks = measure_peaks(s.compute, s.spec.compute);
-  whole_steps(s, network, repeats, out);
-  parts_of_a_step(s, network, repeats, out);
-  return out;
-}
-
-StepBench bench_operations(World& world, const RunConfig& config, int repeats) {
-  Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec, plan_that_fits(s));
-  StepBench out;
-  out.peaks = measure_peaks(s.compute, s.spec.compute);
+  if (whole) whole_steps(s, network, repeats, out);
   parts_of_a_step(s, network, repeats, out);
   return out;
 }

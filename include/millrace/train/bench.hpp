@@ -32,10 +32,8 @@ struct StepBench {
   std::string layers_json() const;  // the operations, as a run's layers.json has them
 };
 
-// Collective; every rank measures at the same time.
-StepBench bench_step(World&, const RunConfig&, int repeats);
-// The same without whole steps.
-StepBench bench_operations(World&, const RunConfig&, int repeats);
+// Collective; every rank measures at the same time. whole: whole steps, too.
+StepBench bench_step(World&, const RunConfig&, int repeats, bool whole = true);
 
 // What the data pipeline of a configuration can deliver, stage by stage, beside the bare limits of the same run. On
 // several ranks all measure at the same time, and rates are of all together.
