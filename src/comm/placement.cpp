@@ -75,8 +75,8 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
 void reexec_with_passive_openmp(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || std::getenv("MILLRACE_REEXECUTED")) return;
   // Two ranks of two spinning threads each on two cores: 4.6 instead of 1,100 GFLOP/s. A short spin costs nothing when
-  // cores are free and little when they are not. Where each rank has cores of its own a longer one (some 0.1 ms) spares
-  // waking threads up for every operation, which takes a virtual machine up to a millisecond.
+  // cores are free and little when they are not. Where each rank has cores of its own a longer one (half a millisecond)
+  // spares waking threads up for every operation, which takes a virtual machine up to a millisecond.
   const char* local = nullptr;
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"})
     if (!local) local = std::getenv(name);

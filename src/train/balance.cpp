@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <queue>
 #include <sstream>
 #include <utility>
 
@@ -42,13 +44,16 @@ std::string list(const Shares& shares, const char* between) {
 Shares fair_shares(std::span<const double> seconds, std::int64_t all, std::int64_t most) {
   Shares out(seconds.size(), 1);
   MR_CHECK(all >= std::int64_t(out.size()) && all <= most * std::int64_t(out.size()));
+  // Each further one to the rank that would be done with it first; of equal ones to the lowest.
+  using Done = std::pair<double, std::size_t>;
+  std::priority_queue<Done, std::vector<Done>, std::greater<>> next;
+  for (std::size_t r = 0; r < out.size(); ++r) next.push({2 * seconds[r], r});
   for (std::int64_t left = all - std::int64_t(out.size()); left > 0; --left) {
-    std::size_t next = out.size();
-    for (std::size_t r = 0; r < out.size(); ++r)
-      if (out[r] < most &&
-          (next == out.size() || double(out[r] + 1) * seconds[r] < double(out[next] + 1) * seconds[next]))
-        next = r;
-    ++out[next];
+    while (out[next.top().second] == most) next.pop();
+    const std::size_t rank = next.top().second;
+    next.pop();
+    ++out[rank];
+    next.push({double(out[rank] + 1) * seconds[rank], rank});
   }
   return out;
 }

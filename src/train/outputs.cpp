@@ -11,7 +11,11 @@ Outputs::Outputs(const Session& s, const RunState& run, const Timeline& timeline
       events_every_(s.config.log.tensorboard_every),
       evaluated_step_(run.valid_step) {
   const auto shares = std::filesystem::path(s.config.run.dir) / "shares.jsonl";
-  if (s.config.train.balance != "even" && s.world.size() > 1) shares_.emplace(shares, run.step);
+  std::error_code ignored;
+  if (s.config.train.balance != "even" && s.world.size() > 1)
+    shares_.emplace(shares, run.step);
+  else
+    std::filesystem::remove(shares, ignored);  // of a start before: they do not tell of this one
   if (s.config.log.tensorboard)
     events_ = std::make_unique<EventFile>(std::filesystem::path(s.config.run.dir) / "tensorboard", run.step + 1);
   if (!s.config.log.prometheus.empty()) status_ = std::make_unique<StatusFile>(s, run, timeline);

@@ -95,8 +95,9 @@ RunFolder::~RunFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void remove_checkpoints(const std::filesystem::path& dir) {
+void remove_old_run(const std::filesystem::path& dir) {
   std::error_code ignored;
+  for (const char* file : {"shares.jsonl", "layers.json"}) std::filesystem::remove(dir / file, ignored);
   for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
   for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
 }

@@ -24,7 +24,7 @@ class RunFolder {
  private:
   int lock_ = -1;
 };
-void remove_checkpoints(const std::filesystem::path& dir);  // of an older run
+void remove_old_run(const std::filesystem::path& dir);  // its checkpoints, and what tells of its steps
 // "training resnet (308 k parameters) on 60000 samples, 2 ranks, ..."
 std::string describe_run(const Session&, const Network&);
 void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);

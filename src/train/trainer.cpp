@@ -93,7 +93,7 @@ struct Trainer::Impl {
 
   void resume() {
     if (s.config.run.resume == Resume::never) {
-      if (s.world.rank() == 0) remove_checkpoints(dir);  // or a later resume would find the old run's
+      if (s.world.rank() == 0) remove_old_run(dir);  // or a later resume would find the old run's
       s.world.barrier();
       return;
     }
