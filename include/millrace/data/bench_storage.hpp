@@ -51,6 +51,7 @@ struct StorageBench {
   StorageBenchOptions options;               // as resolved
   std::string source;                        // what read the shards
   std::string cached;                        // what is known of caches
+  bool at_once = false;                      // this rank's accelerators were of the real-time class
   double bare_bytes_per_second = 0;          // of random samples by the best of some bare loops; median of turns
   std::vector<Utilization> ceiling, replay;  // by turns; of the ceiling, batches are there at once and nothing is read
   // Median over turns of one's share of the ceiling's in the same turn.
