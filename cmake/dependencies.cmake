@@ -16,9 +16,11 @@ find_package(GTest CONFIG)
 
 find_program(CLANG_FORMAT clang-format-14)
 
-# Codecs of chunked HDF5 data beyond gzip, shuffle, fletcher32 and LZF. Each is optional: src/io/with or src/io/without.
+# Codecs of chunked HDF5 data beyond gzip, shuffle, fletcher32 and LZF, and a quicker gzip. Each is optional: src/io/with or src/io/without.
 find_path(szip_INCLUDE szlib.h)
 find_library(szip_LIBRARY sz)
+find_path(deflate_INCLUDE libdeflate.h)
+find_library(deflate_LIBRARY deflate)
 find_path(lz4_INCLUDE lz4.h)
 find_library(lz4_LIBRARY lz4)
 find_path(zstd_INCLUDE zstd.h)
@@ -86,6 +88,7 @@ if(MILLRACE_TESTS)
   millrace_need(GTest_FOUND libgtest-dev "GoogleTest ${GTest_VERSION}")
 endif()
 millrace_option(io szip libaec-dev "libaec" "reads HDF5 data packed by szip")
+millrace_option(io deflate libdeflate-dev "libdeflate" "reads gzip twice as fast, zlib does it without")
 millrace_option(io lz4 liblz4-dev "LZ4" "reads HDF5 data packed by it, and packs by it")
 millrace_option(io zstd libzstd-dev "Zstandard" "reads HDF5 data packed by it, and packs by it")
 millrace_option(io blosc libblosc-dev "Blosc" "reads HDF5 data packed by it")

@@ -21,6 +21,10 @@ extern const Codec szip_codec, lz4_codec, zstd_codec, blosc_codec;              
 void lz4_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes);
 void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes);
 
+// zlib's format into just so many bytes, by libdeflate. False: not done (damaged, of another size, no such library);
+// zlib then does it or says why not.
+bool inflate_whole(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes);
+
 const Codec* find_codec(int id);  // null: none
 // The Debian package that this build lacks for a filter, or for what is inside its blocks; null: none.
 const char* missing_package(const FilterSpec&);
