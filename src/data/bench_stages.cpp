@@ -76,6 +76,7 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
   LoaderUnderTest through(device, source, index, sampler, options);
   for (int turn = -1; turn < repeats; ++turn) {  // the first finds cold caches
     const LoaderUnderTest::Turn l = through.turn(seconds, 0);
+    through.come_to_rest();
     const double share = index.shards.front().x_chunks ? l.chunks / double(stored.sides()) : 1;
     const bool bare = stored.known() && share > 0;  // 0: all chunks are decoded and kept
     Order order(sampler, index.rows, unit), bare_order(sampler, index.rows, unit);

@@ -101,6 +101,15 @@ class LoaderUnderTest {
             step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
   }
 
+  // Its workers have nothing to do any more: what is measured next has the cores to itself.
+  void come_to_rest() const {
+    std::uint64_t before = 0;
+    do {
+      before = loader_.figures().bytes_read;
+      sleep_for(0.05);
+    } while (loader_.figures().bytes_read != before);
+  }
+
  private:
   // As soon as a batch has to be waited for, nothing is left of what was read before.
   void empty_ring() {

@@ -81,36 +81,45 @@ ChunkCache::Chunk ChunkedRows::chunk(const From& from, std::size_t number, bool 
 }
 
 void ChunkedRows::read(const From& from, std::span<const Row> rows, bool ahead) {
+  if (rows.empty()) return;
   const io::ChunkedLayout& l = from.layout;
-  std::size_t sides = 1, part = l.element_bytes;  // chunks of a band; bytes of a row in one
-  for (std::size_t d = 1; d < l.shape.size(); ++d) sides *= std::size_t(l.grid(d)), part *= std::size_t(l.chunk[d]);
+  std::size_t sides = 1, part_bytes = l.element_bytes;  // chunks of a band; bytes of a row in one
+  for (std::size_t d = 1; d < l.shape.size(); ++d)
+    sides *= std::size_t(l.grid(d)), part_bytes *= std::size_t(l.chunk[d]);
+  struct Part {
+    std::size_t chunk, side;
+    std::span<const Row> rows;
+  };
   thread_local std::vector<Run> runs;
-  std::vector<std::size_t> busy;  // with other threads
+  std::size_t runs_of = SIZE_MAX;  // the side that they are of
+  const auto copy = [&](const Part& part, const io::Bytes& chunk) {
+    if (part.side != runs_of) find_runs(l, runs_of = part.side, runs);
+    for (const Row& r : part.rows) {
+      const char* at = chunk.data() + std::size_t(r.row % l.chunk[0]) * part_bytes;
+      for (const Run& run : runs) std::memcpy(r.to + run.to, at + run.from, run.bytes);
+    }
+  };
+
+  thread_local std::vector<Part> busy;  // with other threads: they come last, when most of them are there
+  busy.clear();
+  const std::size_t behind = std::size_t(rows.back().row / l.chunk[0] + 1) * sides;  // the band behind all these
   while (!rows.empty()) {
     const std::int64_t band = rows[0].row / l.chunk[0];
     std::size_t count = 1;
     while (count < rows.size() && rows[count].row / l.chunk[0] == band) ++count;
-    const auto copy = [&](std::size_t side, const io::Bytes& chunk) {
-      find_runs(l, side, runs);
-      for (const Row& r : rows.first(count)) {
-        const char* at = chunk.data() + std::size_t(r.row % l.chunk[0]) * part;
-        for (const Run& run : runs) std::memcpy(r.to + run.to, at + run.from, run.bytes);
-      }
-    };
-    const std::size_t first = std::size_t(band) * sides;
-    busy.clear();
     for (std::size_t side = 0; side < sides; ++side) {
-      if (const auto there = chunk(from, first + side, false, rows[0].row))
-        copy(side, *there);
+      const Part part{std::size_t(band) * sides + side, side, rows.first(count)};
+      if (const auto there = chunk(from, part.chunk, false, rows[0].row))
+        copy(part, *there);
       else
-        busy.push_back(side);
-    }
-    for (const std::size_t side : busy) {
-      if (const std::size_t next = first + sides + side; ahead && next < l.chunks.size())
-        chunk(from, next, false, (band + 1) * l.chunk[0]);
-      copy(side, *chunk(from, first + side, true, rows[0].row));
+        busy.push_back(part);
     }
     rows = rows.subspan(count);
+  }
+  for (const Part& part : busy) {
+    if (ahead && behind + part.side < l.chunks.size())
+      chunk(from, behind + part.side, false, std::int64_t(behind / sides) * l.chunk[0]);
+    copy(part, *chunk(from, part.chunk, true, part.rows[0].row));
   }
 }
 

@@ -28,7 +28,7 @@ class ChunkedRows {
     const std::string& place;
   };
   // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
-  // another thread decodes, the one after it is decoded. Error(data) names place and row.
+  // another thread decodes, the one behind all these is decoded. Error(data) names place and row.
   void read(const From&, std::span<const Row>, bool ahead);
   // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
   // for one after the other. Error(data) names place and first row.
