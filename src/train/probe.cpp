@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <numeric>
 #include <unordered_set>
 #include <vector>
 
 #include "fit.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/median.hpp"
 #include "millrace/comm/signals.hpp"
 #include "millrace/train/peaks.hpp"
 #include "session.hpp"
@@ -59,6 +61,20 @@ class Silent : public Collective {
  private:
   std::unique_ptr<Collective> inner_;
 };
+
+// Of a step. Waits come in bursts, so it is a mean; where there are many steps, the median of the means of some parts
+// of them: a moment in which the host took the cores away is in one part.
+double typical_seconds(const std::vector<double>& steps) {
+  constexpr std::size_t least = 16, most_parts = 9;  // steps of a part
+  const std::size_t parts = std::clamp<std::size_t>(steps.size() / least, 1, most_parts);
+  std::vector<double> means;
+  for (std::size_t p = 0; p < parts; ++p) {
+    const auto begin = steps.begin() + std::ptrdiff_t(p * steps.size() / parts),
+               end = steps.begin() + std::ptrdiff_t((p + 1) * steps.size() / parts);
+    means.push_back(std::accumulate(begin, end, 0.0) / double(end - begin));
+  }
+  return median(means);
+}
 
 constexpr std::int64_t endless = std::int64_t(1) << 40;
 
@@ -119,21 +135,24 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
   out.flops = step_flops(s, network);
   const double began = now();
+  std::vector<double> steps;
+  double all = 0;  // seconds of these
   bool stop = false;
   std::int64_t issued = first_step, collected = first_step;
   while (!stop || collected < issued) {
     if (!stop) runner.enqueue(issued++, 0);
     if (!stop && issued - collected <= lag) continue;
-    const bool hopeless = out.seconds > slowest * double(out.steps) || stop_signal() != 0;
-    const bool enough = (hopeless && out.steps >= 2) || (now() - began > seconds && collected - warm_up >= 8);
+    const bool hopeless = all > slowest * double(steps.size()) || stop_signal() != 0;
+    const bool enough = (hopeless && steps.size() >= 2) || (now() - began > seconds && collected - warm_up >= 8);
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
     if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
-    ++out.steps, out.seconds += result.metrics.seconds;
+    steps.push_back(result.metrics.seconds), all += steps.back();
   }
   out.batch = full, out.next_step = issued;
-  out.seconds /= double(std::max<std::int64_t>(1, out.steps));
+  out.steps = std::int64_t(steps.size());
+  out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;
 }
 

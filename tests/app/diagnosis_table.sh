@@ -41,7 +41,14 @@ run() {
     "$mpiexec" --bind-to none -n "$ranks" env $fault "$millrace" "$@"
   fi
 }
-rate() { sed -n 's/^  "samples_per_second": \([0-9.e+]*\),*$/\1/p' "$1/summary.json"; }
+# Samples/s: the median of nine parts of the steps behind the first tenth, so that a moment in which the host had no time
+# for this machine does not count.
+rate() {
+  sed -E 's/.*"samples":([0-9]+),.*"step_ms":([0-9.]+),.*/\1 \2/' "$1/metrics.jsonl" |
+    awk '{ s[NR] = $1; t[NR] = t[NR - 1] + $2 }
+      END { first = int(NR / 10); for (p = 0; p < 9; p++) { a = first + int(p * (NR - first) / 9); b = first + int((p + 1) * (NR - first) / 9); if (b > a) print 1000 * (s[b] - s[a]) / (t[b] - t[a]) } }' |
+    sort -g | awk '{ r[NR] = $1 } END { print r[int((NR + 1) / 2)] }'
+}
 # Of a run after its start.
 seconds() {
   awk -F'[:,] *' '/^  "seconds": /{ all = $2 } /^      "startup": [{]/ { inside = 1 } inside && /"median"/ { start = $2; inside = 0 } END { print all - start }' "$1/summary.json"
@@ -58,7 +65,8 @@ to_cfg() {
   done
 }
 
-# kind NAME WORD STEPS ARGS...: the first line must match ^WORD, a regular expression.
+# kind NAME WORD STEPS ARGS...: the first line must match ^WORD, a regular expression. STEPS: of the run as it is, some
+# seconds of them; the run that follows the advice gets as much time, by as many more steps as it should be faster.
 kind() {
   local name=$1 word=$2 steps=$3 line key value promised gain='' ok=yes
   shift 3
@@ -67,7 +75,7 @@ kind() {
     rm -rf r
     run train -c net.cfg -c kind.cfg --run.dir r --train.steps "$steps" >out 2>&1 || { cat out; failures=$((failures + 1)); }
   else
-    run diagnose -c net.cfg -c kind.cfg --seconds 0.3 >out 2>&1 || { cat out; failures=$((failures + 1)); }
+    run diagnose -c net.cfg -c kind.cfg >out 2>&1 || { cat out; failures=$((failures + 1)); }
   fi
   line=$(grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out)
   [[ $line =~ ^$word ]] || { ok=no && failures=$((failures + 1)); }
@@ -75,10 +83,12 @@ kind() {
   if [ "$promised" ]; then
     local before=() after=()
     to_cfg "--$key" "$value" >advice.cfg
+    local more=$steps
+    [ "$word" = "${stated:-}" ] || more=$(awk -v s="$steps" -v p="$promised" -v k="$key" 'BEGIN { printf "%d", k == "train.global_batch" ? s : s * p }')
     for _ in $(seq "$turns"); do
       rm -rf a b
       run train -c net.cfg -c kind.cfg --run.dir a --train.steps "$steps" >log 2>&1 || cat log
-      run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$steps" >log 2>&1 || cat log
+      run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$more" >log 2>&1 || cat log
       if [ "$word" = "${stated:-}" ]; then before+=("$(seconds b)") after+=("$(seconds a)"); else before+=("$(rate a)") after+=("$(rate b)"); fi
     done
     gain=$(awk -v a="$(middle "${before[@]}")" -v b="$(middle "${after[@]}")" 'BEGIN { printf "%.2f", b / a }')
@@ -93,15 +103,15 @@ only=("$@")
 slow_reads() { echo "LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,$1"; }
 printf '| planted | first line | its advice | predicted | gained | named |\n|---|---|---|---|---|---|\n'
 ranks=1 fault=$(slow_reads 0.001)
-wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 100 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB
-wanted reads && kind "the same, and steps of 128" input-bound 15 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
+wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 400 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB
+wanted reads && kind "the same, and steps of 128" input-bound 36 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
 fault=
-wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 200 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
-wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 200 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
+wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 300 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 100 --model.hidden 1024 1024 --train.global_batch 128
-wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 2000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
+wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 20000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
 stated=checkpoint-bound
-wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 60 --checkpoint.every 1 --data.reader mmap
+wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
 wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.compress" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400

@@ -19,7 +19,7 @@ enum class Without {
 
 struct StepProbe {
   std::int64_t steps = 0, batch = 0;  // full steps that were measured; samples of one
-  double seconds = 0;                 // of a step, on average: waits come in bursts
+  double seconds = 0;                 // of a step, on average, as waits come in bursts; without what stood out
   std::int64_t next_step = 0;         // whose samples were not read yet
   double flops = 0;                   // of a step on this rank, forward and backward
   int fusion = 0, most_fusion = 0;    // the level that is used, and the last there is
