@@ -107,15 +107,15 @@ wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 400 --data.t
 wanted reads && kind "the same, and steps of 128" input-bound 36 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
 fault=
 wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
-wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 300 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
-wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 100 --model.hidden 1024 1024 --train.global_batch 128
-wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 20000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
+wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 1500 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
+wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 60000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
 stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
 wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.compress" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
-wanted buckets && kind "buckets of 1 KiB" "communication-bound: .* comm.bucket" 100 --comm.bucket 1KiB --data.reader mmap --model.hidden 400 400
+wanted buckets && kind "buckets of 1 KiB" "communication-bound: .* comm.bucket" 150 --comm.bucket 1KiB --data.reader mmap --model.hidden 1024 1024 --train.global_batch 32
 stated=imbalanced
 if wanted straggler; then
   cat >slow_rank <<SH
