@@ -54,6 +54,7 @@ class Packer {
     measure(in_.rows() - valid);
     write({options_.prefix, 0, in_.rows() - valid});
     if (valid > 0) write({"valid", in_.rows() - valid, valid});
+    shards_.put_in_place();
     report_.rows = in_.rows() - valid, report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
@@ -133,7 +134,7 @@ class Packer {
     for (std::int64_t s = 0; s < shards; ++s) {
       // Equal shards: the last is not a crumb.
       const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
-      const std::string path = write_whole(world_, options_, part.prefix, s, [&](const fs::path& aside) {
+      const std::string path = shards_.write(part.prefix, s, [&](const fs::path& aside) {
         if (options_.codec)
           write_chunks(aside, begin, end - begin);
         else
@@ -219,6 +220,7 @@ class Packer {
   World& world_;
   const Importer& in_;
   const PackOptions& options_;
+  NewShards shards_{world_, options_};
   Permutation order_;
   std::size_t x_bytes_, y_bytes_;
   double scale_;

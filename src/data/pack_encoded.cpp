@@ -37,6 +37,7 @@ class EncodedPacker {
     measure(rows);
     write({options_.prefix, 0, rows - valid});
     if (valid > 0) write({"valid", rows - valid, valid});
+    shards_.put_in_place();
     report_.rows = rows - valid, report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
@@ -80,8 +81,8 @@ class EncodedPacker {
       if (s + 1 == shards) row = end;
       while (row < end && at(row + 1) - first <= total / shards * (s + 1)) ++row;
       if (row == begin) continue;  // an image larger than a shard is in the next one
-      report_.files.push_back(write_whole(world_, options_, part.prefix, written++,
-                                          [&](const fs::path& aside) { write_shard(aside, begin, row); }));
+      report_.files.push_back(
+          shards_.write(part.prefix, written++, [&](const fs::path& aside) { write_shard(aside, begin, row); }));
       if (world_.rank() == 0)
         log::info(cat("packed ", report_.files.back(), ": ", row - begin, " images, ",
                       format_bytes(std::uint64_t(at(row) - at(begin)))));
@@ -160,6 +161,7 @@ class EncodedPacker {
 
   World& world_;
   const PackOptions& options_;
+  NewShards shards_{world_, options_};
   ImageFolder images_;              // in the order of the shards
   std::vector<std::int64_t> ends_;  // bytes of all files before file i
   PackReport report_;

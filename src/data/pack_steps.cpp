@@ -1,5 +1,6 @@
 #include "pack_steps.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -12,6 +13,19 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::vector<std::string> old_shards(const PackOptions& options) {
+  std::vector<std::string> out = expand_glob((options.out / (options.prefix + "-[0-9]*.h5")).string());
+  if (options.valid_fraction > 0)
+    for (std::string& path : expand_glob((options.out / "valid-[0-9]*.h5").string())) out.push_back(std::move(path));
+  return out;
+}
+
+fs::path aside_of(const fs::path& path) { return path.string() + ".tmp"; }
+
+}  // namespace
+
 void prepare_folder(World& world, std::int64_t rows, const PackOptions& options) {
   std::string problem;
   if (rows < 1) problem = "there are no rows to pack";
@@ -23,16 +37,8 @@ void prepare_folder(World& world, std::int64_t rows, const PackOptions& options)
     std::error_code error;
     fs::create_directories(options.out, error);
     if (error) problem = cat("cannot make ", options.out.string(), " (", error.message(), ")");
-    std::vector<std::string> prefixes{options.prefix};
-    if (options.valid_fraction > 0) prefixes.push_back("valid");
-    for (const auto& prefix : prefixes)
-      for (const std::string& old : expand_glob((options.out / (prefix + "-[0-9]*.h5")).string())) {
-        if (!options.overwrite) {
-          problem = cat(old, " is there already. --overwrite packs anew");
-          break;
-        }
-        fs::remove(old, error);
-      }
+    const auto old = old_shards(options);
+    if (!old.empty() && !options.overwrite) problem = cat(old.front(), " is there already. --overwrite packs anew");
   }
   world.agree(Exit::data, problem);
 }
@@ -43,22 +49,29 @@ std::int64_t valid_rows(std::int64_t rows, const PackOptions& options) {
   return valid;
 }
 
-std::string write_whole(World& world, const PackOptions& options, const std::string& prefix, std::int64_t shard,
-                        const std::function<void(const fs::path&)>& write) {
+NewShards::~NewShards() {
+  std::error_code ignored;
+  if (world_.rank() == 0)
+    for (const fs::path& path : written_) fs::remove(aside_of(path), ignored);
+}
+
+std::string NewShards::write(const std::string& prefix, std::int64_t shard,
+                             const std::function<void(const fs::path&)>& write) {
   char name[32];
   std::snprintf(name, sizeof name, "-%05lld.h5", (long long)shard);
-  const fs::path path = options.out / (prefix + name), aside = path.string() + ".tmp";
-  try {
-    write(aside);
-  } catch (...) {  // on every rank
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove(aside, ignored);
-    throw;
-  }
-  world.agree(Exit::data, message_of([&] {
-                if (world.rank() == 0) rename_durably(aside, path);
-              }));
-  return path.string();
+  written_.push_back(options_.out / (prefix + name));
+  write(aside_of(written_.back()));
+  return written_.back().string();
+}
+
+void NewShards::put_in_place() {
+  world_.agree(Exit::data, message_of([&] {
+                 if (world_.rank() != 0) return;
+                 for (const std::string& old : old_shards(options_))
+                   if (std::find(written_.begin(), written_.end(), fs::path(old)) == written_.end()) fs::remove(old);
+                 for (const fs::path& path : written_) rename_durably(aside_of(path), path);
+               }));
+  written_.clear();
 }
 
 }  // namespace millrace

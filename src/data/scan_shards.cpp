@@ -180,7 +180,9 @@ ShardIndex scan_shards(const DataOptions& options) {
     }
     cache->add(known, stamps[i]);
   }
-  if (out.rows == 0) fail(Exit::data, "the data set has no rows", why_no_samples(options));
+  if (out.rows == 0)
+    fail(Exit::data, "the data set has no rows (", paths.front(), paths.size() > 1 ? ", ..." : "", ")",
+         why_no_samples(options));
   if (cache && read > 0) {
     const std::string where = cache->save();
     if (!where.empty() && progress.seconds() > 2)

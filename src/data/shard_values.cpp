@@ -35,7 +35,12 @@ Statistics statistics_of(const io::File& file, const std::string& dataset, std::
   Statistics out;
   out.mean = file.get_numbers(dataset, "mean").value_or(std::vector<double>{});
   out.std = file.get_numbers(dataset, "std").value_or(std::vector<double>{});
-  if (out.mean.size() != std::size_t(channels) || out.std.size() != out.mean.size()) return {};
+  if (out.mean.empty() && out.std.empty()) return {};
+  if (out.mean.size() != std::size_t(channels) || out.std.size() != out.mean.size())
+    return {{}, {}, cat("of ", out.mean.size(), " and ", out.std.size(), " channels, ", dataset, " has ", channels)};
+  if (!std::all_of(out.mean.begin(), out.mean.end(), [](double m) { return std::isfinite(m); }) ||
+      !std::all_of(out.std.begin(), out.std.end(), [](double s) { return std::isfinite(s) && s > 0; }))
+    return {{}, {}, "no numbers to divide by"};
   const std::string of = file.get_string(dataset, "transform").value_or("none");
   if (of != name_of(transform)) return {{}, {}, cat("of transform ", of, ", data.transform is ", name_of(transform))};
   if (own == used) return out;

@@ -29,6 +29,9 @@ io::DatasetInfo readable(const io::File& file, const std::string& name, const ch
     fail(Exit::data, file.path(), " has no data set '", name, "' (", key, "). it holds: ", all.empty() ? "none" : all);
   }
   io::DatasetInfo info = file.info(name);
+  if (!info.elsewhere.empty())
+    fail(Exit::data, file.path(), ": '", name, "' is a link into ", info.elsewhere,
+         ". name that file, or `millrace pack` this one");
   if (!info.refusal.empty() && !(unsigned32 && info.unsigned32))
     fail(Exit::data, file.path(), ": '", name, "' cannot be read (", info.refusal, ")");
   if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)

@@ -121,6 +121,19 @@ std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reade
   return make_hdf5_source(world, index, reader, why);
 }
 
+// What HDF5 1.10 reads wrongly by all ranks together: chunks whose filter was left out for them, or never written.
+void refuse_for_collective(const ShardIndex& index) {
+  for (const Shard& shard : index.shards)
+    for (const auto& layout : {shard.x_chunks, shard.y_chunks}) {
+      if (!layout) continue;
+      for (std::size_t c = 0; c < layout->chunks.size(); ++c)
+        if (layout->chunks[c].filter_mask != 0 || layout->chunks[c].bytes == 0)
+          fail(Exit::config, "data.reader = mpio_collective: ", shard.path,
+               " has chunks that were stored without their filter or not at all, which HDF5 reads wrongly by all ranks "
+               "together. use auto, direct or mpio");
+    }
+}
+
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
@@ -131,6 +144,7 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
     return make_encoded_source(index);
   }
   if (index.cut()) return make_view_source(index, reader, chunks);
+  if (reader == Reader::mpio_collective) refuse_for_collective(index);
   if (through_mpi(reader)) return open_engine(world, index, reader, "", chunks);
   const ReaderFacts facts = reader_facts(index);
   std::string why;

@@ -1,5 +1,7 @@
 // What a file holds: names, shapes, types, layouts.
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "check.hpp"
 #include "codec.hpp"
@@ -194,6 +196,14 @@ bool File::has(const std::string& name) const {
   return H5Iget_type(object) == H5I_DATASET;
 }
 
+// The name of the file that an object of HDF5 lies in.
+std::string file_of(hid_t object) {
+  const ssize_t length = H5Fget_name(object, nullptr, 0);
+  std::string name(std::size_t(std::max<ssize_t>(0, length)), '\0');
+  if (length > 0) H5Fget_name(object, name.data(), name.size() + 1);
+  return name;
+}
+
 DatasetInfo File::info(const std::string& given) const {
   const Entry entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
@@ -203,6 +213,10 @@ DatasetInfo File::info(const std::string& given) const {
   info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
   info.shape.assign(dataset.shape.begin(), dataset.shape.end());
   info.refusal = dataset.refusal;
+  std::error_code unknown;
+  if (const std::string holder = file_of(dataset.id);
+      holder != file_of(impl_->id()) && !std::filesystem::equivalent(holder, impl_->path, unknown))
+    info.elsewhere = holder;
   info.unsigned32 = dataset.element.unsigned32 && info.refusal == dataset.element.refusal;
   info.heap_base = heap_base_of(impl_->id(), dataset.type, at);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);

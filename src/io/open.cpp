@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "check.hpp"
 #include "file.hpp"
@@ -56,15 +58,30 @@ Handle creation_properties(const std::string& path) {
   return fcpl;
 }
 
+// Of opening it and reading its first byte, by own reads, since HDF5 tells no reason; 0: none. What may pass is tried
+// again, for a second in all.
+int error_at_start(const std::string& path) {
+  int error = 0;
+  for (int wait_ms : {100, 300, 600, 0}) {
+    char first = 0;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    error = fd < 0 || ::pread(fd, &first, 1, 0) < 0 ? errno : 0;
+    if (fd >= 0) ::close(fd);
+    if (error != EIO && error != ESTALE && error != EINTR && error != ETIMEDOUT) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+  }
+  return error;
+}
+
 // What HDF5 would say less clearly. Returns the message, or "" when the file may be opened.
 std::string problem_with(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
   if (S_ISDIR(status.st_mode))
     return cat("cannot open ", path, " (it is a folder). name a file, or a pattern like *.h5");
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
-  ::close(fd);
+  if (!S_ISREG(status.st_mode)) return cat("cannot open ", path, " (it is no ordinary file)");
+  if (const int error = error_at_start(path); error != 0)
+    return cat("cannot open ", path, " (", std::strerror(error), ")");
   if (status.st_size == 0) return cat(path, " is empty (0 bytes)");
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 <= 0) H5Eclear2(H5E_DEFAULT);

@@ -92,6 +92,8 @@ static void refuse_for_cut(const FeedOptions& feed, const ShardIndex& data) {
     if (given) fail(Exit::config, "data.", key, ": ", why, ". leave it away");
   };
   if (kind == SampleKind::pair) {
+    refuse(feed.augment, "augment",
+           "with data.sample = pair the target is a whole row, in which nothing is moved or turned with the sample");
     const char* why = "with data.sample = pair the target is all of a row, normalised as it is stored";
     refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
     refuse(!feed.mean.empty(), "mean", why);

@@ -66,6 +66,13 @@ if [ "$4" = go_on ]; then
   expect 0 'warning: cannot read sample .* of set/train-00001.h5 (Input/output' \
     'warning: cannot read sample .* of set/train-00002.h5 (Stale' 'faults: rank 0, set/train-00001.h5: [1-9]'
   same_run whole passing
+  # So does one that passes while the files are opened, and a file that is none is said at once.
+  alone opening "train-00001,0,1,$eio,2,0"
+  expect 0
+  same_run whole opening
+  mkfifo pipe.h5
+  alone none "" --data.train pipe.h5
+  expect 3 "cannot open pipe.h5 (it is no ordinary file)"
   grep -q '"retries": [1-9]' passing/summary.json || complain "the summary counts no try"
 
   # Samples that cannot be read count for nothing: 60, 181 and 182.

@@ -81,6 +81,8 @@ forecast)  # a sum of waves that travel at different speeds, and noise
   alone forecast --run.dir parts "$@" >>log 2>&1 || complain "the resumed run failed"
   for run in whole parts; do sed 's/,"samples_per_second".*//' $run/metrics.jsonl >$run.fields; done
   cmp whole.fields parts.fields || complain "the resumed run differs"
+  alone forecast --run.dir other --data.augment on >seen 2>&1
+  [ $? -eq 2 ] && grep -q "data.augment: with data.sample = pair the target is a whole row" seen || { complain "augmented pairs"; cat seen; }
   alone forecast --run.dir other --data.reader uring >seen 2>&1
   [ $? -eq 2 ] && grep -q "uring reads whole rows, data.sample = pair cuts samples out of an array" seen || { complain "uring"; cat seen; }
   ;;

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "data/files.hpp"
+#include "millrace/base/files.hpp"
 #include "millrace/data/source.hpp"
 
 namespace millrace {
@@ -249,6 +250,31 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
   return names;
+}
+
+// The old shards may be what is packed: they are there until the new ones are whole.
+TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
+  const Folder folder;
+  const auto world = solo_world();
+  test::Rows in;
+  pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30});  // four shards
+  const auto shards = [&] { return expand_glob(folder / "train-*"); };
+  const auto contents = [&] {
+    std::string all;
+    for (const auto& path : shards()) all += test::content(path);
+    return all;
+  };
+  const std::vector<std::string> before = shards();
+  const std::string bytes = contents();
+  ASSERT_EQ(before.size(), 4u);
+  in.fail_at = 60;  // two shards are whole by then
+  message_of([&] { pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30, .overwrite = true}); }, Exit::data);
+  EXPECT_EQ(shards(), before);
+  EXPECT_EQ(contents(), bytes);
+  const auto own = make_importer({.x = before, .y = before});
+  const PackReport report = pack(*world, *own, {.out = folder.path, .overwrite = true});
+  EXPECT_EQ(report.rows, 100);
+  EXPECT_EQ(shards(), std::vector<std::string>{folder / "train-00000.h5"});
 }
 
 TEST(Pack, ABrokenInputLeavesNoShard) {

@@ -146,6 +146,40 @@ TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
     EXPECT_NE(one_hot.find(word), std::string::npos) << one_hot;
 }
 
+// Offsets of what an external link leads to are those of another file.
+TEST(Shards, LinksIntoOtherFilesAreRefused) {
+  const Folder folder;
+  write_images(folder / "there.h5", {5, 4, 4, 3}, {5});
+  const hid_t file = H5Fcreate((folder / "linked.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_external("there.h5", "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/x", file, "y", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  const std::string message = message_of([&] { index_of({.paths = {folder / "linked.h5"}}); }, Exit::data);
+  EXPECT_NE(message.find("'x' is a link into " + folder / "there.h5"), std::string::npos) << message;
+  EXPECT_EQ(index_of({.paths = {folder / "there.h5"}}).rows, 5);
+}
+
+TEST(Shards, StatisticsThatFitNothingAreMeasuredAnew) {
+  const std::vector<double> odd{0.5, 0.5, std::nan("")}, fine{1, 1, 1}, few{1};
+  for (const auto& [mean, std] : {std::pair{odd, fine}, {fine, few}, {fine, std::vector<double>{1, 0, 1}}}) {
+    const Folder folder;
+    write_images(folder / "a.h5", {5, 4, 4, 3}, {5});
+    const hid_t file = H5Fopen((folder / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+                x = H5Dopen2(file, "x", H5P_DEFAULT);
+    for (const auto& [name, values] : {std::pair{"mean", mean}, {"std", std}}) {
+      const hsize_t count = values.size();
+      const hid_t space = H5Screate_simple(1, &count, nullptr),
+                  attribute = H5Acreate2(x, name, H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, H5P_DEFAULT);
+      H5Awrite(attribute, H5T_NATIVE_DOUBLE, values.data());
+      H5Aclose(attribute), H5Sclose(space);
+    }
+    H5Dclose(x), H5Fclose(file);
+    const ShardIndex d = index_of({.paths = {folder / "a.h5"}});
+    EXPECT_TRUE(d.mean.empty() && d.std.empty());
+    EXPECT_NE(d.unfit_statistics, "");
+  }
+}
+
 TEST(Shards, StatisticsOfTheFileFollowTheScale) {
   const Folder folder;
   const Images i(5);

@@ -35,6 +35,8 @@ struct DatasetInfo {
   // Where elements are sequences of bytes of variable length: what the heap addresses in them count from. Such a data
   // set is refused all the same: its elements as stored (heap.hpp) are at offset, or in chunks.
   std::optional<std::uint64_t> heap_base;
+  // The file that holds it, where an external link leads out of this one: offset and chunks are of that file.
+  std::string elsewhere;
   std::string refusal;  // why this data set cannot be read, or empty
   // Refused for its 32-bit unsigned integers alone: read past HDF5, as dtype i32 of the same bits.
   bool unsigned32 = false;
