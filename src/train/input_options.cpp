@@ -117,6 +117,9 @@ InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint6
   const bool image = data.sample.rank >= 2;
   if (feed.augment && !image)
     fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
+  if (feed.augment && !data.labels && data.target.rank >= 2 && (feed.crop_pad > 0 || feed.flip || feed.zoom > 0))
+    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.target.str(),
+         " would not be. set data.flip = off, data.crop_pad = 0 and data.zoom = 0");
   // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
   // left.
   const bool cut = feed.augment && feed.zoom > 0 && data.encoded();
