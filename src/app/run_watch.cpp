@@ -70,6 +70,7 @@ bool RunWatch::Note::fresh() {
 
 RunWatch::RunWatch(const std::string& dir)
     : metrics_(dir + "/metrics.jsonl"),
+      validations_(dir + "/validation.jsonl"),
       run_{dir + "/run.json"},
       summary_{dir + "/summary.json"},
       latest_{dir + "/checkpoints/latest"} {
@@ -113,9 +114,21 @@ void RunWatch::read_checkpoint() {
   }
 }
 
+void RunWatch::read_validations() {
+  const Tail::Lines news = validations_.read();
+  if (news.anew) view_.valid_step = -1;
+  if (news.lines.empty()) return;
+  const json last = json::parse(news.lines.back(), nullptr, false);
+  if (!last.is_object()) return;
+  view_.valid_step = value(last, "step", std::int64_t(-1));
+  view_.valid_accuracy = value(last, "accuracy", -1.0);
+  view_.valid_loss = value(last, "loss", std::numeric_limits<double>::quiet_NaN());
+}
+
 const RunView& RunWatch::look() {
   if (run_.fresh()) read_run();
   if (summary_.fresh()) read_summary();
+  read_validations();
   if (latest_.fresh()) read_checkpoint();
   const Tail::Lines news = metrics_.read();
   const auto now = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,12 @@ struct RunView {
   // Of checkpoints/latest; step -1: none.
   std::int64_t checkpoint_step = -1;
   double checkpoint_age = 0;
-  // Of summary.json, when ended. accuracy, loss: below 0 and NaN when not evaluated.
+  // Of summary.json, when ended.
   std::string status, advice;
-  double valid_accuracy = -1, valid_loss = 0;
+  // Of the last line of validation.jsonl, and of summary.json when ended. step -1: not evaluated yet; accuracy, loss:
+  // below 0 and NaN when there is none.
+  std::int64_t valid_step = -1;
+  double valid_accuracy = -1, valid_loss = std::numeric_limits<double>::quiet_NaN();
   StepHistory steps;
 };
 
@@ -65,8 +69,9 @@ class RunWatch {
   void read_run();
   void read_summary();
   void read_checkpoint();
+  void read_validations();
   RunView view_;
-  Tail metrics_;
+  Tail metrics_, validations_;
   Note run_, summary_, latest_;
   std::int64_t summary_steps_ = -1, resumed_at_ = 0;
   std::string host_;

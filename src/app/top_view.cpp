@@ -180,14 +180,18 @@ StyledLine checkpoint(const RunView& v) {
   return line.add(cat("step ", v.checkpoint_step, ", ", lapse(v.checkpoint_age), " ago"));
 }
 
-void result(std::vector<StyledLine>& out, const RunView& v) {
+void validation(std::vector<StyledLine>& out, const RunView& v) {
+  const bool ended = v.life == Life::ended;
+  if (std::isnan(v.valid_loss) || (!ended && v.valid_step < 0)) return;
   StyledLine line;
-  line.add("result  ");
-  if (!std::isnan(v.valid_loss)) {
-    line.add(cat("validation loss ", number("%.4f", v.valid_loss)));
-    if (v.valid_accuracy >= 0) line.add(", top-1 ").add(number("%.2f %%", 100 * v.valid_accuracy), Color::bold);
-    out.push_back(line);
-  }
+  line.add(ended ? "result  " : "valid   ").add(cat("validation loss ", number("%.4f", v.valid_loss)));
+  if (v.valid_accuracy >= 0) line.add(", top-1 ").add(number("%.2f %%", 100 * v.valid_accuracy), Color::bold);
+  if (!ended) line.add(cat(" at step ", v.valid_step));
+  out.push_back(line);
+}
+
+void result(std::vector<StyledLine>& out, const RunView& v) {
+  validation(out, v);
   if (!v.advice.empty()) {
     StyledLine advice;
     out.push_back(advice.add("advice  ").add(v.advice));
@@ -204,7 +208,7 @@ std::vector<std::string> describe(const RunView& v, const Look& look) {
       lines.push_back(losses(v, look));
       lines.push_back(speed(v));
       waterfall(lines, v.steps.recent(), look);
-      if (v.life != Life::ended) lines.push_back(bound(v));
+      if (v.life != Life::ended) lines.push_back(bound(v)), validation(lines, v);
     }
     if (v.life == Life::ended) result(lines, v);
     lines.push_back(checkpoint(v));

@@ -228,7 +228,10 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
     until_step disk/$freed 6
     dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
     if [ $freed = soon ]; then
-      sleep 0.4
+      for _ in $(seq 200); do  # until both have been met
+        grep -q "^warning: checkpoint of step" log && grep -q "the lines wait" log && break
+        sleep 0.05
+      done
       rm disk/filler
       wait $pid
       expect_code 0 $? "the run on a disk that was full for a while"

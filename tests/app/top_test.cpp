@@ -244,6 +244,14 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   EXPECT_EQ(v.steps.last().step, 2);
   EXPECT_NEAR(v.steps.all().rate(), 4, 1e-9);
   EXPECT_EQ(v.checkpoint_step, 2);
+  EXPECT_EQ(v.valid_step, -1);
+  folder.write("validation.jsonl", R"({"step":2,"epoch":0,"samples":2,"loss":0.75,"accuracy":0.625,"top5":1})"
+                                   "\n");
+  v = watch.look();
+  EXPECT_EQ(v.valid_step, 2);
+  std::string shown;
+  for (const auto& text : describe(v, {.columns = 100})) shown += text + "\n";
+  EXPECT_NE(shown.find("valid   validation loss 0.7500, top-1 62.50 % at step 2\n"), shown.npos) << shown;
   folder.write("metrics.jsonl", line(2));  // went on from step 1
   EXPECT_EQ(watch.look().steps.all().steps, 1);
   folder.write("summary.json", R"({"status": "finished", "steps": 50, "valid_accuracy": 0.5, "valid_loss": 1.5,
