@@ -1,4 +1,5 @@
 // Fibers for the blocks of src/cuda's kernels on the host.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
@@ -14,25 +15,57 @@ constexpr std::size_t stack_bytes = 64 << 10;
 
 struct Fiber {
   ucontext_t context;
+  jmp_buf at;  // where it was left
   std::unique_ptr<char[]> stack{new char[stack_bytes]};
-  bool done = false;
+  bool started = false, done = false;
 };
 
 // Kept from block to block: stacks are costly to make.
 struct Fibers {
   std::vector<std::unique_ptr<Fiber>> all;
   ucontext_t scheduler;
+  jmp_buf scheduler_at;
   const std::function<void()>* body = nullptr;
   int current = 0;
 };
 thread_local Fibers fibers;
 
+// swapcontext asks the kernel for the mask of signals each time, which takes longer than most threads run. Sanitizers
+// follow it, and no jumps.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+[[gnu::noinline]] void enter(Fibers& f, Fiber& to) { swapcontext(&f.scheduler, &to.context); }
+[[gnu::noinline]] void leave(Fibers& f, Fiber& from) { swapcontext(&from.context, &f.scheduler); }
+#else
+[[gnu::noinline]] void enter(Fibers& f, Fiber& to) {
+  if (_setjmp(f.scheduler_at) != 0) return;
+  if (to.started) _longjmp(to.at, 1);
+  to.started = true;
+  setcontext(&to.context);
+}
+[[gnu::noinline]] void leave(Fibers& f, Fiber& from) {
+  if (_setjmp(from.at) == 0) _longjmp(f.scheduler_at, 1);
+}
+#endif
+
+// A thread of one block after the other.
 void fiber_main() {
   Fibers& f = fibers;
   Fiber& mine = *f.all[std::size_t(f.current)];
-  (*f.body)();
-  mine.done = true;
-  swapcontext(&mine.context, &f.scheduler);
+  for (;;) {
+    (*f.body)();
+    mine.done = true;
+    leave(f, mine);
+  }
+}
+
+std::unique_ptr<Fiber> make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = stack_bytes;
+  fiber->context.uc_link = nullptr;
+  makecontext(&fiber->context, fiber_main, 0);
+  return fiber;
 }
 
 }  // namespace
@@ -48,31 +81,23 @@ HostBlock::HostBlock(std::int64_t index, std::int64_t blocks, int threads, std::
 
 void HostBlock::sync() {
   Fibers& f = fibers;
-  const int mine = thread_;
-  swapcontext(&f.all[std::size_t(mine)]->context, &f.scheduler);
+  leave(f, *f.all[std::size_t(thread_)]);
 }
 
 // Rounds: every fiber runs to its next barrier, or to the end. All threads of a block must meet the same barriers.
 void HostBlock::run(const std::function<void()>& body) {
   Fibers& f = fibers;
   f.body = &body;
-  while (int(f.all.size()) < threads_) f.all.push_back(std::make_unique<Fiber>());
-  for (int t = 0; t < threads_; ++t) {
-    Fiber& fiber = *f.all[std::size_t(t)];
-    fiber.done = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = stack_bytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
-  }
+  while (int(f.all.size()) < threads_) f.all.push_back(make_fiber());
+  for (int t = 0; t < threads_; ++t) f.all[std::size_t(t)]->done = false;
   for (int done = 0; done == 0;) {
     for (int t = 0; t < threads_; ++t) {
       Fiber& fiber = *f.all[std::size_t(t)];
       f.current = thread_ = t;
-      swapcontext(&f.scheduler, &fiber.context);
+      enter(f, fiber);
       done += fiber.done;
     }
+    if (done > 0 && done < threads_) f.all.clear();  // those are in the middle of a block
     MR_CHECK(done == 0 || done == threads_, "a barrier that ", done, " of ", threads_, " threads never met");
   }
 }
