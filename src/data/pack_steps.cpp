@@ -37,6 +37,9 @@ void prepare_folder(World& world, std::int64_t rows, const PackOptions& options)
     std::error_code error;
     fs::create_directories(options.out, error);
     if (error) problem = cat("cannot make ", options.out.string(), " (", error.message(), ")");
+    for (const std::string& half :
+         expand_glob((options.out / "*-[0-9]*.h5.tmp").string()))  // of a pack that was killed
+      fs::remove(half, error);
     const auto old = old_shards(options);
     if (!old.empty() && !options.overwrite) problem = cat(old.front(), " is there already. --overwrite packs anew");
   }

@@ -271,6 +271,7 @@ TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
   message_of([&] { pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30, .overwrite = true}); }, Exit::data);
   EXPECT_EQ(shards(), before);
   EXPECT_EQ(contents(), bytes);
+  std::ofstream(folder / "train-00009.h5.tmp") << "of a pack that was killed";
   const auto own = make_importer({.x = before, .y = before});
   const PackReport report = pack(*world, *own, {.out = folder.path, .overwrite = true});
   EXPECT_EQ(report.rows, 100);

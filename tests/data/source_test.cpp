@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <thread>
@@ -93,6 +94,32 @@ TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
     EXPECT_TRUE(chosen.starts_with(s.chunk.empty() ? "mmap: contiguous data, 3 shards" : "direct: ")) << chosen;
     EXPECT_NE(chosen.find("(auto: "), std::string::npos) << chosen;
   }
+}
+
+// HDF5 1.10 reads them wrongly by all ranks together.
+TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
+  const Folder folder;
+  const std::string path = folder / "a.h5";
+  const std::vector<std::uint8_t> x(8 * 4, 7);
+  const std::vector<std::int32_t> y(8, 1);
+  test::write_file(path, {{"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {8}, y.data()}});
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t shape[] = {8, 4}, chunk[] = {4, 4}, none[] = {0, 0};
+  H5Pset_chunk(dcpl, 2, chunk);
+  const hid_t space = H5Screate_simple(2, shape, nullptr), half = H5Screate_simple(2, chunk, nullptr),
+              dataset = H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+  H5Sselect_hyperslab(space, H5S_SELECT_SET, none, nullptr, chunk, nullptr);
+  H5Dwrite(dataset, H5T_NATIVE_UINT8, half, space, H5P_DEFAULT, x.data());
+  H5Dclose(dataset), H5Sclose(half), H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  const ShardIndex d = index_shards(*solo_world(), {.paths = {path}});
+  const std::string message =
+      test::message_of([&] { make_source(*solo_world(), d, Reader::mpio_collective); }, Exit::config);
+  EXPECT_NE(message.find("mpio_collective: " + path), std::string::npos) << message;
+  std::vector<std::int64_t> ids(8);
+  std::iota(ids.begin(), ids.end(), 0);
+  const Rows direct = read(*make_source(*solo_world(), d, Reader::direct), d, ids);
+  EXPECT_EQ(std::count(direct.x.begin(), direct.x.end(), char(7)), 16);
+  EXPECT_EQ(read(*make_source(*solo_world(), d, Reader::mpio), d, ids), direct);
 }
 
 TEST(Source, WorkersReadAtOnce) {
