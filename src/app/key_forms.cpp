@@ -4,13 +4,13 @@
 
 namespace millrace::app {
 
-void Range::check(double value, const std::string& text, std::string (*print)(double)) const {
+void Range::check(double value, const std::string& text, std::string (*print)(double), bool or_auto) const {
   const bool low_enough = without_high ? value < high : value <= high;
   const bool high_enough = without_low ? value > low : value >= low;
   if (low_enough && high_enough) return;
   std::string must = std::isinf(low) ? "" : cat(without_low ? "above " : "at least ", print(low));
   if (!std::isinf(high)) must += cat(must.empty() ? "" : " and ", without_high ? "below " : "at most ", print(high));
-  fail(Exit::config, "'", text, "' is out of range (must be ", must, ")");
+  fail(Exit::config, "'", text, "' is out of range (must be ", must, or_auto ? ", or auto)" : ")");
 }
 
 std::string print_number(double value, std::chars_format format) {

@@ -9,7 +9,15 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 
+// A key is named as its field is.
+#define MR_FIELD(path) \
+#path, [](auto& c) -> auto& { return c.path; }
+
 namespace millrace::app {
+
+void add_data_keys(std::vector<Key>&);
+
+constexpr double from_zero = 0;  // the value of a key that is written "auto"
 
 std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
 inline std::string print_plain(double value) { return print_number(value); }
@@ -22,7 +30,8 @@ struct Range {
   bool without_low = false, without_high = false;
 
   // Error(config), with the bounds as `print` writes them.
-  void check(double value, const std::string& text, std::string (*print)(double) = print_plain) const;
+  void check(double value, const std::string& text, std::string (*print)(double) = print_plain,
+             bool or_auto = false) const;
 };
 inline Range at_least(double low) { return {.low = low}; }
 inline Range between(double low, double high) { return {.low = low, .high = high}; }
@@ -63,7 +72,7 @@ Key number_key(const char* name, Field field, Range range, const char* help,
                 const std::string& text = only(words);
                 if (has_auto && text == "auto") return void(field(c) = T(automatic));
                 const T value = parse_number<T>(text);
-                if (!has_auto || double(value) != automatic) range.check(double(value), text);
+                range.check(double(value), text, print_plain, has_auto);
                 field(c) = value;
               },
           .get =
@@ -122,8 +131,10 @@ Key duration_key(const char* name, Field field, Range range, const char* help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
                 const std::string& text = only(words);
-                const double value = !std::isnan(automatic) && text == "auto" ? automatic : parse_seconds(text);
-                if (value != automatic) range.check(value, text, print_duration);
+                const bool has_auto = !std::isnan(automatic);
+                if (has_auto && text == "auto") return void(field(c) = automatic);
+                const double value = parse_seconds(text);
+                range.check(value, text, print_duration, has_auto);
                 field(c) = value;
               },
           .get =
@@ -143,7 +154,7 @@ Key size_key(const char* name, Field field, Range range, const char* help, bool 
                 const std::string& text = only(words);
                 if (zero_is_auto && text == "auto") return void(field(c) = 0);
                 const std::uint64_t value = parse_bytes(text);
-                range.check(double(value), text, print_size);
+                range.check(double(value), text, print_size, zero_is_auto);
                 field(c) = value;
               },
           .get =

@@ -33,6 +33,9 @@ std::string describe_machine(World& world) {
   out += "sums over ranks\n  " + compute.collective->describe() + "\n";
   out += "libraries\n  " + mpi_library_version() + "\n  " + io::library_version() + "\n";
   out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");
+  const std::string has = MILLRACE_HAS, lacks = MILLRACE_LACKS;
+  if (!has.empty()) out += "  reads by " + has + "\n";
+  if (!lacks.empty()) out += "  built without " + lacks + "\n";
   out += cat("  compiler ", __VERSION__, "\n");
   return out;
 }

@@ -148,7 +148,8 @@ class Input : public Op {
         spatial_(spec.src.spatial_rank()),
         values_(input_channels(spec)),
         places_(input_places(spec)),
-        augmenter_(spec) {
+        augmenter_(spec),
+        colours_(values_) {
     with_type(spec_.dtype, [](auto) {});
     for (int a = 0; a < spatial_; ++a) {
       stored_[3 - spatial_ + a] = spec_.src[1 + a];
@@ -206,8 +207,9 @@ class Input : public Op {
                           line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
-    for (std::int64_t at = 0; at < line_count; at += tile_count) {
-      const std::int64_t n = std::min(tile_count, line_count - at);
+    const std::int64_t most = move.colours() ? tile_count / 3 * 3 : tile_count;  // whole pixels
+    for (std::int64_t at = 0; at < line_count; at += most) {
+      const std::int64_t n = std::min(most, line_count - at);
       alignas(64) std::byte put_straight[tile_count * 8];
       const void* raw_values = put_straight;
       if (move.zoom)
@@ -223,6 +225,10 @@ class Input : public Op {
       const float* shift = shift_.data() + c;
       normalise(to, raw_values, move.zoom ? DType::f32 : spec_.raw, factor_.data() + c, offset_.data() + c, n);
       if (spec_.transform == Transform::log1p) transform_log1p(to, gain_.data() + c, shift, n);
+      for (std::int64_t i = 0; move.colours() && i < n; i += 3) {
+        const float y[3] = {to[i], to[i + 1], to[i + 2]};
+        for (int k = 0; k < 3; ++k) to[i + k] = colours_.of(k, y, move);
+      }
       if (move.gain != 1 || move.lift != 0)
         for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + shift[i] * move.lift;
       // The line's elements that are cut out, of those in this tile.
@@ -286,6 +292,7 @@ class Input : public Op {
   std::vector<InputChannel> values_;
   InputPlaces places_;
   Augmenter augmenter_;
+  Colours colours_;
   std::int64_t stored_[3] = {1, 1, 1}, extent_[3] = {1, 1, 1};  // of src, of dst
   std::vector<float> factor_, offset_, gain_, shift_;
 };

@@ -28,11 +28,18 @@ struct Scales {
     const float value = inner[c].of(raw);
     return log1p ? outer[c].of(log1pf(value)) : value;
   }
-  // The normalised value, with brightness and contrast.
-  template <class Raw>
-  MR_BODY float of(Raw raw, std::int64_t c, const Augmentation& move) const {
+  // The same of channel c of a pixel whose channel k is raw(k), with all that jitters.
+  template <class RawOf>
+  MR_BODY float of(const RawOf& raw, std::int64_t c, const Augmentation& move, const Colours& colours) const {
+    float value;
+    if (move.colours()) {
+      const float pixel[3] = {of(raw(0), 0), of(raw(1), 1), of(raw(2), 2)};
+      value = colours.of(int(c), pixel, move);
+    } else {
+      value = of(raw(c), c);
+    }
     const float lift = move.lift != 0 ? outer[c].offset * move.lift : 0;
-    return of(raw, c) * move.gain + lift;
+    return value * move.gain + lift;
   }
 };
 
@@ -77,6 +84,7 @@ struct Moved {
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
+  Colours colours;
   Extents extents, stored;
   std::int64_t channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
@@ -104,11 +112,12 @@ struct Moved {
                            from_x = (move.flip[2] ? width - 1 - x : x) + move.by[2];
         const bool inside = begin + k < row_count && from_z >= 0 && from_z < stored.depth && from_y >= 0 &&
                             from_y < stored.height && from_x >= 0 && from_x < stored.width;
-        Raw raw{};
-        if (inside && c < channels)
-          raw = image[((from_z * stored.height + from_y) * stored.width + from_x) * places.step(c) + places.first(c)];
+        const std::int64_t place = (from_z * stored.height + from_y) * stored.width + from_x;
+        const auto raw = [&](std::int64_t channel) {
+          return inside ? image[place * places.step(channel) + places.first(channel)] : Raw{};
+        };
         const bool blank = c >= channels || move.cut(z, y, x);
-        values[k] = blank ? 0 : scales.of(raw, c, move);
+        values[k] = blank ? 0 : scales.of(raw, c, move, colours);
         if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
@@ -134,6 +143,7 @@ struct Enlarged {
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
+  Colours colours;
   std::int64_t height, width, channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
 
@@ -150,14 +160,15 @@ struct Enlarged {
       const Augmentation::Between v = move.between(0, move.flip[1] ? height - 1 - y : y, height),
                                   h = move.between(1, move.flip[2] ? width - 1 - x : x, width);
       const bool cut = move.cut(0, y, x);
-      for (std::int64_t c = 0; c < channels; ++c) {
+      const auto value = [&](std::int64_t c) {
         const std::int64_t step = places.step(c), right = width > 1 ? step : 0, down = height > 1 ? width * step : 0;
         const Raw* corner = image + places.first(c) + (v.first * width + h.first) * step;
         const float above = widen(corner[0]) * (1 - h.share) + widen(corner[right]) * h.share,
                     below = widen(corner[down]) * (1 - h.share) + widen(corner[down + right]) * h.share;
-        const float value = above * (1 - v.share) + below * v.share;
-        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : scales.of(value, c, move));
-      }
+        return above * (1 - v.share) + below * v.share;
+      };
+      for (std::int64_t c = 0; c < channels; ++c)
+        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : scales.of(value, c, move, colours));
       for (std::int64_t c = channels; c < dst_channels; ++c) out[pixel * dst_channels + c] = narrow<T>(0);
     }
   }
@@ -199,7 +210,8 @@ class Input : public Op {
         spatial_(spec.src.spatial_rank()),
         values_(input_channels(spec)),
         places_(input_places(spec)),
-        augmenter_(spec) {
+        augmenter_(spec),
+        colours_(values_) {
     with_type(spec_.dtype, [](auto) {});
     std::int64_t* extents[3] = {&extents_.depth, &extents_.height, &extents_.width};
     std::int64_t* stored[3] = {&stored_.depth, &stored_.height, &stored_.width};
@@ -265,8 +277,8 @@ class Input : public Op {
     const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
            Enlarged<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state,
-                            augmenter_, extents_.height, extents_.width, channels_, channels_ + spec_.zero_channels,
-                            spec_.src.row_count(), row_blocks});
+                            augmenter_, colours_, extents_.height, extents_.width, channels_,
+                            channels_ + spec_.zero_channels, spec_.src.row_count(), row_blocks});
   }
 
   template <class Raw, class T>
@@ -277,7 +289,7 @@ class Input : public Op {
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
            Moved<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                         extents_, stored_, channels_, channels_ + spec_.zero_channels, spec_.src.row_count(),
+                         colours_, extents_, stored_, channels_, channels_ + spec_.zero_channels, spec_.src.row_count(),
                          row_blocks, row_count % n == 0 && aligned(dst, n)});
   }
 
@@ -288,6 +300,7 @@ class Input : public Op {
   std::vector<InputChannel> values_;
   InputPlaces places_;
   Augmenter augmenter_;
+  Colours colours_;
   Extents extents_{1, 1, 1}, stored_{1, 1, 1};
   std::vector<Affine> inner_;  // of all channels, then the outer ones; must outlive the copy
   Buffer affine_, each_;

@@ -77,7 +77,7 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
   for (int turn = -1; turn < repeats; ++turn) {  // the first finds cold caches
     const LoaderUnderTest::Turn l = through.turn(seconds, 0);
     through.come_to_rest();
-    const double share = index.shards.front().x_chunks ? l.chunks / double(stored.sides()) : 1;
+    const double share = stored.chunks() > 0 ? l.chunks / stored.chunks() : 1;
     const bool bare = stored.known() && share > 0;  // 0: all chunks are decoded and kept
     Order order(sampler, index.rows, unit), bare_order(sampler, index.rows, unit);
     const double e = rate(workers, seconds, [&] { return engine_piece(device, source, index, order); });
@@ -88,7 +88,8 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
     loader.push_back(l.rate), chunks.push_back(share), engine.push_back(e), bare_read.push_back(r),
         bare_decode.push_back(d);
   }
-  StageRates out{median(bare_read), median(bare_decode), median(engine), median(loader), 0, {}, 0};
+  StageRates out{median(bare_read), median(bare_decode), median(engine), median(loader), 0, {}, 0, false};
+  out.all_kept = stored.chunks() > 0 && median(chunks) == 0;
   out.stored_bytes = stored.bytes() * median(chunks);
   out.bare_how =
       direct_io ? "pread by O_DIRECT, 32 threads" : cat("pread, ", workers, workers == 1 ? " thread" : " threads");

@@ -18,6 +18,7 @@
 #include "millrace/data/sampler.hpp"
 #include "millrace/device/device.hpp"
 #include "shard_files.hpp"
+#include "stored_pieces.hpp"
 
 namespace millrace {
 
@@ -70,9 +71,10 @@ class Stored {
       order.next(ids);
       for (const std::int64_t id : ids) {
         const std::size_t s = shard_of(index_, id);
-        for_parts(s, id - index_.shards[s].first, [&](std::uint64_t offset, std::size_t bytes) {
-          const std::uint64_t from = offset / block_ * block_;
-          const std::size_t whole = std::size_t((offset + bytes - from + block_ - 1) / block_ * block_);
+        for_each_piece(index_, plain_, s, id, [&](const StoredPiece& piece) {
+          if (piece.bytes == 0) return;
+          const std::uint64_t from = piece.offset / block_ * block_;
+          const std::size_t whole = std::size_t((piece.offset + piece.bytes - from + block_ - 1) / block_ * block_);
           if (::pread(files_.open(s), space->as<char>(), std::min(whole, space->bytes()), off_t(from)) <= 0)
             fail(Exit::data, "cannot read ", index_.shards[s].path);
         });
@@ -103,60 +105,38 @@ class Stored {
             Decoding::needed, state->image, state->pixels.data());
         return 1.0;
       }
-      const io::ChunkedLayout& layout = *index_.shards[k.shard].x_chunks;
-      for (std::size_t side = 0; side < k.parts.size(); ++side) {
-        if (k.parts[side].empty()) continue;  // never written
-        state->raw.discard(k.parts[side].size());
-        std::memcpy(state->raw.data(), k.parts[side].data(), k.parts[side].size());
-        io::decode_chunk(layout, k.first_chunk + side, state->raw, state->out);
+      for (std::size_t p = 0; p < k.parts.size(); ++p) {
+        if (k.parts[p].empty()) continue;  // never written, or the values themselves
+        state->raw.discard(k.parts[p].size());
+        std::memcpy(state->raw.data(), k.parts[p].data(), k.parts[p].size());
+        io::decode_chunk(*k.pieces[p].chunks, k.pieces[p].chunk, state->raw, state->out);
       }
       return 1.0 / share;
     };
   }
 
-  // Chunks side by side that hold the same rows.
-  std::size_t sides() const {
-    std::size_t sides = 1;
-    if (const auto& chunks = index_.shards.front().x_chunks)
-      for (std::size_t d = 1; d < chunks->shape.size(); ++d) sides *= std::size_t(chunks->grid(d));
-    return sides;
-  }
+  // Chunks that hold a part of a sample, on average.
+  double chunks() const { return chunks_ / double(std::max<std::size_t>(1, kept_.size())); }
 
  private:
   struct Kept {
     std::int64_t id;
-    std::size_t shard, first_chunk;
-    std::vector<std::string> parts;
+    std::vector<StoredPiece> pieces;
+    std::vector<std::string> parts;  // the bytes of each that is decoded
   };
-
-  std::size_t first_chunk(std::size_t s, std::int64_t row) const {
-    return std::size_t(row / index_.shards[s].x_chunks->chunk[0]) * sides();
-  }
-  template <class F>
-  void for_parts(std::size_t s, std::int64_t row, F f) {
-    const Shard& shard = index_.shards[s];
-    if (shard.x_encoded) {
-      const EncodedRow e = encoded_row(plain_.open(s), shard, shard.first + row);
-      if (e.bytes > 0) f(e.offset, e.bytes);
-    } else if (shard.x_chunks) {
-      for (std::size_t side = 0; side < sides(); ++side) {
-        const io::ChunkInfo& info = shard.x_chunks->chunks[first_chunk(s, row) + side];
-        if (info.bytes > 0) f(info.offset, info.bytes);
-      }
-    } else {
-      f(shard.x_offset + std::uint64_t(row) * index_.sample_bytes(), index_.sample_bytes());
-    }
-  }
 
   void keep(std::int64_t id) {
     const std::size_t s = shard_of(index_, id);
-    const Shard& shard = index_.shards[s];
-    Kept k{id, s, shard.x_chunks ? first_chunk(s, id - shard.first) : 0, {}};
-    if (index_.encoded()) read_encoded(plain_.open(s), shard, id, k.parts.emplace_back());
-    for_parts(s, id - shard.first, [&](std::uint64_t offset, std::size_t bytes) {
-      kept_bytes_ += double(bytes), most_ = std::max(most_, bytes);
-      if (!shard.x_chunks || kept_bytes_ > double(256 << 20)) return;
-      read_fully(plain_.open(s), shard, offset, k.parts.emplace_back(bytes, '\0').data(), bytes, id, bytes);
+    Kept k{id, {}, {}};
+    if (index_.encoded()) read_encoded(plain_.open(s), index_.shards[s], id, k.parts.emplace_back());
+    for_each_piece(index_, plain_, s, id, [&](const StoredPiece& piece) {
+      kept_bytes_ += double(piece.bytes), most_ = std::max(most_, piece.bytes), chunks_ += piece.chunks ? 1 : 0;
+      if (index_.encoded()) return;
+      k.pieces.push_back(piece);
+      std::string& part = k.parts.emplace_back();
+      if (!piece.chunks || piece.bytes == 0 || kept_bytes_ > double(256 << 20)) return;
+      part.resize(piece.bytes);
+      read_fully(plain_.open(s), index_.shards[s], piece.offset, part.data(), piece.bytes, id, piece.bytes);
     });
     kept_.push_back(std::move(k));
   }
@@ -168,7 +148,7 @@ class Stored {
   bool known_ = true;
   std::uint64_t block_ = 1;
   std::size_t most_ = 0, starts_ = 0;
-  double kept_bytes_ = 0;
+  double kept_bytes_ = 0, chunks_ = 0;
   std::vector<Kept> kept_;
   const Fit fit_ = index_.encoded() ? fit_of(index_.decode.resize, index_.decode.crop, "data.resize", "data.crop",
                                              index_.sample[0], index_.sample[1])

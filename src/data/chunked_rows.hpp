@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "box.hpp"
 #include "chunk_cache.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/io/chunks.hpp"
@@ -32,7 +33,7 @@ class ChunkedRows {
   void read(const From&, std::span<const Row>, bool ahead);
   // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
   // for one after the other. Error(data) names place and first row.
-  void read_box(const From&, const Shape& first, const Shape& extent, char* to);
+  void read_box(const From&, const Box&, char* to);
   std::uint64_t decoded() const { return cache_.made(); }  // chunks, so far
 
  private:

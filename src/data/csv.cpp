@@ -83,6 +83,8 @@ class Parser {
       const std::string_view line = rest.substr(0, end);
       rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
       ++line_;
+      if (line.find('\0') != line.npos)
+        complain("a byte of value 0: this is no text of 8 bits. save the table as UTF-8");
       if (!trimmed(line).empty()) take(line);
     }
     if (out_.rows == 0) fail(Exit::data, out_.path, " holds no rows");

@@ -20,7 +20,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t most_units = 128;  // of a worker, begun and not finished
-constexpr double longest_delay = 5;
 
 // Waits that another thread can cut short, for good.
 class Patience {
@@ -201,7 +200,7 @@ class GuardedSource : public Source {
           throw ReadError(tries ? cat(e.what(), ", in spite of data.retries = ", options_.retries) : e.what(), error);
         }
         note_retry(s, e);
-        patience.wait(std::min(longest_delay, options_.retry_delay * std::pow(2.0, tries)));
+        patience.wait(std::min(longest_retry_delay, options_.retry_delay * std::pow(2.0, tries)));
         if (error == ESTALE || error == EIO) open_again(s);
       }
     }

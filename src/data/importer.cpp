@@ -23,7 +23,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 class Hdf5Rows : public RowFile {
  public:
   Hdf5Rows(const std::string& path, const std::string& dataset)
-      : place_(path + ":" + dataset), dataset_(dataset), file_(io::File::open(path)) {
+      : place_(path + ":" + dataset), dataset_(dataset), file_(io::File::open_converting(path)) {
     if (!file_.has(dataset)) {
       std::string names;
       for (const auto& name : file_.datasets()) names += (names.empty() ? "" : ", ") + name;
@@ -106,13 +106,20 @@ std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& n
        "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
 }
 
+bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o.grey || o.upright; }
+
 // o.y empty: the file of x holds both.
 RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
   const bool csv_y = kind_of(y) == Kind::csv;
   if (o.targets && !csv_y)
     fail(Exit::config, "--targets is for CSV, whose numbers have no type. the type of ", y, " tells labels by itself");
   if (csv_y && o.y.empty()) return open_csv(x, o.y_name, o.targets);
-  return {open_rows(x, o.x_name), csv_y ? open_csv_targets(y, o.targets) : open_rows(y, o.y_name)};
+  std::unique_ptr<RowFile> images = kind_of(x) == Kind::hdf5 ? open_encoded_rows(x, o.x_name, o) : nullptr;
+  if (!images && for_images(o))
+    fail(Exit::config, "--resize, --crop, --grey and --upright are for folders of images by class, and for JPEG and ",
+         "PNG in HDF5. ", x, " is neither");
+  return {images ? std::move(images) : open_rows(x, o.x_name),
+          csv_y ? open_csv_targets(y, o.targets) : open_rows(y, o.y_name)};
 }
 
 bool may_hold_both(Kind kind) {
@@ -251,14 +258,13 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   o.x = expand(o.x), o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
   const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
-  if (!images && (o.resize > 0 || o.crop > 0 || o.grey || o.upright))
-    fail(Exit::config, "--resize, --crop, --grey and --upright are for folders of images by class, ", o.x[0],
-         " is none");
   if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. leave it away");
+  const bool cifar = o.token_bytes == 0 && ends_with(o.x[0], ".bin");
+  if ((cifar || o.token_bytes > 0) && for_images(o))
+    fail(Exit::config, "--resize, --crop, --grey and --upright are for images. leave them away");
   if (o.token_bytes > 0) return import_tokens(o);
   if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
   if (images) return import_images(o);
-  const bool cifar = ends_with(o.x[0], ".bin");
   if (cifar && !o.y.empty())
     fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");
   if (cifar) return import_cifar10(o.x);

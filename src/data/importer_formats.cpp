@@ -60,6 +60,7 @@ std::uint32_t big_endian(const std::string& s, std::size_t at) {
 DType npy_dtype(const std::string& descr, const std::string& path) {
   const std::string kind = descr.substr(1);
   if (kind == "u1") return DType::u8;
+  if (kind == "b1") return DType::i8;  // as HDF5's booleans
   if (kind == "i1") return DType::i8;
   if (kind == "u2") return DType::u16;
   if (kind == "i2") return DType::i16;
@@ -68,8 +69,9 @@ DType npy_dtype(const std::string& descr, const std::string& path) {
   if (kind == "f2") return DType::f16;
   if (kind == "f4") return DType::f32;
   if (kind == "f8") return DType::f64;
-  fail(Exit::data, path, " has elements of type '", descr,
-       "'. uint8, int8, uint16, int16, int32, int64 and floats are read");
+  fail(Exit::data, path, " has elements of type '", descr, "'. bool, uint8, int8, uint16, int16, int32, int64 and ",
+       kind.starts_with('O') ? "floats are read: make one array of the objects, by np.stack(list(a))"
+                             : "floats are read: save a.astype(np.int64), or np.float32");
 }
 
 // The value behind 'key': in a .npy header, a Python literal.
@@ -209,7 +211,7 @@ std::unique_ptr<RowFile> open_npy(const std::string& path, std::string content) 
   const std::string header = content.substr(begin, length);
   const std::string descr = npy_value(header, "descr", path), order = npy_value(header, "fortran_order", path),
                     text = npy_value(header, "shape", path);
-  if (descr.size() < 3) fail(Exit::data, path, " has elements of type '", descr, "', which is not read");
+  if (descr.size() < 2) fail(Exit::data, path, " has elements of type '", descr, "', which is not read");
   if (order != "False") fail(Exit::data, path, " is in Fortran order. save np.ascontiguousarray(a)");
   const auto shape = npy_shape(text, path);
   if (shape.empty() || shape.size() > Shape::max_rank - 1) fail(Exit::data, path, " has ", shape.size(), " dimensions");

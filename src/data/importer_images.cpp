@@ -1,14 +1,13 @@
 // A folder of images by class: FOLDER/CLASS/*.png, *.jpg, *.jpeg. Classes are numbered in the order of their names.
 #include <algorithm>
 #include <filesystem>
-#include <utility>
+#include <optional>
 #include <vector>
 
-#include "image_views.hpp"
+#include "image_samples.hpp"
 #include "importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
-#include "orientation.hpp"
 
 namespace millrace {
 namespace {
@@ -36,20 +35,13 @@ class Images : public Importer {
  public:
   explicit Images(const ImportOptions& o) : o_(o) {
     if (!o.y.empty()) fail(Exit::config, "the folders of ", o.x[0], " are the classes. leave --y away");
-    if (o.layout == Layout::channels_first || o.layout == Layout::no_channels)
-      fail(Exit::config, "images are packed with their channels last. leave --layout away");
     if (o.x.size() != 1) fail(Exit::config, "one folder of classes at a time. give --x FOLDER");
-    fit_of(o.resize, o.crop, "", "", 0, 0);  // complains
     images_ = list_images(o.x[0]);
     const std::string& first = images_.files[0].path;
-    Image size;
-    const std::string content = read_file(first);
-    decode_image(content, first, size_alone, size);
-    if (upright_of(content).swapped()) std::swap(size.whole_height, size.whole_width);
-    fit_ = fit_of(o.resize, o.crop, "--resize N", "--crop", size.whole_height, size.whole_width);
+    samples_.emplace(o, read_file(first), first);
   }
   std::int64_t rows() const override { return std::int64_t(images_.files.size()); }
-  Shape sample() const override { return Shape{fit_.height, fit_.width, o_.grey ? 1 : 3}; }
+  Shape sample() const override { return samples_->sample(); }
   bool channels_first() const override { return false; }
   DType x_dtype() const override { return DType::u8; }
   DType y_dtype() const override { return DType::i32; }
@@ -57,24 +49,11 @@ class Images : public Importer {
   bool any_order() const override { return true; }
   std::vector<std::string> class_names() const override { return images_.classes; }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
-    const std::int64_t pixels = fit_.height * fit_.width;
-    std::vector<std::uint8_t> rgb(std::size_t(3 * pixels)), lying(rgb.size());
-    Image scratch;
+    ImageSamples::Maker maker(*samples_);
     auto* to = static_cast<std::uint8_t*>(x);
     for (std::int64_t r = 0; r < count; ++r, to += sample().count()) {
       const auto& [path, label] = images_.files[std::size_t(begin + r)];
-      const std::string content = read_file(path);
-      const Upright upright = upright_of(content);
-      View stored;
-      const auto view = [&, &path = path](std::int64_t h, std::int64_t w) {
-        return stored = upright.stored(
-                   upright.swapped() ? centre_view(fit_, w, h, path) : centre_view(fit_, h, w, path), h, w);
-      };
-      const bool turns = upright.number != 1;
-      decode_view(content, path, view, Decoding::checked, scratch, turns ? lying.data() : rgb.data());
-      if (turns) upright.turn(lying.data(), stored, rgb.data());
-      if (o_.grey) to_grey(rgb.data(), pixels);
-      std::copy_n(rgb.data(), sample().count(), to);
+      maker.make(read_file(path), path, to);
       static_cast<std::int32_t*>(y)[r] = label;
     }
   }
@@ -87,11 +66,9 @@ class Images : public Importer {
   }
 
  private:
-  Upright upright_of(std::string_view content) const { return Upright(o_.upright ? orientation_of(content) : 1); }
-
   const ImportOptions o_;
   ImageFolder images_;
-  Fit fit_{};
+  std::optional<ImageSamples> samples_;
 };
 
 }  // namespace

@@ -55,6 +55,8 @@ RowPair open_csv(const std::string& path, const std::string& label, bool targets
 std::unique_ptr<RowFile> open_csv_samples(const std::string& path);                 // of tables with y in their own
 std::unique_ptr<RowFile> open_csv_targets(const std::string& path, bool targets);
 std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::string& dataset);
+// JPEG or PNG in it, decoded; null: the data set holds values.
+std::unique_ptr<RowFile> open_encoded_rows(const std::string& path, const std::string& dataset, const ImportOptions&);
 std::unique_ptr<Importer> import_cifar10(const std::vector<std::string>& paths);
 std::unique_ptr<Importer> import_images(const ImportOptions&);
 std::unique_ptr<Importer> import_tokens(const ImportOptions&);

@@ -25,7 +25,7 @@ constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: clocks of file 
 
 // All that a header's facts depend on besides the file. A member that is new has to be thought of here.
 std::string key_of(const DataOptions& options) {
-  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, held_out] = options;
+  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, held_out, faults] = options;
   std::string key = cat(io::library_version(), "|", x, "|", y, "|", int(layout), "|", scale, "|", offset, "|",
                         int(transform), "|", decode.resize, "|", decode.crop);
   for (const std::string& path : paths) key += cat("|", fs::absolute(path).string());

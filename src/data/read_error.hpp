@@ -15,6 +15,8 @@ class ReadError : public Error {
   int system_error_;
 };
 
+constexpr double longest_retry_delay = 5;  // seconds
+
 // errno, of a ReadError or as HDF5's text tells it; 0: none.
 int system_error_of(const Error&);
 // File systems of the network recover from it; on a disk of one's own it costs a few tries.

@@ -17,7 +17,9 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "read_error.hpp"
 #include "shard_index.hpp"
+#include "start_watch.hpp"
 
 namespace millrace {
 namespace {
@@ -119,22 +121,42 @@ class Progress {
   Clock::time_point told_ = began_;
 };
 
-std::vector<std::string> list_files(const DataOptions& options) {
+void warn_of_twice(std::vector<std::string> files) {
+  std::sort(files.begin(), files.end());
+  const auto twice = std::adjacent_find(files.begin(), files.end());
+  if (twice != files.end()) log::info(cat("warning: ", *twice, " is named more than once: its samples count as often"));
+}
+
+std::vector<std::string> list_files(const DataOptions& options, StartWatch& watch) {
   std::vector<std::string> out;
   for (const std::string& pattern : options.paths) {
+    watch.at(pattern);
     auto files = expand_glob(pattern);
     if (files.empty()) fail(Exit::data, "'", pattern, "' matches no file. see the path, or pack the data first");
     out.insert(out.end(), std::make_move_iterator(files.begin()), std::make_move_iterator(files.end()));
   }
+  if (options.paths.size() > 1) warn_of_twice(out);
   return out;
+}
+
+// Of one file. What fails by an error of the file system that may pass is tried again, as reads in training are.
+ShardIndex scan_patiently(const std::string& path, const DataOptions& options, const ShardIndex& before) {
+  double delay = options.faults.retry_delay;
+  for (int tries = options.faults.retries;; --tries) try {
+      return options.view.sample != SampleKind::rows ? scan_view(path, options) : scan_file(path, options, before);
+    } catch (const Error& e) {
+      if (tries <= 0 || !may_pass(system_error_of(e))) throw;
+      log::local(cat("warning: ", e.what(), ". tried again"));
+      std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+      delay = std::min(2 * delay, longest_retry_delay);
+    }
 }
 
 // Of a file that is not known. Adds it to the cache, where there is one.
 void scan_one(ShardIndex& out, const std::string& path, const DataOptions& options, const FileStamp& stamp,
               std::optional<ManifestCache>& cache) {
   try {
-    const bool cut = options.view.sample != SampleKind::rows;
-    const ShardIndex one = cut ? scan_view(path, options) : scan_file(path, options, out);
+    const ShardIndex one = scan_patiently(path, options, out);
     if (one.rows == 0) return;
     join(out, one, one.shards.front());
     if (cache) cache->add(out.shards.back(), one, stamp);
@@ -148,7 +170,8 @@ void scan_one(ShardIndex& out, const std::string& path, const DataOptions& optio
 ShardIndex scan_shards(const DataOptions& options) {
   ShardIndex out;
   out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
-  const std::vector<std::string> paths = list_files(options);
+  StartWatch watch(options.faults);
+  const std::vector<std::string> paths = list_files(options, watch);
   Progress progress(paths.size());
   std::optional<ManifestCache> cache;
   const bool rows = options.view.sample == SampleKind::rows;  // what cuts them is not in the cache
@@ -163,6 +186,7 @@ ShardIndex scan_shards(const DataOptions& options) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     progress.at(i, read);
     if (read < unknown.size() && unknown[read] == i) {
+      watch.at(paths[i]);
       scan_one(out, paths[i], options, stamps[i], cache);
       ahead.done_with_one();
       ++read;
@@ -183,6 +207,11 @@ ShardIndex scan_shards(const DataOptions& options) {
   if (out.rows == 0)
     fail(Exit::data, "the data set has no rows (", paths.front(), paths.size() > 1 ? ", ..." : "", ")",
          why_no_samples(options));
+  constexpr std::int64_t most_classes = 1 << 24;
+  if (out.labels && !out.cut() && out.classes > std::max(most_classes, out.rows))
+    fail(Exit::data, paths.front(), paths.size() > 1 ? ", ..." : "", ": '", options.y, "' holds the label ",
+         out.classes - 1, ", the data set has ", out.rows, " rows. number the classes from 0; or store targets of a ",
+         "regression as floating point");
   if (cache && read > 0) {
     const std::string where = cache->save();
     if (!where.empty() && progress.seconds() > 2)

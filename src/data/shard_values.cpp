@@ -83,6 +83,13 @@ Scaling scaling_of(const io::File& file, const std::string& dataset, double usua
   Scaling out{usual_scale, 0};
   if (const auto scale = number("/", "scale"); scale && *scale != 0) return {*scale, number("/", "offset").value_or(0)};
   const auto factor = number(dataset, "scale_factor"), add = number(dataset, "add_offset");
+  const auto odd = [&](const char* name, bool fits) {
+    if (!fits && (file.get_numbers(dataset, name) || file.get_string(dataset, name)))
+      fail(Exit::data, file.path(), ": the attribute ", name, " of ", dataset, " is not one finite number",
+           name == std::string("scale_factor") ? " other than 0" : "",
+           ", by which stored values become those that they stand for. write it anew");
+  };
+  odd("scale_factor", factor && *factor != 0), odd("add_offset", add.has_value());
   if (factor && *factor != 0) out.scale = *factor;
   if (add) out.offset = *add;
   if (add && !factor) out.scale = 1;

@@ -163,6 +163,9 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
                                     const ChunkOptions& chunks, const StagingOptions& staging) {
+  if (staging.budget > 0 && !staging.wanted())
+    fail(Exit::config, "data.cache_budget does nothing without data.cache. set that to memory or a path, or leave it ",
+         "away");
   if (index.synthetic) return make_synthetic_source(index);
   if (staging.wanted()) {
     if (through_mpi(reader))

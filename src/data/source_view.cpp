@@ -8,6 +8,7 @@
 #include "millrace/base/error.hpp"
 #include "raw_rows.hpp"
 #include "sources.hpp"
+#include "view_boxes.hpp"
 
 namespace millrace {
 namespace {
@@ -71,20 +72,14 @@ class ViewSource : public Source {
     const Pixel& pixel = (*shard.pixels)[std::size_t(id - shard.first)];
     std::memcpy(y, &pixel.label, sizeof pixel.label);
     const int rows = index_.channels_first ? 1 : 0, columns = rows + 1;
+    const Box box = patch_box(index_, shard, id);
+    const auto& [first, extent] = box;
+    if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch) return boxes_.read(s, box, x, id);
     const std::int64_t half = index_.view.patch / 2;
-    Shape first = shard.array, extent = shard.array;
-    first.dims.fill(0);
-    std::int64_t corner[2] = {std::int64_t(pixel.row) - half, std::int64_t(pixel.column) - half};
-    for (const int a : {rows, columns}) {
-      const std::int64_t from = corner[a - rows];
-      first[a] = std::max<std::int64_t>(0, from);
-      extent[a] = std::min(shard.array[a], from + index_.view.patch) - first[a];
-    }
-    if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch)
-      return boxes_.read(s, first, extent, x, id);
+    const std::int64_t corner[2] = {std::int64_t(pixel.row) - half, std::int64_t(pixel.column) - half};
     thread_local std::vector<char> inside;
     inside.resize(std::size_t(extent.count()) * size_of(index_.x_dtype));
-    boxes_.read(s, first, extent, inside.data(), id);
+    boxes_.read(s, box, inside.data(), id);
     // As (planes, height, width, bytes of a pixel).
     const std::int64_t planes = index_.channels_first ? extent[0] : 1, side = index_.view.patch;
     const std::size_t bytes = size_of(index_.x_dtype) * std::size_t(index_.channels_first ? 1 : extent[2]);
@@ -100,15 +95,12 @@ class ViewSource : public Source {
 
   void read_pair(std::size_t s, std::int64_t id, char* x, float* y) {
     const Shard& shard = index_.shards[s];
-    Shape first = shard.array, extent = shard.array;
-    first.dims.fill(0);
-    first[0] = id - shard.first, extent[0] = 1;
-    boxes_.read(s, first, extent, x, id);
-    first[0] += index_.view.lead;
+    const std::int64_t row = id - shard.first;
+    boxes_.read(s, row_box(shard, row), x, id);
     thread_local std::vector<char> stored;
     thread_local std::vector<float> values;
     stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
-    boxes_.read(s, first, extent, stored.data(), id);
+    boxes_.read(s, row_box(shard, row + index_.view.lead), stored.data(), id);
     if (index_.x_big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x_dtype));
     targets_to_float(stored.data(), index_.x_dtype, index_.sample.count(), values.data());
     const std::size_t channels = std::size_t(index_.sample[-1]), pixels = values.size() / channels;
@@ -123,19 +115,16 @@ class ViewSource : public Source {
 
   void read_window(std::size_t s, std::int64_t id, char* x, char* y) {
     const Shard& shard = index_.shards[s];
-    const std::int64_t window = index_.view.window, row = (id - shard.first) / windows_of(shard.array, index_.view),
-                       start = (id - shard.first) % windows_of(shard.array, index_.view) * index_.view.stride;
-    Shape first = shard.array, extent = shard.array;
-    first[0] = row, extent[0] = 1;
-    first[-1] = start, extent[-1] = window + 1;
+    const std::int64_t window = index_.view.window;
+    const Box box = window_box(index_, shard, id);
     thread_local std::vector<char> stored;
     stored.resize(std::size_t(window + 1) * size_of(index_.x_dtype));
-    boxes_.read(s, first, extent, stored.data(), id);
+    boxes_.read(s, box, stored.data(), id);
     if (index_.x_big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x_dtype));
     const auto past = [&](std::int64_t at, std::uint32_t token) {
-      fail(Exit::data, "token ", token, " of ", shard.path, " (", shard.array.rank > 1 ? cat("row ", row, ", ") : "",
-           "position ", start + at, ") is not below the vocabulary of ", index_.classes,
-           ". raise data.vocabulary, or see what wrote the file");
+      fail(Exit::data, "token ", token, " of ", shard.path, " (",
+           shard.array.rank > 1 ? cat("row ", box.first[0], ", ") : "", "position ", box.first[-1] + at,
+           ") is not below the vocabulary of ", index_.classes, ". raise data.vocabulary, or see what wrote the file");
     };
     const std::int32_t next = check_tokens(stored.data(), index_.x_dtype, window + 1, index_.classes, past);
     std::memcpy(x, stored.data(), x_bytes_);

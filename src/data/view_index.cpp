@@ -106,7 +106,7 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
       Shape first = array, extent = array;
       first[0] = row, extent[0] = 1;
       first[-1] = at, extent[-1] = std::min(at_once, array[-1] - at);
-      boxes.read(0, first, extent, block.data(), 0);
+      boxes.read(0, {first, extent}, block.data(), 0);
       if (one.x_big_endian) swap_bytes(block.data(), std::size_t(extent[-1]), size_of(one.x_dtype));
       for (std::int64_t i = 0; i < extent[-1]; ++i) {
         const auto token = std::int64_t(value_at(block.data(), one.x_dtype, i));

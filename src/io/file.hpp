@@ -35,7 +35,7 @@ struct File::Impl {
   std::string path;
   Handle file;
   MPI_Comm comm = MPI_COMM_NULL;  // not null: MPI-IO driver; this file's own duplicate
-  bool writable = false;
+  bool writable = false, converting = false;
   std::string failure;      // of a write of this rank, in words
   bool can_reserve = true;  // the file system knows fallocate, as far as we have seen
   // Data sets stay open once used: a row is then read without a walk through the metadata, and a data set that every

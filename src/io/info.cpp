@@ -5,6 +5,7 @@
 
 #include "check.hpp"
 #include "codec.hpp"
+#include "elsewhere.hpp"
 #include "file.hpp"
 #include "millrace/base/error.hpp"
 
@@ -71,16 +72,16 @@ std::string advice_for(const FilterSpec& filter) {
              "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without");
 }
 
-std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where) {
+std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
   if (!dataset.element.refusal.empty()) return dataset.element.refusal;
   if (H5Aexists(dataset.id, "MATLAB_empty") > 0)
     return "it is an empty MATLAB array, whose extents are stored in place of values";
   if (dataset.shape.empty()) return "it is a single value without extents: there are no rows";
   const H5D_layout_t layout = H5Pget_layout(dcpl);
-  if (layout == H5D_VIRTUAL)
+  if (layout == H5D_VIRTUAL && !converting)
     return "it is a virtual data set (slow, and past the limit of open files its values silently become the fill "
            "value). name its source files instead, or pack it";
-  if (layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
+  if (layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0 && !converting)
     return "its values lie in external files. pack it into one file";
   if (layout == H5D_CHUNKED)
     for (const FilterSpec& filter : filters_of(dcpl, where))
@@ -149,13 +150,20 @@ OpenDataset& File::Impl::remember(const std::string& name, Handle id) {
   d.space = Handle(MR_H5(at, H5Dget_space(d.id)), H5Sclose);
   d.shape.resize(std::size_t(MR_H5(at, H5Sget_simple_extent_ndims(d.space))));
   if (!d.shape.empty()) MR_H5(at, H5Sget_simple_extent_dims(d.space, d.shape.data(), nullptr));
-  d.element = describe_type(d.type);
+  d.element = describe_type(d.type, converting);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(d.id)), H5Pclose);
-  d.refusal = refusal_of(d, dcpl, at);
-  if (d.refusal.empty() && H5Pget_layout(dcpl) == H5D_CHUNKED && !writable) {
+  d.refusal = refusal_of(d, dcpl, at, converting);
+  const H5D_layout_t layout = H5Pget_layout(dcpl);
+  bool from_here = false;
+  if (d.refusal.empty() && layout == H5D_VIRTUAL) d.refusal = problem_of_virtual(dcpl, path);
+  if (d.refusal.empty() && layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
+    d.refusal = problem_of_external(dcpl, path, from_here);
+  const bool chunked = layout == H5D_CHUNKED && !writable;
+  if (d.refusal.empty() && (chunked || from_here)) {
     const Handle dapl(MR_H5(at, H5Pcreate(H5P_DATASET_ACCESS)), H5Pclose);
-    MR_H5(at, H5Pset_chunk_cache(dapl, 10007, cache_bytes(dcpl, d), H5D_CHUNK_CACHE_W0_DEFAULT));
-    d.id.reset();  // a cache is sized when the data set is opened first
+    if (chunked) MR_H5(at, H5Pset_chunk_cache(dapl, 10007, cache_bytes(dcpl, d), H5D_CHUNK_CACHE_W0_DEFAULT));
+    if (from_here) MR_H5(at, H5Pset_efile_prefix(dapl, "${ORIGIN}"));
+    d.id.reset();  // both are taken when the data set is opened first
     d.id = Handle(MR_H5(at, H5Dopen2(file, name.c_str(), dapl)), H5Dclose);
   }
   return open.insert_or_assign(name, std::move(d)).first->second;

@@ -120,6 +120,12 @@ File File::open(const std::string& path) {
   return File(std::move(impl));
 }
 
+File File::open_converting(const std::string& path) {
+  File out = open(path);
+  out.impl_->converting = true;
+  return out;
+}
+
 File File::create(const std::string& path) {
   const Entry entry(path.c_str());
   auto impl = std::make_unique<Impl>();

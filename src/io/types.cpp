@@ -119,22 +119,30 @@ hid_t native_type(DType dtype) {
   return H5I_INVALID_HID;
 }
 
-TypeInfo describe_type(hid_t type) {
+TypeInfo describe_type(hid_t type, bool converting) {
   const H5T_class_t type_class = H5Tget_class(type);
   TypeInfo info;
+  if (type_class == H5T_ENUM) {  // h5py stores booleans so
+    const Handle integers(MR_H5("an enumeration", H5Tget_super(type)), H5Tclose);
+    return describe_type(integers, converting);
+  }
   if (type_class == H5T_INTEGER) {
     info = describe_integer(type);
   } else if (type_class == H5T_FLOAT) {
     info = describe_float(type);
-  } else if (type_class == H5T_ENUM) {
-    info.refusal = "elements are of an enumeration type (h5py stores booleans so). store them as uint8";
   } else {
     info.refusal = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
+  }
+  if (converting && !info.refusal.empty() && (type_class == H5T_INTEGER || type_class == H5T_FLOAT)) {
+    info = {};
+    info.dtype = type_class == H5T_INTEGER ? DType::i64 : DType::f64;
+    return info;
   }
   if (info.refusal.empty() || info.unsigned32) {
     const H5T_order_t order = H5Tget_order(type);
     info.big_endian = size_of(info.dtype) > 1 && order == H5T_ORDER_BE;
-    if (order == H5T_ORDER_VAX || order == H5T_ORDER_MIXED) info.refusal = "elements are in VAX or mixed byte order";
+    if (!converting && (order == H5T_ORDER_VAX || order == H5T_ORDER_MIXED))
+      info.refusal = "elements are in VAX or mixed byte order";
   }
   return info;
 }

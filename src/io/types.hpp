@@ -19,6 +19,7 @@ struct TypeInfo {
   std::string refusal;      // why no DType stands for it, or empty
   bool unsigned32 = false;  // refused; dtype is i32, of the same bits
 };
-TypeInfo describe_type(hid_t type);
+// converting: of what HDF5 has to convert the DType that holds it, i64 or f64.
+TypeInfo describe_type(hid_t type, bool converting = false);
 
 }  // namespace millrace::io

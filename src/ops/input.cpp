@@ -21,6 +21,9 @@ void check(const InputSpec& s) {
   for (const std::int64_t c : s.channels)
     if (c < 0 || c >= stored)
       fail(Exit::config, "input: there is no channel ", c, ", the samples have ", stored, ". they count from 0");
+  if ((s.saturation > 0 || s.hue > 0) && used != 3)
+    fail(Exit::config, "input: saturation and hue are of red, green and blue, the network takes ", used,
+         used == 1 ? " channel" : " channels");
   std::int64_t sum = 0;
   for (const std::int64_t part : s.parts) sum += part;
   MR_CHECK(s.parts.empty() || sum == stored, "parts of ", sum, " channels, samples of ", stored);
@@ -46,11 +49,11 @@ std::vector<InputChannel> input_channels(const InputSpec& s) {
     const double mean = s.mean.empty() ? 0 : s.mean[c], std = s.std.empty() ? 1 : s.std[c];
     const double scale = s.channel_scale.empty() ? s.scale : s.channel_scale[c],
                  offset = s.channel_offset.empty() ? s.offset : s.channel_offset[c];
-    const float shift = float(-mean / std);
+    const float shift = float(-mean / std), unit = float(1 / std);
     if (s.transform == Transform::none)
-      out.push_back({float(scale / std), offset == 0 ? shift : float((offset - mean) / std), 1, shift});
+      out.push_back({float(scale / std), offset == 0 ? shift : float((offset - mean) / std), 1, shift, unit});
     else
-      out.push_back({float(scale), float(offset), float(1 / std), shift});
+      out.push_back({float(scale), float(offset), unit, shift, unit});
   }
   return out;
 }

@@ -131,9 +131,13 @@ std::string PipelineBench::str() const {
   const StageRates& s = stages;
   const bool decodes = s.bare_decode > 0;
   row("read", decodes ? 0 : s.engine, s.stored_bytes, s.bare_read,
-      s.bare_read > 0 ? s.bare_how : "nothing to compare with: HDF5 alone reads it, or every chunk is kept decoded");
+      s.bare_read > 0 ? s.bare_how
+      : s.all_kept    ? "nothing to compare with: every chunk is kept decoded (data.chunk_cache)"
+                      : "nothing to compare with: HDF5 alone reads it");
   row("decode", 0, sample_bytes, s.bare_decode,
-      decodes ? "from memory, as many threads as workers" : "values are stored as they are");
+      decodes      ? "from memory, as many threads as workers"
+      : s.all_kept ? "every chunk once; none while this was measured"
+                   : "values are stored as they are");
   const double both = decodes ? 1 / (1 / s.bare_read + 1 / s.bare_decode) : s.bare_read;
   if (decodes) row("read and decode", s.engine, sample_bytes, both, "one after the other");
   row("through the loader's ring", s.loader, sample_bytes, both, "the bare loops above");

@@ -1,6 +1,8 @@
 #include "input_options.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "millrace/base/error.hpp"
 
@@ -106,6 +108,21 @@ static void refuse_for_cut(const FeedOptions& feed, const ShardIndex& data) {
   }
 }
 
+// What would leave little or nothing of a sample.
+static void require_room(const FeedOptions& feed, const ShardIndex& data) {
+  Shape extents = data.sample;
+  for (std::size_t a = 0; a < feed.subvolume.size(); ++a) extents[int(a)] = feed.subvolume[a];
+  const auto spatial = std::span(extents.dims).first(std::size_t(extents.rank - 1));
+  const std::int64_t shortest = *std::min_element(spatial.begin(), spatial.end());
+  const std::int64_t longest = *std::max_element(spatial.begin(), spatial.end());
+  if (feed.zoom == 0 && feed.crop_pad >= shortest)
+    fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side some samples of ", data.sample.str(),
+         " would be padding alone. it is below ", shortest);
+  if (feed.cutout >= longest)
+    fail(Exit::config, "data.cutout: a square of ", feed.cutout, " covers samples of ", data.sample.str(),
+         ". it is below ", longest);
+}
+
 InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint64_t seed) {
   refuse_for_cut(feed, data);
   InputSpec s;
@@ -120,6 +137,7 @@ InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint6
   if (feed.augment && !data.labels && data.target.rank >= 2 && (feed.crop_pad > 0 || feed.flip || feed.zoom > 0))
     fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.target.str(),
          " would not be. set data.flip = off, data.crop_pad = 0 and data.zoom = 0");
+  if (feed.augment) require_room(feed, data);
   // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
   // left.
   const bool cut = feed.augment && feed.zoom > 0 && data.encoded();
@@ -133,9 +151,16 @@ InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint6
     fail(Exit::config, "data.zoom takes a random part of the image in its own way. leave data.subvolume away");
   s.brightness = feed.augment ? float(feed.brightness) : 0;
   s.contrast = feed.augment ? float(feed.contrast) : 0;
-  if (!feed.augment && (feed.zoom > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0))
-    fail(Exit::config,
-         "data.zoom, data.cutout, data.brightness and data.contrast do nothing without data.augment = on");
+  s.saturation = feed.augment ? float(feed.saturation) : 0;
+  s.hue = feed.augment ? float(feed.hue) : 0;
+  const std::int64_t channels = s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size());
+  if ((s.saturation > 0 || s.hue > 0) && channels != 3)
+    fail(Exit::config, "data.saturation and data.hue are of red, green and blue, the network takes ", channels,
+         " channels. leave them away, or choose three by data.channels");
+  if (!feed.augment && (feed.zoom > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
+                        feed.saturation > 0 || feed.hue > 0))
+    fail(Exit::config, "data.zoom, data.cutout, data.brightness, data.contrast, data.saturation and data.hue do ",
+         "nothing without data.augment = on");
   s.seed = seed;
   return s;
 }

@@ -21,6 +21,7 @@ DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>
   out.decode.resize = feed.resize, out.decode.crop = feed.crop;
   out.manifest_cache = feed.manifest_cache;
   out.view = feed, out.held_out = valid && feed.holdout > 0;
+  out.faults = feed;
   return out;
 }
 

@@ -70,6 +70,9 @@ if [ "$4" = go_on ]; then
   alone opening "train-00001,0,1,$eio,2,0"
   expect 0
   same_run whole opening
+  alone header "train-00001,8,9,$eio,1,0"  # read by HDF5
+  expect 0 'warning: .*set/train-00001.h5.*Input/output error.*tried again'
+  same_run whole header
   mkfifo pipe.h5
   alone none "" --data.train pipe.h5
   expect 3 "cannot open pipe.h5 (it is no ordinary file)"
@@ -104,18 +107,22 @@ if [ "$4" = go_on ]; then
 
   # Copies near the node: the same run, by two ranks, and again from what the first left; and none of it stays in memory.
   run plain "" ""
-  for where in near near memory; do
+  for where in ./near near/ memory; do
     run copied "" "" --data.cache $where --data.retries 0
     expect 0 'data.cache: .* of the samples were read from copies'
     same_run plain copied
     rm -rf copied
   done
   [ "$(find near -name '*.h5' | wc -l)" -eq 4 ] || complain "there are not four copies"
-  run few "" "" --data.cache scarce --data.cache_budget 60KiB
+  run few "" "" --data.cache ./scarce --data.cache_budget 60KiB
   expect 0 'no more files are copied to .*data.cache_budget = 60KiB holds'
   same_run plain few
-  run nowhere "" "" --data.cache table.csv
-  expect 2 'data.cache = table.csv: .*name a folder'
+  run nowhere "" "" --data.cache ./table.csv
+  expect 2 'data.cache = ./table.csv: .*name a folder'
+  run nowhere "" "" --data.cache memroy
+  expect 2 "data.cache: 'memroy' is neither none, memory nor a path"
+  run nowhere "" "" --data.cache_budget 1MiB
+  expect 2 'data.cache_budget does nothing without data.cache'
 
   # An evaluation leaves them out, too.
   alone valid "$bad" "${skip[@]}" --data.valid 'set/train-*.h5' --train.epochs 1
@@ -133,6 +140,10 @@ if [ "$4" = end ]; then # what ends a run, names rank and file, and takes the ot
   run hangs "" "train-00002,4096,4500,0,1,-1" --data.slow_read 300ms --data.read_timeout 1s
   expect 3 '^\[rank 1 @ .*warning: a read of set/train-00002.h5 has not returned for' \
     '^\[rank 1 @ .*error: a read of set/train-00002.h5 has not returned for'
+  # Before the first batch, where the other rank waits for the list of files.
+  run listing "train-00002,8,9,0,1,-1" "" --data.slow_read 300ms --data.read_timeout 1s
+  expect 3 'warning: listing the data: set/train-00002.h5 has not answered for' \
+    'error: listing the data: set/train-00002.h5 has not answered for .*data.read_timeout'
   # Both in their first batches: neither waits for the other.
   run fails "train-00000,4096,28096,0,1,-1" "train-00002,4096,28096,$eio,999999,0" --data.retries 1
   expect 3 '^\[rank 1 @ .*error: cannot read sample .* of set/train-00002.h5 (Input/output error), in spite of data.retries = 1'

@@ -57,7 +57,11 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("[train]\nglobal_batch = 0\n"),
             "a.cfg:2: train.global_batch: '0' is out of range (must be at least 1)");
   EXPECT_EQ(refusal("[data]\nworkers = 100000\n"),
-            "a.cfg:2: data.workers: '100000' is out of range (must be at least 0 and at most 256)");
+            "a.cfg:2: data.workers: '100000' is out of range (must be at least 0 and at most 256, or auto)");
+  EXPECT_EQ(refusal("[data]\nprefetch = 0\n"),
+            "a.cfg:2: data.prefetch: '0' is out of range (must be at least 2, or auto)");
+  EXPECT_EQ(refusal("[data]\ncache = memroy\n"),
+            "a.cfg:2: data.cache: 'memroy' is neither none, memory nor a path with a /. a folder here is ./memroy");
   EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is none of auto|cpu|cuda");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");
@@ -129,13 +133,13 @@ TEST(Options, CommandLineGuessesNothing) {
 
 TEST(Options, CommandLineTakesListsNegativeNumbersAndEmptyValues) {
   const Parsed parsed =
-      command_line({"-c", "a", "-c", "b", "--data.train", "my c.h5", "d.h5", "--data.workers", "-1", "--model.layers",
+      command_line({"-c", "a", "-c", "b", "--data.train", "my c.h5", "d.h5", "--data.offset", "-1", "--model.layers",
                     "conv 3 3", "--model.layers", "relu", "--train.steps=5", "--data.valid", ""});
   EXPECT_EQ(parsed.list("config"), (std::vector<std::string>{"a", "b"}));
-  const RunConfig config = from("data.valid = v.h5\ndata.workers = 4\n", parsed.keys);
+  const RunConfig config = from("data.valid = v.h5\ndata.offset = 4\n", parsed.keys);
   EXPECT_EQ(config.data.train, (std::vector<std::string>{"my c.h5", "d.h5"}));
   EXPECT_TRUE(config.data.valid.empty());
-  EXPECT_EQ(config.data.workers, -1);
+  EXPECT_EQ(config.data.offset, -1);
   EXPECT_EQ(config.model.layers, (std::vector<std::string>{"conv 3 3", "relu"}));
   EXPECT_EQ(config.train.steps, 5);
 }

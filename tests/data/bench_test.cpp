@@ -70,10 +70,55 @@ TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
     EXPECT_LT(rates.wait_share, 1);
     EXPECT_GT(rates.stored_bytes, 0);
     EXPECT_EQ(rates.stored_bytes == 600, !chunked) << rates.stored_bytes;  // gzip of one value is far smaller
+    EXPECT_FALSE(rates.all_kept);
+    if (!chunked) continue;
+    const auto keeps = make_source(*world, index, Reader::direct, {}, {1 << 20, false});
+    const StageRates kept = bench_stages(device, *keeps, index, sampler, {2, 3, 10}, 1, 0.02);
+    EXPECT_TRUE(kept.all_kept);
+    EXPECT_EQ(kept.bare_read, 0);
   }
   const ShardIndex synthetic = index_shards(*world, {.paths = {"synthetic:images:rows=64,shape=4x4x3,classes=2"}});
   const auto source = make_source(*world, synthetic, Reader::automatic);
   EXPECT_THROW(bench_stages(device, *source, synthetic, Sampler(64, 10, 10, 1, true), {1, 3, 10}, 1), Error);
+}
+
+// Bytes read for a sample: of what is cut out of an array, and of joined data sets.
+TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
+  const test::Folder folder;
+  test::HostDevice device;
+  const auto world = solo_world();
+  const std::vector<std::uint16_t> text(40 * 100, 7), scene(12 * 10 * 5, 3);
+  std::vector<std::int32_t> map(12 * 10, 0), y(12, 1);
+  map[5 * 10 + 5] = 1, map[6 * 10 + 4] = 2;  // whole patches
+  test::write_file(folder / "a.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {4000}, text.data()}});
+  test::write_file(folder / "b.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {12, 10, 5}, scene.data()},
+                                     {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {12, 10}, map.data()}});
+  test::write_file(folder / "c.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {40, 100}, text.data(), {7, 16}}});
+  test::write_file(folder / "d.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {12, 10, 5}, scene.data()},
+                                     {"u", H5T_STD_U16LE, H5T_NATIVE_UINT16, {12, 10, 1}, scene.data()},
+                                     {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {12}, y.data()}});
+  struct Case {
+    const char* file;
+    SampleView view;
+    const char* x;
+    double bytes;  // 0: chunks
+  };
+  for (const Case& c : {Case{"a.h5", {.sample = SampleKind::tokens, .window = 32, .stride = 16}, "x", 66},
+                        Case{"b.h5", {.sample = SampleKind::patch, .patch = 5}, "x", 250},
+                        Case{"b.h5", {.sample = SampleKind::pair, .lead = 2}, "x", 200},
+                        Case{"c.h5", {.sample = SampleKind::tokens, .window = 32, .stride = 16}, "x", 0},
+                        Case{"d.h5", {}, "x,u", 120}}) {
+    DataOptions options{.paths = {folder / c.file}, .x = c.x};
+    options.view = c.view;
+    if (c.bytes == 120) options.layout = Layout::channels_last;
+    const ShardIndex index = index_shards(*world, options);
+    const auto source = make_source(*world, index, Reader::direct, {}, {1, false});
+    const Sampler sampler(index.rows, 2, 2, 1, true);
+    const StageRates rates = bench_stages(device, *source, index, sampler, {1, 2, 2}, 1, 0.02);
+    EXPECT_GT(rates.bare_read, 0) << c.file;
+    EXPECT_EQ(rates.bare_decode > 0, c.bytes == 0) << c.file;
+    if (c.bytes > 0) EXPECT_EQ(rates.stored_bytes, c.bytes) << c.file;
+  }
 }
 
 // Three accelerators on two ranks: one has two.

@@ -362,14 +362,45 @@ TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
   EXPECT_LT(refused, tries);
 }
 
-TEST(Encoded, PackKeepsBytesLabelsAndEveryImageOnce) {
-  const Set set;
-  const auto world = solo_world();
+void write_photos(const Set& set) {
   for (std::size_t i = 0; i < set.files.size(); ++i) {
     const std::string name = cat("photos/", char('a' + set.labels[i]), "/", i, i % 4 == 3 ? ".png" : ".jpg");
     std::filesystem::create_directories(std::filesystem::path(set.folder / name).parent_path());
     std::ofstream(set.folder / name, std::ios::binary) << set.files[i];
   }
+}
+
+// Packed as they are, and from these shards as pixels: as from the folder at once.
+TEST(Encoded, ShardsOfImagesArePackedAnewAsPixels) {
+  const Set set;
+  const auto world = solo_world();
+  write_photos(set);
+  PackOptions options{.out = set.folder.path / "kept"};
+  options.shuffle = false, options.valid_fraction = 0, options.shard_bytes = 30000;
+  pack_encoded(*world, set.folder / "photos", options);
+  ImportOptions folder, shards;
+  folder.x = {set.folder / "photos"}, shards.x = {set.folder / "kept/train-*.h5"};
+  for (ImportOptions* o : {&folder, &shards}) o->resize = 24, o->crop = 20, o->grey = true;
+  const auto expected = make_importer(folder), found = make_importer(shards);
+  ASSERT_EQ(found->rows(), expected->rows());
+  EXPECT_EQ(found->sample(), (Shape{20, 20, 1}));
+  EXPECT_EQ(found->class_names(), expected->class_names());
+  EXPECT_GT(std::distance(std::filesystem::directory_iterator(set.folder.path / "kept"), {}), 1);
+  const auto rows_of = [](const Importer& in) {
+    std::vector<std::uint8_t> x(std::size_t(in.rows() * in.sample().count()));
+    std::vector<std::int32_t> y(std::size_t(in.rows()));
+    in.read(0, in.rows(), x.data(), y.data());
+    return std::pair(x, y);
+  };
+  EXPECT_EQ(rows_of(*found), rows_of(*expected));
+  shards.layout = Layout::channels_first;
+  EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("leave --layout away"), std::string::npos);
+}
+
+TEST(Encoded, PackKeepsBytesLabelsAndEveryImageOnce) {
+  const Set set;
+  const auto world = solo_world();
+  write_photos(set);
   PackOptions options{.out = set.folder.path / "packed"};
   options.shard_bytes = 30000, options.valid_fraction = 0.2;
   const PackReport report = pack_encoded(*world, set.folder / "photos", options);

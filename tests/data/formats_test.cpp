@@ -180,6 +180,8 @@ TEST_F(Formats, NpyRefusalsSayWhy) {
   const auto of = [&](const std::string& content) { return message_of([&] { import({put("x.npy", content)}, {y}); }); };
   EXPECT_SAYS(of(npy(1, "<f4", "(2, 3)", std::string(24, 'x'), "True")), "Fortran order");
   EXPECT_SAYS(of(npy(1, "<U7", "(2, 3)", std::string(168, 'x'))), "type '<U7'");
+  EXPECT_SAYS(of(npy(1, "|O", "(2, 3)", std::string(48, 'x'))), "np.stack(list(a))");
+  EXPECT_SAYS(of(npy(1, "<u8", "(2, 3)", std::string(48, 'x'))), "a.astype(np.int64)");
   EXPECT_SAYS(of(npy(1, "<f4", "(2, 3)", std::string(20, 'x'))), "holds 20 bytes of data, its header promises 24");
   EXPECT_SAYS(of(npy(1, "<f4", "(3, 3)", std::string(36, 'x'))), "has 3 rows");
   EXPECT_SAYS(of(npy(1, "<f4", "(2, 3)", std::string(24, 'x')).substr(0, 40)), "x.npy");

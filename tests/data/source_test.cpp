@@ -12,6 +12,7 @@
 
 #include "data/files.hpp"
 #include "millrace/data/sampler.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace {
 namespace {
@@ -213,9 +214,15 @@ TEST(Source, LabelsPastInt32AreNamed) {
   test::write_file(folder / "t.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {2, 2}, x.data()},
                                      {"y", H5T_STD_I64LE, H5T_NATIVE_INT64, {2}, y.data()}});
   const auto world = solo_world();
-  const ShardIndex d = index_shards(*world, {.paths = {folder / "t.h5"}});
-  const std::string message = message_of([&] { read(*make_source(*world, d, Reader::direct), d, {0, 1}); });
-  EXPECT_NE(message.find("t.h5"), std::string::npos) << message;
+  const std::string message = message_of([&] { index_shards(*world, {.paths = {folder / "t.h5"}}); });
+  EXPECT_NE(message.find("t.h5: 'y' holds the label 1099511627776, the data set has 2 rows"), std::string::npos)
+      << message;
+  io::File file = io::File::append(folder / "t.h5");
+  file.set("/", "classes", std::int64_t(2));
+  file.close();
+  const ShardIndex told = index_shards(*world, {.paths = {folder / "t.h5"}});  // wrongly
+  const std::string reading = message_of([&] { read(*make_source(*world, told, Reader::direct), told, {0, 1}); });
+  EXPECT_NE(reading.find("t.h5"), std::string::npos) << reading;
 }
 
 TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {

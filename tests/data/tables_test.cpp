@@ -255,6 +255,7 @@ TEST_F(Tables, CsvIsBlamedByLineAndColumn) {
     options.y_name = label;
     return put("a.csv", text);
   };
+  refuses(put("wide.csv", std::string("1\0,\0002\0\n\0", 8)), {"wide.csv:1: a byte of value 0", "as UTF-8"});
   refuses(table("2,1\ncat,3\n", "2"), {place + ":2: 'cat' in column 1 is not a number", "give words numbers"});
   refuses(table("a,b\n2,1\ncat,3\n", "b"), {place + ":3: 'cat' in column 'a' is not a number"});
   refuses(table("1,2\n3,cat\n", "2"), {":2: 'cat' in column 2 is not a number", "all numbers or all words"});
@@ -309,7 +310,7 @@ TEST_F(Tables, TextIsItsBytesFileByFile) {
   options.context = 4;
   refuses(folder.path.string(), {"is no file"});
   options.resize = 3;
-  refuses(first, {"--resize, --crop, --grey and --upright are for folders"}, Exit::config);
+  refuses(first, {"--resize, --crop, --grey and --upright are for images"}, Exit::config);
   options.token_bytes = 0, options.resize = 0;
   refuses(first, {"--tokens"}, Exit::config);
 }

@@ -161,6 +161,47 @@ TEST(InputOp, CutoutAndJitterMatchReference) {
           }
 }
 
+// Of both kinds of kernels, of channels that are chosen, transformed and do not lie evenly, and past a tile's end.
+TEST(InputOp, SaturationAndHueMatchReference) {
+  using Numbers = std::vector<std::int64_t>;
+  for (const Shape& shape : {Shape{6, 9, 7, 3}, Shape{2, 14, 12, 4}, Shape{2, 2, 800, 3}, Shape{3, 1500, 3}})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const bool channels_first : {false, true})
+        for (const auto& [saturation, hue] : {std::pair{0.5f, 0.0f}, {0.0f, 0.5f}, {0.4f, 0.1f}})
+          for (const float zoom : {0.0f, 0.3f}) {
+            if (zoom > 0 && (shape.rank != 4 || shape[2] > 100)) continue;
+            InputSpec s = input(shape, DType::u8, hue > 0, channels_first);
+            s.dtype = dtype, s.saturation = saturation, s.hue = hue, s.zoom = zoom;
+            if (shape[-1] == 4) s.channels = Numbers{3, 0, 1}, s.mean.pop_back(), s.std.pop_back();
+            if (hue > 0) s.brightness = 0.2f, s.contrast = 0.3f, s.cutout = 3;
+            if (shape[0] == 6) s.transform = Transform::log1p;
+            // A value is a sum of three others, up to 7 from zero.
+            const Tolerance exact{3e-6, 4e-3, 6e-4}, enlarged{2e-4, 4e-3, 1e-3};
+            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " ", saturation, " ", hue, " ", zoom),
+                             zoom > 0 ? enlarged : exact);
+          }
+}
+
+TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
+  InputSpec s = input({64, 1, 2, 3}, DType::f32, false);
+  s.scale = 1, s.mean.clear(), s.std.clear(), s.hue = 0.5f;
+  OpHarness h(s);
+  Values raw, ids;
+  for (int i = 0; i < 64; ++i) ids.push_back(i), raw.insert(raw.end(), {0.5, 0.5, 0.5, 1, 0, 0});  // grey, red
+  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {64}, DType::i64, ids);
+  h.want_dst(s.src, s.dtype);
+  h.forward();
+  const auto y = get(h.args.dst);
+  double least_red = 1, most_blue = 0;
+  for (std::size_t n = 0; n < 64; ++n) {
+    for (std::size_t c = 0; c < 3; ++c) EXPECT_NEAR(y[6 * n + c], 0.5, 1e-6);
+    EXPECT_NEAR(0.213 * y[6 * n + 3] + 0.715 * y[6 * n + 4] + 0.072 * y[6 * n + 5], 0.213, 1e-3);
+    least_red = std::min(least_red, y[6 * n + 3]), most_blue = std::max(most_blue, y[6 * n + 5]);
+  }
+  EXPECT_LT(least_red, -0.4);  // opposite: 2 * 0.213 - 1
+  EXPECT_GT(most_blue, 0.6);
+}
+
 TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
   InputSpec s = input({1, 20, 16, 2}, DType::u8, false);
   s.cutout = 6;
@@ -274,7 +315,7 @@ TEST(InputOp, WithoutStatisticsOnlyScales) {
 
 TEST(InputOp, InferenceNeitherAugmentsNorReadsIds) {
   InputSpec s = input({4, 9, 7, 3}, DType::u8);
-  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.zoom = 0.3f;
+  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.saturation = 0.5f, s.hue = 0.5f, s.zoom = 0.3f;
   s.mode = Mode::infer;
   OpHarness h(s);
   const auto raw = h.set_src(0, s.src, s.raw, raw_values(s, true));
@@ -310,6 +351,8 @@ TEST(InputOp, RefusesWhatItCannotRead) {
     s = input({2, 4, 4, 3}, DType::u8), s.subvolume = part;
     EXPECT_THROW(OpHarness{s}, Error);
   }
+  s = input({2, 4, 4, 1}, DType::u8), s.hue = 0.1f;
+  EXPECT_THROW(OpHarness{s}, Error);
   s = input({2, 4, 4, 3}, DType::u8), s.flip_axes = {2};
   EXPECT_THROW(OpHarness{s}, Error);
   s = input({2, 4, 4, 3}, DType::u8), s.channels = {0, 1, 3};

@@ -56,6 +56,19 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
         cut_end[shift + a] = cut_begin[shift + a] + s.cutout;
       }
     }
+    // Red, green and blue of a pixel by those before: (1 - s cos) luminance + s cos + s sin of the third.
+    double mix[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+    if (s.mode == Mode::train && (s.saturation > 0 || s.hue > 0)) {
+      const Random4 r = draw(Purpose::jitter);
+      const double strong = 1 + double(s.saturation) * (2 * double(uniform01(r.v[2])) - 1);
+      const double angle = 2 * std::acos(-1.0) * double(s.hue) * (2 * double(uniform01(r.v[3])) - 1);
+      const double even[3] = {0.213, 0.715, 0.072};
+      const double turn[3][3] = {{-0.213, -0.715, 0.928}, {0.143, 0.140, -0.283}, {-0.787, 0.715, 0.072}};
+      for (int to = 0; to < 3; ++to)
+        for (int from = 0; from < 3; ++from)
+          mix[to][from] = even[from] + strong * std::cos(angle) * ((to == from) - even[from]) +
+                          strong * std::sin(angle) * turn[to][from];
+    }
     if (s.mode == Mode::train && (s.brightness > 0 || s.contrast > 0)) {
       const Random4 r = draw(Purpose::jitter);
       light = 1 + double(s.brightness) * (2 * double(uniform01(r.v[0])) - 1);
@@ -95,17 +108,22 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
             const std::int64_t z = (flip[0] ? extent[0] - 1 - d : d) + by[0],
                                y = (flip[1] ? extent[1] - 1 - h : h) + by[1],
                                x = (flip[2] ? extent[2] - 1 - w : w) + by[2];
-            const std::int64_t from = s.channels.empty() ? c : s.channels[std::size_t(c)];
-            double value = 0;
-            if (z >= 0 && z < stored_extent[0] && y >= 0 && y < stored_extent[1] && x >= 0 && x < stored_extent[2]) {
-              value = zooms ? 0 : stored((z * stored_extent[1] + y) * stored_extent[2] + x, from);
-              for (std::int64_t v = 0; zooms && v < extent[1]; ++v)
-                for (std::int64_t u = 0; weight(0, y, v) > 0 && u < extent[2]; ++u)
-                  value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, from);
-            }
-            value *= s.channel_scale.empty() ? double(s.scale) : double(s.channel_scale[std::size_t(c)]);
-            value += s.channel_offset.empty() ? double(s.offset) : double(s.channel_offset[std::size_t(c)]);
-            if (s.transform == Transform::log1p) value = std::log1p(value);
+            const auto transformed = [&](std::int64_t c) {
+              const std::int64_t from = s.channels.empty() ? c : s.channels[std::size_t(c)];
+              double value = 0;
+              if (z >= 0 && z < stored_extent[0] && y >= 0 && y < stored_extent[1] && x >= 0 && x < stored_extent[2]) {
+                value = zooms ? 0 : stored((z * stored_extent[1] + y) * stored_extent[2] + x, from);
+                for (std::int64_t v = 0; zooms && v < extent[1]; ++v)
+                  for (std::int64_t u = 0; weight(0, y, v) > 0 && u < extent[2]; ++u)
+                    value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, from);
+              }
+              value *= s.channel_scale.empty() ? double(s.scale) : double(s.channel_scale[std::size_t(c)]);
+              value += s.channel_offset.empty() ? double(s.offset) : double(s.channel_offset[std::size_t(c)]);
+              return s.transform == Transform::log1p ? std::log1p(value) : value;
+            };
+            double value = channels == 3 ? 0 : transformed(c);
+            for (std::int64_t k = 0; channels == 3 && k < 3; ++k)
+              if (mix[c][k] != 0) value += mix[c][k] * transformed(k);
             value *= light;
             if (!s.mean.empty()) value -= double(s.mean[std::size_t(c)]);
             value *= spread;

@@ -74,6 +74,7 @@ struct StageRates {
   std::string bare_how;     // "pread by 2 threads"
   double wait_share =
       0;  // of its time that a step waits for data, where it takes 1.2 times as long as the loader needs
+  bool all_kept = false;  // every chunk is decoded once and kept
 };
 StageRates bench_stages(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&, int repeats,
                         double turn_seconds = 0.5);

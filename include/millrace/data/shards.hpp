@@ -144,6 +144,7 @@ struct DataOptions {
   bool manifest_cache = true;  // many files: what their headers say is kept for the next start
   SampleView view = {};
   bool held_out = false;  // view.holdout: the pixels kept for validation, not the others
+  FaultOptions faults = {};
 };
 
 // One of several data sets that are joined: those of x along the channels, of y to one target.

@@ -44,7 +44,11 @@ struct DatasetInfo {
 
 class File {
  public:
-  static File open(const std::string& path);                   // read only, serial driver, no locking
+  static File open(const std::string& path);  // read only, serial driver, no locking
+  // The same for read_rows() alone, of what HDF5 has to convert or to fetch from elsewhere too: integers of other
+  // widths are i64 (what is larger becomes its largest value), floating point ones f64, and virtual data sets and those
+  // in external files are read, where all of these are there. Offsets and chunks mean nothing.
+  static File open_converting(const std::string& path);
   static File open_parallel(const std::string& path, World&);  // read only, MPI-IO driver; collective
   static File create(const std::string& path);                 // serial, truncates
   static File append(const std::string& path);                 // serial, one that is there, to be written to

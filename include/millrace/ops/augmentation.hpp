@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
@@ -17,7 +18,10 @@ struct Augmentation {
   // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
   bool zoom = false;
   float begin[2] = {0, 0}, part[2] = {1, 1};
-  float gain = 1, lift = 0;  // normalised value -> value * gain + offset[c] * lift
+  float strong = 1, turned = 0;  // of colours: see Colours
+  float gain = 1, lift = 0;      // normalised value -> value * gain + offset[c] * lift
+
+  MR_HOST_DEVICE bool colours() const { return strong != 1 || turned != 0; }
 
   // Where p of height or width comes from: between pixel `first` and the one after it, `share` of that one.
   struct Between {
@@ -38,6 +42,35 @@ struct Augmentation {
   }
 };
 
+// What saturation and hue make of pixels of three channels.
+class Colours {
+ public:
+  explicit Colours(const std::vector<InputChannel>& channels) {
+    for (std::size_t c = 0; c < 3 && channels.size() == 3; ++c)
+      unit_[c] = channels[c].unit, shift_[c] = channels[c].shift;
+  }
+  // y: the normalised values of a pixel; returns that of channel c.
+  MR_HOST_DEVICE float of(int c, const float (&y)[3], const Augmentation& move) const {
+    const float red = (y[0] - shift_[0]) / unit_[0], green = (y[1] - shift_[1]) / unit_[1],
+                blue = (y[2] - shift_[2]) / unit_[2];
+    const float luminance = 0.213f * red + 0.715f * green + 0.072f * blue;
+    const float value = c == 0 ? red : c == 1 ? green : blue;
+    const float across = c == 0   ? -0.213f * red - 0.715f * green + 0.928f * blue
+                         : c == 1 ? 0.143f * red + 0.140f * green - 0.283f * blue
+                                  : -0.787f * red + 0.715f * green + 0.072f * blue;
+    const float x = luminance + move.strong * (value - luminance) + move.turned * across;
+    return x * (c == 0   ? unit_[0]
+                : c == 1 ? unit_[1]
+                         : unit_[2]) +
+           (c == 0   ? shift_[0]
+            : c == 1 ? shift_[1]
+                     : shift_[2]);
+  }
+
+ private:
+  float unit_[3] = {1, 1, 1}, shift_[3] = {0, 0, 0};
+};
+
 class Augmenter {
  public:
   explicit Augmenter(const InputSpec& s)
@@ -50,6 +83,8 @@ class Augmenter {
         cutout_(s.cutout),
         brightness_(s.brightness),
         contrast_(s.contrast),
+        saturation_(s.saturation),
+        hue_(s.hue),
         zoom_(s.zoom),
         spatial_(s.src.spatial_rank()),
         moves_(s.subvolume_moves) {
@@ -121,6 +156,9 @@ class Augmenter {
       const float light = 1 + brightness_ * (2 * uniform01(r.v[0]) - 1),
                   spread = 1 + contrast_ * (2 * uniform01(r.v[1]) - 1);
       out.gain = spread * light, out.lift = spread * (1 - light);
+      const float strong = 1 + saturation_ * (2 * uniform01(r.v[2]) - 1),
+                  angle = 6.2831853f * hue_ * (2 * uniform01(r.v[3]) - 1);
+      out.strong = strong * cosf(angle), out.turned = strong * sinf(angle);
     }
     return out;
   }
@@ -130,11 +168,11 @@ class Augmenter {
   MR_HOST_DEVICE static std::uint32_t word(const Random4& r, int axis) {
     return axis == 0 ? r.v[0] : axis == 1 ? r.v[1] : r.v[2];
   }
-  MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0; }
+  MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0 || saturation_ > 0 || hue_ > 0; }
 
   std::uint64_t crop_key_, cut_key_, jitter_key_, zoom_key_, place_key_;
   std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1}, room_[3] = {0, 0, 0};  // of dst; what src has more
-  float brightness_, contrast_, zoom_;
+  float brightness_, contrast_, saturation_, hue_, zoom_;
   int spatial_;
   std::uint32_t flips_ = 0;  // bit a: of axis a
   bool moves_, on_ = false;

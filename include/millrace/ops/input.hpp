@@ -10,11 +10,15 @@
 // philox(rng_key(seed, augment), ...): the offset along axis a is further below(r.v[a], 2*pad+1) - pad; the last
 // spatial axis is flipped when r.v[3] has its top bit, the one before it by the next bit, and so on. Brightness and
 // contrast: with factors u, v uniform in 1 +- brightness, 1 +- contrast from philox(rng_key(seed, jitter), ...), the
-// transformed value x becomes mean[c] + (x * u - mean[c]) * v before it is normalised. Cutout: a cube of `cutout`
-// pixels a side, clipped at the borders, around below(r.v[a], extent of axis a) with r = philox(rng_key(seed, cutout),
-// ...) is 0 in dst. Zoom, of images alone and in place of the crop with padding: a random part of the image, of at
-// least `zoom` of its area and up to 4/3 as long in one direction as in the other, is enlarged to the whole by bilinear
-// interpolation. In Mode::infer all are off but the subvolume in the middle; augmentation.hpp has the draws.
+// transformed value x becomes mean[c] + (x * u - mean[c]) * v before it is normalised. Saturation and hue, of three
+// channels (red, green, blue), come before these: with s uniform in 1 +- saturation and h in +- hue, r.v[2] and r.v[3]
+// of the same draw, the colour of a pixel, which is x less its luminance, becomes s times as strong and is turned by h
+// of a full turn; the luminance stays (saturate and hueRotate of feColorMatrix, W3C Filter Effects Module 1). Cutout: a
+// cube of `cutout` pixels a side, clipped at the borders, around below(r.v[a], extent of axis a) with r =
+// philox(rng_key(seed, cutout), ...) is 0 in dst. Zoom, of images alone and in place of the crop with padding: a random
+// part of the image, of at least `zoom` of its area and up to 4/3 as long in one direction as in the other, is enlarged
+// to the whole by bilinear interpolation. In Mode::infer all are off but the subvolume in the middle; augmentation.hpp
+// has the draws.
 #pragma once
 #include <vector>
 
@@ -40,6 +44,7 @@ struct InputSpec {
   std::vector<std::int64_t> flip_axes = {};  // spatial axes from 0, each flipped by itself; empty: the last
   std::int64_t cutout = 0;                   // side of the patch in pixels; 0: none
   float brightness = 0, contrast = 0;        // at most so much more or less, as a share
+  float saturation = 0, hue = 0;             // of three channels; hue in turns, at most half a one
   float zoom = 0;                            // smallest share of the area; 0: none
   std::uint64_t seed = 0;
   DType dtype = DType::f32;
@@ -60,9 +65,9 @@ struct InputSpec {
 
 // For backends. A value becomes raw * factor + offset; with a transform f that is inside: f(raw * factor + offset) *
 // gain
-// + shift. shift is -mean / std in either case.
+// + shift. shift is -mean / std in either case, and unit 1 / std.
 struct InputChannel {
-  float factor, offset, gain, shift;
+  float factor, offset, gain, shift, unit;
 };
 // One a channel of dst, without those of zeros. Error(config) where the Spec contradicts itself or is more than any
 // backend does.

@@ -57,6 +57,7 @@ struct FeedOptions : FaultOptions, SampleView {  // data.*, with DataOptions
   std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
   double zoom = 0;                      // smallest share of the area that is enlarged to the whole; 0: none
   double brightness = 0, contrast = 0;  // at most so much more or less, as a share
+  double saturation = 0, hue = 0;       // the same of colours; hue in turns
 };
 
 struct ModelOptions {

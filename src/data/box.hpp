@@ -1,0 +1,65 @@
+// Boxes of an array: a range of indices in every dimension. Private to the data room.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/device/tensor.hpp"
+#include "millrace/io/chunks.hpp"
+
+namespace millrace {
+
+struct Box {
+  Shape first, extent;
+};
+
+// Steps through [low, high) in every dimension, the last fastest; false after the last.
+inline bool step(Shape& at, const Shape& low, const Shape& high) {
+  for (int a = at.rank - 1; a >= 0; --a) {
+    if (++at[a] < high[a]) return true;
+    at[a] = low[a];
+  }
+  return false;
+}
+
+// f(offset, count): the box as runs of elements that follow each other in the array, in C order.
+template <class F>
+void for_each_run(const Shape& array, const Box& box, const F& f) {
+  const auto& [first, extent] = box;
+  int inner = array.rank - 1;  // dimensions [inner, rank) are one run
+  std::int64_t count = extent[inner];
+  while (inner > 0 && extent[inner] == array[inner]) count *= extent[--inner];
+  Shape at = first;
+  for (int moved = 0; moved >= 0;) {
+    std::int64_t offset = 0;
+    for (int a = 0; a < array.rank; ++a) offset = offset * array[a] + at[a];
+    f(offset, count);
+    for (moved = inner - 1; moved >= 0 && ++at[moved] == first[moved] + extent[moved]; --moved)
+      at[moved] = first[moved];
+  }
+}
+
+// f(number, part): the chunks that hold a part of the box, and which, in the array.
+template <class F>
+void for_each_chunk(const io::ChunkedLayout& l, const Box& box, const F& f) {
+  const auto& [first, extent] = box;
+  Shape low = first, high = first;  // of chunks
+  for (int a = 0; a < first.rank; ++a) {
+    const std::int64_t chunk = l.chunk[std::size_t(a)];
+    low[a] = first[a] / chunk, high[a] = (first[a] + extent[a] - 1) / chunk + 1;
+  }
+  Shape at = low;
+  do {
+    Box part = box;
+    std::size_t number = 0;
+    for (int a = 0; a < first.rank; ++a) {
+      const std::int64_t chunk = l.chunk[std::size_t(a)];
+      part.first[a] = std::max(first[a], at[a] * chunk);
+      part.extent[a] = std::min(first[a] + extent[a], (at[a] + 1) * chunk) - part.first[a];
+      number = number * std::size_t(l.grid(std::size_t(a))) + std::size_t(at[a]);
+    }
+    f(number, part);
+  } while (step(at, low, high));
+}
+
+}  // namespace millrace
