@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
+#include "session.hpp"
 
 namespace millrace {
 
@@ -61,6 +62,23 @@ std::string describe_gradient(World& world, Device& device, Network& network) {
   std::vector<double> survey = survey_gradient(network.layout(), gradient, own);
   if (!own.empty()) world.all_reduce(survey, World::Reduce::max);
   return describe_gradient(network.graph(), survey);
+}
+
+std::string describe_samples(Session& s, std::int64_t step) {
+  std::string mine;
+  try {
+    const auto next = s.micro_batches(step, step + 1);
+    std::vector<std::int64_t> ids;
+    while (const auto item = mine.empty() ? next() : std::nullopt) {
+      ids.resize(std::size_t(item->rows));
+      s.train_order->ids(*item, ids.data());
+      mine = not_finite_sample(*s.train_source, s.train_data, ids);
+    }
+  } catch (const Error&) {  // what cannot be read now is not what broke the loss
+  }
+  for (std::string& of_rank : s.world.gather(mine))
+    if (!of_rank.empty()) return of_rank;
+  return "";
 }
 
 }  // namespace millrace

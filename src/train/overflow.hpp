@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+struct Session;
+
 // By parameter: first 1 where something in it is not finite, else 0, then the largest finite absolute value of each, -1
 // where there is none. Of the elements in `own` alone when that is not empty. The maximum over ranks is that of the
 // whole gradient.
@@ -22,5 +24,7 @@ std::string describe_gradient(const Graph&, std::span<const double> survey);
 // Of the step that was enqueued last. Waits for the device, and copies the gradient. Collective: with ZeRO each rank
 // has its own part of the sums.
 std::string describe_gradient(World&, Device&, Network&);
+// The first of a step's samples that is not finite as it is stored, in words; "": none. Reads them again. Collective.
+std::string describe_samples(Session&, std::int64_t step);
 
 }  // namespace millrace

@@ -48,12 +48,13 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   if (!due) return;
   last_ = now;
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
-  char text[512];
+  char text[512], loss[32] = "none, no sample read";
+  if (!std::isnan(m.loss) || m.unread_samples == 0) std::snprintf(loss, sizeof loss, "%.4f", m.loss);
   std::snprintf(text, sizeof text,
-                "step %lld/%lld epoch %lld | loss %.4f | lr %.3g | %s samples/s | step %.1f ms = data %.1f fwd %.1f "
+                "step %lld/%lld epoch %lld | loss %s | lr %.3g | %s samples/s | step %.1f ms = data %.1f fwd %.1f "
                 "bwd %.1f comm %.1f opt %.1f "
                 "other %.1f%s | left %s",
-                (long long)m.step, (long long)total_steps, (long long)m.epoch, m.loss, m.lr,
+                (long long)m.step, (long long)total_steps, (long long)m.epoch, loss, m.lr,
                 format_count(m.samples_per_second).c_str(), m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy),
                 ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer),
                 ms(Phase::other), note_of(m), format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());

@@ -165,7 +165,11 @@ struct Trainer::Impl {
   [[noreturn]] void diverged() {
     const auto kept = CheckpointStore::list(dir / "checkpoints");
     const std::string where = describe_gradient(s.world, *s.compute.device, network);
+    const std::string sample = describe_samples(s, run.step - 1);
     finish("diverged", Exit::diverged);
+    if (!sample.empty())
+      fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, "): ",
+           sample, ". mend the data");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
          ", gradient norm ", last.grad_norm, "; ", where,
          "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",

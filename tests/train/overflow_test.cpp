@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "millrace/io/hdf5.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -114,6 +115,29 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = "constant";
   const std::string text = words_of(c, Exit::diverged);
   EXPECT_NE(text.find("the gradient is not finite from "), text.npos) << text;
+}
+
+TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
+  const test::Folder folder;
+  const std::string path = folder.path / "set.h5";
+  std::vector<float> x(64 * 4, 0.5f), y(64, 1);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(i % 7);
+  y[13] = nan;
+  {
+    io::File file = io::File::create(path);
+    file.create_dataset("x", DType::f32, {64, 4}), file.create_dataset("y", DType::f32, {64, 1});
+    file.write_rows("x", 0, 64, DType::f32, x.data()), file.write_rows("y", 0, 64, DType::f32, y.data());
+    file.close();
+  }
+  RunConfig c = test::small_run(false);
+  c.run.dir = (folder.path / "run").string();
+  c.data.train = {path}, c.data.valid.clear(), c.data.augment = false;
+  c.model = {}, c.model.hidden = {4};
+  c.train.global_batch = 8, c.train.micro_batch = 0;
+  const std::string text = words_of(c, Exit::diverged, 2);
+  EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has a target that is not finite. mend the data"),
+            text.npos)
+      << text;
 }
 
 }  // namespace

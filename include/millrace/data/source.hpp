@@ -53,6 +53,10 @@ class Source {
   virtual StagingFigures staging() const { return {}; }
 };
 
+// The first of these samples that is stored with something that is no finite number: "sample 7 of the data, in a.h5,
+// has a target that is not finite"; "": none. Error(data).
+std::string not_finite_sample(Source&, const ShardIndex&, std::span<const std::int64_t> ids);
+
 // Engines. All give the same bytes.
 enum class Reader {
   automatic,
