@@ -7,16 +7,15 @@ build=${1:?usage: peers.sh BUILD [OPTIONS]}
 shift
 venv=$build/peers
 python=$venv/bin/python
-ready() { "$python" -c "import torch, h5py" 2>/dev/null; }
+ready() { "$python" -c "import torch, h5py, PIL" 2>/dev/null; }
 if ! ready; then
   "$here/scripts/deps.sh" python3-venv
   echo "peers: setting up PyTorch in $venv (some gigabytes)"
-  rm -rf "$venv"
-  { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet torch h5py numpy; } || rm -rf "$venv"
+  { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet torch h5py numpy pillow; } || rm -rf "$venv"
 fi
 if ! ready; then
   echo "peers: PyPI gave no PyTorch; Debian's is taken"
-  "$here/scripts/deps.sh" python3-torch python3-h5py
+  "$here/scripts/deps.sh" python3-torch python3-h5py python3-pil
   python=/usr/bin/python3
 fi
 exec "$python" "$here/tests/peers/cpu.py" "$build" "$@"

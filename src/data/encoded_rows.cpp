@@ -1,9 +1,6 @@
 #include "encoded_rows.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -18,12 +15,6 @@ namespace millrace {
 namespace {
 
 using Rows = std::vector<EncodedRow>;
-
-Descriptor open_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
-  return {fd, false};
-}
 
 std::string place(const Shard& shard, const EncodedRows& rows) { return shard.path + ":" + rows.name; }
 

@@ -177,6 +177,7 @@ class PairImporter : public Importer {
   double offset() const override { return x_[0]->offset(); }
   std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
+  bool any_order() const override { return x_[0]->any_order(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     const std::size_t x_bytes = std::size_t(x_[0]->row().count()) * size_of(x_dtype()),

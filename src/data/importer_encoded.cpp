@@ -1,10 +1,4 @@
 // JPEG and PNG in HDF5 as rows of pixels: encoded shards packed anew, decoded and fitted as a folder's images are.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "encoded_rows.hpp"
 #include "image_samples.hpp"
 #include "importers.hpp"
@@ -25,6 +19,7 @@ class EncodedImages : public RowFile {
   std::int64_t rows() const override { return shard_.x_encoded->rows; }
   Shape row() const override { return samples_.sample(); }
   DType dtype() const override { return DType::u8; }
+  bool any_order() const override { return true; }
   void read(std::int64_t begin, std::int64_t count, void* out) const override {
     ImageSamples::Maker maker(samples_);
     auto* to = static_cast<std::uint8_t*>(out);
@@ -35,11 +30,6 @@ class EncodedImages : public RowFile {
   std::optional<std::string> layout() const override { return "channels_last"; }
 
  private:
-  static Descriptor open_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
-    return {fd, false};
-  }
   std::string content_of(std::int64_t image) const {
     std::string out;
     read_encoded(fd_, shard_, image, out);

@@ -146,7 +146,7 @@ ShardIndex scan_patiently(const std::string& path, const DataOptions& options, c
       return options.view.sample != SampleKind::rows ? scan_view(path, options) : scan_file(path, options, before);
     } catch (const Error& e) {
       if (tries <= 0 || !may_pass(system_error_of(e))) throw;
-      log::local(cat("warning: ", e.what(), ". tried again"));
+      if (tries == options.faults.retries) log::local(cat("warning: ", e.what(), ". tried again"));
       std::this_thread::sleep_for(std::chrono::duration<double>(delay));
       delay = std::min(2 * delay, longest_retry_delay);
     }

@@ -27,6 +27,12 @@ Descriptor::Descriptor(int fd, bool kept) : fd_(fd) {
   if (!kept && fd >= 0) closes_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
 }
 
+Descriptor open_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
+  return {fd, false};
+}
+
 ShardFiles::ShardFiles(const ShardIndex& index, int flags, std::size_t share)
     : index_(index),
       flags_(flags),

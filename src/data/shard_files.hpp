@@ -32,6 +32,8 @@ class Descriptor {
   std::shared_ptr<const void> closes_;
 };
 
+Descriptor open_file(const std::string& path);  // to be read; Error(data)
+
 // Opened when first asked for. Called by several workers at once. Of more files than a process may have open, those
 // used last are kept.
 class ShardFiles {

@@ -168,8 +168,8 @@ struct Trainer::Impl {
     const std::string sample = describe_samples(s, run.step - 1);
     finish("diverged", Exit::diverged);
     if (!sample.empty())
-      fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, "): ",
-           sample, ". mend the data");
+      fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
+           "): ", sample, ". mend the data");
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
          ", gradient norm ", last.grad_norm, "; ", where,
          "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",

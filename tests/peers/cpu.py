@@ -1,6 +1,6 @@
 """millrace beside PyTorch on the CPU, alternately in one run: cpu.py BUILD [--quick] [--only NETWORK]. Same resident batch, weights, optimizer;
 of PyTorch the fastest of its memory formats, of eager and compiled, of fused and plain optimizers. Prints a table and writes BUILD/peers.json;
-then millrace's own scaling from one rank to two, and its loader beside PyTorch's."""
+then millrace's own scaling from one rank to two, and its loader and its decoding of JPEG beside PyTorch's."""
 import argparse
 import itertools
 import json
@@ -18,6 +18,7 @@ import h5py
 import numpy
 import torch
 
+import images
 import loader
 
 HERE = pathlib.Path(__file__).parent
@@ -163,7 +164,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats: no figures to keep")
-    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear; or loader")
+    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear; loader or images")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")
     options = parser.parse_args()
@@ -173,6 +174,8 @@ def main():
         scale(build / "millrace", pathlib.Path(folder), options)
         if not options.only or options.only == "loader":
             results += loader.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
+        if not options.only or options.only == "images":
+            results += images.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
     (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
 
 
