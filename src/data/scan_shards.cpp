@@ -141,13 +141,15 @@ std::vector<std::string> list_files(const DataOptions& options, StartWatch& watc
 
 // Of one file. What fails by an error of the file system that may pass is tried again, as reads in training are.
 ShardIndex scan_patiently(const std::string& path, const DataOptions& options, const ShardIndex& before) {
+  constexpr double nap = 0.01;
   double delay = options.faults.retry_delay;
   for (int tries = options.faults.retries;; --tries) try {
       return options.view.sample != SampleKind::rows ? scan_view(path, options) : scan_file(path, options, before);
     } catch (const Error& e) {
       if (tries <= 0 || !may_pass(system_error_of(e))) throw;
       if (tries == options.faults.retries) log::local(cat("warning: ", e.what(), ". tried again"));
-      std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+      for (double left = delay; left > 0; left -= nap)  // StartWatch takes a thread that sleeps long for one that waits
+        std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, nap)));
       delay = std::min(2 * delay, longest_retry_delay);
     }
 }
