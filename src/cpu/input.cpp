@@ -58,6 +58,15 @@ void transform_log1p(float* y, const float* gain, const float* shift, std::int64
   for (std::int64_t i = 0; i < n; ++i) y[i] = std::log1p(y[i]) * gain[i] + shift[i];
 }
 
+// Whole pixels of three channels.
+MR_CLONES void mix_colours(float* y, std::int64_t n, const ColourMix& mix) {
+  const ColourMix m = mix;
+  for (std::int64_t i = 0; i < n; i += 3) {
+    const float r = y[i], g = y[i + 1], b = y[i + 2];
+    for (int c = 0; c < 3; ++c) y[i + c] = m.by[c][0] * r + m.by[c][1] * g + m.by[c][2] * b + m.plus[c];
+  }
+}
+
 // Where a line's elements come from: element (pixel x, channel c) at first + x * pixel_step + c * channel_step, or by
 // `each` where its channels do not lie evenly; pixels outside of [begin, end) are padding.
 struct Line {
@@ -207,6 +216,7 @@ class Input : public Op {
                           line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
+    const ColourMix mix = move.colours() ? colours_.mix(move) : ColourMix{};
     const std::int64_t most = move.colours() ? tile_count / 3 * 3 : tile_count;  // whole pixels
     for (std::int64_t at = 0; at < line_count; at += most) {
       const std::int64_t n = std::min(most, line_count - at);
@@ -225,10 +235,7 @@ class Input : public Op {
       const float* shift = shift_.data() + c;
       normalise(to, raw_values, move.zoom ? DType::f32 : spec_.raw, factor_.data() + c, offset_.data() + c, n);
       if (spec_.transform == Transform::log1p) transform_log1p(to, gain_.data() + c, shift, n);
-      for (std::int64_t i = 0; move.colours() && i < n; i += 3) {
-        const float y[3] = {to[i], to[i + 1], to[i + 2]};
-        for (int k = 0; k < 3; ++k) to[i + k] = colours_.of(k, y, move);
-      }
+      if (move.colours()) mix_colours(to, n, mix);
       if (move.gain != 1 || move.lift != 0)
         for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + shift[i] * move.lift;
       // The line's elements that are cut out, of those in this tile.

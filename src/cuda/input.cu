@@ -10,12 +10,45 @@
 namespace millrace::cuda {
 namespace {
 
+// What is stored, as floats.
+template <class Raw>
+struct Stored {
+  const Raw* at;
+  MR_BODY float operator[](std::int64_t i) const { return widen(at[i]); }
+  MR_BODY Stored from(std::int64_t i) const { return {at + i}; }
+};
+
+// Of types that few data sets have: one kernel for all of them, which asks for the type with every value.
+struct StoredAsTold {
+  const void* at;
+  DType type;
+  std::int64_t begin;
+  template <class Raw>
+  MR_BODY float value(std::int64_t i) const {
+    return widen(static_cast<const Raw*>(at)[begin + i]);
+  }
+  MR_BODY float operator[](std::int64_t i) const {
+    switch (type) {
+      case DType::i8:
+        return value<std::int8_t>(i);
+      case DType::u16:
+        return value<std::uint16_t>(i);
+      case DType::i32:
+        return value<std::int32_t>(i);
+      case DType::f16:
+        return value<f16>(i);
+      case DType::bf16:
+        return value<bf16>(i);
+      default:
+        return value<double>(i);
+    }
+  }
+  MR_BODY StoredAsTold from(std::int64_t i) const { return {at, type, begin + i}; }
+};
+
 struct alignas(8) Affine {
   float factor, offset;
-  template <class Raw>
-  MR_BODY float of(Raw raw) const {
-    return widen(raw) * factor + offset;
-  }
+  MR_BODY float of(float stored) const { return stored * factor + offset; }
 };
 
 // By channel of dst.
@@ -23,20 +56,19 @@ struct Scales {
   const Affine* inner;  // of stored values
   const Affine* outer;  // of their log1p; without a transform, of nothing
   bool log1p;
-  template <class Raw>
-  MR_BODY float of(Raw raw, std::int64_t c) const {
-    const float value = inner[c].of(raw);
+  MR_BODY float of(float stored, std::int64_t c) const {
+    const float value = inner[c].of(stored);
     return log1p ? outer[c].of(log1pf(value)) : value;
   }
-  // The same of channel c of a pixel whose channel k is raw(k), with all that jitters.
-  template <class RawOf>
-  MR_BODY float of(const RawOf& raw, std::int64_t c, const Augmentation& move, const Colours& colours) const {
+  // The same of channel c of a pixel whose channel k is stored(k), with all that jitters.
+  template <class StoredOf>
+  MR_BODY float of(const StoredOf& stored, std::int64_t c, const Augmentation& move, const ColourMix& mix) const {
     float value;
     if (move.colours()) {
-      const float pixel[3] = {of(raw(0), 0), of(raw(1), 1), of(raw(2), 2)};
-      value = colours.of(int(c), pixel, move);
+      const float pixel[3] = {of(stored(0), 0), of(stored(1), 1), of(stored(2), 2)};
+      value = mix.of(int(c), pixel);
     } else {
-      value = of(raw(c), c);
+      value = of(stored(c), c);
     }
     const float lift = move.lift != 0 ? outer[c].offset * move.lift : 0;
     return value * move.gain + lift;
@@ -63,7 +95,7 @@ struct Straight {
     std::int64_t c = channels == 1 ? 0 : i % channels;
     float y[n];
     for (int k = 0; k < n; ++k) {
-      y[k] = scales.of(raw.v[k], c);
+      y[k] = scales.of(widen(raw.v[k]), c);
       if (++c == channels) c = 0;
     }
     store(dst + i, y);
@@ -75,17 +107,17 @@ struct Extents {
   std::int64_t depth, height, width;
 };
 
-template <class Raw, class T>
+template <class From, class T>
 struct Moved {
   T* dst;
-  const Raw* src;  // of the first row, at the first place
+  From src;  // of the first row, at the first place
   Scales scales;
   Places places;
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
   Colours colours;
-  Extents extents, stored;
+  Extents extents, whole;
   std::int64_t channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
   bool packs;
@@ -95,9 +127,10 @@ struct Moved {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : augmenter.still();
+    const ColourMix mix = colours.mix(move);
     const std::int64_t height = extents.height, width = extents.width,
                        row_count = extents.depth * height * width * dst_channels;
-    const Raw* image = src + row * src_row;
+    const From image = src.from(row * src_row);
     T* out = dst + row * row_count;
 
     for (std::int64_t begin = (block_of_row * block.threads() + block.thread()) * n; begin < row_count;
@@ -110,14 +143,14 @@ struct Moved {
         const std::int64_t from_z = (move.flip[0] ? extents.depth - 1 - z : z) + move.by[0],
                            from_y = (move.flip[1] ? height - 1 - y : y) + move.by[1],
                            from_x = (move.flip[2] ? width - 1 - x : x) + move.by[2];
-        const bool inside = begin + k < row_count && from_z >= 0 && from_z < stored.depth && from_y >= 0 &&
-                            from_y < stored.height && from_x >= 0 && from_x < stored.width;
-        const std::int64_t place = (from_z * stored.height + from_y) * stored.width + from_x;
-        const auto raw = [&](std::int64_t channel) {
-          return inside ? image[place * places.step(channel) + places.first(channel)] : Raw{};
+        const bool inside = begin + k < row_count && from_z >= 0 && from_z < whole.depth && from_y >= 0 &&
+                            from_y < whole.height && from_x >= 0 && from_x < whole.width;
+        const std::int64_t place = (from_z * whole.height + from_y) * whole.width + from_x;
+        const auto stored = [&](std::int64_t channel) {
+          return inside ? image[place * places.step(channel) + places.first(channel)] : 0.0f;
         };
         const bool blank = c >= channels || move.cut(z, y, x);
-        values[k] = blank ? 0 : scales.of(raw, c, move, colours);
+        values[k] = blank ? 0 : scales.of(stored, c, move, mix);
         if (++c < dst_channels) continue;
         c = 0;
         if (++x < width) continue;
@@ -134,10 +167,10 @@ struct Moved {
 };
 
 // A random part of an image, enlarged to the whole.
-template <class Raw, class T>
+template <class From, class T>
 struct Enlarged {
   T* dst;
-  const Raw* src;  // of the first row, at the first place
+  From src;  // of the first row, at the first place
   Scales scales;
   Places places;
   const std::int64_t* ids;
@@ -151,8 +184,9 @@ struct Enlarged {
   MR_BODY void operator()(Block& block) const {
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
     const Augmentation move = augmenter.draw(state->epoch, ids[row]);
+    const ColourMix mix = colours.mix(move);
     const std::int64_t pixels = height * width;
-    const Raw* image = src + row * src_row;
+    const From image = src.from(row * src_row);
     T* out = dst + row * pixels * dst_channels;
     for (std::int64_t pixel = block_of_row * block.threads() + block.thread(); pixel < pixels;
          pixel += row_blocks * block.threads()) {
@@ -162,13 +196,13 @@ struct Enlarged {
       const bool cut = move.cut(0, y, x);
       const auto value = [&](std::int64_t c) {
         const std::int64_t step = places.step(c), right = width > 1 ? step : 0, down = height > 1 ? width * step : 0;
-        const Raw* corner = image + places.first(c) + (v.first * width + h.first) * step;
-        const float above = widen(corner[0]) * (1 - h.share) + widen(corner[right]) * h.share,
-                    below = widen(corner[down]) * (1 - h.share) + widen(corner[down + right]) * h.share;
+        const From corner = image.from(places.first(c) + (v.first * width + h.first) * step);
+        const float above = corner[0] * (1 - h.share) + corner[right] * h.share,
+                    below = corner[down] * (1 - h.share) + corner[down + right] * h.share;
         return above * (1 - v.share) + below * v.share;
       };
       for (std::int64_t c = 0; c < channels; ++c)
-        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : scales.of(value, c, move, colours));
+        out[pixel * dst_channels + c] = narrow<T>(cut ? 0 : scales.of(value, c, move, mix));
       for (std::int64_t c = channels; c < dst_channels; ++c) out[pixel * dst_channels + c] = narrow<T>(0);
     }
   }
@@ -201,6 +235,21 @@ void with_raw(DType raw, const Body& body) {
   fail(Exit::config, "input: samples stored as int64 are not read. store them as int32 or a floating type");
 }
 
+// Calls body with what reads values from the first place on.
+template <class Body>
+void with_stored(const Tensor& raw, std::int64_t first, const Body& body) {
+  switch (raw.dtype) {
+    case DType::u8:
+      return body(Stored<std::uint8_t>{raw.as<std::uint8_t>() + first});
+    case DType::i16:
+      return body(Stored<std::int16_t>{raw.as<std::int16_t>() + first});
+    case DType::f32:
+      return body(Stored<float>{raw.as<float>() + first});
+    default:
+      return body(StoredAsTold{raw.data, raw.dtype, first});
+  }
+}
+
 class Input : public Op {
  public:
   Input(const InputSpec& spec, const Context& context, Device& device)
@@ -231,17 +280,15 @@ class Input : public Op {
   void forward(const OpArgs& args) override {
     const bool straight_rows = places_.straight && spec_.subvolume.empty() && spec_.zero_channels == 0;
     with_type(spec_.dtype, [&](auto to) {
-      with_raw(spec_.raw, [&](auto from) {
-        using T = decltype(to);
-        using Raw = decltype(from);
-        T* dst = args.dst.as<T>();
-        const Raw* src = args.src[0].as<Raw>();
+      using T = decltype(to);
+      T* dst = args.dst.as<T>();
+      if (!augmenter_.on() && straight_rows)
+        return with_raw(spec_.raw, [&](auto from) { straight(dst, args.src[0].as<decltype(from)>()); });
+      with_stored(args.src[0], first(), [&](const auto& src) {
         if (augmenter_.on() && augmenter_.zooms())
           enlarge(args, dst, src);
-        else if (augmenter_.on() || !straight_rows)
-          move(args, dst, src);
         else
-          straight(dst, src);
+          move(args, dst, src);
       });
     });
   }
@@ -270,27 +317,27 @@ class Input : public Op {
                      Straight<Raw, T>{dst, src, scales(), channels_});
   }
 
-  template <class Raw, class T>
-  void enlarge(const OpArgs& args, T* dst, const Raw* src) const {
+  template <class From, class T>
+  void enlarge(const OpArgs& args, T* dst, const From& src) const {
     const std::int64_t pixels = extents_.height * extents_.width;
     const int threads = int(std::clamp<std::int64_t>((pixels + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Enlarged<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state,
-                            augmenter_, colours_, extents_.height, extents_.width, channels_,
-                            channels_ + spec_.zero_channels, spec_.src.row_count(), row_blocks});
+           Enlarged<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
+                             colours_, extents_.height, extents_.width, channels_, channels_ + spec_.zero_channels,
+                             spec_.src.row_count(), row_blocks});
   }
 
-  template <class Raw, class T>
-  void move(const OpArgs& args, T* dst, const Raw* src) const {
+  template <class From, class T>
+  void move(const OpArgs& args, T* dst, const From& src) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row_count = spec_.dst().row_count(), packs = (row_count + n - 1) / n;
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Moved<Raw, T>{dst, src + first(), scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                         colours_, extents_, stored_, channels_, channels_ + spec_.zero_channels, spec_.src.row_count(),
-                         row_blocks, row_count % n == 0 && aligned(dst, n)});
+           Moved<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
+                          colours_, extents_, stored_, channels_, channels_ + spec_.zero_channels,
+                          spec_.src.row_count(), row_blocks, row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;

@@ -98,6 +98,10 @@ if [ "$4" = go_on ]; then
     grep -q '"unread_samples": 6' $dir/summary.json || complain "the summary of $dir does not count 6"
   done
   grep -q '"retries": 5,' one/summary.json || complain "sample 60 was tried again in both epochs"
+  alone none "train-00000,4096,28096,$eio,999999,0" --data.on_error skip --data.skip_limit 1 --data.shuffle off --log.every 0s
+  expect 0 '^step 1/.*| loss none, no sample read |'
+  alone none "" --run.resume never --data.train 'set/train-*.h5' set/train-00002.h5
+  expect 0 'warning: set/train-00002.h5 is named more than once'
   # The same in files: rows of zeros with the label -1.
   awk -F, 'BEGIN { OFS = "," } NR == 61 || NR == 182 || NR == 183 { for (c = 1; c <= 100; c++) $c = 0; $101 = -1 } 1' table.csv >marked.csv
   "$millrace" pack --x marked.csv --y-name 101 --out marked --shard-size 24000 --no-shuffle >out 2>err || complain "pack failed"

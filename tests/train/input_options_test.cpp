@@ -30,5 +30,39 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }
 
+std::string refusal(const FeedOptions& feed, const Shape& sample) {
+  ShardIndex index;
+  index.sample = sample;
+  try {
+    input_spec(feed, index, 1);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
+  FeedOptions feed;
+  feed.augment = true, feed.crop_pad = 8;
+  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.crop_pad: with 8 on each side"), std::string::npos);
+  feed.crop_pad = 7;
+  EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
+  feed.cutout = 12;
+  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.cutout: a square of 12 covers"), std::string::npos);
+  feed.cutout = 11;
+  EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
+}
+
+TEST(InputOptions, ColoursAreOfThreeChannelsAndOfAugmentation) {
+  FeedOptions feed;
+  feed.hue = 0.1;
+  EXPECT_NE(refusal(feed, {8, 8, 3}).find("do nothing without data.augment = on"), std::string::npos);
+  feed.augment = true;
+  EXPECT_EQ(refusal(feed, {8, 8, 3}), "");
+  EXPECT_NE(refusal(feed, {8, 8, 4}).find("the network takes 4 channels"), std::string::npos);
+  feed.channels = {"0-2"};
+  EXPECT_EQ(refusal(feed, {8, 8, 4}), "");
+}
+
 }  // namespace
 }  // namespace millrace

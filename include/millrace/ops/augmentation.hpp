@@ -18,7 +18,7 @@ struct Augmentation {
   // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
   bool zoom = false;
   float begin[2] = {0, 0}, part[2] = {1, 1};
-  float strong = 1, turned = 0;  // of colours: see Colours
+  float strong = 1, turned = 0;  // of colours: see ColourMix
   float gain = 1, lift = 0;      // normalised value -> value * gain + offset[c] * lift
 
   MR_HOST_DEVICE bool colours() const { return strong != 1 || turned != 0; }
@@ -42,29 +42,48 @@ struct Augmentation {
   }
 };
 
-// What saturation and hue make of pixels of three channels.
+// What saturation and hue make of the normalised values y of a sample's pixels, of three channels: by * y + plus.
+struct ColourMix {
+  float by[3][3], plus[3];
+  // Of channel c. Not by[c]: an index that is not known would put the matrix into memory on a GPU.
+  MR_HOST_DEVICE float of(int c, const float (&y)[3]) const {
+    const float r = c == 0   ? by[0][0]
+                    : c == 1 ? by[1][0]
+                             : by[2][0],
+                g = c == 0   ? by[0][1]
+                    : c == 1 ? by[1][1]
+                             : by[2][1],
+                b = c == 0   ? by[0][2]
+                    : c == 1 ? by[1][2]
+                             : by[2][2],
+                p = c == 0   ? plus[0]
+                    : c == 1 ? plus[1]
+                             : plus[2];
+    return r * y[0] + g * y[1] + b * y[2] + p;
+  }
+};
+
 class Colours {
  public:
   explicit Colours(const std::vector<InputChannel>& channels) {
     for (std::size_t c = 0; c < 3 && channels.size() == 3; ++c)
       unit_[c] = channels[c].unit, shift_[c] = channels[c].shift;
   }
-  // y: the normalised values of a pixel; returns that of channel c.
-  MR_HOST_DEVICE float of(int c, const float (&y)[3], const Augmentation& move) const {
-    const float red = (y[0] - shift_[0]) / unit_[0], green = (y[1] - shift_[1]) / unit_[1],
-                blue = (y[2] - shift_[2]) / unit_[2];
-    const float luminance = 0.213f * red + 0.715f * green + 0.072f * blue;
-    const float value = c == 0 ? red : c == 1 ? green : blue;
-    const float across = c == 0   ? -0.213f * red - 0.715f * green + 0.928f * blue
-                         : c == 1 ? 0.143f * red + 0.140f * green - 0.283f * blue
-                                  : -0.787f * red + 0.715f * green + 0.072f * blue;
-    const float x = luminance + move.strong * (value - luminance) + move.turned * across;
-    return x * (c == 0   ? unit_[0]
-                : c == 1 ? unit_[1]
-                         : unit_[2]) +
-           (c == 0   ? shift_[0]
-            : c == 1 ? shift_[1]
-                     : shift_[2]);
+  // The matrices of the standard are of values; these are of (value - mean) / std.
+  MR_HOST_DEVICE ColourMix mix(const Augmentation& move) const {
+    const float luminance[3] = {0.213f, 0.715f, 0.072f};
+    const float turn[3][3] = {{-0.213f, -0.715f, 0.928f}, {0.143f, 0.140f, -0.283f}, {-0.787f, 0.715f, 0.072f}};
+    ColourMix out;
+    for (int to = 0; to < 3; ++to) {
+      out.plus[to] = shift_[to];
+      for (int from = 0; from < 3; ++from) {
+        const float same = to == from ? 1 : 0;
+        const float by = luminance[from] + move.strong * (same - luminance[from]) + move.turned * turn[to][from];
+        out.by[to][from] = by * unit_[to] / unit_[from];
+        out.plus[to] -= out.by[to][from] * shift_[from];
+      }
+    }
+    return out;
   }
 
  private:
