@@ -38,7 +38,7 @@ exec unshare --mount --pid --fork --kill-child --propagation private bash -euc '
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 JOBS="$JOBS" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-1}" chroot "$ROOT" bash -euc "
     cd /millrace
     scripts/deps.sh
-    cmake -S . -B build -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMILLRACE_TEST_TIMEOUT=60
+    cmake -G Ninja -S . -B build -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMILLRACE_TEST_TIMEOUT=60
     cmake --build build -j \$JOBS
     build/millrace --version
     ctest --test-dir build -LE long -j 2 --output-on-failure"'

@@ -13,7 +13,7 @@ unset MAKEFLAGS MAKELEVEL MFLAGS CMAKE_GENERATOR
 mkdir "$folder/bin" "$folder/built"
 printf '#!/bin/sh\n' >"$folder/bin/cmake"
 chmod +x "$folder/bin/cmake"
-touch "$folder/built/Makefile"
+touch "$folder/built/cmake_install.cmake"
 cp "$build_dir/found.txt" "$folder/built/" || complain "the build folder has no found.txt"
 for _ in 1 2; do
   PATH=$folder/bin:$PATH make -C "$source_dir" BUILD="$folder/built" >"$folder/log" 2>&1 || complain "make failed"
