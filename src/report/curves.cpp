@@ -7,6 +7,7 @@
 
 #include "lines.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/members.hpp"
 
 namespace millrace::report {
 namespace {

@@ -7,10 +7,6 @@
 
 namespace millrace::report {
 
-// Calls on(key, value) for each member; null is not a number (NaN), true is 1. False when the line is no object of
-// numbers, switches and nulls.
-bool read_members(std::string_view line, const std::function<void(std::string_view key, double value)>& on);
-
 // Calls on(line, number) for each line, from 1. One that no newline ends, as a killed writer leaves, is left out.
 // Error(data).
 void read_lines(const std::filesystem::path&,

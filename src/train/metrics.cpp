@@ -6,13 +6,15 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/members.hpp"
 
 namespace millrace {
 namespace {
@@ -40,34 +42,29 @@ struct Number {
   }
 };
 
-// The text behind "key":
-const char* after(const std::string& line, const char* key) {
-  const auto at = line.find(cat('"', key, "\":"));
-  return at == line.npos ? nullptr : line.c_str() + at + std::strlen(key) + 3;
-}
-
-double number(const std::string& line, const char* key, double otherwise = 0) {
-  const char* text = after(line, key);
-  if (!text) return otherwise;
-  return *text == 'n' ? std::nan("") : std::strtod(text, nullptr);
-}
-
 }  // namespace
 
 std::optional<StepMetrics> parse_metrics(const std::string& line) {
-  if (!line.starts_with("{\"step\":") || !line.ends_with('}')) return std::nullopt;
   StepMetrics m;
-  const auto count = [&](const char* key) { return std::int64_t(number(line, key)); };
-  m.step = count("step"), m.epoch = count("epoch"), m.samples = count("samples");
-  m.loss = number(line, "loss"), m.lr = number(line, "lr"), m.grad_norm = number(line, "grad_norm");
-  m.loss_scale = number(line, "loss_scale", 1);
-  const char* skipped = after(line, "skipped");
-  m.skipped = skipped && *skipped == 't';
-  m.samples_per_second = number(line, "samples_per_second"), m.seconds = number(line, "step_ms") / 1e3;
-  for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::communication,
-                        Phase::optimizer, Phase::other})
-    m.phase_seconds[std::size_t(p)] = number(line, cat(name_of(p), "_ms").c_str()) / 1e3;
-  m.unread_samples = count("unread_samples");
+  const auto set = [&m](std::string_view key, double v) {
+    const std::pair<std::string_view, double*> numbers[] = {{"loss", &m.loss},
+                                                            {"lr", &m.lr},
+                                                            {"grad_norm", &m.grad_norm},
+                                                            {"loss_scale", &m.loss_scale},
+                                                            {"samples_per_second", &m.samples_per_second}};
+    const std::pair<std::string_view, std::int64_t*> counts[] = {
+        {"step", &m.step}, {"epoch", &m.epoch}, {"samples", &m.samples}, {"unread_samples", &m.unread_samples}};
+    for (const auto& [name, to] : numbers)
+      if (key == name) *to = v;
+    for (const auto& [name, to] : counts)
+      if (key == name && std::abs(v) < 9e18) *to = std::int64_t(v);
+    if (key == "skipped") m.skipped = v == 1;
+    if (key == "step_ms") m.seconds = v / 1e3;
+    if (!key.ends_with("_ms")) return;
+    for (std::size_t p = 0; p < phase_count; ++p)
+      if (key.substr(0, key.size() - 3) == name_of(Phase(p))) m.phase_seconds[p] = v / 1e3;
+  };
+  if (!read_members(line, set) || m.step < 1) return std::nullopt;
   return m;
 }
 

@@ -81,16 +81,6 @@ TEST(Report, AxesHaveRoundTicksInside) {
   }
 }
 
-TEST(Report, ALineOfMetricsIsReadAndNothingElse) {
-  double sum = 0;
-  const auto add = [&](std::string_view, double v) { sum += std::isfinite(v) ? v : 100; };
-  EXPECT_TRUE(read_members("{\"a\":1.5,\"b\":true,\"c\":false,\"d\":null, \"e\": -2e1}", add));
-  EXPECT_EQ(sum, 1.5 + 1 + 100 - 20);
-  for (const char* bad :
-       {"", "{", "{\"a\":1", "{\"a\":1}x", "{\"a\" 1}", "{\"a\":\"text\"}", "{a:1}", "[1]", "{\"a\":1,}"})
-    EXPECT_FALSE(read_members(bad, add)) << bad;
-}
-
 TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
   std::string text;
   for (int step = 1; step <= 10000; ++step) text += line(step, step % 100 == 50 ? 1000 : step % 100);
