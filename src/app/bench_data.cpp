@@ -34,18 +34,19 @@ Compute processor(World& world) {
 }  // namespace
 
 std::vector<Flag> loader_flags() {
-  return {config_flag(),
-          repeats_flag(),
-          {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
-          {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "4"},
-          {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
-          {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Takes::many},
-          {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
-          {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
-          {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
-          {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that comes 1.2 times as fast",
-           Flag::Takes::nothing},
-          {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
+  return {
+      config_flag(),
+      repeats_flag(),
+      {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
+      {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "16"},
+      {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
+      {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Takes::many},
+      {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
+      {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
+      {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
+      {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that comes 1.2 times as fast",
+       Flag::Takes::nothing},
+      {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
 }
 
 // With a configuration: its pipeline, on all ranks. Without: engines on a file of its own; one rank measures, the
@@ -65,7 +66,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
     return Exit::ok;
   }
   options.workers = number("workers", 2, between(1, 256));
-  options.prefetch = number("prefetch", 4, between(2, 1 << 20));
+  options.prefetch = number("prefetch", 16, between(2, 1 << 20));
   options.sample_bytes = option("sample-bytes", [&] {
     const std::string text = parsed.get("sample-bytes", "3072");
     const auto bytes = std::int64_t(parse_bytes(text));

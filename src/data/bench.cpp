@@ -1,10 +1,8 @@
 #include "millrace/data/bench.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "bench_bare.hpp"
@@ -26,7 +24,6 @@ std::vector<LoaderBenchRow> by_turns(const std::vector<Case>& cases, int repeats
   std::vector<std::vector<double>> rates(cases.size());
   for (int turn = -1; turn < repeats; ++turn)  // the first finds cold caches
     for (std::size_t c = 0; c < cases.size(); ++c) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the loader before fills its ring
       const double rate = double(samples) / cases[c].seconds(std::uint64_t(turn + 1));
       if (turn >= 0) rates[c].push_back(rate);
     }

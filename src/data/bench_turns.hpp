@@ -23,6 +23,15 @@ inline void sleep_for(double seconds) {
   }
 }
 
+// Its workers have nothing to do any more: what is measured next has the cores and the disk to itself.
+inline void come_to_rest(const Loader& loader) {
+  std::uint64_t before = 0;
+  do {
+    before = loader.figures().bytes_read;
+    sleep_for(0.05);
+  } while (loader.figures().bytes_read != before);
+}
+
 // Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
 class EngineUnderTest {
  public:
@@ -42,6 +51,7 @@ class EngineUnderTest {
     const auto began = std::chrono::steady_clock::now();
     for (std::int64_t done = 0; done < samples; done += micro_batch_) loader_->next();
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    come_to_rest(*loader_);
     return took * double(samples) / double((samples + micro_batch_ - 1) / micro_batch_ * micro_batch_);
   }
 
@@ -101,14 +111,7 @@ class LoaderUnderTest {
             step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
   }
 
-  // Its workers have nothing to do any more: what is measured next has the cores to itself.
-  void come_to_rest() const {
-    std::uint64_t before = 0;
-    do {
-      before = loader_.figures().bytes_read;
-      sleep_for(0.05);
-    } while (loader_.figures().bytes_read != before);
-  }
+  void come_to_rest() const { millrace::come_to_rest(loader_); }
 
  private:
   // As soon as a batch has to be waited for, nothing is left of what was read before.

@@ -13,7 +13,7 @@ namespace millrace {
 
 struct LoaderBenchOptions {
   std::filesystem::path folder;  // for the file, which goes afterwards; empty: the system's temporary folder
-  int workers = 2, prefetch = 4, repeats = 7;
+  int workers = 2, prefetch = 16, repeats = 7;
   std::int64_t sample_bytes = 3072, rows = 65536, micro_batch = 128;
   std::int64_t samples = 400000, cold_samples = 30000;  // a turn
   // rows and samples lowered to files of 2 GiB, and turns of 8 GiB (from the disk 1 GiB).
