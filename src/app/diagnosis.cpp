@@ -28,6 +28,7 @@ class Diagnosis {
     Evidence e = probed_evidence(world_, measure_shares(world_, meter_, config, 3), run);
     const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_);
     e.loader_rate = agreed(world_, parts.loader_rate), e.peak_flops = agreed(world_, parts.peak_flops);
+    e.decoding = agreed(world_, parts.decoding);
     e.batch = meter_.batch();
     return e;
   }

@@ -43,6 +43,7 @@ Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
   e.probed = true;
   e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
   e.flops = agreed(world, shares.probe.flops);
+  e.memory = agreed(world, shares.probe.memory), e.memory_limit = agreed(world, shares.probe.memory_limit);
   return e;
 }
 

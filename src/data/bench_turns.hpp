@@ -107,7 +107,7 @@ class LoaderUnderTest {
     const double read =
         double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
     const double busy = (after.read_seconds - before.read_seconds) / double(std::max(1, options_.workers));
-    return {samples / took, waited / took, double(after.chunks_decoded - before.chunks_decoded) / std::max(1.0, read),
+    return {samples / took, waited / took, double(after.decoded.chunks - before.decoded.chunks) / std::max(1.0, read),
             step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
   }
 

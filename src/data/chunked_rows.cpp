@@ -71,6 +71,7 @@ ChunkCache::Chunk ChunkedRows::chunk(const From& from, std::size_t number, bool 
     thread_local io::Bytes raw;
     try {
       read_stored(from.fd, info, raw);
+      const BusyClock::Scope busy(decoding_);
       io::decode_chunk(from.layout, number, raw, out);
     } catch (const Error& e) {
       throw ReadError(cat("cannot read row ", row, " of ", from.place, " (the chunk of ", info.bytes, " bytes at byte ",

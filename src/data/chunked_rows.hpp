@@ -7,9 +7,11 @@
 #include <string>
 
 #include "box.hpp"
+#include "busy_clock.hpp"
 #include "chunk_cache.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/io/chunks.hpp"
+#include "millrace/telemetry/account.hpp"
 
 namespace millrace {
 
@@ -34,11 +36,12 @@ class ChunkedRows {
   // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
   // for one after the other. Error(data) names place and first row.
   void read_box(const From&, const Box&, char* to);
-  std::uint64_t decoded() const { return cache_.made(); }  // chunks, so far
+  Decoded decoded() const { return {cache_.made(), decoding_.seconds()}; }
 
  private:
   ChunkCache::Chunk chunk(const From&, std::size_t number, bool wait, std::int64_t row);
   ChunkCache cache_;
+  BusyClock decoding_;
 };
 
 }  // namespace millrace

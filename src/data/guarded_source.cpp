@@ -82,7 +82,7 @@ class GuardedSource : public Source {
   std::string describe() const override { return inner_->describe(); }
   void reopen(std::size_t shard) override { inner_->reopen(shard); }
   int max_workers() const override { return inner_->max_workers(); }
-  std::uint64_t chunks_decoded() const override { return inner_->chunks_decoded(); }
+  Decoded decoded() const override { return inner_->decoded(); }
 
   FaultFigures faults() const override {
     const std::lock_guard lock(mutex_);

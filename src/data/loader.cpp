@@ -181,7 +181,7 @@ std::vector<LoaderSpan> Loader::take_spans() {
 LoaderFigures Loader::figures() const {
   const std::lock_guard lock(impl_->mutex);
   LoaderFigures out = impl_->figures;
-  out.chunks_decoded = impl_->source.chunks_decoded();
+  out.decoded = impl_->source.decoded();
   return out;
 }
 

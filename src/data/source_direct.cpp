@@ -43,7 +43,7 @@ class DirectSource : public Source {
   }
   void reopen(std::size_t s) override { files_.reopen(s); }
 
-  std::uint64_t chunks_decoded() const override { return chunks_.decoded(); }
+  Decoded decoded() const override { return chunks_.decoded(); }
 
  private:
   void read_runs(std::span<const std::int64_t> ids, char* to_x, char* to_y) {

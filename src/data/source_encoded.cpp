@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "busy_clock.hpp"
 #include "encoded_rows.hpp"
 #include "image_views.hpp"
 #include "millrace/base/error.hpp"
@@ -36,7 +37,10 @@ class EncodedSource : public Source {
         return index_.decode.zoom > 0 ? random_view(index_.decode, std::uint64_t(epoch), id, fit_, height, width)
                                       : centre_view(fit_, height, width, place);
       };
-      decode_view(content, place, view, Decoding::needed, scratch, to_x);
+      {
+        const BusyClock::Scope busy(decoding_);
+        decode_view(content, place, view, Decoding::needed, scratch, to_x);
+      }
       targets_.read(s, id, 1, to_y);
       to_x += index_.sample_bytes(), to_y += targets_.bytes();
     }
@@ -44,6 +48,7 @@ class EncodedSource : public Source {
 
   std::unique_ptr<Reads> reads(std::span<char>) override { return std::make_unique<Ahead>(*this); }
   void reopen(std::size_t s) override { files_.reopen(s); }
+  Decoded decoded() const override { return {0, decoding_.seconds()}; }
 
   std::string describe() const override {
     return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", count_shards(index_),
@@ -91,6 +96,7 @@ class EncodedSource : public Source {
   const ShardIndex index_;
   const Fit fit_;
   ShardFiles files_{index_};
+  BusyClock decoding_;
   ChunkedRows chunks_{16u << 20};  // of y
   Targets targets_{index_, files_, chunks_};
 };

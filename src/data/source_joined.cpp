@@ -33,9 +33,12 @@ class JoinedSource : public Source {
   std::string describe() const override {
     return cat(parts_[0]->describe(), "; ", parts_.size(), " data sets side by side: ", names_);
   }
-  std::uint64_t chunks_decoded() const override {
-    std::uint64_t all = 0;
-    for (const auto& part : parts_) all += part->chunks_decoded();
+  Decoded decoded() const override {
+    Decoded all;
+    for (const auto& part : parts_) {
+      const Decoded one = part->decoded();
+      all.chunks += one.chunks, all.seconds += one.seconds;
+    }
     return all;
   }
   int max_workers() const override { return parts_[0]->max_workers(); }

@@ -23,7 +23,7 @@ class StagedSource : public Source {
     return std::make_unique<Counted>(*this, inner_->reads(slots));
   }
   std::string describe() const override { return cat(inner_->describe(), "; ", stager_->describe()); }
-  std::uint64_t chunks_decoded() const override { return inner_->chunks_decoded(); }
+  Decoded decoded() const override { return inner_->decoded(); }
   int max_workers() const override { return inner_->max_workers(); }
   FaultFigures faults() const override { return inner_->faults(); }
   StagingFigures staging() const override {

@@ -9,6 +9,7 @@ namespace millrace {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WayOut, name, rate, sockets)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeBin, seconds, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadyBytes, bytes, seconds)
@@ -69,7 +70,8 @@ json to_json(const LoaderFigures& l) {
           {"batches", l.batches},
           {"samples", l.samples},
           {"bytes_read", l.bytes_read},
-          {"chunks_decoded", l.chunks_decoded},
+          {"chunks_decoded", l.decoded.chunks},
+          {"decode_seconds", l.decoded.seconds},
           {"first_batch_seconds", l.first_batch_seconds},
           {"wait_seconds", l.wait_seconds},
           {"read_seconds", l.read_seconds},
@@ -82,7 +84,8 @@ json to_json(const LoaderFigures& l) {
 LoaderFigures loader_from(const json& j) {
   LoaderFigures l;
   l.workers = j.at("workers"), l.batches = j.at("batches"), l.samples = j.at("samples");
-  l.bytes_read = j.at("bytes_read"), l.chunks_decoded = j.at("chunks_decoded");
+  l.bytes_read = j.at("bytes_read");
+  l.decoded = {j.at("chunks_decoded"), j.value("decode_seconds", 0.0)};
   l.first_batch_seconds = j.at("first_batch_seconds"), l.wait_seconds = j.at("wait_seconds");
   l.read_seconds = j.at("read_seconds"), l.room_seconds = j.at("room_seconds");
   l.queue_depth_sum = std::uint64_t(j.at("mean_queue_depth").get<double>() * double(l.batches) + 0.5);
@@ -106,6 +109,7 @@ RankAccount rank_from(const json& j) {
   r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
+  if (j.contains("way_out")) r.way_out = j.at("way_out");
   if (j.contains("pace")) r.pace = j.at("pace");
   if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
   if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
@@ -153,6 +157,7 @@ std::string Account::json() const {
                        {"marks_per_step", r.marks},
                        {"mark_seconds", r.mark_seconds}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
+    if (r.way_out.rate > 0) one["way_out"] = r.way_out;
     if (r.pace.steps > 0) one["pace"] = r.pace;
     if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
     if (r.staging.files > 0) one["staging"] = to_json(r.staging);

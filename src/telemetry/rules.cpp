@@ -53,6 +53,21 @@ std::string of_reads(const Evidence& e) {
   return text("%s, reads of %s", e.reader.c_str(), format_bytes(e.sample_bytes).c_str());
 }
 
+bool decodes_most(const Evidence& e) { return e.decoding > 0.5; }
+// Where neighbouring samples are asked for together, one read gets many.
+bool tiny_reads(const Evidence& e) {
+  constexpr std::uint64_t tiny = 64 << 10;
+  if (!e.probed && e.reader == "mmap") return false;  // from memory: only a trial could tell
+  return !e.chunked && e.stored.empty() && e.reader != "synthetic" && e.sample_bytes > 0 && e.sample_bytes < tiny;
+}
+std::uint64_t bytes_a_step(const Evidence& e) { return std::uint64_t(e.batch / std::max(1, e.ranks)) * e.sample_bytes; }
+bool much_memory_left(const Evidence& e) { return e.gpu && e.memory > 0 && 4 * e.memory < e.memory_limit; }
+bool slow_link(const Evidence& e) { return e.link_rate > 0 && 4 * e.link_rate < e.link.rate; }
+std::string way_out(const Evidence& e) {
+  if (!e.link.sockets) return "UCX_NET_DEVICES=" + e.link.name + ":1";
+  return e.gpu ? "NCCL_SOCKET_IFNAME=" + e.link.name : "--mca btl_tcp_if_include " + e.link.name;
+}
+
 std::string of_sums(const Evidence& e) {
   return text("sums in buckets of %s, %s", format_bytes(e.bucket).c_str(),
               e.compress == "none" ? "of 32 bits" : "compressed");
@@ -98,8 +113,25 @@ std::vector<Rule> table() {
       {Bound::input, "data.workers", workers_now, more_workers, of_workers},
       {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; }, other_readers, of_reads},
       {Bound::input, "data.cache", [](const Evidence& e) { return e.cache; },
-       [](const Evidence& e) { return e.cache == "none" && e.reader != "synthetic" ? Values{"memory"} : Values{}; },
+       [](const Evidence& e) {
+         return e.cache == "none" && e.reader != "synthetic" && !decodes_most(e) ? Values{"memory"} : Values{};
+       },
        of_reads, time},
+      {Bound::input, "data.shuffle", [](const Evidence& e) { return e.shuffle; },
+       [](const Evidence& e) { return tiny_reads(e) && e.shuffle == "global" ? Values{"block"} : Values{}; }, of_reads,
+       trial, new_order},
+      {Bound::input, "pack", [](const Evidence& e) { return e.stored; },
+       [](const Evidence& e) {
+         return e.stored.empty() || !decodes_most(e) ? Values{} : Values{"as they are, of the size that is trained"};
+       },
+       [](const Evidence& e) { return text("decoding is %.0f %% of the loader's work; files grow", 100 * e.decoding); },
+       hint},
+      {Bound::copy, "pack", [](const Evidence& e) { return "samples of " + e.of_values; },
+       [](const Evidence& e) {
+         return e.value_bytes > 2 ? Values{"u8, or i16 with data.scale and data.offset"} : Values{};
+       },
+       [](const Evidence& e) { return text("%s a rank and step on the bus", format_bytes(bytes_a_step(e)).c_str()); },
+       time, "values are stored more coarsely"},
       {Bound::sums, "comm.overlap", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.overlap ? Values{} : Values{"on"}; },
        [](const Evidence&) { return std::string("no sum starts before the backward pass has ended"); }},
@@ -111,6 +143,13 @@ std::vector<Rule> table() {
          return Values{as_key(std::max<std::uint64_t>(64 << 10, e.bucket / 4)), as_key(e.bucket * 4)};
        },
        of_sums},
+      {Bound::sums, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
+       [](const Evidence& e) { return slow_link(e) ? Values{way_out(e)} : Values{}; },
+       [](const Evidence& e) {
+         return text("sums between hosts have %.3f GB/s; %s is made for %.2f", e.link_rate * 1e-9, e.link.name.c_str(),
+                     e.link.rate * 1e-9);
+       },
+       hint},
       {Bound::compute, "run.threads", [](const Evidence& e) { return std::to_string(e.threads); },
        [](const Evidence& e) { return e.threads > e.cores ? Values{std::to_string(e.cores)} : Values{}; },
        [](const Evidence& e) {
@@ -135,10 +174,22 @@ std::vector<Rule> table() {
        [](const Evidence&) { return std::string("this device computes with bf16 as such"); }, trial, new_rounding, 1.1},
       {Bound::compute, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
        [](const Evidence& e) {
-         return e.step < 0.002 && e.accumulation == 1 ? Values{std::to_string(4 * e.global_batch)} : Values{};
+         const bool small = e.step < 0.002 || much_memory_left(e);
+         return small && e.accumulation == 1 ? Values{std::to_string(4 * e.global_batch)} : Values{};
        },
-       [](const Evidence& e) { return text("a step takes %.2f ms, much of it for beginning", ms(e.step)); }, trial,
-       new_batch, 1.5},
+       [](const Evidence& e) {
+         return e.step < 0.002 ? text("a step takes %.2f ms, much of it for beginning", ms(e.step))
+                               : text("it takes %s of the device's %s", format_bytes(std::uint64_t(e.memory)).c_str(),
+                                      format_bytes(std::uint64_t(e.memory_limit)).c_str());
+       },
+       trial, new_batch, 1.5},
+      {Bound::compute, "model.fusion", [](const Evidence& e) { return std::to_string(e.fusion); },
+       [](const Evidence& e) {
+         return e.fusion >= 0 && e.fusion < e.most_fusion ? Values{std::to_string(e.most_fusion)} : Values{};
+       },
+       [](const Evidence& e) {
+         return text("layers bound by memory are fused up to level %d of %d", e.fusion, e.most_fusion);
+       }},
       {Bound::imbalance, "rank", [](const Evidence& e) { return cat(e.slow.rank, " on ", e.slow.host); },
        [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the others"} : Values{}; },
        [](const Evidence& e) { return e.slow.cause; }, time},

@@ -1,6 +1,8 @@
 #include "millrace/telemetry/verdict.hpp"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
@@ -12,6 +14,7 @@ namespace {
 constexpr double least_share = 0.03;    // of the step: below it nothing is tried
 constexpr double least_stated = 0.08;   // of the time: below it nothing is said without a trial
 constexpr double least_startup = 0.25;  // of the run
+constexpr double least_told = 0.05;     // decoding's, of the loader's time
 
 std::string measured(const Evidence& e, Bound b) {
   const double percent = 100 * e.share(b);
@@ -20,7 +23,12 @@ std::string measured(const Evidence& e, Bound b) {
     case Bound::input:
       return text("%.0f %% of the %s waits for samples; the loader alone delivers %s samples/s, the step could take %s",
                   percent, whole, format_count(e.loader_rate).c_str(),
-                  format_count(e.without_input > 0 ? e.batch / e.without_input : 0).c_str());
+                  format_count(e.without_input > 0 ? e.batch / e.without_input : 0).c_str()) +
+             (e.decoding >= least_told ? text(" (decoding is %.0f %% of its work, reading %.0f %%)", 100 * e.decoding,
+                                              100 - 100 * e.decoding)
+                                       : "");
+    case Bound::copy:
+      return text("%.0f %% of the %s waits for copies to the device, %.1f ms of a step", percent, whole, e.copy * 1e3);
     case Bound::sums:
       return text("%.0f %% of the %s waits for sums over ranks (%.1f ms with them, %.1f ms without)", percent, whole,
                   e.without_input * 1e3, e.without_sums * 1e3);
@@ -90,9 +98,11 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
 // What applies, but nothing measured says how much it would give.
 std::string hints(const Evidence& e) {
   std::string out;
-  if (e.share(Bound::compute) < 0.5) return out;
   for (const Rule& rule : rules()) {
-    if (rule.bound != Bound::compute || rule.gain || (rule.proof == Rule::Proof::trial && e.probed)) continue;
+    const bool computing = rule.bound == Bound::compute;
+    if (e.share(rule.bound) < (computing ? 0.5 : least_stated)) continue;
+    const bool untried = computing && !rule.gain && rule.proof == Rule::Proof::trial && !e.probed;
+    if (!untried && rule.proof != Rule::Proof::hint) continue;
     const Values to = rule.to(e);
     if (to.empty() || to.front() == rule.from(e)) continue;
     out += cat("  worth a trial: ", advice(rule, e, to.front()), " (", rule.evidence(e),
@@ -113,6 +123,8 @@ const char* name_of(Bound b) {
   switch (b) {
     case Bound::input:
       return "input-bound";
+    case Bound::copy:
+      return "copy-bound";
     case Bound::sums:
       return "communication-bound";
     case Bound::imbalance:
@@ -138,12 +150,26 @@ double Evidence::share(Bound b) const {
   double left = 1;
   const auto take = [&left](double part) { return part = std::clamp(part, 0.0, left), left -= part, part; };
   const double parts[] = {take((step - without_input) / all),
+                          take(copy / all),
                           take(ranks > 1 ? (without_input - without_sums) / all : 0),
                           take(imbalance / all),
                           take(checkpoint / all),
                           take(evaluation / all),
                           take(host / all)};
   return b == Bound::compute ? left : parts[int(b)];
+}
+
+// What sums that are long enough for it to be the link's have on the way between hosts, as a ring of them would.
+static std::pair<WayOut, double> link_of(const std::vector<RankAccount>& ranks) {
+  constexpr double long_sum = 256 << 10;  // bytes
+  std::set<std::string> hosts;
+  for (const RankAccount& r : ranks) hosts.insert(r.host);
+  if (hosts.size() < 2) return {};
+  double bytes = 0, busy = 0;
+  for (const SumFigures& s : ranks[0].sums)
+    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times)) bytes += double(s.bytes), busy += s.busy;
+  const auto count = double(hosts.size());
+  return {ranks[0].way_out, busy > 0 ? 2 * (count - 1) / count * bytes / busy : 0};
 }
 
 Evidence evidence_of(const Account& account, const Setting& setting) {
@@ -172,14 +198,18 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
     e.uneven = most - double(account.ranks.size()) / speeds;
   }
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
-  const double at_batch = of(slow, Phase::data_wait) + of(slow, Phase::copy);
+  const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
   const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
+  if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
   e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
+  std::tie(e.link, e.link_rate) = link_of(account.ranks);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
   e.host = of(slow, Phase::other) / e.steps;
   e.checkpoints = slow.checkpoints;
   e.flops = slow.flops;
+  e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
+  e.decoding = slow.loader.decoding();
   e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup);
   for (const RankAccount& r : account.ranks) {
     e.loader_rate += r.loader.capacity();
@@ -191,7 +221,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   }
   e.batch = double(slow.samples) / e.steps;
   if (slow.loader.samples > 0)
-    e.decodes = double(slow.loader.chunks_decoded) * double(e.chunk_rows) / double(slow.loader.samples);
+    e.decodes = double(slow.loader.decoded.chunks) * double(e.chunk_rows) / double(slow.loader.samples);
   return e;
 }
 

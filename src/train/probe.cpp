@@ -120,6 +120,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   out.fusion = plan.train.front().fusion_level, out.most_fusion = s.compute.backend->max_fusion_level();
   out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float), out.batch_statistics = plan.layout.stats_count;
   Network network(s.compute, s.spec, std::move(plan));
+  out.memory = double(network.needs().total()), out.memory_limit = double(s.memory_bytes());
   LoaderOptions options = s.step_loader_options();
   if (without != Without::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
   const auto loader = made_on_all(world, [&] {
@@ -174,7 +175,7 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   }
   double rate[] = {rows / (now() - began)};
   world.all_reduce(rate, World::Reduce::sum);
-  out.loader_rate = rate[0];
+  out.loader_rate = rate[0], out.decoding = loader.figures().decoding();
   return out;
 }
 

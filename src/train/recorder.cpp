@@ -8,6 +8,7 @@ Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().thro
   mine_.host = s.world.host();
   mine_.cores = s.placement.cores, mine_.threads = s.placement.compute_threads;
   mine_.memory_limit = double(s.memory_bytes());
+  mine_.way_out = fastest_way_out();
 }
 
 void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepPace& pace) {

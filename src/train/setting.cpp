@@ -6,6 +6,12 @@ namespace {
 const char* name_of(Shuffle s) { return s == Shuffle::off ? "off" : s == Shuffle::block ? "block" : "global"; }
 const char* name_of(Precision p) { return p == Precision::fp32 ? "fp32" : p == Precision::bf16 ? "bf16" : "fp16"; }
 
+std::string codec_of(const io::ChunkedLayout& chunks) {
+  std::string out;
+  for (const auto& filter : chunks.filters) out += cat(out.empty() ? "" : " and ", filter.name);
+  return out;
+}
+
 }  // namespace
 
 Setting setting_of(const Session& s) {
@@ -20,7 +26,10 @@ Setting setting_of(const Session& s) {
   out.half = s.compute.backend->precision_note(DType::bf16).empty();
   if (!s.train_data.shards.empty())
     if (const auto& chunks = s.train_data.shards.front().x_chunks)
-      out.chunked = true, out.chunk_rows = std::int64_t(chunks->chunk[0]);
+      out.chunked = true, out.chunk_rows = std::int64_t(chunks->chunk[0]), out.stored = codec_of(*chunks);
+  if (s.train_data.encoded()) out.stored = "JPEG or PNG";
+  out.of_values = name_of(s.train_data.x_dtype), out.value_bytes = int(size_of(s.train_data.x_dtype));
+  out.fusion = s.spec.fusion, out.most_fusion = s.compute.backend->max_fusion_level();
   const std::string reader = s.train_source->describe();
   out.reader = reader.substr(0, reader.find_first_of(": "));
   out.precision = name_of(c.run.precision), out.compress = c.comm.compress, out.shuffle = name_of(c.data.shuffle);

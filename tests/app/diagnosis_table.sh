@@ -89,7 +89,7 @@ kind() {
       rm -rf a b
       run train -c net.cfg -c kind.cfg --run.dir a --train.steps "$steps" >log 2>&1 || cat log
       run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$more" >log 2>&1 || cat log
-      if [ "$word" = "${stated:-}" ]; then before+=("$(seconds b)") after+=("$(seconds a)"); else before+=("$(rate a)") after+=("$(rate b)"); fi
+      if [ "$word" = checkpoint-bound ]; then before+=("$(seconds b)") after+=("$(seconds a)"); else before+=("$(rate a)") after+=("$(rate b)"); fi
     done
     gain=$(awk -v a="$(middle "${before[@]}")" -v b="$(middle "${after[@]}")" 'BEGIN { printf "%.2f", b / a }')
     predicted=$((predicted + 1))
@@ -126,6 +126,17 @@ SH
   chmod +x slow_rank
   fault=$folder/slow_rank
   kind "rank 1 has a disk of 2 ms a read" imbalanced 60
+fi
+if wanted slow; then
+  cat >slow_rank <<SH
+#!/bin/bash
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --train.test_compute 3ms
+exec "\$@" --train.test_compute 1ms
+SH
+  chmod +x slow_rank
+  fault=$folder/slow_rank
+  stated="imbalanced: .* train.balance"
+  kind "rank 1 takes three times as long for a sample" "$stated" 100 --train.global_batch 32 --data.reader mmap
 fi
 stated=
 ranks=1 fault=

@@ -10,6 +10,7 @@
 #include "../../src/app/styled_line.hpp"
 #include "../../src/app/top_view.hpp"
 #include "millrace/base/error.hpp"
+#include "support/folder.hpp"
 
 namespace millrace::app {
 namespace {
@@ -17,13 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
-struct Folder {
-  fs::path path = fs::temp_directory_path() / cat("millrace_top_", ::getpid());
+struct Folder : test::Folder {
   Folder() { fs::create_directories(path / "checkpoints"); }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
   void write(const std::string& name, const std::string& text, std::ios::openmode mode = std::ios::trunc) const {
     std::ofstream(path / name, std::ios::out | mode) << text;
   }

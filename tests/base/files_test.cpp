@@ -1,9 +1,9 @@
 #include "millrace/base/files.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "millrace/base/error.hpp"
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
@@ -12,9 +12,8 @@ namespace fs = std::filesystem;
 
 class Files : public ::testing::Test {
  protected:
-  fs::path folder = fs::temp_directory_path() / ("millrace_files_" + std::to_string(::getpid()));
-  void SetUp() override { fs::create_directories(folder); }
-  void TearDown() override { fs::remove_all(folder); }
+  const test::Folder own;
+  const fs::path& folder = own.path;
 };
 
 TEST_F(Files, WrittenContentReadsBackAndLeavesNothingAside) {

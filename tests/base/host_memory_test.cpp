@@ -1,20 +1,20 @@
 #include "millrace/base/host_memory.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "millrace/base/error.hpp"
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
 
 // /proc and /sys as a host may show them.
 struct PretendedHost {
-  std::filesystem::path root = std::filesystem::temp_directory_path() / cat("millrace_host_", ::getpid());
+  const test::Folder own;
+  const std::filesystem::path& root = own.path;
   PretendedHost() { put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n"); }
-  ~PretendedHost() { std::filesystem::remove_all(root); }
   void put(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories((root / path).parent_path());
     std::ofstream(root / path) << text;

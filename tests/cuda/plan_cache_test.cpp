@@ -9,6 +9,7 @@
 #include "../../src/cuda/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/comm/world.hpp"
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
@@ -27,11 +28,6 @@ ConvSpec conv() {
 
 class PlanCacheFile : public ::testing::Test {
  protected:
-  PlanCacheFile() {
-    char name[] = "/tmp/millrace_plans_XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~PlanCacheFile() override { fs::remove_all(folder_); }
   // Entries after loading a file of this content.
   std::size_t entries(const std::string& content) {
     write_file_atomically(folder_ / "plans.json", content);
@@ -39,7 +35,8 @@ class PlanCacheFile : public ::testing::Test {
     cache.load(folder_ / "plans.json");
     return cache.entries().size();
   }
-  fs::path folder_;
+  const test::Folder own_;
+  const fs::path& folder_ = own_.path;
 };
 
 TEST_F(PlanCacheFile, KeepsWhatWasChosen) {

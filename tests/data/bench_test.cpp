@@ -117,7 +117,9 @@ TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
     const StageRates rates = bench_stages(device, *source, index, sampler, {1, 2, 2}, 1, 0.02);
     EXPECT_GT(rates.bare_read, 0) << c.file;
     EXPECT_EQ(rates.bare_decode > 0, c.bytes == 0) << c.file;
-    if (c.bytes > 0) EXPECT_EQ(rates.stored_bytes, c.bytes) << c.file;
+    if (c.bytes > 0) {
+      EXPECT_EQ(rates.stored_bytes, c.bytes) << c.file;
+    }
   }
 }
 

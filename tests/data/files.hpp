@@ -1,7 +1,6 @@
 // Data sets that the tests of this room make: files as other programs write them, and an importer in memory.
 #pragma once
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -12,22 +11,9 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/data/importer.hpp"
+#include "support/folder.hpp"
 
 namespace millrace::test {
-
-// A folder that goes with its owner.
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "millrace_data_XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-};
 
 struct Column {
   std::string name;

@@ -1,6 +1,5 @@
 // Files of other formats, written here byte by byte from their descriptions.
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cstring>
@@ -11,20 +10,14 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/importer.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
 
 struct Formats : testing::Test {
-  std::filesystem::path folder;
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "millrace_import_XXXXXX").string();
-    folder = mkdtemp(name.data());
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  }
+  const test::Folder own;
+  const std::filesystem::path& folder = own.path;
   std::string put(const std::string& name, const std::string& content) {
     const std::string path = (folder / name).string();
     std::ofstream(path, std::ios::binary) << content;

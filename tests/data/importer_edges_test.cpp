@@ -1,6 +1,5 @@
 // Importers at the edges: damaged headers, kinds told by contents, sets whose parts do not fit together.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/importer.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
@@ -19,22 +19,14 @@ namespace fs = std::filesystem;
 
 class ImportersEdges : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "millrace_import_XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
   std::string put(const std::string& name, const std::string& bytes) const {
     std::ofstream(path(name), std::ios::binary) << bytes;
     return path(name);
   }
 
  private:
-  fs::path folder_;
+  const test::Folder folder_;
 };
 
 std::string idx(int type, const std::vector<std::uint32_t>& shape, const std::string& data) {

@@ -1,7 +1,6 @@
 // Files that the tests of this room write with the HDF5 library itself, as other programs would.
 #pragma once
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -11,22 +10,11 @@
 #include <vector>
 
 #include "millrace/io/chunks.hpp"
+#include "support/folder.hpp"
 
 namespace millrace::io::test {
 
-// A folder that goes with its owner.
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "millrace_io_XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-};
+using millrace::test::Folder;
 
 struct Recipe {
   hid_t type = H5T_NATIVE_INT32;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "support/folder.hpp"
 
 namespace millrace {
 namespace {
@@ -21,15 +24,16 @@ RankAccount figures(int rank) {
               .bytes_read = 5'000'000'000u + unsigned(rank),
               .queue_depth_sum = 37u + unsigned(rank),
               .queue_depths = {5, 6u + unsigned(rank)},
-              .chunks_decoded = 11u + unsigned(rank),
               .wait_seconds = 0.1 + rank,
               .read_seconds = 1 / 3.0 + rank,
+              .decoded = {11u + unsigned(rank), 1 / 13.0 + rank},
               .room_seconds = 1 / 7.0 + rank,
               .first_batch_seconds = 1 / 9.0 + rank,
               .workers = 3 + rank};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
   r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
   r.process = {12.5 + rank, 0.25, 77, 1u << 30};
+  r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0};
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
   r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
@@ -53,7 +57,8 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.batches, sent.loader.batches);
     EXPECT_EQ(got.loader.bytes_read, sent.loader.bytes_read);
     EXPECT_EQ(got.loader.queue_depth_sum, sent.loader.queue_depth_sum);
-    EXPECT_EQ(got.loader.chunks_decoded, sent.loader.chunks_decoded);
+    EXPECT_EQ(got.loader.decoded.chunks, sent.loader.decoded.chunks);
+    EXPECT_EQ(got.loader.decoded.seconds, sent.loader.decoded.seconds);
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
     EXPECT_EQ(got.faults.retries, sent.faults.retries);
@@ -77,6 +82,33 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.scales.size(), 2u);
     EXPECT_EQ(Account{{got}}.json(), Account{{sent}}.json());
   }
+}
+
+TEST(Account, TheFastestLinkIsOneThatIsUp) {
+  const test::Folder root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    const std::filesystem::path file = root / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  };
+  EXPECT_EQ(fastest_way_out(root / "nowhere").name, "");
+  write("class/net/lo/operstate", "unknown");
+  write("class/net/eth0/operstate", "up"), write("class/net/eth0/speed", "-1");  // as virtual ones say
+  EXPECT_EQ(fastest_way_out(root / "").rate, 0);
+  write("class/net/eth1/operstate", "up"), write("class/net/eth1/speed", "10000");
+  write("class/net/eth2/operstate", "down"), write("class/net/eth2/speed", "100000");
+  WayOut best = fastest_way_out(root / "");
+  EXPECT_EQ(best.name, "eth1");
+  EXPECT_EQ(best.rate, 1.25e9);
+  EXPECT_TRUE(best.sockets);
+  write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
+      write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
+  write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
+      write("class/infiniband/mlx5_1/ports/1/rate", "200 Gb/sec (4X HDR)");
+  best = fastest_way_out(root / "");
+  EXPECT_EQ(best.name, "mlx5_0");
+  EXPECT_EQ(best.rate, 12.5e9);
+  EXPECT_FALSE(best.sockets);
 }
 
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {

@@ -98,8 +98,11 @@ std::vector<Evidence> all_kinds() {
   e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
   Evidence chunked = e;
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
+  chunked.stored = "zstd", chunked.decoding = 0.8;
   Evidence launched = e;
   launched.gpu = true, launched.graph = false, launched.accumulation = 2, launched.micro_batch = 32;
+  launched.copy = 0.0001, launched.of_values = "f32", launched.value_bytes = 4;
+  launched.fusion = 0, launched.most_fusion = 2, launched.link = {"eth0", 1.25e9, true}, launched.link_rate = 1e8;
   return {e, chunked, launched};
 }
 
@@ -174,6 +177,80 @@ TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
             std::string::npos)
       << found[0].evidence;
   EXPECT_EQ(found[0].advice.find("data.workers 2 -> 5, or data.reader direct -> mmap"), 0u) << found[0].advice;
+}
+
+TEST(Verdict, DecodingAndReadingAreToldApart) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
+    r.loader.read_seconds = 4, r.loader.decoded.seconds = 3;
+  }
+  Setting packed = plain();
+  packed.chunked = true, packed.stored = "gzip", packed.shuffle = "block";
+  std::string said = verdict(evidence_of(a, packed));
+  EXPECT_NE(said.find("(decoding is 75 % of its work, reading 25 %)"), said.npos) << said;
+  EXPECT_NE(said.find("worth a trial: pack gzip -> as they are"), said.npos) << said;
+  EXPECT_EQ(said.find("data.cache"), said.npos) << "nearer files are decoded as slowly: " << said;
+  for (RankAccount& r : a.ranks) r.loader.decoded.seconds = 1;
+  said = verdict(evidence_of(a, packed));
+  EXPECT_NE(said.find("reading 75 %"), said.npos) << said;
+  EXPECT_NE(said.find("data.cache none -> memory"), said.npos) << said;
+  EXPECT_EQ(said.find("pack gzip"), said.npos) << said;
+}
+
+TEST(Verdict, SmallSamplesFromADiskAreBetterReadTogether) {
+  Evidence e = starved();
+  e.sample_bytes = 3072;
+  EXPECT_TRUE(tries(changes_to_try(e), "data.shuffle", "block"));
+  e.sample_bytes = 1 << 20;
+  EXPECT_FALSE(tries(changes_to_try(e), "data.shuffle", "block"));
+}
+
+TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::copy) = 1, r.step_times.mean = 0.020;
+  Setting gpu = plain();
+  gpu.gpu = true, gpu.of_values = "f32", gpu.value_bytes = 4;
+  const auto found = findings(evidence_of(a, gpu));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(int(found[0].bound), int(Bound::copy));
+  EXPECT_NE(
+      found[0].evidence.find("50 % of the time waits for copies to the device, 10.0 ms of a step; 31.25 KiB a rank"),
+      std::string::npos)
+      << found[0].evidence;
+  EXPECT_NEAR(found[0].gain, 2, 1e-9);
+  EXPECT_TRUE(found[0].at_most);
+  gpu.value_bytes = 1;
+  EXPECT_TRUE(findings(evidence_of(a, gpu)).empty());
+}
+
+TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::communication) = 1, r.step_times.mean = 0.020;
+    r.way_out = {"eth7", 1.25e9, true};
+    r.sums = {{0, 100, 100u << 20, 0.1, 1, 0.9}, {1, 100, 400, 0, 5, 0}};
+  }
+  std::string said = verdict(evidence_of(a, plain()));
+  EXPECT_NE(
+      said.find(
+          "mpirun as it was started -> --mca btl_tcp_if_include eth7 (sums between hosts have 0.105 GB/s; eth7 is "
+          "made for 1.25)"),
+      said.npos)
+      << said;
+  a.ranks[0].sums[0].busy = 0.2;  // 0.5 GB/s
+  EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos);
+  a.ranks[0].sums[0].busy = 1;
+  a.ranks[1].host = a.ranks[0].host;
+  EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos) << "it is not on the way";
+}
+
+TEST(Verdict, ADeviceWithMuchMemoryLeftMayTakeLargerBatches) {
+  Evidence e = starved();
+  e.gpu = true, e.without_input = e.without_sums = e.step, e.memory = 1e9, e.memory_limit = 80e9, e.global_batch = 64;
+  EXPECT_TRUE(tries(changes_to_try(e), "train.global_batch", "256"));
+  e.memory = 30e9;
+  EXPECT_FALSE(tries(changes_to_try(e), "train.global_batch", "256"));
 }
 
 TEST(Verdict, TimeAtABatchThatWasReadyIsNotTheLoaders) {

@@ -1,6 +1,5 @@
 // Runs inside the test: ranks as threads, synthetic data, a folder of its own.
 #pragma once
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,21 +10,9 @@
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/train/commands.hpp"
+#include "support/folder.hpp"
 
 namespace millrace::test {
-
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    static int number = 0;
-    path = std::filesystem::temp_directory_path() / cat("millrace_train_", ::getpid(), "_", number++);
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
 
 // A small network with batch norm, or without any statistics.
 inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {

@@ -44,7 +44,7 @@ class Source {
   }
   // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
   virtual std::string describe() const = 0;
-  virtual std::uint64_t chunks_decoded() const { return 0; }  // so far, by own reads
+  virtual Decoded decoded() const { return {}; }
   virtual int max_workers() const { return 1 << 20; }
   // The file under its name may be another than the one that is open (a stale handle). Others may be reading it.
   // Error(data) names it.

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,17 +12,24 @@
 
 namespace millrace {
 
+// Of own reads, by all threads so far: chunks, and the time that decoding took, of images too.
+struct Decoded {
+  std::uint64_t chunks = 0;
+  double seconds = 0;
+};
+
 struct LoaderFigures {
   std::uint64_t batches = 0, samples = 0, bytes_read = 0;
   std::uint64_t queue_depth_sum = 0;             // queue depth: filled slots seen when a batch is taken
   std::array<std::uint64_t, 17> queue_depths{};  // how often so many were; the last: or more
-  std::uint64_t chunks_decoded = 0;
-  double wait_seconds = 0, read_seconds = 0;  // consumer's wait; sum of the workers' reading (and decoding) time
-  double room_seconds = 0;                    // sum of the workers' waits for a free slot
-  double first_batch_seconds = 0;             // from the loader's start to its first batch
-  int workers = 0;                            // 0: the step reads by itself
+  double wait_seconds = 0, read_seconds = 0;     // consumer's wait; sum of the workers' reading (and decoding) time
+  Decoded decoded{};                             // its seconds are part of those
+  double room_seconds = 0;                       // sum of the workers' waits for a free slot
+  double first_batch_seconds = 0;                // from the loader's start to its first batch
+  int workers = 0;                               // 0: the step reads by itself
   // Samples/s that the workers could deliver, if none ever waited for room.
   double capacity() const;
+  double decoding() const { return read_seconds > 0 ? decoded.seconds / read_seconds : 0; }  // share of reading
   double mean_depth() const { return batches ? double(queue_depth_sum) / double(batches) : 0.0; }
 };
 
@@ -87,6 +95,15 @@ struct ProcessFigures {
 };
 ProcessFigures process_figures();
 
+// A way out of this host, as the kernel knows it.
+struct WayOut {
+  std::string name;     // "eth0", "mlx5_0"; empty: none that tells its rate
+  double rate = 0;      // bytes/s that it is made for
+  bool sockets = true;  // a network interface; else InfiniBand's own
+};
+// The fastest of those that are up. root: where the kernel's /sys is.
+WayOut fastest_way_out(const std::filesystem::path& root = "/sys");
+
 // fp16: the loss scale after each change.
 struct ScaleChange {
   std::int64_t step = 0;
@@ -127,6 +144,7 @@ struct RankAccount {
   std::vector<SumFigures> sums;  // by tag
   PaceFigures pace;              // no steps: none was full and late enough
   ProcessFigures process;
+  WayOut way_out;
   int cores = 0, threads = 0;            // this rank's share of the host, and its compute threads
   int checkpoints = 0, evaluations = 0;  // written; run
   std::uint64_t skipped_steps = 0;       // overflow

@@ -10,8 +10,8 @@
 namespace millrace {
 
 // Parts of a run that do not overlap, but for startup, which is outside of the steps.
-enum class Bound { input, sums, imbalance, checkpoint, evaluation, host, compute, startup };
-inline constexpr int bound_count = 8;
+enum class Bound { input, copy, sums, imbalance, checkpoint, evaluation, host, compute, startup };
+inline constexpr int bound_count = 9;
 const char* name_of(Bound);  // "input-bound", ...
 
 // What a run was told, and what `auto` came to, on rank 0.
@@ -23,7 +23,11 @@ struct Setting {
   bool balanced = false;  // train.balance is not even
   bool half = false;      // numbers of 16 bits are computed as such, not emulated
   std::string precision, compress, reader, shuffle, cache, checkpoint_every;
-  std::string misplaced;  // what is wrong with the cores that ranks were given; empty: nothing
+  std::string stored;     // how samples are encoded, where own reads decode them: "gzip", "JPEG or PNG"; empty: not
+  std::string of_values;  // what a sample is made of as it is copied: "u8"
+  int value_bytes = 1;    // of one
+  int fusion = -1, most_fusion = 0;  // the level that was asked for, -1: the usual; the last there is
+  std::string misplaced;             // what is wrong with the cores that ranks were given; empty: nothing
   std::uint64_t bucket = 0, chunk_cache = 0, sample_bytes = 0;
   std::int64_t global_batch = 0, micro_batch = 0, chunk_rows = 0;
 };
@@ -34,20 +38,25 @@ struct Evidence : Setting {
   double step = 0;                                  // as it is
   double without_input = 0;                         // with samples that are there at once
   double without_sums = 0;                          // and with ranks that do not sum
+  double copy = 0;                                  // for copies to the device that the step waits for
   double imbalance = 0;                             // for a rank that is slower than the others
   double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
   double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
   double batch = 0;                                 // samples of a step
   double loader_rate = 0;                           // samples/s that the loaders can deliver
+  double decoding = 0;                              // share of the loaders' time; the rest is reading
   double depth = 0;                                 // batches that were ready when one was taken
   double decodes = 0;                               // of a chunk, for each time that its rows are read once
   double wall = 0, startup = 0;                     // of the run
   double steps = 0;
   int checkpoints = 0;
-  double clock = 1;                  // share of its top clock that the slowest device ran at
-  std::string slowed;                // why
-  double preempted = 0;              // times a second that a rank lost a core
-  double flops = 0, peak_flops = 0;  // of a step; a second, at best; of a rank
+  double clock = 1;                     // share of its top clock that the slowest device ran at
+  std::string slowed;                   // why
+  double preempted = 0;                 // times a second that a rank lost a core
+  double flops = 0, peak_flops = 0;     // of a step; a second, at best; of a rank
+  double memory = 0, memory_limit = 0;  // bytes that are planned, of those that may be; of a rank
+  WayOut link;                          // the fastest way out of the host of rank 0; no rate where it is not known
+  double link_rate = 0;                 // bytes/s that sums have on it; 0: all ranks are on one host
   Straggler slow;
 
   double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run

@@ -18,13 +18,14 @@ enum class Without {
 };
 
 struct StepProbe {
-  std::int64_t steps = 0, batch = 0;  // full steps that were measured; samples of one
-  double seconds = 0;                 // of a step, on average, as waits come in bursts; without what stood out
-  std::int64_t next_step = 0;         // whose samples were not read yet
-  double flops = 0;                   // of a step on this rank, forward and backward
-  int fusion = 0, most_fusion = 0;    // the level that is used, and the last there is
-  std::uint64_t gradient_bytes = 0;   // float32
-  bool batch_statistics = false;      // the network has batch norms: results depend on the micro-batch
+  std::int64_t steps = 0, batch = 0;    // full steps that were measured; samples of one
+  double seconds = 0;                   // of a step, on average, as waits come in bursts; without what stood out
+  std::int64_t next_step = 0;           // whose samples were not read yet
+  double flops = 0;                     // of a step on this rank, forward and backward
+  int fusion = 0, most_fusion = 0;      // the level that is used, and the last there is
+  double memory = 0, memory_limit = 0;  // bytes planned, of those that may be; of this rank
+  std::uint64_t gradient_bytes = 0;     // float32
+  bool batch_statistics = false;        // the network has batch norms: results depend on the micro-batch
   Setting setting;
 };
 
@@ -43,6 +44,7 @@ RoomProbe probe_room(World&, const RunConfig&);
 
 struct PartsProbe {
   double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time
+  double decoding = 0;     // share of the loader's work on this rank
   double peak_flops = 0;   // FLOP/s of this rank's device at best
 };
 PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds);
