@@ -12,6 +12,7 @@ namespace millrace::app {
 namespace {
 
 constexpr int layer_repeats = 5;
+constexpr double least_input = 0.03;  // share of the step: below it the input's parts are not measured
 
 RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {
   std::erase_if(parsed.keys, [&](const Override& o) { return o.key == key; });
@@ -25,8 +26,12 @@ class Diagnosis {
       : world_(world), parsed_(parsed), seconds_(seconds), meter_(world, seconds) {}
 
   Evidence measure(const RunConfig& config, const Evidence& run) {
-    Evidence e = probed_evidence(world_, measure_shares(world_, meter_, config, 3), run);
-    const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_);
+    const Shares shares = measure_shares(world_, meter_, config, 3);
+    Evidence e = probed_evidence(world_, shares, run);
+    e.without_optimizer = meter_.steps(config, Without::optimizer);
+    e.gradient_bytes = agreed(world_, double(shares.probe.gradient_bytes));
+    const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_, std::uint64_t(e.gradient_bytes));
+    e.sum_alone = agreed(world_, parts.sum_seconds);
     e.loader_rate = agreed(world_, parts.loader_rate), e.peak_flops = agreed(world_, parts.peak_flops);
     e.decoding = agreed(world_, parts.decoding);
     e.batch = meter_.batch();
@@ -82,7 +87,10 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
       problem = e.what();
     }
   world.agree(Exit::data, problem);
-  return cat(said, "\noperations of a micro-batch, each by itself:\n", bench.table());
+  std::string input;
+  if (evidence.share(Bound::input) >= least_input && evidence.reader != "synthetic")
+    input = cat("\nthe input, each part by itself:\n", bench_pipeline(world, config, 1, seconds / 4).str());
+  return cat(said, input, "\noperations of a micro-batch, each by itself:\n", bench.table());
 }
 
 }  // namespace millrace::app

@@ -2,9 +2,6 @@
 // fused pass.
 #include <cmath>
 #include <limits>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 
 #include "ops.hpp"
 #include "tile.hpp"
@@ -51,13 +48,8 @@ MR_CLONES void sgd_nesterov(float* __restrict w, float* __restrict v, const floa
     w[i] -= rate * (d + momentum * v[i]);
   }
 }
-// By hand: the compiler keeps a branch for errno in every square root, so it does not vectorise.
-void square_roots(float* to, const float* from, std::int64_t n) {
-  std::int64_t i = 0;
-#ifdef __SSE2__
-  for (; i + 4 <= n; i += 4) _mm_storeu_ps(to + i, _mm_sqrt_ps(_mm_loadu_ps(from + i)));
-#endif
-  for (; i < n; ++i) to[i] = std::sqrt(from[i]);
+MR_CLONES void square_roots(float* __restrict to, const float* __restrict from, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = std::sqrt(from[i]);
 }
 MR_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
                              const Rates& r) {
@@ -68,20 +60,15 @@ MR_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const flo
     v[i] = b2 * v[i] + (1 - b2) * d * d;
   }
 }
-MR_CLONES void adamw_weights(float* __restrict w, const float* __restrict m, const float* __restrict root_v,
-                             std::int64_t n, const Rates& r) {
+MR_CLONES void adamw_step(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
+                          std::int64_t n, const Rates& r) {
+  const float unscale = r.unscale, b1 = r.beta1, b2 = r.beta2;
   const float kept = 1 - r.learning_rate * r.decay, step_size = r.step_size, root = r.root, epsilon = r.epsilon;
-  for (std::int64_t i = 0; i < n; ++i) w[i] = w[i] * kept - step_size * m[i] / (root_v[i] * root + epsilon);
-}
-void adamw_step(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
-                std::int64_t n, const Rates& r) {
-  constexpr std::int64_t part = 256;  // what three loops share stays in the first-level cache
-  alignas(64) float root_v[part];
-  for (std::int64_t at = 0; at < n; at += part) {
-    const std::int64_t k = std::min(part, n - at);
-    adamw_moments(m + at, v + at, g + at, k, r);
-    square_roots(root_v, v + at, k);
-    adamw_weights(w + at, m + at, root_v, k, r);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float d = g[i] * unscale;
+    m[i] = b1 * m[i] + (1 - b1) * d;
+    v[i] = b2 * v[i] + (1 - b2) * d * d;
+    w[i] = w[i] * kept - step_size * m[i] / (std::sqrt(v[i]) * root + epsilon);
   }
 }
 MR_CLONES void lamb_direction(float* __restrict u, const float* __restrict w, const float* __restrict m,

@@ -283,7 +283,12 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   out += text("\nmeasured, ms a step: %.2f as configured, %.2f with samples there at once (%.2fx at most)",
               e.step * 1e3, e.without_input * 1e3, e.step / e.without_input);
   if (e.ranks > 1) out += text(", %.2f without sums, too", e.without_sums * 1e3);
+  if (e.without_optimizer > 0) out += text(", %.2f without the optimizer, too", e.without_optimizer * 1e3);
   out += "\n";
+  if (e.sum_alone > 0)
+    out += text("%s of gradients are summed in %.2f ms by themselves, %.2f GB/s on the bus\n",
+                format_bytes(std::uint64_t(e.gradient_bytes)).c_str(), e.sum_alone * 1e3,
+                2 * (e.ranks - 1.0) / e.ranks * e.gradient_bytes / e.sum_alone * 1e-9);
   if (e.flops > 0 && e.peak_flops > 0)
     out += text("a rank computes %sFLOP a step, %.1f %% of the %sFLOP/s that its device can do (MFU)\n",
                 format_count(e.flops).c_str(), 100 * e.flops / (e.step * e.peak_flops),

@@ -52,7 +52,7 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
 
 }  // namespace
 
-PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats) {
+PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats, double turn_seconds) {
   Session s(world, config, Session::Use::train);
   Device& device = *s.compute.device;
   const LoaderOptions options = s.loader_options();
@@ -64,7 +64,7 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats)
   std::string problem;
   Exit code = Exit::ok;
   try {
-    out.stages = bench_stages(device, *s.train_source, s.train_data, *s.train_order, options, repeats);
+    out.stages = bench_stages(device, *s.train_source, s.train_data, *s.train_order, options, repeats, turn_seconds);
   } catch (const Error& e) {
     problem = e.what(), code = e.code();
   }

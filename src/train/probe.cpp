@@ -10,6 +10,7 @@
 #include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/comm/bench.hpp"
 #include "millrace/comm/signals.hpp"
 #include "millrace/train/peaks.hpp"
 #include "session.hpp"
@@ -114,7 +115,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   Session& s = *made;
   const std::string reader = s.train_source->describe();
   if (without != Without::nothing) s.train_source = std::make_unique<Resident>(std::move(s.train_source));
-  if (without == Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
+  if (without >= Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
   StepProbe out;
   NetworkPlan plan = plan_that_fits(s);
   out.fusion = plan.train.front().fusion_level, out.most_fusion = s.compute.backend->max_fusion_level();
@@ -128,6 +129,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
                                     s.micro_batches(first_step, endless));
   });
   StepRunner runner(s, network, *loader);
+  if (without == Without::optimizer) runner.leave_out_optimizer();
   const int lag = steps_in_flight(*s.compute.device);
   // The first ones fill the ring of batches, make what is made at first use, and are recorded.
   const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
@@ -157,10 +159,15 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   return out;
 }
 
-PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first_step, double seconds) {
+PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first_step, double seconds,
+                       std::uint64_t gradient_bytes) {
   Session s(world, config, Session::Use::train);
   PartsProbe out;
   out.peak_flops = measure_peaks(s.compute, s.spec.compute).best_flops();
+  constexpr int sums = 5;
+  if (world.size() > 1)
+    out.sum_seconds =
+        bench_sums(world, *s.compute.collective, {gradient_bytes}, sums, false, s.compute.device.get()).front().seconds;
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // read ahead before

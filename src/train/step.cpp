@@ -57,7 +57,11 @@ void StepRunner::end_of_step(int slot, int number) {
   mark(slot, number);
   {
     const Working here(*s_.compute.device, "optimizer");
-    network_.optimizer_step(wait_marks(slot, gather_waits()));
+    WaitMarks marks = wait_marks(slot, gather_waits());
+    if (optimizes_)
+      network_.optimizer_step(marks);
+    else
+      for (int wait = 0; wait < network_.optimizer_waits(); ++wait) marks.mark(), marks.mark();
   }
   mark(slot, number + 1);
 }

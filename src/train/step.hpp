@@ -35,6 +35,7 @@ void begin_loss_scale(const Session&, Network&);
 class StepRunner {
  public:
   StepRunner(Session&, Network&, Loader&);
+  void leave_out_optimizer() { optimizes_ = false; }  // of all steps: for a probe
   // The step with this number within the run (from 0). Marks and the state's copy land in slot step % 2.
   void enqueue(std::int64_t step, double learning_rate);
   // Results of an enqueued step; collective. flags: this rank's wish to stop, and to write a checkpoint.
@@ -92,6 +93,7 @@ class StepRunner {
   double origin_ = 0, whole_ = 0;  // of the step collected last: mark 0 on the host's clock, seconds to its last
   std::int64_t last_step_ = 0;     // the number of that step, from 1
   Grouping grouping_;
+  bool optimizes_ = true;
   Group group_;
   // The groups of a step by slot of the marks, the step's rows over all ranks, place in the step, and where the first
   // batch lies. The first holds the gathering of weights, the last the sums and the optimizer, mostly all in one. What

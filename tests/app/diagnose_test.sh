@@ -36,6 +36,8 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 >out 2>err || complain "diagnose failed"
   first_line "^input-bound: .* data\.[a-z]* .* gives "
   gain "data.workers|data.reader" 1.25
+  grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  bare " || complain "no word of what reading gives"
+  grep -q "ms a step: .* without the optimizer, too$" out || complain "no step without the optimizer"
   [ ! -e runs ] || complain "diagnose has written something"
   "$millrace" diagnose -c net.cfg --seconds 0 >out 2>err
   [ $? -eq 2 ] || complain "no time is no error"
@@ -47,6 +49,8 @@ sums)  # sleep most of the step; MPI's own waits leave the core to the other ran
     >out 2>err || complain "diagnose failed on two ranks"
   first_line "^communication-bound: .* gives "
   gain "comm.compress" 1.25
+  # 0.02 s a MB of 0.8 MB
+  awk '/of gradients are summed in .* ms by themselves/ { for (i = 1; i < NF; i++) if ($i == "in") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
   ;;
 train)  # what a run says at its end, without any trial
   verdict() { grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out; }

@@ -107,9 +107,9 @@ wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 400 --data.t
 wanted reads && kind "the same, and steps of 128" input-bound 36 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
 fault=
 wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
-wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 1500 --run.threads 8 --run.precision bf16 --model.hidden 512 512 --train.global_batch 128 --data.workers 0
+wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 800 --run.threads 8 --run.precision bf16 --model.hidden 1024 1024 --train.global_batch 64 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
-wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 60000 --train.global_batch 2 --data.reader mmap --optim.lr 0.001
+wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 4000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512 --optim.lr 0.001
 stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
@@ -130,13 +130,13 @@ fi
 if wanted slow; then
   cat >slow_rank <<SH
 #!/bin/bash
-[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --train.test_compute 3ms
-exec "\$@" --train.test_compute 1ms
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --train.test_compute 12ms
+exec "\$@" --train.test_compute 4ms
 SH
   chmod +x slow_rank
   fault=$folder/slow_rank
   stated="imbalanced: .* train.balance"
-  kind "rank 1 takes three times as long for a sample" "$stated" 100 --train.global_batch 32 --data.reader mmap
+  kind "rank 1 takes three times as long for a sample" "$stated" 40 --train.global_batch 32 --data.reader mmap
 fi
 stated=
 ranks=1 fault=

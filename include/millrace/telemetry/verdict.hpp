@@ -50,13 +50,15 @@ struct Evidence : Setting {
   double wall = 0, startup = 0;                     // of the run
   double steps = 0;
   int checkpoints = 0;
-  double clock = 1;                     // share of its top clock that the slowest device ran at
-  std::string slowed;                   // why
-  double preempted = 0;                 // times a second that a rank lost a core
-  double flops = 0, peak_flops = 0;     // of a step; a second, at best; of a rank
-  double memory = 0, memory_limit = 0;  // bytes that are planned, of those that may be; of a rank
-  WayOut link;                          // the fastest way out of the host of rank 0; no rate where it is not known
-  double link_rate = 0;                 // bytes/s that sums have on it; 0: all ranks are on one host
+  double clock = 1;                          // share of its top clock that the slowest device ran at
+  std::string slowed;                        // why
+  double preempted = 0;                      // times a second that a rank lost a core
+  double flops = 0, peak_flops = 0;          // of a step; a second, at best; of a rank
+  double without_optimizer = 0;              // probed: as without_sums, and the weights do not change
+  double gradient_bytes = 0, sum_alone = 0;  // probed: seconds of a sum of all with nothing beside it; 0: one rank
+  double memory = 0, memory_limit = 0;       // bytes that are planned, of those that may be; of a rank
+  WayOut link;                               // the fastest way out of the host of rank 0; no rate where it is not known
+  double link_rate = 0;                      // bytes/s that sums have on it; 0: all ranks are on one host
   Straggler slow;
 
   double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run

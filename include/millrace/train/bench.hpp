@@ -47,6 +47,6 @@ struct PipelineBench {
   double delivers() const;         // samples/s: the slowest of loader, copy and input pass
   std::string str() const;
 };
-PipelineBench bench_pipeline(World&, const RunConfig&, int repeats);
+PipelineBench bench_pipeline(World&, const RunConfig&, int repeats, double turn_seconds = 0.5);
 
 }  // namespace millrace

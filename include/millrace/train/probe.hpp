@@ -13,8 +13,9 @@ namespace millrace {
 
 enum class Without {
   nothing,
-  reading,  // each place of the loader is filled once, and its samples stay
-  sums      // nor do ranks add up their gradients: each goes on alone
+  reading,   // each place of the loader is filled once, and its samples stay
+  sums,      // nor do ranks add up their gradients: each goes on alone
+  optimizer  // nor do the weights change
 };
 
 struct StepProbe {
@@ -46,7 +47,8 @@ struct PartsProbe {
   double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time
   double decoding = 0;     // share of the loader's work on this rank
   double peak_flops = 0;   // FLOP/s of this rank's device at best
+  double sum_seconds = 0;  // of a sum of the whole gradient over the ranks with nothing beside it; 0: one rank
 };
-PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds);
+PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds, std::uint64_t gradient_bytes);
 
 }  // namespace millrace
