@@ -6,12 +6,14 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/median.hpp"
 #include "millrace/train/bench.hpp"
 
 namespace millrace::app {
 namespace {
 
 constexpr int layer_repeats = 5;
+constexpr std::size_t confirming_turns = 5;
 constexpr double least_input = 0.03;  // share of the step: below it the input's parts are not measured
 
 RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {
@@ -40,16 +42,13 @@ class Diagnosis {
 
   Trial attempt(const RunConfig& config, const Change& change) {
     Trial trial{change, 0, 0, ""};
-    std::vector<double> changed, beside;
+    Turns turns;
     try {
       const RunConfig other = with(world_, parsed_, change.key, change.to);
-      for (int turn = 0; turn < 2; ++turn) {
-        changed.push_back(meter_.steps(other, Without::nothing));
-        beside.push_back(meter_.steps(config, Without::nothing));
-        if (changed[0] > beside[0]) break;  // it is no better: once is enough
-      }
-      trial.step = *std::min_element(changed.begin(), changed.end());
-      trial.beside = *std::min_element(beside.begin(), beside.end());
+      do measure_beside(config, other, turns);
+      while (turns.beside.size() < 2 && turns.changed[0] < turns.beside[0]);  // no better: once is enough
+      trial.step = *std::min_element(turns.changed.begin(), turns.changed.end());
+      trial.beside = *std::min_element(turns.beside.begin(), turns.beside.end());
     } catch (const Error& error) {
       if (error.code() != Exit::config) throw;
       trial.failure = error.what();
@@ -57,7 +56,23 @@ class Diagnosis {
     return trial;
   }
 
+  // What is advised first is measured anew: of many trials the best one was lucky, too.
+  void confirm(const RunConfig& config, Trial& trial) {
+    const RunConfig other = with(world_, parsed_, trial.change.key, trial.change.to);
+    Turns turns;
+    while (turns.beside.size() < confirming_turns && !asked_to_stop(world_)) measure_beside(config, other, turns);
+    if (!turns.beside.empty()) trial.step = median(turns.changed), trial.beside = median(turns.beside);
+  }
+
  private:
+  struct Turns {
+    std::vector<double> changed, beside;  // seconds of a step
+  };
+  void measure_beside(const RunConfig& config, const RunConfig& other, Turns& turns) {
+    turns.changed.push_back(meter_.steps(other, Without::nothing));
+    turns.beside.push_back(meter_.steps(config, Without::nothing));
+  }
+
   World& world_;
   const Parsed& parsed_;
   double seconds_;
@@ -77,6 +92,10 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
     log::info(cat("trying ", change.key, " = ", change.to));
     trials.push_back(diagnosis.attempt(config, change));
   }
+  if (const auto found = findings(evidence, trials); !found.empty())
+    for (Trial& t : trials)
+      if (t.failure.empty() && found[0].advice == cat(t.change.key, " ", t.change.from, " -> ", t.change.to))
+        diagnosis.confirm(config, t);
   const std::string said = verdict(evidence, trials);
   if (asked_to_stop(world)) return said;
   const StepBench bench = bench_step(world, config, layer_repeats, false);

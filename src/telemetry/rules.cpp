@@ -143,6 +143,9 @@ std::vector<Rule> table() {
          return Values{as_key(std::max<std::uint64_t>(64 << 10, e.bucket / 4)), as_key(e.bucket * 4)};
        },
        of_sums},
+      {Bound::sums, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
+       [](const Evidence& e) { return Values{std::to_string(4 * e.global_batch)}; },
+       [](const Evidence& e) { return text("a sum for each %.0f samples; %s", e.batch, new_batch); }, hint},
       {Bound::sums, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
        [](const Evidence& e) { return slow_link(e) ? Values{way_out(e)} : Values{}; },
        [](const Evidence& e) {

@@ -16,6 +16,9 @@ constexpr double least_stated = 0.08;   // of the time: below it nothing is said
 constexpr double least_startup = 0.25;  // of the run
 constexpr double least_told = 0.05;     // decoding's, of the loader's time
 
+// Milliseconds, of steps that take microseconds too.
+std::string ms(double seconds) { return text(seconds < 1e-4 ? "%.4f" : "%.2f", seconds * 1e3); }
+
 std::string measured(const Evidence& e, Bound b) {
   const double percent = 100 * e.share(b);
   const char* whole = e.probed ? "step" : "time";
@@ -45,7 +48,7 @@ std::string measured(const Evidence& e, Bound b) {
     case Bound::compute:
       break;
   }
-  return text("%.0f %% of the %s computes (%.1f ms)", percent, whole, e.without_sums * 1e3);
+  return text("%.0f %% of the %s computes (%s ms)", percent, whole, ms(e.without_sums).c_str());
 }
 
 std::string advice(const Rule& rule, const Evidence& e, const std::string& to) {
@@ -280,10 +283,10 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   }
   out += hints(e);
   if (!e.probed) return out;
-  out += text("\nmeasured, ms a step: %.2f as configured, %.2f with samples there at once (%.2fx at most)",
-              e.step * 1e3, e.without_input * 1e3, e.step / e.without_input);
-  if (e.ranks > 1) out += text(", %.2f without sums, too", e.without_sums * 1e3);
-  if (e.without_optimizer > 0) out += text(", %.2f without the optimizer, too", e.without_optimizer * 1e3);
+  out += cat("\nmeasured, ms a step: ", ms(e.step), " as configured, ", ms(e.without_input),
+             text(" with samples there at once (%.2fx at most)", e.step / e.without_input));
+  if (e.ranks > 1) out += cat(", ", ms(e.without_sums), " without sums, too");
+  if (e.without_optimizer > 0) out += cat(", ", ms(e.without_optimizer), " without the optimizer, too");
   out += "\n";
   if (e.sum_alone > 0)
     out += text("%s of gradients are summed in %.2f ms by themselves, %.2f GB/s on the bus\n",
@@ -294,10 +297,11 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
                 format_count(e.flops).c_str(), 100 * e.flops / (e.step * e.peak_flops),
                 format_count(e.peak_flops).c_str());
   for (const Trial& t : trials)
-    out += t.failure.empty() ? text("  %-18s %10s -> %-10s %9.2f ms beside %.2f: %.2fx%s%s\n", t.change.key.c_str(),
-                                    t.change.from.c_str(), t.change.to.c_str(), t.step * 1e3, t.beside * 1e3,
-                                    t.beside / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str())
-                             : cat("  ", t.change.key, " -> ", t.change.to, ": not tried, ", t.failure, "\n");
+    out += t.failure.empty()
+               ? text("  %-18s %10s -> %-10s %9s ms beside %s: %.2fx%s%s\n", t.change.key.c_str(),
+                      t.change.from.c_str(), t.change.to.c_str(), ms(t.step).c_str(), ms(t.beside).c_str(),
+                      t.beside / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str())
+               : cat("  ", t.change.key, " -> ", t.change.to, ": not tried, ", t.failure, "\n");
   return out;
 }
 

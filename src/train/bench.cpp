@@ -49,21 +49,28 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
            s.train_order->rows_of_step(s.epochs.step_in_epoch(step)) == s.train_order->rows_of_step(0);
   };
   std::int64_t end = 0;
-  for (int counted = 0; counted < repeats; ++end) counted += counts(end);
+  const int paired = lag == 0 ? 2 : 1;  // every other step is without marks, where steps are not recorded with them
+  for (int counted = 0; counted < paired * repeats; ++end) counted += counts(end);
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
                 s.micro_batches(0, end));
   StepRunner runner(s, network, loader);
-  std::vector<double> whole;
+  std::vector<double> whole, without_marks;
   std::array<std::vector<double>, phase_count> phases;
   for (std::int64_t issued = 0, collected = 0; collected < end;) {
+    if (paired == 2) runner.leave_out_marks(issued % 2 == 1);
     if (issued < end) runner.enqueue(issued++, 1e-4);
     if (issued < end && issued - collected <= lag) continue;
     const StepMetrics m = runner.collect(collected, false, false).metrics;
     if (!counts(collected++)) continue;
+    if (paired == 2 && collected % 2 == 0) {
+      without_marks.push_back(m.seconds);
+      continue;
+    }
     whole.push_back(m.seconds);
     for (std::size_t p = 0; p < phases.size(); ++p) phases[p].push_back(m.phase_seconds[p]);
   }
   out.full_step_seconds = median(whole);
+  out.without_marks_seconds = without_marks.empty() ? 0 : median(without_marks);
   for (std::size_t p = 0; p < phases.size(); ++p) out.phases[p] = median(phases[p]);
   out.communication_seconds = out.phases[std::size_t(Phase::communication)];
 }
@@ -125,7 +132,13 @@ std::string StepBench::str(bool every) const {
                 "which exposed communication %.3f ms (%.2f %%)\n",
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
-  std::string out = cat(peaks.str(), line, "its phases, ms:");
+  std::string out = cat(peaks.str(), line);
+  if (without_marks_seconds > 0) {
+    std::snprintf(line, sizeof line, "every other step without the marks of the account: %.4f ms, %+.2f %% with them\n",
+                  without_marks_seconds * 1e3, 100 * (full_step_seconds / without_marks_seconds - 1));
+    out += line;
+  }
+  out += "its phases, ms:";
   for (std::size_t p = 0; p < phases.size(); ++p) {
     if (phases[p] == 0) continue;
     std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);

@@ -229,7 +229,10 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   m.skipped = out.found_inf;
 
   const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(between());
-  marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
+  if (marks_steps_)
+    marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
+  else
+    std::fill(times_.begin(), times_.end(), 0.0);
   // The device works on one step after the other, and on none before it has been issued.
   origin_ = std::max(issued.began, origin_ + whole_), whole_ = times_[marks - 1 + shift], last_step_ = issued.step;
   const auto add = [&](Phase phase, std::size_t mark) {

@@ -36,6 +36,8 @@ class StepRunner {
  public:
   StepRunner(Session&, Network&, Loader&);
   void leave_out_optimizer() { optimizes_ = false; }  // of all steps: for a probe
+  // Of the steps enqueued from now on, where none is in flight: their phases are not told. For a bench.
+  void leave_out_marks(bool out) { marks_steps_ = !out; }
   // The step with this number within the run (from 0). Marks and the state's copy land in slot step % 2.
   void enqueue(std::int64_t step, double learning_rate);
   // Results of an enqueued step; collective. flags: this rank's wish to stop, and to write a checkpoint.
@@ -47,9 +49,13 @@ class StepRunner {
   int marks() const { return int(times_.size()); }               // of a full step, on the device
 
  private:
-  void mark(int slot, int number) { marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + between() : 0); }
+  void mark(int slot, int number) {
+    if (marks_steps_) marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + between() : 0);
+  }
   // Between mark 0 and the others: 2 marks for each wait where weights are gathered, then the reducer's milestones.
-  WaitMarks wait_marks(int slot, int wait) { return {marks_[std::size_t(slot)].get(), 1 + 2 * wait}; }
+  WaitMarks wait_marks(int slot, int wait) {
+    return {marks_steps_ ? marks_[std::size_t(slot)].get() : nullptr, 1 + 2 * wait};
+  }
   int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
   int all_waits() const { return gather_waits() + network_.optimizer_waits(); }
   int between() const { return 2 * all_waits() + int(reducer_.milestones().size()); }
@@ -93,7 +99,7 @@ class StepRunner {
   double origin_ = 0, whole_ = 0;  // of the step collected last: mark 0 on the host's clock, seconds to its last
   std::int64_t last_step_ = 0;     // the number of that step, from 1
   Grouping grouping_;
-  bool optimizes_ = true;
+  bool optimizes_ = true, marks_steps_ = true;
   Group group_;
   // The groups of a step by slot of the marks, the step's rows over all ranks, place in the step, and where the first
   // batch lies. The first holds the gathering of weights, the last the sums and the optimizer, mostly all in one. What

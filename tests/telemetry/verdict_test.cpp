@@ -100,7 +100,8 @@ std::vector<Evidence> all_kinds() {
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
   chunked.stored = "zstd", chunked.decoding = 0.8;
   Evidence launched = e;
-  launched.gpu = true, launched.graph = false, launched.accumulation = 2, launched.micro_batch = 32;
+  launched.shuffle = "global", launched.gpu = true, launched.graph = false, launched.accumulation = 2,
+  launched.micro_batch = 32;
   launched.copy = 0.0001, launched.of_values = "f32", launched.value_bytes = 4;
   launched.fusion = 0, launched.most_fusion = 2, launched.link = {"eth0", 1.25e9, true}, launched.link_rate = 1e8;
   return {e, chunked, launched};
@@ -237,6 +238,9 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
           "mpirun as it was started -> --mca btl_tcp_if_include eth7 (sums between hosts have 0.105 GB/s; eth7 is "
           "made for 1.25)"),
       said.npos)
+      << said;
+  EXPECT_NE(said.find("worth a trial: train.global_batch 64 -> 256 (a sum for each 64 samples; fewer, larger steps"),
+            said.npos)
       << said;
   a.ranks[0].sums[0].busy = 0.2;  // 0.5 GB/s
   EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos);
