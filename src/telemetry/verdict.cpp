@@ -1,8 +1,6 @@
 #include "millrace/telemetry/verdict.hpp"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
@@ -162,75 +160,10 @@ double Evidence::share(Bound b) const {
   return b == Bound::compute ? left : parts[int(b)];
 }
 
-// What sums that are long enough for it to be the link's have on the way between hosts, as a ring of them would.
-static std::pair<WayOut, double> link_of(const std::vector<RankAccount>& ranks) {
-  constexpr double long_sum = 256 << 10;  // bytes
-  std::set<std::string> hosts;
-  for (const RankAccount& r : ranks) hosts.insert(r.host);
-  if (hosts.size() < 2) return {};
-  double bytes = 0, busy = 0;
-  for (const SumFigures& s : ranks[0].sums)
-    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times)) bytes += double(s.bytes), busy += s.busy;
-  const auto count = double(hosts.size());
-  return {ranks[0].way_out, busy > 0 ? 2 * (count - 1) / count * bytes / busy : 0};
-}
-
-Evidence evidence_of(const Account& account, const Setting& setting) {
-  Evidence e;
-  static_cast<Setting&>(e) = setting;
-  if (account.ranks.empty() || account.ranks[0].steps == 0) return e;
-  const auto of = [](const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; };
-  const auto own = [&](const RankAccount& r) {
-    double sum = 0;
-    for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
-      sum += of(r, p);
-    return sum;
-  };
-  const RankAccount& slow = *std::max_element(account.ranks.begin(), account.ranks.end(),
-                                              [&](const auto& a, const auto& b) { return own(a) < own(b); });
-  e.steps = double(slow.steps);
-  e.step = account.ranks[0].step_times.mean;
-  e.slow = straggler(account.ranks);
-  if (e.slow.rank >= 0) {
-    e.imbalance = e.slow.seconds;
-    double most = 0, speeds = 0;  // each rank at its own, all done at once
-    for (const RankAccount& r : account.ranks) {
-      const double computing = (of(r, Phase::forward) + of(r, Phase::backward)) / e.steps;
-      most = std::max(most, computing), speeds += 1 / std::max(1e-9, computing);
-    }
-    e.uneven = most - double(account.ranks.size()) / speeds;
-  }
-  // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
-  const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
-  const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
-  if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
-  e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
-  e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
-  std::tie(e.link, e.link_rate) = link_of(account.ranks);
-  e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
-  e.host = of(slow, Phase::other) / e.steps;
-  e.checkpoints = slow.checkpoints;
-  e.flops = slow.flops;
-  e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
-  e.decoding = slow.loader.decoding();
-  e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup);
-  for (const RankAccount& r : account.ranks) {
-    e.loader_rate += r.loader.capacity();
-    e.depth += r.loader.mean_depth() / double(account.ranks.size());
-    e.preempted = std::max(e.preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
-    for (const auto& [reason, part] : r.health.slowed)
-      if (part >= 0.1 && r.health.top_clock_mhz > 0 && r.health.clock_mhz / r.health.top_clock_mhz < e.clock)
-        e.clock = r.health.clock_mhz / r.health.top_clock_mhz, e.slowed = reason;
-  }
-  e.batch = double(slow.samples) / e.steps;
-  if (slow.loader.samples > 0)
-    e.decodes = double(slow.loader.decoded.chunks) * double(e.chunk_rows) / double(slow.loader.samples);
-  return e;
-}
-
 Bound largest_bound(const Evidence& e) {
   Bound largest = Bound::compute;
-  for (const Bound b : {Bound::input, Bound::sums, Bound::imbalance, Bound::checkpoint, Bound::evaluation, Bound::host})
+  for (const Bound b :
+       {Bound::input, Bound::copy, Bound::sums, Bound::imbalance, Bound::checkpoint, Bound::evaluation, Bound::host})
     if (e.share(b) >= least_stated && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
   return largest;
 }
