@@ -48,14 +48,12 @@ if [ "$("${first[@]}" nice 2>/dev/null)" != -10 ]; then
   awk -v cores="$(nproc)" '{ exit !($1 > cores) }' /proc/loadavg && echo "skipped: others use the cores, and no priority may be taken over them" && exit 77
 fi
 run() {
-  local ranks=$1 list
+  local ranks=$1
   shift
   if [ $hosts = no ]; then
     "${first[@]}" "$mpiexec" --bind-to none -n "$ranks" "$millrace" "$@"
   else
-    list=$(seq -s , -f 's%g:1' "$ranks")
-    timeout -k 5 300 "${first[@]}" "$mpiexec" --mca plm_rsh_agent "$support/hosts-rsh" --mca oob_tcp_if_include $NSNET.0/24 --mca btl_tcp_if_include $NSNET.0/24 \
-      --mca pml ob1 --mca btl tcp,self --bind-to none --host "$list" -n "$ranks" "$millrace" "$@"
+    "${first[@]}" "$support/on-hosts" "$mpiexec" "$ranks" "$millrace" "$@"
   fi
 }
 train() {
@@ -105,14 +103,8 @@ if wanted shared; then
   more_before="--comm.test_delay 0.5" more_after="--comm.test_delay 0.75" row "a ring; links from the run's sums" 2 4 weak -- --ranks-per-node 4
 fi
 if wanted hosts || wanted slow; then
-  why=
-  [ "$(id -u)" = 0 ] || why="network namespaces need root"
-  for program in ip tc nsenter; do command -v $program >/dev/null || why="no $program (package iproute2)"; done
-  [ "$why" ] || bash "$support/hosts.sh" up 4 2>log || why="network namespaces are not allowed here: $(tail -n 1 log)"
-  limit() { for i in 1 2 3 4; do tc -n s$i qdisc replace dev eth0 root tbf rate "$1" burst 16kb latency 400ms || return 1; done; }
-  [ "$why" ] || limit 32mbit 2>log || why="tc tbf is not allowed here: $(tail -n 1 log)"
-  if [ "$why" ]; then
-    echo "skipped: $why" >&2
+  if ! bash "$support/hosts.sh" up 4 32mbit 2>log; then
+    echo "skipped: $(tail -n 1 log)" >&2
   else
     hosts=yes
     # Sums of these sizes as rings, not as Open MPI would choose from them.
@@ -124,7 +116,7 @@ if wanted hosts || wanted slow; then
       row "the same, links by --measure" 2 4 weak -- --measure --messages ring
     fi
     if wanted slow; then
-      limit 10mbit  # where TCP's queues count for more than the model knows of: not judged
+      bash "$support/hosts.sh" limit 10mbit  # where TCP's queues count for more than the model knows of: not judged
       judged=no
       measured_on=2 row "hosts, links of 10 Mbit/s, by --measure" 1 2 weak -- --measure
       row "the same, links from the run's sums" 2 4 weak -- --messages ring
