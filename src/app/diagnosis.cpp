@@ -33,7 +33,8 @@ class Diagnosis {
     e.without_optimizer = meter_.steps(config, Without::optimizer);
     e.gradient_bytes = agreed(world_, double(shares.probe.gradient_bytes));
     const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_, std::uint64_t(e.gradient_bytes));
-    e.sum_alone = agreed(world_, parts.sum_seconds);
+    for (const SumFigures& sum : parts.sums.sums) e.sum_alone = agreed(world_, sum.busy);
+    e.set_link(world_.node_count(), parts.sums);
     e.loader_rate = agreed(world_, parts.loader_rate), e.peak_flops = agreed(world_, parts.peak_flops);
     e.decoding = agreed(world_, parts.decoding);
     e.batch = meter_.batch();

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "millrace/base/error.hpp"
@@ -14,6 +15,15 @@ namespace {
 using Status = int;  // 0: success
 using Gpu = struct nvmlDevice_st*;
 constexpr int sm_clock = 1, gpu_temperature = 0;
+constexpr unsigned most_nvlinks = 18, nvlink_up = 1, nvlink_speed = 90;  // MB/s one way, of each that is up
+
+struct FieldValue {
+  unsigned field = 0, scope = 0;
+  long long timestamp = 0, latency = 0;
+  int type = 0;  // 0: a double
+  Status status = -1;
+  unsigned long long value = 0;
+};
 
 constexpr std::pair<unsigned long long, const char*> reasons[] = {
     {0x004, "power cap"},   {0x008, "hardware slowdown"}, {0x020, "heat"},       {0x040, "heat (hardware)"},
@@ -33,7 +43,9 @@ class Library : public Nvml {
       started_ = true;
       status = call<Status(const char*, Gpu*)>("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &gpu_);
     }
-    return status == 0 ? "" : cat("NVML answers with error ", status);
+    if (status != 0) return cat("NVML answers with error ", status);
+    count_nvlinks();
+    return "";
   }
 
   void read(Health& out) override {
@@ -47,6 +59,14 @@ class Library : public Nvml {
       out.limit_watts = value * 1e-3;
     if (ok(call<Status(Gpu, int, unsigned*)>("nvmlDeviceGetTemperature", gpu_, gpu_temperature, &value)))
       out.celsius = value;
+    const auto number = [&](const char* name, int& into) {
+      if (ok(call<Status(Gpu, unsigned*)>(name, gpu_, &value))) into = int(value);
+    };
+    number("nvmlDeviceGetCurrPcieLinkGeneration", out.pcie_generation);
+    number("nvmlDeviceGetCurrPcieLinkWidth", out.pcie_lanes);
+    number("nvmlDeviceGetMaxPcieLinkGeneration", out.top_pcie_generation);
+    number("nvmlDeviceGetMaxPcieLinkWidth", out.top_pcie_lanes);
+    out.nvlinks = nvlinks_, out.nvlink_rate = nvlink_rate_;
     unsigned long long wide = 0;
     if (ok(call<Status(Gpu, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption", gpu_, &wide)))
       out.joules = double(wide) * 1e-3;
@@ -60,6 +80,17 @@ class Library : public Nvml {
   }
 
  private:
+  void count_nvlinks() {
+    unsigned state = 0;
+    for (unsigned link = 0; link < most_nvlinks; ++link) {
+      if (call<Status(Gpu, unsigned, unsigned*)>("nvmlDeviceGetNvLinkState", gpu_, link, &state) != 0) continue;
+      nvlinks_ = std::max(nvlinks_, 0) + (state == nvlink_up);
+    }
+    FieldValue speed{.field = nvlink_speed};
+    if (nvlinks_ < 1 || call<Status(Gpu, int, FieldValue*)>("nvmlDeviceGetFieldValues", gpu_, 1, &speed) != 0) return;
+    if (speed.status == 0 && speed.type != 0) nvlink_rate_ = nvlinks_ * double(speed.value) * 1e6;
+  }
+
   template <class Signature, class... Args>
   Status call(const char* name, Args... args) {
     auto* function = reinterpret_cast<Signature*>(dlsym(handle_, name));
@@ -68,6 +99,8 @@ class Library : public Nvml {
 
   void* handle_;
   Gpu gpu_ = nullptr;
+  int nvlinks_ = -1;  // they are trained when the driver starts
+  double nvlink_rate_ = -1;
   bool started_ = false;
 };
 

@@ -9,7 +9,10 @@ namespace millrace {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WayOut, name, rate, sockets)
+NLOHMANN_JSON_SERIALIZE_ENUM(WayOut::Kind, {{WayOut::Kind::interface, "interface"},
+                                            {WayOut::Kind::infiniband, "infiniband"},
+                                            {WayOut::Kind::nvlink, "nvlink"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WayOut, name, rate, kind)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeBin, seconds, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadyBytes, bytes, seconds)

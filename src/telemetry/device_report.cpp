@@ -100,6 +100,10 @@ json to_json(const HealthFigures& h) {
           {"limit_watts", known(h.limit_watts)},
           {"celsius", known(h.celsius)},
           {"joules", known(h.joules)},
+          {"pcie", {known(h.pcie_generation), known(h.pcie_lanes)}},
+          {"top_pcie", {known(h.top_pcie_generation), known(h.top_pcie_lanes)}},
+          {"nvlinks", known(h.nvlinks)},
+          {"nvlink_rate", known(h.nvlink_rate)},
           {"slowed", h.slowed}};
 }
 
@@ -108,6 +112,12 @@ HealthFigures health_from(const json& j) {
   HealthFigures h;
   h.samples = j.at("samples");
   h.clock_mhz = of("clock_mhz"), h.least_clock_mhz = of("least_clock_mhz"), h.top_clock_mhz = of("top_clock_mhz");
+  const auto pair = [&](const char* key, int& generation, int& lanes) {
+    const auto number = [](const json& one) { return one.is_null() ? -1 : one.get<int>(); };
+    if (j.contains(key)) generation = number(j.at(key).at(0)), lanes = number(j.at(key).at(1));
+  };
+  pair("pcie", h.pcie_generation, h.pcie_lanes), pair("top_pcie", h.top_pcie_generation, h.top_pcie_lanes);
+  if (j.contains("nvlinks")) h.nvlinks = int(of("nvlinks")), h.nvlink_rate = of("nvlink_rate");
   h.watts = of("watts"), h.limit_watts = of("limit_watts"), h.celsius = of("celsius"), h.joules = of("joules");
   for (const auto& [reason, part] : j.at("slowed").items()) h.slowed[reason] = part;
   return h;

@@ -104,6 +104,10 @@ void HealthFigures::add(const Health& h) {
   top_clock_mhz = std::max(top_clock_mhz, h.top_clock_mhz);
   limit_watts = std::max(limit_watts, h.limit_watts);
   celsius = std::max(celsius, h.celsius);
+  const auto most = [](auto& of, auto value) { of = std::max(of, value); };
+  most(pcie_generation, h.pcie_generation), most(pcie_lanes, h.pcie_lanes);
+  most(top_pcie_generation, h.top_pcie_generation), most(top_pcie_lanes, h.top_pcie_lanes);
+  most(nvlinks, h.nvlinks), most(nvlink_rate, h.nvlink_rate);
   if (h.joules >= 0) {
     if (first_joules_ < 0) first_joules_ = h.joules;
     joules = h.joules - first_joules_;

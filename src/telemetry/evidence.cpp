@@ -1,27 +1,34 @@
 // From an account to what the rules of the verdict go by.
 #include <algorithm>
 #include <set>
-#include <tuple>
 
+#include "millrace/base/error.hpp"
 #include "millrace/telemetry/verdict.hpp"
 
 namespace millrace {
 namespace {
 
-// What sums that are long enough for it to be the link's have on the way between hosts, as a ring of them would.
-std::pair<WayOut, double> link_of(const std::vector<RankAccount>& ranks) {
-  constexpr double long_sum = 256 << 10;  // bytes
+int hosts_of(const std::vector<RankAccount>& ranks) {
   std::set<std::string> hosts;
   for (const RankAccount& r : ranks) hosts.insert(r.host);
-  if (hosts.size() < 2) return {};
-  double bytes = 0, busy = 0;
-  for (const SumFigures& s : ranks[0].sums)
-    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times)) bytes += double(s.bytes), busy += s.busy;
-  const auto count = double(hosts.size());
-  return {ranks[0].way_out, busy > 0 ? 2 * (count - 1) / count * bytes / busy : 0};
+  return int(hosts.size());
 }
 
 }  // namespace
+
+void Evidence::set_link(int hosts, const RankAccount& rank) {
+  link = rank.way_out;
+  double members = hosts;
+  if (const HealthFigures& h = rank.health; hosts == 1) {
+    link = {}, members = ranks;
+    if (h.nvlinks > 0 && h.nvlink_rate > 0) link = {cat(h.nvlinks, " NVLinks"), h.nvlink_rate, WayOut::Kind::nvlink};
+  }
+  const double long_sum = std::max(256.0 * 1024, link.rate * 50e-6);  // bytes; shorter ones are mostly latency
+  double bytes = 0, busy = 0;
+  for (const SumFigures& s : rank.sums)
+    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times)) bytes += double(s.bytes), busy += s.busy;
+  link_rate = busy > 0 ? 2 * (members - 1) / members * bytes / busy : 0;  // as a ring of them has
+}
 
 Evidence evidence_of(const Account& account, const Setting& setting) {
   Evidence e;
@@ -54,7 +61,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
   e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
-  std::tie(e.link, e.link_rate) = link_of(account.ranks);
+  e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
   e.host = of(slow, Phase::other) / e.steps;
   e.checkpoints = slow.checkpoints;
@@ -66,9 +73,15 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
     e.loader_rate += r.loader.capacity();
     e.depth += r.loader.mean_depth() / double(account.ranks.size());
     e.preempted = std::max(e.preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
-    for (const auto& [reason, part] : r.health.slowed)
-      if (part >= 0.1 && r.health.top_clock_mhz > 0 && r.health.clock_mhz / r.health.top_clock_mhz < e.clock)
-        e.clock = r.health.clock_mhz / r.health.top_clock_mhz, e.slowed = reason;
+    const HealthFigures& h = r.health;
+    const auto less = [](int is, int may) { return is >= 0 && is < may; };
+    if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {
+      const auto name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
+      e.pcie = name(h.pcie_generation, h.pcie_lanes), e.top_pcie = name(h.top_pcie_generation, h.top_pcie_lanes);
+    }
+    for (const auto& [reason, part] : h.slowed)
+      if (part >= 0.1 && h.top_clock_mhz > 0 && h.clock_mhz / h.top_clock_mhz < e.clock)
+        e.clock = h.clock_mhz / h.top_clock_mhz, e.slowed = reason;
   }
   e.batch = double(slow.samples) / e.steps;
   if (slow.loader.samples > 0)

@@ -64,7 +64,8 @@ std::uint64_t bytes_a_step(const Evidence& e) { return std::uint64_t(e.batch / s
 bool much_memory_left(const Evidence& e) { return e.gpu && e.memory > 0 && 4 * e.memory < e.memory_limit; }
 bool slow_link(const Evidence& e) { return e.link_rate > 0 && 4 * e.link_rate < e.link.rate; }
 std::string way_out(const Evidence& e) {
-  if (!e.link.sockets) return "UCX_NET_DEVICES=" + e.link.name + ":1";
+  if (e.link.kind == WayOut::Kind::nvlink) return "without NCCL_P2P_DISABLE (NCCL_DEBUG=INFO names the way taken)";
+  if (e.link.kind == WayOut::Kind::infiniband) return "UCX_NET_DEVICES=" + e.link.name + ":1";
   return e.gpu ? "NCCL_SOCKET_IFNAME=" + e.link.name : "--mca btl_tcp_if_include " + e.link.name;
 }
 
@@ -132,6 +133,9 @@ std::vector<Rule> table() {
        },
        [](const Evidence& e) { return text("%s a rank and step on the bus", format_bytes(bytes_a_step(e)).c_str()); },
        time, "values are stored more coarsely"},
+      {Bound::copy, "the GPU's link", [](const Evidence& e) { return e.pcie; },
+       [](const Evidence& e) { return e.pcie.empty() ? Values{} : Values{e.top_pcie}; },
+       [](const Evidence&) { return std::string("its slot, riser or power saving holds PCI Express down"); }, hint},
       {Bound::sums, "comm.overlap", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.overlap ? Values{} : Values{"on"}; },
        [](const Evidence&) { return std::string("no sum starts before the backward pass has ended"); }},
@@ -149,8 +153,9 @@ std::vector<Rule> table() {
       {Bound::sums, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
        [](const Evidence& e) { return slow_link(e) ? Values{way_out(e)} : Values{}; },
        [](const Evidence& e) {
-         return text("sums between hosts have %.3f GB/s; %s is made for %.2f", e.link_rate * 1e-9, e.link.name.c_str(),
-                     e.link.rate * 1e-9);
+         const bool inside = e.link.kind == WayOut::Kind::nvlink;
+         return text("sums between %s have %.3f GB/s; %s %s made for %.2f", inside ? "GPUs" : "hosts",
+                     e.link_rate * 1e-9, e.link.name.c_str(), inside ? "are" : "is", e.link.rate * 1e-9);
        },
        hint},
       {Bound::compute, "run.threads", [](const Evidence& e) { return std::to_string(e.threads); },

@@ -29,12 +29,13 @@ std::string measured(const Evidence& e, Bound b) {
                                               100 - 100 * e.decoding)
                                        : "");
     case Bound::copy:
-      return text("%.0f %% of the %s waits for copies to the device, %.1f ms of a step", percent, whole, e.copy * 1e3);
+      return text("%.0f %% of the %s waits for copies to the device, %s ms of a step", percent, whole,
+                  ms(e.copy).c_str());
     case Bound::sums:
-      return text("%.0f %% of the %s waits for sums over ranks (%.1f ms with them, %.1f ms without)", percent, whole,
-                  e.without_input * 1e3, e.without_sums * 1e3);
+      return text("%.0f %% of the %s waits for sums over ranks (%s ms with them, %s ms without)", percent, whole,
+                  ms(e.without_input).c_str(), ms(e.without_sums).c_str());
     case Bound::imbalance:
-      return text("%.0f %% of the %s is for one slow rank, %.1f ms of a step", percent, whole, e.imbalance * 1e3);
+      return text("%.0f %% of the %s is for one slow rank, %s ms of a step", percent, whole, ms(e.imbalance).c_str());
     case Bound::checkpoint:
       return text("%.0f %% of the time goes into checkpoints", percent);
     case Bound::evaluation:
@@ -222,8 +223,8 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   if (e.without_optimizer > 0) out += cat(", ", ms(e.without_optimizer), " without the optimizer, too");
   out += "\n";
   if (e.sum_alone > 0)
-    out += text("%s of gradients are summed in %.2f ms by themselves, %.2f GB/s on the bus\n",
-                format_bytes(std::uint64_t(e.gradient_bytes)).c_str(), e.sum_alone * 1e3,
+    out += text("%s of gradients are summed in %s ms by themselves, %.2f GB/s on the bus\n",
+                format_bytes(std::uint64_t(e.gradient_bytes)).c_str(), ms(e.sum_alone).c_str(),
                 2 * (e.ranks - 1.0) / e.ranks * e.gradient_bytes / e.sum_alone * 1e-9);
   if (e.flops > 0 && e.peak_flops > 0)
     out += text("a rank computes %sFLOP a step, %.1f %% of the %sFLOP/s that its device can do (MFU)\n",

@@ -29,10 +29,11 @@ WayOut fastest_way_out(const std::filesystem::path& root) {
   for (const auto& device : fs::directory_iterator(root / "class/infiniband", none))
     for (const auto& port : fs::directory_iterator(device.path() / "ports", none))
       if (first_line(port.path() / "state").find("ACTIVE") != std::string::npos)  // "4: ACTIVE", "100 Gb/sec (4X EDR)"
-        offer({device.path().filename(), number_in(first_line(port.path() / "rate")) * 1e9 / 8, false});
+        offer({device.path().filename(), number_in(first_line(port.path() / "rate")) * 1e9 / 8,
+               WayOut::Kind::infiniband});
   for (const auto& device : fs::directory_iterator(root / "class/net", none))
     if (first_line(device.path() / "operstate") == "up")  // of Mbit/s; reading fails or gives -1 where it is not known
-      offer({device.path().filename(), number_in(first_line(device.path() / "speed")) * 1e6 / 8, true});
+      offer({device.path().filename(), number_in(first_line(device.path() / "speed")) * 1e6 / 8});
   return best;
 }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <numeric>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "fit.hpp"
@@ -142,13 +143,18 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   double all = 0;  // seconds of these
   bool stop = false;
   std::int64_t issued = first_step, collected = first_step;
+  std::size_t division = 0;  // of steps among the ranks; what was measured before it changed counts for nothing
   while (!stop || collected < issued) {
     if (!stop) runner.enqueue(issued++, 0);
     if (!stop && issued - collected <= lag) continue;
     const bool hopeless = all > slowest * double(steps.size()) || stop_signal() != 0;
-    const bool enough = (hopeless && steps.size() >= 2) || (now() - began > seconds && collected - warm_up >= 8);
+    const bool enough = (hopeless && steps.size() >= 2) || (now() - began > seconds && steps.size() >= 8) ||
+                        (now() - began > 4 * seconds && collected - warm_up >= 8);
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
+    s.balance->collected(result.metrics, runner.pace());
+    if (const std::size_t then = std::exchange(division, s.balance->changes(collected)); then != division)
+      steps.clear(), all = 0;
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
     if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
     steps.push_back(result.metrics.seconds), all += steps.back();
@@ -164,10 +170,14 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   Session s(world, config, Session::Use::train);
   PartsProbe out;
   out.peak_flops = measure_peaks(s.compute, s.spec.compute).best_flops();
-  constexpr int sums = 5;
-  if (world.size() > 1)
-    out.sum_seconds =
-        bench_sums(world, *s.compute.collective, {gradient_bytes}, sums, false, s.compute.device.get()).front().seconds;
+  const int sums = gradient_bytes < (16u << 20) ? 51 : 5;  // short ones are easily disturbed
+  if (world.size() > 1) {
+    Device& device = *s.compute.device;
+    const SumRate one = bench_sums(world, *s.compute.collective, {gradient_bytes}, sums, false, &device).front();
+    out.sums.sums = {{.times = 1, .bytes = one.bytes, .busy = one.seconds}};
+    out.sums.way_out = fastest_way_out();
+    if (Health health; device.read_health(health)) out.sums.health.add(health);
+  }
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // read ahead before

@@ -18,6 +18,12 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   EXPECT_EQ(h.limit_watts, 700);
   EXPECT_EQ(h.celsius, 66);
   EXPECT_EQ(h.joules, -1) << "this GPU does not count its energy";
+  EXPECT_EQ(h.pcie_generation, 5);
+  EXPECT_EQ(h.top_pcie_generation, 5);
+  EXPECT_EQ(h.pcie_lanes, 8);
+  EXPECT_EQ(h.top_pcie_lanes, 16);
+  EXPECT_EQ(h.nvlinks, 3);
+  EXPECT_DOUBLE_EQ(h.nvlink_rate, 3 * 26.562e9);
   EXPECT_EQ(h.slowed, (std::vector<std::string>{"power cap", "heat (hardware)"}));
   void* library = dlopen(MILLRACE_PRETENDED_NVML, RTLD_NOW);
   ASSERT_TRUE(library);

@@ -29,5 +29,30 @@ int nvmlDeviceGetPowerUsage(nvmlDevice_st*, unsigned* milliwatts) { return *mill
 int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_st*, unsigned* milliwatts) { return *milliwatts = 700000, 0; }
 int nvmlDeviceGetTemperature(nvmlDevice_st*, int sensor, unsigned* out) { return *out = 66, sensor; }
 int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_st*, unsigned long long*) { return 3; }  // not supported
+// Half of the lanes of its slot; four NVLinks, of which three are up.
+int nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_st*, unsigned* out) { return *out = 5, 0; }
+int nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_st*, unsigned* out) { return *out = 5, 0; }
+int nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_st*, unsigned* out) { return *out = 8, 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_st*, unsigned* out) { return *out = 16, 0; }
+int nvmlDeviceGetNvLinkState(nvmlDevice_st*, unsigned link, unsigned* out) {
+  if (link >= 4) return 2;
+  return *out = link != 2, 0;
+}
+// As the reference manual has nvmlFieldValue_t.
+struct nvmlFieldValue_st {
+  unsigned fieldId, scopeId;
+  long long timestamp, latencyUsec;
+  int valueType, nvmlReturn;
+  union {
+    double dVal;
+    unsigned uiVal;
+    unsigned long long ullVal;
+  } value;
+};
+int nvmlDeviceGetFieldValues(nvmlDevice_st*, int count, nvmlFieldValue_st* values) {
+  if (count != 1 || values->fieldId != 90) return 2;
+  values->valueType = 1, values->nvmlReturn = 0, values->value.uiVal = 26562;
+  return 0;
+}
 int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_st*, unsigned long long* out) { return *out = 0x4 | 0x40, 0; }
 }

@@ -16,6 +16,7 @@ RankAccount traced(double busy) {
   r.health.samples = 10;
   r.health.clock_mhz = 1500, r.health.least_clock_mhz = 1300, r.health.top_clock_mhz = 1980;
   r.health.watts = 690, r.health.limit_watts = 700, r.health.celsius = 81, r.health.joules = 6900;
+  r.health.pcie_generation = 4, r.health.pcie_lanes = 8, r.health.nvlinks = 12, r.health.nvlink_rate = 3e11;
   r.health.slowed = {{"power cap", 0.8}, {"sync boost", 0.05}};
   return r;
 }
@@ -51,6 +52,9 @@ TEST(Account, CrossesBetweenRanksWhole) {
   EXPECT_EQ(got.device.kernels[0].least_seconds, 0.62);
   EXPECT_EQ(got.device.kernels[1].least_seconds, 0);
   EXPECT_EQ(got.health.clock_mhz, 1500);
+  EXPECT_EQ(got.health.pcie_lanes, 8);
+  EXPECT_EQ(got.health.top_pcie_lanes, -1);
+  EXPECT_EQ(got.health.nvlink_rate, 3e11);
   EXPECT_EQ(got.health.slowed, sent.health.slowed);
   EXPECT_EQ(Account{{got}}.json(), Account{{sent}}.json());
 }

@@ -33,7 +33,7 @@ RankAccount figures(int rank) {
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
   r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
   r.process = {12.5 + rank, 0.25, 77, 1u << 30};
-  r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0};
+  r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0 ? WayOut::Kind::interface : WayOut::Kind::infiniband};
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
   r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
@@ -100,7 +100,7 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   WayOut best = fastest_way_out(root / "");
   EXPECT_EQ(best.name, "eth1");
   EXPECT_EQ(best.rate, 1.25e9);
-  EXPECT_TRUE(best.sockets);
+  EXPECT_EQ(best.kind, WayOut::Kind::interface);
   write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
       write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
   write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
@@ -108,7 +108,7 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   best = fastest_way_out(root / "");
   EXPECT_EQ(best.name, "mlx5_0");
   EXPECT_EQ(best.rate, 12.5e9);
-  EXPECT_FALSE(best.sockets);
+  EXPECT_EQ(best.kind, WayOut::Kind::infiniband);
 }
 
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {

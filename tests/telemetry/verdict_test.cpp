@@ -103,7 +103,8 @@ std::vector<Evidence> all_kinds() {
   launched.shuffle = "global", launched.gpu = true, launched.graph = false, launched.accumulation = 2,
   launched.micro_batch = 32;
   launched.copy = 0.0001, launched.of_values = "f32", launched.value_bytes = 4;
-  launched.fusion = 0, launched.most_fusion = 2, launched.link = {"eth0", 1.25e9, true}, launched.link_rate = 1e8;
+  launched.fusion = 0, launched.most_fusion = 2, launched.link = {"eth0", 1.25e9}, launched.link_rate = 1e8;
+  launched.pcie = "generation 3 x4", launched.top_pcie = "generation 4 x16";
   return {e, chunked, launched};
 }
 
@@ -216,7 +217,7 @@ TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(int(found[0].bound), int(Bound::copy));
   EXPECT_NE(
-      found[0].evidence.find("50 % of the time waits for copies to the device, 10.0 ms of a step; 31.25 KiB a rank"),
+      found[0].evidence.find("50 % of the time waits for copies to the device, 10.00 ms of a step; 31.25 KiB a rank"),
       std::string::npos)
       << found[0].evidence;
   EXPECT_NEAR(found[0].gain, 2, 1e-9);
@@ -229,7 +230,7 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) {
     of(r, Phase::communication) = 1, r.step_times.mean = 0.020;
-    r.way_out = {"eth7", 1.25e9, true};
+    r.way_out = {"eth7", 1.25e9};
     r.sums = {{0, 100, 100u << 20, 0.1, 1, 0.9}, {1, 100, 400, 0, 5, 0}};
   }
   std::string said = verdict(evidence_of(a, plain()));
@@ -247,6 +248,41 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   a.ranks[0].sums[0].busy = 1;
   a.ranks[1].host = a.ranks[0].host;
   EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos) << "it is not on the way";
+}
+
+TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {
+  Account a = healthy();
+  a.ranks[1].host = a.ranks[0].host;
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::communication) = 1, r.step_times.mean = 0.020;
+    r.health.nvlinks = 18, r.health.nvlink_rate = 450e9;
+    r.sums = {{0, 100, 100ull * (32 << 20), 0.1, 0.5, 0.9}};  // 6.7 GB/s
+  }
+  Setting gpu = plain();
+  gpu.gpu = true;
+  const std::string said = verdict(evidence_of(a, gpu));
+  EXPECT_NE(said.find("mpirun as it was started -> without NCCL_P2P_DISABLE"), said.npos) << said;
+  EXPECT_NE(said.find("sums between GPUs have 6.711 GB/s; 18 NVLinks are made for 450.00"), said.npos) << said;
+  const auto pointed_at = [&] { return verdict(evidence_of(a, gpu)).find("NCCL_P2P") != std::string::npos; };
+  a.ranks[0].sums[0].busy = 0.02;  // 168 GB/s
+  EXPECT_FALSE(pointed_at());
+  a.ranks[0].sums = {{0, 100, 100ull << 20, 0.1, 0.5, 0.9}};
+  EXPECT_FALSE(pointed_at()) << "a megabyte is mostly latency";
+  a.ranks[0].sums = {{0, 100, 100ull * (32 << 20), 0.1, 0.5, 0.9}}, a.ranks[0].health.nvlinks = 0;
+  EXPECT_FALSE(pointed_at());
+}
+
+TEST(Verdict, ALinkOfAGpuThatIsHeldDownIsPointedAtWhereCopiesAreWaitedFor) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::copy) = 1, r.step_times.mean = 0.020;
+  HealthFigures& h = a.ranks[1].health;
+  h.pcie_generation = h.top_pcie_generation = 5, h.pcie_lanes = 4, h.top_pcie_lanes = 16;
+  Setting gpu = plain();
+  gpu.gpu = true;
+  std::string said = verdict(evidence_of(a, gpu));
+  EXPECT_NE(said.find("the GPU's link generation 5 x4 -> generation 5 x16"), said.npos) << said;
+  h.pcie_lanes = 16;
+  EXPECT_EQ(verdict(evidence_of(a, gpu)).find("GPU's link"), said.npos);
 }
 
 TEST(Verdict, ADeviceWithMuchMemoryLeftMayTakeLargerBatches) {

@@ -30,8 +30,12 @@ struct Health {
   double clock_mhz = -1, top_clock_mhz = -1;
   double watts = -1, limit_watts = -1;
   double celsius = -1;
-  double joules = -1;                 // counts up from an origin of its own
-  std::vector<std::string> slowed{};  // why the clock is held down now ("power cap", "heat"), if it is
+  double joules = -1;                                 // counts up from an origin of its own
+  int pcie_generation = -1, pcie_lanes = -1;          // of its link to the host; an idle GPU may slow it down
+  int top_pcie_generation = -1, top_pcie_lanes = -1;  // that GPU and host allow
+  int nvlinks = -1;                                   // that are up
+  double nvlink_rate = -1;                            // bytes/s of them all, one way
+  std::vector<std::string> slowed{};                  // why the clock is held down now ("power cap", "heat"), if it is
 };
 
 }  // namespace millrace

@@ -95,13 +95,14 @@ struct ProcessFigures {
 };
 ProcessFigures process_figures();
 
-// A way out of this host, as the kernel knows it.
+// A way that sums may take from a rank to others.
 struct WayOut {
-  std::string name;     // "eth0", "mlx5_0"; empty: none that tells its rate
-  double rate = 0;      // bytes/s that it is made for
-  bool sockets = true;  // a network interface; else InfiniBand's own
+  enum class Kind { interface, infiniband, nvlink };
+  std::string name;  // "eth0", "mlx5_0", "18 NVLinks"; empty: none that tells its rate
+  double rate = 0;   // bytes/s that it is made for
+  Kind kind = Kind::interface;
 };
-// The fastest of those that are up. root: where the kernel's /sys is.
+// The fastest out of this host of those that are up, as the kernel knows them. root: where the kernel's /sys is.
 WayOut fastest_way_out(const std::filesystem::path& root = "/sys");
 
 // fp16: the loss scale after each change.

@@ -63,7 +63,10 @@ struct HealthFigures {
   double clock_mhz = -1, least_clock_mhz = -1, top_clock_mhz = -1;  // mean, least, what the device could do
   double watts = -1, limit_watts = -1, celsius = -1;                // mean, limit, hottest
   double joules = -1;                                               // between the first sample and the last
-  std::map<std::string, double> slowed;                             // by reason: share of the samples
+  int pcie_generation = -1, pcie_lanes = -1, top_pcie_generation = -1, top_pcie_lanes = -1;  // at most
+  int nvlinks = -1;                                                                          // the same
+  double nvlink_rate = -1;                                                                   // bytes/s of all, one way
+  std::map<std::string, double> slowed;  // by reason: share of the samples
   void add(const Health&);
 
  private:

@@ -57,10 +57,14 @@ struct Evidence : Setting {
   double without_optimizer = 0;              // probed: as without_sums, and the weights do not change
   double gradient_bytes = 0, sum_alone = 0;  // probed: seconds of a sum of all with nothing beside it; 0: one rank
   double memory = 0, memory_limit = 0;       // bytes that are planned, of those that may be; of a rank
-  WayOut link;                               // the fastest way out of the host of rank 0; no rate where it is not known
-  double link_rate = 0;                      // bytes/s that sums have on it; 0: all ranks are on one host
+  WayOut link;                               // the fastest one between ranks; no rate where it is not known
+  double link_rate = 0;                      // bytes/s that long sums have; 0: there were none
+  std::string pcie, top_pcie;                // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
+  // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
+  // NVLinks.
+  void set_link(int hosts, const RankAccount&);
   double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
 };
 Evidence evidence_of(const Account&, const Setting&);

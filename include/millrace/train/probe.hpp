@@ -47,7 +47,7 @@ struct PartsProbe {
   double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time
   double decoding = 0;     // share of the loader's work on this rank
   double peak_flops = 0;   // FLOP/s of this rank's device at best
-  double sum_seconds = 0;  // of a sum of the whole gradient over the ranks with nothing beside it; 0: one rank
+  RankAccount sums;        // a sum of the whole gradient over the ranks, with nothing beside it; the ways it may take
 };
 PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds, std::uint64_t gradient_bytes);
 
