@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
+#include "exchange.hpp"
 #include "mpi_check.hpp"
 #include "shared_memory.hpp"
 
@@ -27,6 +29,7 @@ class MpiMemory : public SharedMemory {
     MR_MPI(MPI_Comm_split(all_.handle, world.node(), world.rank(), &local_.handle));
     local = private_ ? 0 : world.local_rank();
     MR_MPI(MPI_Comm_split(all_.handle, local < slicers ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
+    if (across_.handle != MPI_COMM_NULL) exchange_.emplace(across_.handle);
     for (const Comm* c : {&all_, &values_, &local_, &across_})
       if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
   }
@@ -69,8 +72,13 @@ class MpiMemory : public SharedMemory {
     return region;
   }
 
-  void sum_between_hosts(float* data, std::size_t count) override { sum(data, count, MPI_FLOAT); }
-  void sum_between_hosts(double* data, std::size_t count) override { sum(data, count, MPI_DOUBLE); }
+  void sum_between_hosts(float* data, std::size_t count, DType wire) override {
+    if (exchange_) exchange_->sum(data, count, wire);
+  }
+  void sum_between_hosts(double* data, std::size_t count) override {
+    if (across_.handle != MPI_COMM_NULL)
+      MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_DOUBLE, MPI_SUM, across_.handle));
+  }
 
   bool met(Meeting meeting) override {
     MPI_Request& request = requests_[meeting == Meeting::values];
@@ -99,13 +107,10 @@ class MpiMemory : public SharedMemory {
   }
 
  private:
-  void sum(void* data, std::size_t count, MPI_Datatype type) {
-    if (across_.handle != MPI_COMM_NULL)
-      MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), type, MPI_SUM, across_.handle));
-  }
   int size_;
   bool private_;
   Comm all_, values_, local_, across_;
+  std::optional<Exchange> exchange_;  // where this rank owns a slice
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;
   std::vector<std::unique_ptr<char[]>> owned_;

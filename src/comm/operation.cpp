@@ -53,7 +53,7 @@ void Executor::sum_chunk(const MappedRegion& region, std::size_t begin, std::siz
   }
   if (scratch_.size() < last - first) scratch_.resize(last - first);
   sum_peers_to_float(region.peers, first, last, dtype, scratch_.data());
-  memory.sum_between_hosts(scratch_.data(), last - first);
+  memory.sum_between_hosts(scratch_.data(), last - first, dtype);
   write_from_float(scratch_.data(), region.peers, first, last, dtype);
 }
 

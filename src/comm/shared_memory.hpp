@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "millrace/base/types.hpp"
 #include "millrace/comm/world.hpp"
 
 namespace millrace {
@@ -43,8 +44,8 @@ class SharedMemory {
   enum class Meeting { operation, values };
   virtual bool met(Meeting) = 0;
   // Sum of count floats (or doubles) over the hosts, among the ranks of this local number: in place, the same bits
-  // everywhere.
-  virtual void sum_between_hosts(float* data, std::size_t count) = 0;
+  // everywhere. wire: what floats travel as.
+  virtual void sum_between_hosts(float* data, std::size_t count, DType wire) = 0;
   virtual void sum_between_hosts(double* data, std::size_t count) = 0;
   virtual void gather_everywhere(void* data, std::size_t bytes_per_rank) = 0;  // in place, over all ranks
   virtual std::vector<double> gather_values(const double* mine,

@@ -33,7 +33,7 @@ class ThreadMemory : public SharedMemory {
   }
 
   bool met(Meeting) override { return true; }
-  void sum_between_hosts(float*, std::size_t) override {}
+  void sum_between_hosts(float*, std::size_t, DType) override {}
   void sum_between_hosts(double*, std::size_t) override {}
   void gather_everywhere(void*, std::size_t) override {}
   std::vector<double> gather_values(const double* mine, std::size_t count) override { return {mine, mine + count}; }

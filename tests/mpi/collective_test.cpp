@@ -36,6 +36,16 @@ TEST(Collective, PrivateMemorySumsEqualThoseOfTheWindow) {
   check_pipeline(test_world(), *collective);
 }
 
+TEST(Collective, SumsOfManyMessagesEqualTheSumInRankOrder) {
+  CollectiveOptions options = with(CollectiveOptions::Progress::thread, true);
+  options.chunk_bytes = 8 << 20;
+  const auto collective = make_host_collective(test_world(), options);
+  for (const std::size_t count : {70001u, 1u << 20}) {
+    check_sum<float>(test_world(), *collective, DType::f32, 3, count);
+    check_sum<bf16>(test_world(), *collective, DType::bf16, 3, count);
+  }
+}
+
 TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
   for (const bool private_memory : {false, true}) {
     const auto collective =
