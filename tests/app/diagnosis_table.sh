@@ -3,13 +3,16 @@
 # diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]. Prints a table for docs/diagnosis.md. Each advice that was tried by
 # diagnose is followed in runs of its own, by turns with the run as it was; what they gain stands beside the prediction.
 set -u
+support=$(dirname "$(readlink -f "$0")")/../support/slurm
 millrace=$(readlink -f "$1")
 mpiexec=$2
 library=$(readlink -f "$3")
 shift 3
 turns=${TURNS:-3}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+folder=$(mktemp -d) group=
+export NSDIR=$folder/hosts NSNAME=d NSNET=10.79.0 NSBRIDGE=br-md
+trap 'bash "$support/hosts.sh" down; [ -z "$group" ] || rmdir "$group"; rm -rf "$folder"' EXIT
+trap 'exit 1' INT TERM
 cd "$folder" || exit 1
 export OMPI_MCA_mpi_yield_when_idle=1
 failures=0 within=0 predicted=0
@@ -33,9 +36,12 @@ global_batch = 8
 every = none
 CFG
 
-# run COMMAND ARGS...: with the planted fault and on so many ranks.
+# run COMMAND ARGS...: with the planted fault and on so many ranks, one on each of virtual hosts where there are any.
+hosts=
 run() {
-  if [ "$ranks" = 1 ]; then
+  if [ "$hosts" ]; then
+    "$support/on-hosts" "$mpiexec" "$ranks" env $fault "$millrace" "$@"
+  elif [ "$ranks" = 1 ]; then
     env $fault "$millrace" "$@"
   else
     "$mpiexec" --bind-to none -n "$ranks" env $fault "$millrace" "$@"
@@ -110,12 +116,51 @@ wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound:
 wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 800 --run.threads 8 --run.precision bf16 --model.hidden 1024 1024 --train.global_batch 64 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
 wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 4000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512 --optim.lr 0.001
+# Of the disk that this folder is on, by the kernel: a cgroup whose processes get so many reads a second.
+throttled() {
+  local disk root=/sys/fs/cgroup
+  disk=$(findmnt -no MAJ:MIN -T .) || return 1
+  if [ -e $root/blkio ]; then
+    group=$root/blkio/millrace-$$
+    mkdir $group && echo "$disk $1" >$group/blkio.throttle.read_iops_device
+  else
+    group=$root/millrace-$$
+    echo +io >$root/cgroup.subtree_control && mkdir $group && echo "$disk riops=$1" >$group/io.max
+  fi
+}
+if wanted device; then
+  if throttled 2000 2>log; then
+    # 300,000 images of 28x28, read past the page cache; small steps would take what 64 reads do.
+    number() { printf "\\\\x%02x" $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
+    { printf "\\x00\\x00\\x08\\x03$(number 300000)$(number 28)$(number 28)" && head -c $((300000 * 784)) /dev/urandom; } >x.idx
+    { printf "\\x00\\x00\\x08\\x01$(number 300000)" && head -c 300000 /dev/zero; } >y.idx
+    "$millrace" pack --x x.idx --y y.idx --out large >log 2>&1 || { cat log; exit 1; }
+    rm x.idx
+    for file in large/*.h5; do dd of="$file" oflag=nocache conv=notrunc,fdatasync count=0 2>/dev/null; done
+    printf '#!/bin/bash\necho $$ >%s/cgroup.procs\nexec "$@"\n' "$group" >in_group
+    chmod +x in_group
+    fault=$folder/in_group
+    kind "a real disk of 2,000 reads/s (cgroup)" input-bound 150 --data.train 'large/train-*.h5' --data.reader uring --model.hidden 1024 1024 --train.global_batch 64
+    fault=
+  else
+    echo "skipped: no cgroup limits the disk of $folder: $(tail -n 1 log)" >&2
+  fi
+fi
 stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
 wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.compress" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
 wanted buckets && kind "buckets of 1 KiB" "communication-bound: .* comm.bucket" 150 --comm.bucket 1KiB --data.reader mmap --model.hidden 1024 1024 --train.global_batch 32
+if wanted link; then
+  if bash "$support/hosts.sh" up 2 64mbit 2>log; then
+    hosts=yes
+    kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.compress" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
+    hosts=
+  else
+    echo "skipped: $(tail -n 1 log)" >&2
+  fi
+fi
 stated=imbalanced
 if wanted straggler; then
   cat >slow_rank <<SH
