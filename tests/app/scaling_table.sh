@@ -2,7 +2,7 @@
 # Predictions of millrace predict beside runs on as many ranks: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]. Prints a table for
 # docs/scaling.md. Computing is pretended, by time that takes no core, but in the rows that say so; sums are slowed by comm.test_delay, or go
 # over links of virtual hosts that tc limits. Ends with 1 where a step was missed by more than WITHIN (10) percent,
-# but for slow links and real computing. Each row is the median of TURNS (3).
+# but for real computing. Each row is the median of TURNS (3).
 set -u
 support=$(readlink -f "$1")/tests/support/slurm
 millrace=$(readlink -f "$2")
@@ -116,8 +116,7 @@ if wanted hosts || wanted slow; then
       row "the same, links by --measure" 2 4 weak -- --measure --messages ring
     fi
     if wanted slow; then
-      bash "$support/hosts.sh" limit 10mbit  # where TCP's queues count for more than the model knows of: not judged
-      judged=no
+      bash "$support/hosts.sh" limit 10mbit
       measured_on=2 row "hosts, links of 10 Mbit/s, by --measure" 1 2 weak -- --measure
       row "the same, links from the run's sums" 2 4 weak -- --messages ring
     fi
