@@ -24,11 +24,13 @@ std::string step_line(const std::vector<RankAccount>& ranks) {
 
 std::string loader_lines(const std::vector<RankAccount>& ranks) {
   if (ranks.empty() || ranks[0].loader.batches == 0) return "";
-  double capacity = 0, bytes = 0, batches = 0, reading = 0, decoding = 0;
+  double capacity = 0, demand = 0, bytes = 0, batches = 0, reading = 0, decoding = 0, room = 0;
   std::array<double, 4> depths{};
   for (const RankAccount& r : ranks) {
     capacity += r.loader.capacity(), batches += double(r.loader.batches);
-    reading += r.loader.read_seconds, decoding += r.loader.decoded.seconds;
+    reading += r.loader.read_seconds, decoding += r.loader.decoded.seconds, room += r.loader.room_seconds;
+    const double used = double(r.steps) * r.step_times.mean - r.loader.wait_seconds;
+    if (used > 0) demand += double(r.loader.samples) / used;
     if (r.loader.samples > 0) bytes = double(r.loader.bytes_read) / double(r.loader.samples);
     for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
       depths[std::min<std::size_t>(d, 3)] += double(r.loader.queue_depths[d]);
@@ -36,11 +38,13 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
   const Spread wait = spread(ranks, [](const RankAccount& r) { return r.loader.wait_seconds; });
   const Spread first = spread(ranks, [](const RankAccount& r) { return r.loader.first_batch_seconds; });
   std::string out = text(
-      "  loader: %d worker%s a rank, busy all the time, could deliver %s samples/s, %.3f GB/s%s; first batch after "
-      "%.3f s\n",
+      "  loader: %d worker%s a rank, busy all the time, could deliver %s samples/s, %.3f GB/s; the step could take %s, "
+      "%.3f GB/s; first batch after %.3f s\n",
       ranks[0].loader.workers, ranks[0].loader.workers == 1 ? "" : "s", format_count(capacity).c_str(),
-      capacity * bytes * 1e-9,
-      decoding > 0 ? text(", decoding for %.0f %% of their time", 100 * decoding / reading).c_str() : "", first.most);
+      capacity * bytes * 1e-9, format_count(demand).c_str(), demand * bytes * 1e-9, first.most);
+  if (const double all = reading + room; ranks[0].loader.workers > 0 && all > 0)
+    out += text("  its workers: reading %.0f %% of their time, decoding %.0f %%, waiting for room %.0f %%\n",
+                100 * (reading - decoding) / all, 100 * decoding / all, 100 * room / all);
   return out + text(
                    "  batches ready when one was taken: none %.0f %%, one %.0f %%, two %.0f %%, more %.0f %%; the step "
                    "waited %.3f s\n",

@@ -84,6 +84,20 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
   }
 }
 
+TEST(Account, TellsWhatTheLoaderCouldDeliverAndWhatTheStepCouldTake) {
+  RankAccount r;
+  r.steps = 100, r.step_times.mean = 0.03;  // of which 0.01 waits
+  r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200 * 500'000ull, .queue_depths = {100}};
+  r.loader.wait_seconds = 1, r.loader.read_seconds = 3, r.loader.decoded.seconds = 1, r.loader.room_seconds = 1;
+  r.loader.workers = 2;
+  const std::string table = Account{{r, r}}.table();
+  EXPECT_NE(table.find("could deliver 4.27 k samples/s, 2.133 GB/s; the step could take 3.2 k, 1.600 GB/s; first"),
+            table.npos)
+      << table;
+  EXPECT_NE(table.find("its workers: reading 50 % of their time, decoding 25 %, waiting for room 25 %\n"), table.npos)
+      << table;
+}
+
 TEST(Account, TheFastestLinkIsOneThatIsUp) {
   const test::Folder root;
   const auto write = [&](const std::string& path, const std::string& text) {
