@@ -30,6 +30,12 @@ class Diagnosis {
   Evidence measure(const RunConfig& config, const Evidence& run) {
     const Shares shares = measure_shares(world_, meter_, config, 3);
     Evidence e = probed_evidence(world_, shares, run);
+    if (run.steps == 0 && world_.size() > 1) {
+      std::vector<RankAccount> ranks;
+      for (const std::string& one : world_.gather(Account{{shares.probe.rank}}.json()))
+        ranks.push_back(RankAccount::from_json(one));
+      e.set_slow(ranks);
+    }
     e.without_optimizer = meter_.steps(config, Without::optimizer);
     e.gradient_bytes = agreed(world_, double(shares.probe.gradient_bytes));
     const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_, std::uint64_t(e.gradient_bytes));

@@ -30,6 +30,19 @@ void Evidence::set_link(int hosts, const RankAccount& rank) {
   link_rate = busy > 0 ? 2 * (members - 1) / members * bytes / busy : 0;  // as a ring of them has
 }
 
+void Evidence::set_slow(const std::vector<RankAccount>& all) {
+  slow = straggler(all);
+  if (slow.rank < 0) return;
+  imbalance = slow.seconds - (probed ? slow.input_seconds : 0);
+  double most = 0, speeds = 0;  // each rank at its own, all done at once
+  for (const RankAccount& r : all) {
+    const double computing =
+        (r.seconds[std::size_t(Phase::forward)] + r.seconds[std::size_t(Phase::backward)]) / double(r.steps);
+    most = std::max(most, computing), speeds += 1 / std::max(1e-9, computing);
+  }
+  uneven = most - double(all.size()) / speeds;
+}
+
 Evidence evidence_of(const Account& account, const Setting& setting) {
   Evidence e;
   static_cast<Setting&>(e) = setting;
@@ -45,16 +58,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
                                               [&](const auto& a, const auto& b) { return own(a) < own(b); });
   e.steps = double(slow.steps);
   e.step = account.ranks[0].step_times.mean;
-  e.slow = straggler(account.ranks);
-  if (e.slow.rank >= 0) {
-    e.imbalance = e.slow.seconds;
-    double most = 0, speeds = 0;  // each rank at its own, all done at once
-    for (const RankAccount& r : account.ranks) {
-      const double computing = (of(r, Phase::forward) + of(r, Phase::backward)) / e.steps;
-      most = std::max(most, computing), speeds += 1 / std::max(1e-9, computing);
-    }
-    e.uneven = most - double(account.ranks.size()) / speeds;
-  }
+  e.set_slow(account.ranks);
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
   const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);

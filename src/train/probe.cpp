@@ -138,6 +138,8 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   out.setting = setting_of(s);
   out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
   out.flops = step_flops(s, network);
+  out.rank.host = world.host(), out.rank.cores = s.placement.cores, out.rank.threads = s.placement.compute_threads;
+  const ProcessFigures before = process_figures();
   const double began = now();
   std::vector<double> steps;
   double all = 0;  // seconds of these
@@ -154,13 +156,17 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
     stop = stop || result.stop;
     s.balance->collected(result.metrics, runner.pace());
     if (const std::size_t then = std::exchange(division, s.balance->changes(collected)); then != division)
-      steps.clear(), all = 0;
+      steps.clear(), all = 0, out.rank.seconds = {};
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
     if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
     steps.push_back(result.metrics.seconds), all += steps.back();
+    for (std::size_t p = 0; p < out.rank.seconds.size(); ++p) out.rank.seconds[p] += result.metrics.phase_seconds[p];
   }
   out.batch = full, out.next_step = issued;
   out.steps = std::int64_t(steps.size());
+  out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began, out.rank.process = process_figures();
+  out.rank.process.preempted -= before.preempted;
+  if (before.throttled_seconds >= 0) out.rank.process.throttled_seconds -= before.throttled_seconds;
   out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;
 }

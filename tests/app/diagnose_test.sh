@@ -51,6 +51,15 @@ sums)  # sleep most of the step; MPI's own waits leave the core to the other ran
   gain "comm.compress" 1.25
   # 0.02 s a MB of 0.8 MB
   awk '/of gradients are summed in .* ms by themselves/ { for (i = 1; i < NF; i++) if ($i == "in") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
+  # rank 1 takes three times as long for a sample; divided by speed, nothing is left to gain
+  printf '#!/bin/bash\nexec "$@" --train.test_compute $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >rank
+  chmod +x rank
+  for balance in even auto; do
+    "$mpiexec" --bind-to none -n 2 ./rank "$millrace" diagnose -c net.cfg --seconds 0.3 --data.reader mmap --run.threads 1 --train.global_batch 32 --train.balance $balance >out 2>err ||
+      complain "diagnose failed on unequal ranks"
+    [ $balance = auto ] || first_line "^imbalanced: .* train.balance even -> auto gives "
+  done
+  ! grep -q "^imbalanced: " out || complain "the balanced run is called imbalanced"
   ;;
 train)  # what a run says at its end, without any trial
   verdict() { grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out; }

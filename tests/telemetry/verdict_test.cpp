@@ -250,6 +250,19 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos) << "it is not on the way";
 }
 
+TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
+  std::vector<RankAccount> ranks(2);
+  for (RankAccount& r : ranks) r.steps = 10, of(r, Phase::forward) = 0.1;
+  of(ranks[1], Phase::backward) = 0.2, of(ranks[1], Phase::data_wait) = 0.05;
+  Evidence e;
+  e.probed = true, e.ranks = 2, e.step = 0.035, e.without_input = e.without_sums = 0.03;
+  e.set_slow(ranks);
+  EXPECT_EQ(e.slow.rank, 1);
+  EXPECT_NEAR(e.imbalance, 0.02, 1e-12) << "its waits for samples are the input's share";
+  EXPECT_NEAR(e.uneven, 0.03 - 0.015, 1e-12);
+  EXPECT_NEAR(e.share(Bound::imbalance), 0.02 / 0.035, 1e-12);
+}
+
 TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {
   Account a = healthy();
   a.ranks[1].host = a.ranks[0].host;

@@ -65,6 +65,9 @@ struct Evidence : Setting {
   // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
   // NVLinks.
   void set_link(int hosts, const RankAccount&);
+  // slow, imbalance and uneven, from the time that all ranks took for the same steps. Probed: what a rank waits longer
+  // for samples is not counted again.
+  void set_slow(const std::vector<RankAccount>&);
   double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
 };
 Evidence evidence_of(const Account&, const Setting&);
