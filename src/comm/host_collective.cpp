@@ -2,7 +2,8 @@
 // its data of operation k are final; when all ranks of the host have begun k, each sums its slice of the range over all
 // ranks' memory and writes the result to all, then posts "done k". The range may be touched again when all have done k.
 // No rank copies anything, and the order of a sum is the order of ranks. Between hosts, and with private memory, slices
-// are summed by MPI: only after all ranks have met (MPI itself waits for ever), in the worker and never in the caller.
+// go in messages of MPI (exchange.hpp): only after all ranks have met (MPI itself waits for ever), in the worker and
+// never in the caller.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
