@@ -26,11 +26,11 @@ failed=0
 for name in "${names[@]}"; do
   mkdir -p "build-fuzz/corpus/$name"
   options=(-max_total_time="$each" -timeout=20 -rss_limit_mb=3000 -malloc_limit_mb=1000 -artifact_prefix="build-fuzz/found/$name-" -print_final_stats=1)
-  if [ "$name" = files ]; then options+=(-reduce_inputs=0); fi  # nothing is learnt of them, so smaller ones would replace the seeds
   if ! "build-fuzz/tests/fuzz/fuzz_$name" "${options[@]}" "build-fuzz/corpus/$name" "build-fuzz/seeds/$name" >"build-fuzz/$name.log" 2>&1; then
     failed=1
     echo "fuzz_$name FAILED:"
-    tail -n 60 "build-fuzz/$name.log"
+    grep -A 40 -m 1 "ERROR" "build-fuzz/$name.log" || true  # who it was is at the top, the input at the end
+    tail -n 20 "build-fuzz/$name.log"
   fi
   grep "^HDF5 itself" "build-fuzz/$name.log" | tail -n 1 || true
   echo "fuzz_$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build-fuzz/$name.log") inputs in $each s"

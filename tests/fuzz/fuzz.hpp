@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,9 @@ void refuses_or_works(F f) {
     if (e.code() != Exit::data && e.code() != Exit::config) std::fprintf(stderr, "%s\n", e.what()), std::abort();
   }
 }
+
+// libFuzzer's counters of what this process covered of the code. (covered.cpp)
+std::span<char> covered();
 
 // A file in memory, with a path.
 class MemoryFile {
