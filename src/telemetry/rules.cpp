@@ -207,7 +207,7 @@ std::vector<Rule> table() {
          return text("shares as large as the ranks are fast spare %.1f ms of a step (%s)", ms(e.uneven),
                      e.slow.cause.c_str());
        },
-       time, "micro-batches of an eighth of a share: batch norm sees other batches", 1.05,
+       trial, "micro-batches of an eighth of a share: batch norm sees other batches", 1.05,
        [](const Evidence& e) { return e.step / std::max(1e-9, e.step - e.uneven); }},
       {Bound::checkpoint, "checkpoint.every", [](const Evidence& e) { return e.checkpoint_every; }, rarer_checkpoints,
        [](const Evidence& e) {

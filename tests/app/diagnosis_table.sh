@@ -172,6 +172,7 @@ SH
   fault=$folder/slow_rank
   kind "rank 1 has a disk of 2 ms a read" imbalanced 60
 fi
+stated=
 if wanted slow; then
   cat >slow_rank <<SH
 #!/bin/bash
@@ -180,10 +181,8 @@ exec "\$@" --train.test_compute 4ms
 SH
   chmod +x slow_rank
   fault=$folder/slow_rank
-  stated="imbalanced: .* train.balance"
-  kind "rank 1 takes three times as long for a sample" "$stated" 40 --train.global_batch 32 --data.reader mmap
+  kind "rank 1 takes three times as long for a sample" "imbalanced: .* train.balance" 40 --train.global_batch 32 --data.reader mmap
 fi
-stated=
 ranks=1 fault=
 stated="nothing worth changing"
 wanted healthy && kind "nothing" "nothing worth changing" 300 --data.reader mmap --model.hidden 1024 1024 --train.global_batch 64

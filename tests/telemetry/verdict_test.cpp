@@ -261,6 +261,20 @@ TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
   EXPECT_NEAR(e.imbalance, 0.02, 1e-12) << "its waits for samples are the input's share";
   EXPECT_NEAR(e.uneven, 0.03 - 0.015, 1e-12);
   EXPECT_NEAR(e.share(Bound::imbalance), 0.02 / 0.035, 1e-12);
+  // What smaller micro-batches cost is in a trial alone.
+  const auto changes = changes_to_try(e);
+  const auto change =
+      std::find_if(changes.begin(), changes.end(), [](const Change& c) { return c.key == "train.balance"; });
+  ASSERT_NE(change, changes.end());
+  const auto found = findings(e, {{*change, 0.025, 0.035, ""}});
+  const auto advised = std::find_if(found.begin(), found.end(),
+                                    [](const Finding& f) { return f.advice == "train.balance even -> auto"; });
+  ASSERT_NE(advised, found.end());
+  EXPECT_NEAR(advised->gain, 1.4, 1e-12);
+  EXPECT_FALSE(advised->at_most);
+  EXPECT_EQ(std::count_if(found.begin(), found.end(),
+                          [](const Finding& f) { return f.advice.find("balance") != f.advice.npos; }),
+            1);
 }
 
 TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {

@@ -96,7 +96,7 @@ struct Rule {
   } proof = Proof::trial;
   const char* caution = "";
   double least_gain = 1.05;
-  double (*gain)(const Evidence&) = nullptr;  // time: what it gives; null: at most all that its bound takes
+  double (*gain)(const Evidence&) = nullptr;  // by time alone, without a trial; null: at most all that its bound takes
 };
 const std::vector<Rule>& rules();
 
