@@ -40,7 +40,7 @@ Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
   e.reader = world.broadcast_string(e.reader);
   e.workers = int(agreed(world, e.workers)), e.cores = int(agreed(world, e.cores));
   e.threads = int(agreed(world, e.threads)), e.half = agreed(world, e.half) != 0;
-  e.probed = true;
+  e.probed = true, e.late = 0;  // left to trials
   e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
   e.flops = agreed(world, shares.probe.flops);
   e.memory = agreed(world, shares.probe.memory), e.memory_limit = agreed(world, shares.probe.memory_limit);

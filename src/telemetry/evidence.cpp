@@ -61,10 +61,17 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.set_slow(account.ranks);
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
-  const double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
+  double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
+  const double first = std::min(waited, slow.loader.first_batch_seconds);  // once a run, however many steps it has
+  waited -= first, e.step -= first / e.steps;
   if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
   e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
+  if (!e.gpu) {  // there a sum's own time begins with the first rank's kernel
+    double exposed = 0, queued = 0;
+    for (const SumFigures& s : slow.sums) exposed += s.exposed, queued += s.queued;
+    e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps;
+  }
   e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
   e.host = of(slow, Phase::other) / e.steps;
@@ -72,7 +79,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.flops = slow.flops;
   e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
   e.decoding = slow.loader.decoding();
-  e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup);
+  e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup) + first;
   for (const RankAccount& r : account.ranks) {
     e.loader_rate += r.loader.capacity();
     e.depth += r.loader.mean_depth() / double(account.ranks.size());

@@ -32,8 +32,11 @@ std::string measured(const Evidence& e, Bound b) {
       return text("%.0f %% of the %s waits for copies to the device, %s ms of a step", percent, whole,
                   ms(e.copy).c_str());
     case Bound::sums:
-      return text("%.0f %% of the %s waits for sums over ranks (%s ms with them, %s ms without)", percent, whole,
-                  ms(e.without_input).c_str(), ms(e.without_sums).c_str());
+      return text("%.0f %% of the %s waits for sums over ranks (%s ms with them, %s ms without%s)", percent, whole,
+                  ms(e.without_input).c_str(), ms(e.without_sums).c_str(),
+                  e.curable(b) > 0.9 * e.share(b)
+                      ? ""
+                      : text("; %s ms until the last rank was there", ms(e.late).c_str()).c_str());
     case Bound::imbalance:
       return text("%.0f %% of the %s is for one slow rank, %s ms of a step", percent, whole, ms(e.imbalance).c_str());
     case Bound::checkpoint:
@@ -81,10 +84,10 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
   for (const Rule& rule : rules()) {
     if (rule.proof == Rule::Proof::hint || (rule.proof == Rule::Proof::trial && e.probed)) continue;
     if (rule.bound == Bound::compute && !rule.gain) continue;
-    if (e.share(rule.bound) < (rule.bound == Bound::startup ? least_startup : least_stated)) continue;
+    if (e.curable(rule.bound) < (rule.bound == Bound::startup ? least_startup : least_stated)) continue;
     const Values to = rule.to(e);
     if (to.empty() || to.front() == rule.from(e)) continue;
-    const double gain = rule.gain ? rule.gain(e) : 1 / std::max(0.01, 1 - e.share(rule.bound));
+    const double gain = rule.gain ? rule.gain(e) : 1 / std::max(0.01, 1 - e.curable(rule.bound));
     if (gain < rule.least_gain) continue;
     const auto same =
         std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
@@ -161,6 +164,10 @@ double Evidence::share(Bound b) const {
   return b == Bound::compute ? left : parts[int(b)];
 }
 
+double Evidence::curable(Bound b) const {
+  return b == Bound::sums ? std::max(0.0, share(b) - late / (step + checkpoint + evaluation)) : share(b);
+}
+
 Bound largest_bound(const Evidence& e) {
   Bound largest = Bound::compute;
   for (const Bound b :
@@ -209,7 +216,8 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   else if (e.probed && largest != Bound::compute)
     out = cat(name_of(largest), ": ", measured(e, largest), ". no change that was tried helps\n");
   else
-    out = cat("nothing worth changing: ", measured(e, Bound::compute), "\n");
+    out = cat("nothing worth changing: ", measured(e, Bound::compute),
+              e.share(Bound::sums) < least_stated ? "" : "; " + measured(e, Bound::sums), "\n");
   for (std::size_t i = 1; i < found.size(); ++i) {
     const auto same = [&](const Finding& f) { return f.bound == found[i].bound; };
     const auto here = found.begin() + std::ptrdiff_t(i);

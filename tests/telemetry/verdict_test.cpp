@@ -277,6 +277,30 @@ TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
             1);
 }
 
+TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::communication) = 0.2, r.step_times.mean = 0.012;
+    r.sums = {{0, 100, 100ull << 20, 0.15, 0.05, 0.05}};
+  }
+  std::string said = verdict(evidence_of(a, plain()));
+  EXPECT_EQ(said.find("nothing worth changing: "), 0u) << said;
+  EXPECT_NE(said.find("17 % of the time waits for sums over ranks (12.00 ms with them, 10.00 ms without; 1.50 ms until "
+                      "the last rank was there)"),
+            said.npos)
+      << said;
+  EXPECT_EQ(said.find("at most"), said.npos) << said;
+  for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.05, 0.15, 0.15}};
+  said = verdict(evidence_of(a, plain()));
+  EXPECT_EQ(said.find("communication-bound: "), 0u) << said;
+  EXPECT_NE(said.find("comm.compress none -> bf16, or comm.bucket"), said.npos) << said;
+  EXPECT_NE(said.find(": at most 1.14x"), said.npos) << said;
+  Setting gpu = plain();
+  gpu.gpu = true;
+  for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.15, 0.05, 0.05}};
+  EXPECT_EQ(evidence_of(a, gpu).late, 0) << "its sums begin with the first rank";
+}
+
 TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {
   Account a = healthy();
   a.ranks[1].host = a.ranks[0].host;
@@ -326,6 +350,22 @@ TEST(Verdict, TimeAtABatchThatWasReadyIsNotTheLoaders) {
   const Evidence e = evidence_of(a, plain());
   EXPECT_NEAR(e.share(Bound::input), 0, 1e-12);
   EXPECT_NEAR(e.share(Bound::host), 0.01, 1e-12);
+}
+
+TEST(Verdict, TheFirstBatchIsTheStartsAndNotTheInputs) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::data_wait) = r.loader.wait_seconds = 0.5, r.step_times.mean = 0.015;
+    r.loader.first_batch_seconds = 0.4;
+  }
+  Evidence e = evidence_of(a, plain());
+  EXPECT_NEAR(e.step, 0.011, 1e-12);
+  EXPECT_NEAR(e.step - e.without_input, 0.001, 1e-12);
+  EXPECT_NEAR(e.startup, 0.5, 1e-12);
+  for (RankAccount& r : a.ranks) r.loader.first_batch_seconds = 2;  // the step began to wait later
+  e = evidence_of(a, plain());
+  EXPECT_NEAR(e.step, 0.010, 1e-12);
+  EXPECT_EQ(verdict(e).find("nothing worth changing"), 0u) << verdict(e);
 }
 
 TEST(Verdict, CheckpointsTooOftenAreNamedWithWhatSeldomOnesGive) {

@@ -38,6 +38,7 @@ struct Evidence : Setting {
   double step = 0;                                  // as it is
   double without_input = 0;                         // with samples that are there at once
   double without_sums = 0;                          // and with ranks that do not sum
+  double late = 0;                                  // of the sums' time: until the last rank was there
   double copy = 0;                                  // for copies to the device that the step waits for
   double imbalance = 0;                             // for a rank that is slower than the others
   double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
@@ -68,7 +69,8 @@ struct Evidence : Setting {
   // slow, imbalance and uneven, from the time that all ranks took for the same steps. Probed: what a rank waits longer
   // for samples is not counted again.
   void set_slow(const std::vector<RankAccount>&);
-  double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
+  double share(Bound) const;    // of the time of a step with all that comes with it; startup: of the run
+  double curable(Bound) const;  // of that what changes against it can spare: no other way of summing brings a late rank
 };
 Evidence evidence_of(const Account&, const Setting&);
 // What takes most besides computing where that is worth stating, else compute.
