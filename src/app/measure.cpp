@@ -29,7 +29,7 @@ Shares measure_shares(World& world, StepMeter& meter, const RunConfig& config, i
   Shares out;
   for (int turn = 0; turn < turns; ++turn) {
     out.full.push_back(meter.steps(config, Without::nothing, &out.probe));
-    out.no_input.push_back(meter.steps(config, Without::reading));
+    out.no_input.push_back(meter.steps(config, Without::reading, &out.resident));
     out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Without::sums) : out.no_input.back());
   }
   return out;
@@ -42,6 +42,10 @@ Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
   e.threads = int(agreed(world, e.threads)), e.half = agreed(world, e.half) != 0;
   e.probed = true, e.late = 0;  // left to trials
   e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
+  const RankAccount& resident = shares.resident.rank;
+  e.copy = resident.steps == 0 || !e.gpu
+               ? 0
+               : agreed(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
   e.flops = agreed(world, shares.probe.flops);
   e.memory = agreed(world, shares.probe.memory), e.memory_limit = agreed(world, shares.probe.memory_limit);
   return e;

@@ -30,7 +30,8 @@ class StepMeter {
 // them.
 struct Shares {
   std::vector<double> full, no_input, no_sums;
-  StepProbe probe;  // as configured
+  StepProbe probe;     // as configured
+  StepProbe resident;  // without reading
 };
 Shares measure_shares(World&, StepMeter&, const RunConfig&, int turns);
 // Their medians and the probe's setting, the same on all ranks; all else is `run`'s.

@@ -12,10 +12,6 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Marks of a step: 0 begin; then batch ready, forward done, backward done for each micro-batch; then sums done,
-// optimizer done.
-int mark_count(int micro_batches) { return 1 + 3 * micro_batches + 2; }
-
 }  // namespace
 
 int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
@@ -70,15 +66,16 @@ void StepRunner::forward_backward(const Group& g, int number) {
   const Piece& piece = g.pieces[std::size_t(number - g.first)];
   const bool first = number == 0, last = number + 1 == g.count;
   Gatherer* gatherer = first ? network_.gatherer() : nullptr;
-  const int at = 1 + 3 * number;
+  const int at = 1 + batch_marks * number;
   GradSink* sink = last ? &reducer_ : nullptr;
   std::optional<Pretended> pretended;
   if (const double more = s_.config.train.test_compute * double(piece.batch.item.rows); more > 0)
     sink = &pretended.emplace(more, network_.layout().count, sink, gatherer);
   WeightGate* gate = gatherer;
   if (gate && pretended) gate = &*pretended;
-  piece.batch.begin_use();
   mark(g.slot, at);
+  piece.batch.begin_use();
+  mark(g.slot, at + 1);
   if (gatherer)
     gatherer->begin(wait_marks(g.slot, 0));
   else if (piece.refresh)
@@ -86,13 +83,13 @@ void StepRunner::forward_backward(const Group& g, int number) {
   piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate);
   if (gatherer) gatherer->finish();
   if (pretended) pretended->forward();
-  mark(g.slot, at + 1);
+  mark(g.slot, at + 2);
   const std::size_t stats = std::size_t(network_.layout().stats_count);
   if (last && stats && s_.world.size() > 1)
     s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
   piece.program->backward(first, sink);
   piece.batch.end_use();
-  mark(g.slot, at + 2);
+  mark(g.slot, at + 3);
 }
 
 // A rank without rows in this step joins every sum with zeros.
@@ -114,7 +111,7 @@ void StepRunner::run(const Group& g) {
   if (g.count == 0) no_rows(g);
   for (int number = g.first; number < end; ++number) forward_backward(g, number);
   if (end < g.count) return;
-  end_of_step(g.slot, 1 + 3 * g.count);
+  end_of_step(g.slot, 1 + batch_marks * g.count);
   network_.record_state(g.slot);
 }
 
@@ -239,9 +236,10 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
     m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
   };
   for (std::size_t k = 0; k < std::size_t(issued.micro_batches); ++k) {
-    add(Phase::data_wait, 1 + 3 * k);
-    add(Phase::forward, 2 + 3 * k);
-    add(Phase::backward, 3 + 3 * k);
+    add(Phase::data_wait, 1 + batch_marks * k);
+    add(Phase::copy, 2 + batch_marks * k);
+    add(Phase::forward, 3 + batch_marks * k);
+    add(Phase::backward, 4 + batch_marks * k);
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);

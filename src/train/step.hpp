@@ -49,6 +49,10 @@ class StepRunner {
   int marks() const { return int(times_.size()); }               // of a full step, on the device
 
  private:
+  // Marks of a step: 0 begin; for each micro-batch: the loader has handed it over, it is on the device, forward done,
+  // backward done; then sums done, optimizer done.
+  static constexpr int batch_marks = 4;
+  static int mark_count(int micro_batches) { return 1 + batch_marks * micro_batches + 2; }
   void mark(int slot, int number) {
     if (marks_steps_) marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + between() : 0);
   }

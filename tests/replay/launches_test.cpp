@@ -123,5 +123,24 @@ TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
   }
 }
 
+// Copies are done when the step waits for them, here: what they take is neither the loader's nor the computing's.
+TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
+  constexpr double each = 0.003;
+  replays().copy_seconds = each;
+  for (const bool graph : {false, true}) {
+    const Folder folder;
+    RunConfig c = graphed_run(2);
+    c.cuda.graph = graph, c.data.valid.clear(), c.checkpoint.every = "none", c.run.dir = folder.path.string();
+    run_thread_world(1, [&](World& world) { train(world, c); });
+    std::ifstream in(folder.path / "summary.json");
+    const auto j = nlohmann::json::parse(in);
+    const auto& phases = j["account"]["phases"];
+    const double steps = j["account"]["ranks"][0]["steps"], copy = phases["copy"]["max"];
+    EXPECT_GT(copy, 0.3 * each * steps) << phases;  // others are done while the host waits for a slot
+    EXPECT_GT(copy, 3 * double(phases["data_wait"]["max"])) << phases;
+  }
+  replays().copy_seconds = 0;
+}
+
 }  // namespace
 }  // namespace millrace

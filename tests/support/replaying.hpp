@@ -9,6 +9,7 @@ struct Replays {
   // The CUDA backend's kernels, which take milliseconds each; else the processor's operations.
   std::atomic<bool> kernels{true};
   std::atomic<bool> copies_at_once{false};  // see LazyDevice
+  std::atomic<double> copy_seconds{0};      // that a copy of the copy lane takes
   std::atomic<int> launches{0};             // of recorded work as a whole
   std::atomic<int> captures{0};             // recordings made
   std::atomic<int> operations{0};           // forward, backward and optimizer passes enqueued one by one

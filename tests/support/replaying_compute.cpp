@@ -5,6 +5,7 @@
 // processor's.
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "../../src/cpu/parallel.hpp"
@@ -38,6 +39,11 @@ class ReplayingDevice : public LazyDevice {
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
     if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
     return LazyDevice::allocate(kind, bytes);
+  }
+  void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
+    if (lane == Lane::copy && test::replays().copy_seconds > 0)
+      enqueue(lane, [] { std::this_thread::sleep_for(std::chrono::duration<double>(test::replays().copy_seconds)); });
+    LazyDevice::copy_in(lane, to, from, bytes);
   }
   int recorded_micro_batches() const override { return options_.graph_batches; }
   std::unique_ptr<Recorded> record(const std::string& key, Work step) override {
