@@ -29,7 +29,8 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
     return value;
   });
   const RunConfig config = load_config(world, parsed);
-  print(world, diagnose(world, parsed, config, seconds));
+  const Diagnosed found = diagnose(world, parsed, config, seconds);
+  print(world, found.verdict + found.parts);
   return Exit::ok;
 }
 

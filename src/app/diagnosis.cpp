@@ -22,6 +22,8 @@ RunConfig with(World& world, Parsed parsed, const std::string& key, const std::s
   return load_config(world, parsed);
 }
 
+std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", c.to); }
+
 class Diagnosis {
  public:
   Diagnosis(World& world, const Parsed& parsed, double seconds)
@@ -88,8 +90,8 @@ class Diagnosis {
 
 }  // namespace
 
-std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config, double seconds, const Evidence& run,
-                     const std::filesystem::path& layers) {
+Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, double seconds, const Evidence& run,
+                   const std::filesystem::path& layers) {
   const log::Once once;
   Diagnosis diagnosis(world, parsed, seconds);
   const Evidence evidence = diagnosis.measure(config, run);
@@ -99,12 +101,20 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
     log::info(cat("trying ", change.key, " = ", change.to));
     trials.push_back(diagnosis.attempt(config, change));
   }
-  if (const auto found = findings(evidence, trials); !found.empty())
-    for (Trial& t : trials)
-      if (t.failure.empty() && found[0].advice == cat(t.change.key, " ", t.change.from, " -> ", t.change.to))
-        diagnosis.confirm(config, t);
-  const std::string said = verdict(evidence, trials);
-  if (asked_to_stop(world)) return said;
+  // Until what is advised first has been confirmed: the one before may have been lucky.
+  std::vector<bool> confirmed(trials.size());
+  for (bool again = true; again && !asked_to_stop(world);) {
+    again = false;
+    const auto found = findings(evidence, trials);
+    for (std::size_t i = 0; i < trials.size() && !found.empty(); ++i) {
+      Trial& t = trials[i];
+      if (confirmed[i] || !t.failure.empty() || found[0].advice != advice_of(t.change)) continue;
+      diagnosis.confirm(config, t), confirmed[i] = again = true;
+      break;
+    }
+  }
+  Diagnosed out{verdict(evidence, trials), findings(evidence, trials), ""};
+  if (asked_to_stop(world)) return out;
   const StepBench bench = bench_step(world, config, layer_repeats, false);
   std::string problem;
   if (world.rank() == 0 && !layers.empty()) try {
@@ -116,7 +126,8 @@ std::string diagnose(World& world, const Parsed& parsed, const RunConfig& config
   std::string input;
   if (evidence.share(Bound::input) >= least_input && evidence.reader != "synthetic")
     input = cat("\nthe input, each part by itself:\n", bench_pipeline(world, config, 1, seconds / 4).str());
-  return cat(said, input, "\noperations of a micro-batch, each by itself:\n", bench.table());
+  out.parts = cat(input, "\noperations of a micro-batch, each by itself:\n", bench.table(), "\n", bench.peaks.str());
+  return out;
 }
 
 }  // namespace millrace::app

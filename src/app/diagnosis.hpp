@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "arguments.hpp"
 #include "millrace/telemetry/verdict.hpp"
@@ -10,10 +11,16 @@
 
 namespace millrace::app {
 
+struct Diagnosed {
+  std::string verdict;
+  std::vector<Finding> findings;
+  std::string parts;  // of the input and of a micro-batch, each by itself, and what the device can do at best
+};
+
 // The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
 // tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Each measurement takes
 // about so many seconds; there are 10 to 40. Collective.
-std::string diagnose(World&, const Parsed&, const RunConfig&, double seconds, const Evidence& run = {},
-                     const std::filesystem::path& layers = {});
+Diagnosed diagnose(World&, const Parsed&, const RunConfig&, double seconds, const Evidence& run = {},
+                   const std::filesystem::path& layers = {});
 
 }  // namespace millrace::app

@@ -40,7 +40,8 @@ Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
   e.reader = world.broadcast_string(e.reader);
   e.workers = int(agreed(world, e.workers)), e.cores = int(agreed(world, e.cores));
   e.threads = int(agreed(world, e.threads)), e.half = agreed(world, e.half) != 0;
-  e.probed = true, e.late = 0;  // left to trials
+  e.probed = true, e.late = 0;                                      // left to trials
+  e.imbalance = std::max(0.0, e.imbalance - e.slow.input_seconds);  // the rest is the input's share here
   e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
   const RankAccount& resident = shares.resident.rank;
   e.copy = resident.steps == 0 || !e.gpu

@@ -31,8 +31,18 @@ Exit train_command(World& world, const Arguments& arguments) {
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
   Evidence evidence;
   const Exit result = train(world, config, process_start(), &evidence);
-  if (config.account.probe && result == Exit::ok && evidence.steps > 0)
-    print(world, diagnose(world, parsed, config, 1, evidence, std::filesystem::path(config.run.dir) / "layers.json"));
+  if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
+    const std::filesystem::path dir = config.run.dir;
+    const Diagnosed found = diagnose(world, parsed, config, 1, evidence, dir / "layers.json");
+    print(world, found.verdict + found.parts);
+    std::string problem;
+    if (world.rank() == 0) try {
+        rewrite_verdict(dir, found.findings, found.verdict);
+      } catch (const Error& e) {
+        problem = e.what();
+      }
+    world.agree(Exit::data, problem);
+  }
   return result;
 }
 

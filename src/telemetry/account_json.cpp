@@ -109,6 +109,7 @@ RankAccount rank_from(const json& j) {
   r.step_times = j.at("step_times"), r.sums = j.at("sums"), r.process = j.at("process");
   r.cores = j.at("cores"), r.threads = j.at("threads");
   r.checkpoints = j.at("checkpoints"), r.evaluations = j.at("evaluations");
+  r.needed_checkpoints = j.value("needed_checkpoints", 0);
   r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
@@ -153,6 +154,7 @@ std::string Account::json() const {
                        {"loader", to_json(r.loader)},
                        {"sums", r.sums},
                        {"checkpoints", r.checkpoints},
+                       {"needed_checkpoints", r.needed_checkpoints},
                        {"evaluations", r.evaluations},
                        {"skipped_steps", r.skipped_steps},
                        {"loss_scales", r.scales},

@@ -75,7 +75,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
   e.host = of(slow, Phase::other) / e.steps;
-  e.checkpoints = slow.checkpoints;
+  e.checkpoints = slow.checkpoints, e.needed_checkpoints = slow.needed_checkpoints;
   e.flops = slow.flops;
   e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
   e.decoding = slow.loader.decoding();

@@ -37,6 +37,7 @@ std::string of_workers(const Evidence& e) {
               e.workers == 1 ? "" : "s", e.cores, e.cores == 1 ? "" : "s", e.depth);
 }
 
+bool decodes_most(const Evidence& e) { return e.decoding > 0.5; }
 bool decoded_often(const Evidence& e) { return e.chunked && (e.probed || e.decodes > 1.5); }
 std::string of_chunks(const Evidence& e) {
   return e.decodes > 0 ? text("each chunk is decoded %.1f times for one reading of its rows", e.decodes)
@@ -45,6 +46,7 @@ std::string of_chunks(const Evidence& e) {
 
 Values other_readers(const Evidence& e) {
   Values to;
+  if (!e.probed && decodes_most(e)) return to;
   for (const char* name : {"direct", "mmap", "uring"})
     if (!e.chunked && e.reader.find(name) == std::string::npos) to.emplace_back(name);
   return e.reader == "synthetic" ? Values{} : to;
@@ -53,7 +55,6 @@ std::string of_reads(const Evidence& e) {
   return text("%s, reads of %s", e.reader.c_str(), format_bytes(e.sample_bytes).c_str());
 }
 
-bool decodes_most(const Evidence& e) { return e.decoding > 0.5; }
 // Where neighbouring samples are asked for together, one read gets many.
 bool tiny_reads(const Evidence& e) {
   constexpr std::uint64_t tiny = 64 << 10;
@@ -74,19 +75,24 @@ std::string of_sums(const Evidence& e) {
               e.compress == "none" ? "of 32 bits" : "compressed");
 }
 
-// So seldom that it is a hundredth of the time, or once a run.
-int rarer(const Evidence& e) { return std::min(e.checkpoints, int(std::ceil(100 * e.share(Bound::checkpoint)))); }
+// Checkpoints that checkpoint.every decides on, and their share of the time.
+int regular(const Evidence& e) { return e.checkpoints - e.needed_checkpoints; }
+double share_of_regular(const Evidence& e) {
+  return e.share(Bound::checkpoint) * regular(e) / std::max(1, e.checkpoints);
+}
+// So seldom that they are a hundredth of the time, or none but those that are needed.
+int rarer(const Evidence& e) { return std::min(regular(e) + 1, int(std::ceil(100 * share_of_regular(e)))); }
 Values rarer_checkpoints(const Evidence& e) {
   const auto unit = e.checkpoint_every.find_first_not_of("0123456789.");
   const std::string number = e.checkpoint_every.substr(0, unit);
-  if (e.checkpoints < 2 || number.empty()) return {};
+  if (e.checkpoints < 2 || rarer(e) < 2 || number.empty()) return {};
   char value[32];
   std::snprintf(value, sizeof value, "%.6g", std::stod(number) * rarer(e));
   return {value + (unit == std::string::npos ? "" : e.checkpoint_every.substr(unit))};
 }
 double of_rarer_checkpoints(const Evidence& e) {
-  const double spared = e.share(Bound::checkpoint) * (1 - 1.0 / rarer(e));
-  return 1 / (1 - spared);
+  const int all = regular(e), left = all / std::max(1, rarer(e));
+  return 1 / (1 - share_of_regular(e) * (1 - double(left) / std::max(1, all)));
 }
 
 using From = std::string (*)(const Evidence&);
@@ -168,6 +174,12 @@ std::vector<Rule> table() {
       {Bound::compute, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
        [](const Evidence& e) { return e.misplaced.empty() ? Values{} : Values{"--bind-to none"}; },
        [](const Evidence& e) { return e.misplaced; }, hint},
+      {Bound::compute, "ranks", [](const Evidence& e) { return std::to_string(e.ranks); },
+       [](const Evidence& e) { return e.shared_cores ? Values{"as many as there are cores"} : Values{}; },
+       [](const Evidence&) {
+         return std::string("there are more ranks than cores, so each waits while another computes");
+       },
+       hint},
       {Bound::compute, "cuda.graph", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.gpu && !e.graph ? Values{"on"} : Values{}; },
        [](const Evidence& e) {
@@ -211,7 +223,9 @@ std::vector<Rule> table() {
        [](const Evidence& e) { return e.step / std::max(1e-9, e.step - e.uneven); }},
       {Bound::checkpoint, "checkpoint.every", [](const Evidence& e) { return e.checkpoint_every; }, rarer_checkpoints,
        [](const Evidence& e) {
-         return text("%d checkpoints of %.1f ms each", e.checkpoints, ms(e.checkpoint * e.steps / e.checkpoints));
+         return text("%d checkpoints of %.1f ms each", e.checkpoints, ms(e.checkpoint * e.steps / e.checkpoints)) +
+                (e.needed_checkpoints > 1 ? text(", %d of them the best so far or the last", e.needed_checkpoints)
+                                          : "");
        },
        time, "", 1.05, of_rarer_checkpoints},
       {Bound::evaluation, "train.evaluate", [](const Evidence&) { return std::string("on"); },

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double least_share = 0.03;    // of the step: below it nothing is tried
 constexpr double least_stated = 0.08;   // of the time: below it nothing is said without a trial
+constexpr double least_late = 0.25;     // the same, for what no other way of summing spares
 constexpr double least_startup = 0.25;  // of the run
 constexpr double least_told = 0.05;     // decoding's, of the loader's time
 
@@ -27,7 +28,11 @@ std::string measured(const Evidence& e, Bound b) {
                   format_count(e.without_input > 0 ? e.batch / e.without_input : 0).c_str()) +
              (e.decoding >= least_told ? text(" (decoding is %.0f %% of its work, reading %.0f %%)", 100 * e.decoding,
                                               100 - 100 * e.decoding)
-                                       : "");
+                                       : "") +
+             (e.slow.rank >= 0 && e.probed && e.slow.input_seconds > 0.5 * (e.step - e.without_input)
+                  ? text("; rank %d on %s waits %s ms longer than the others", e.slow.rank, e.slow.host.c_str(),
+                         ms(e.slow.input_seconds).c_str())
+                  : "");
     case Bound::copy:
       return text("%.0f %% of the %s waits for copies to the device, %s ms of a step", percent, whole,
                   ms(e.copy).c_str());
@@ -57,6 +62,8 @@ std::string advice(const Rule& rule, const Evidence& e, const std::string& to) {
   return cat(rule.key, " ", rule.from(e), " -> ", to);
 }
 
+std::string with(const std::string& said, const std::string& more) { return more.empty() ? said : said + "; " + more; }
+
 // Of trials: of several values of a key the smallest change that gives as much, nearly.
 void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<Trial>& trials) {
   for (const Trial& t : trials) {
@@ -68,7 +75,7 @@ void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<T
     Finding finding{t.change.bound,
                     gain,
                     false,
-                    measured(e, t.change.bound),
+                    with(measured(e, t.change.bound), t.change.evidence),
                     cat(t.change.key, " ", t.change.from, " -> ", t.change.to),
                     t.change.caution};
     if (same == out.end())
@@ -92,7 +99,7 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
     const auto same =
         std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
     if (same == stated.end() || rule.gain)
-      stated.push_back({rule.bound, gain, !rule.gain, cat(measured(e, rule.bound), "; ", rule.evidence(e)),
+      stated.push_back({rule.bound, gain, !rule.gain, with(measured(e, rule.bound), rule.evidence(e)),
                         advice(rule, e, to.front()), rule.caution});
     else
       same->advice += cat(", or ", advice(rule, e, to.front()));
@@ -114,6 +121,20 @@ std::string hints(const Evidence& e) {
                *rule.caution ? cat("; ", rule.caution) : "", ")\n");
   }
   return out;
+}
+
+// What takes most besides computing although nothing was found against it; compute: nothing is worth stating. A single
+// checkpoint is none too many, and ranks that are late by turns are so on any machine that does other things, too.
+Bound unmended(const Evidence& e) {
+  Bound largest = Bound::compute;
+  const auto states = [&](Bound b) {
+    if (b == Bound::checkpoint && e.checkpoints < 2) return false;
+    if (e.probed) return e.share(b) >= least_share;
+    return e.curable(b) >= least_stated || e.share(b) >= least_late;
+  };
+  for (const Bound b : {Bound::sums, Bound::input, Bound::copy, Bound::checkpoint})
+    if (states(b) && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
+  return largest;
 }
 
 // again: after another finding against the same bound, whose evidence stands there.
@@ -181,7 +202,8 @@ std::vector<Change> changes_to_try(const Evidence& e) {
   for (const Rule& rule : rules()) {
     if (rule.proof != Rule::Proof::trial || e.share(rule.bound) < least_share) continue;
     for (const std::string& to : rule.to(e))
-      if (to != rule.from(e)) out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution, rule.least_gain});
+      if (to != rule.from(e))
+        out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution, rule.least_gain, rule.evidence(e)});
   }
   return out;
 }
@@ -207,14 +229,13 @@ std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trial
 std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   if (e.step <= 0) return "";
   const auto found = findings(e, trials);
-  Bound largest = Bound::compute;
-  for (const Bound b : {Bound::sums, Bound::input})
-    if (e.share(b) >= least_share && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
+  const Bound largest = unmended(e);
   std::string out;
   if (!found.empty())
     out = line_of(found[0]) + "\n";
-  else if (e.probed && largest != Bound::compute)
-    out = cat(name_of(largest), ": ", measured(e, largest), ". no change that was tried helps\n");
+  else if (largest != Bound::compute)
+    out = cat(name_of(largest), ": ", measured(e, largest),
+              e.probed ? ". no change that was tried helps\n" : ". no key is known to help\n");
   else
     out = cat("nothing worth changing: ", measured(e, Bound::compute),
               e.share(Bound::sums) < least_stated ? "" : "; " + measured(e, Bound::sums), "\n");
@@ -227,7 +248,8 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   if (!e.probed) return out;
   out += cat("\nmeasured, ms a step: ", ms(e.step), " as configured, ", ms(e.without_input),
              text(" with samples there at once (%.2fx at most)", e.step / e.without_input));
-  if (e.ranks > 1) out += cat(", ", ms(e.without_sums), " without sums, too");
+  if (e.ranks > 1)
+    out += cat(", ", ms(e.without_sums), " without sums, too", text(" (%.2fx)", e.step / e.without_sums));
   if (e.without_optimizer > 0) out += cat(", ", ms(e.without_optimizer), " without the optimizer, too");
   out += "\n";
   if (e.sum_alone > 0)

@@ -15,7 +15,7 @@ class Recorder {
  public:
   Recorder(Session&);                                                            // before the network takes its memory
   void step(const StepMetrics&, const std::vector<CommSpan>&, const StepPace&);  // collected
-  void checkpoint() { ++mine_.checkpoints; }
+  void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, but for what others know: phases, loader, device.
   RankAccount figures(Network&, int device_marks, const std::vector<std::int64_t>& milestones) const;

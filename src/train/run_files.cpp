@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/error.hpp"
@@ -14,6 +15,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/train/commands.hpp"
 
 extern char** environ;
 
@@ -136,6 +138,31 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
   write_file_atomically(dir / "config.cfg", s.config.text);
 }
 
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+json list(const std::vector<Finding>& findings) {
+  json out = json::array();
+  for (const Finding& f : findings)
+    out.push_back({{"gain", f.gain},
+                   {"at_most", f.at_most},
+                   {"evidence", f.evidence},
+                   {"advice", f.advice},
+                   {"caution", f.caution}});
+  return out;
+}
+
+}  // namespace
+
+void rewrite_verdict(const std::filesystem::path& dir, const std::vector<Finding>& findings,
+                     const std::string& verdict) {
+  std::ifstream in(dir / "summary.json");
+  json out = json::parse(in, nullptr, false);
+  if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
+  out["verdict"] = first_line(verdict), out["findings"] = list(findings);
+  write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
+}
+
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const std::vector<Finding>& findings, const std::string& verdict) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
@@ -150,14 +177,8 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"seconds", s.seconds},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"account", json::parse(account.json())}};
-  if (s.session_steps > 0) out["verdict"] = verdict.substr(0, verdict.find('\n'));
-  out["findings"] = json::array();
-  for (const Finding& f : findings)
-    out["findings"].push_back({{"gain", f.gain},
-                               {"at_most", f.at_most},
-                               {"evidence", f.evidence},
-                               {"advice", f.advice},
-                               {"caution", f.caution}});
+  if (s.session_steps > 0) out["verdict"] = first_line(verdict);
+  out["findings"] = list(findings);
   const bool labels = s.validation && s.validation->labels;
   out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
   out["valid_accuracy"] = labels ? json(s.validation->top1) : json();

@@ -34,7 +34,7 @@ Setting setting_of(const Session& s) {
   out.reader = reader.substr(0, reader.find_first_of(": "));
   out.precision = name_of(c.run.precision), out.compress = c.comm.compress, out.shuffle = name_of(c.data.shuffle);
   out.cache = c.data.cache.where, out.checkpoint_every = c.checkpoint.every;
-  out.misplaced = s.placement.warning;
+  out.misplaced = s.placement.warning, out.shared_cores = s.placement.shared_cores;
   out.bucket = c.comm.bucket, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
   out.global_batch = s.global_batch, out.micro_batch = s.micro_batch;
   return out;

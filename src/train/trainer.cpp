@@ -177,7 +177,7 @@ struct Trainer::Impl {
                       : "the last good checkpoint is " + kept.back().string());
   }
 
-  void checkpoint() {
+  void checkpoint(bool needed) {
     const Timeline::Scope scope(timeline, Phase::checkpoint);
     const auto began = std::chrono::steady_clock::now();
     if (outputs) outputs->before_checkpoint();
@@ -186,7 +186,7 @@ struct Trainer::Impl {
     run.provenance["shares"] = s.balance->str(run.step);
     run.config = s.config.text;
     unsaved = store.save(network, run);
-    if (unsaved.empty()) recorder.checkpoint();
+    if (unsaved.empty()) recorder.checkpoint(needed);
     if (unsaved.empty() && outputs) outputs->checkpoint(run.step);
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
@@ -279,7 +279,8 @@ struct Trainer::Impl {
       const bool last_step = run.step == total;
       bool best = false;
       if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
-      if (checkpoint_due(run.step) || best || wanted || stopping || last_step) checkpoint();
+      const bool needed = best || stopping || last_step;
+      if (checkpoint_due(run.step) || wanted || needed) checkpoint(needed);
     }
     return run.step < total ? Exit::stopped : Exit::ok;
   }

@@ -38,7 +38,16 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   gain "data.workers|data.reader" 1.25
   grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  bare " || complain "no word of what reading gives"
   grep -q "ms a step: .* without the optimizer, too$" out || complain "no step without the optimizer"
+  grep -q "^peaks measured here: matrix product .* GFLOP/s" out || complain "no word of what the device can do"
   [ ! -e runs ] || complain "diagnose has written something"
+  # What four workers were said to give they give, within what a busy machine leaves of it.
+  promised=$(awk '$1 == "data.workers" && $4 == 4 { split($0, part, ": "); print part[2] + 0 }' out)
+  for workers in 1 4; do
+    LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" train -c net.cfg --run.dir w$workers --data.workers $workers --train.steps 90 --checkpoint.every none \
+      >log 2>&1 || complain "no run with $workers workers: $(cat log)"
+  done
+  awk -F'[:,] *' -v p="${promised:-0}" '$1 ~ /"samples_per_second"/ { rate[++n] = $2 } END { g = rate[2] / rate[1]; exit !(n == 2 && g > p / 1.7 && g < p * 1.7) }' w1/summary.json w4/summary.json ||
+    complain "workers 1 -> 4 were to give ${promised:-nothing}: $(grep -h '"samples_per_second"' w1/summary.json w4/summary.json)"
   "$millrace" diagnose -c net.cfg --seconds 0 >out 2>err
   [ $? -eq 2 ] || complain "no time is no error"
   grep -q "^error: command line: --seconds: " err || complain "no word about --seconds"
@@ -78,6 +87,8 @@ probe)  # measured after the run; asked to stop meanwhile, it tries no more. Rea
   grep -q "^input-bound: .* gives [0-9.]*x" out || complain "no measured gain"
   grep -q "^trying data.workers = 2" err || complain "nothing was tried"
   grep -qE "^  linear +[0-9.]+ +[0-9.]+ " out && [ -s probed/layers.json ] || complain "no operations beside their roofline"
+  said=$(sed -nE 's/^ *"verdict": "(.*)",?$/\1/p' probed/summary.json)
+  [[ $said == input-bound:*" gives "* ]] && grep -qxF "$said" out || complain "summary.json does not hold what was measured: $said"
   "$millrace" report probed 2>err && grep -q "each beside its roofline" probed/report.html || complain "the page does not show them: $(cat err)"
   : >err  # or the lines of the run before are taken for this one's, and it is stopped before it has begun
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir stopped \

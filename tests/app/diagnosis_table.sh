@@ -1,14 +1,15 @@
 #!/bin/bash
 # Bottlenecks planted one at a time into real runs, what the verdict says of each, and what following it gives:
 # diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]. Prints a table for docs/diagnosis.md. Each advice that was tried by
-# diagnose is followed in runs of its own, by turns with the run as it was; what they gain stands beside the prediction.
+# diagnose is followed in runs of its own, by turns with the run as it was; what they gain stands beside the prediction. Fails where a
+# kind is not named, or fewer than nine of ten predictions are within 15 % (or 0.05x). TURNS=1 WITHIN=40: on a machine that may be busy.
 set -u
 support=$(dirname "$(readlink -f "$0")")/../support/slurm
 millrace=$(readlink -f "$1")
 mpiexec=$2
 library=$(readlink -f "$3")
 shift 3
-turns=${TURNS:-3}
+turns=${TURNS:-3} tolerance=${WITHIN:-15}
 folder=$(mktemp -d) group=
 export NSDIR=$folder/hosts NSNAME=d NSNET=10.79.0 NSBRIDGE=br-md
 trap 'bash "$support/hosts.sh" down; [ -z "$group" ] || rmdir "$group"; rm -rf "$folder"' EXIT
@@ -93,13 +94,13 @@ kind() {
     [ "$word" = "${stated:-}" ] || more=$(awk -v s="$steps" -v p="$promised" -v k="$key" 'BEGIN { printf "%d", k == "train.global_batch" ? s : s * p }')
     for _ in $(seq "$turns"); do
       rm -rf a b
-      run train -c net.cfg -c kind.cfg --run.dir a --train.steps "$steps" >log 2>&1 || cat log
-      run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$more" >log 2>&1 || cat log
+      run train -c net.cfg -c kind.cfg --run.dir a --train.steps "$steps" >log 2>&1 &&
+        run train -c net.cfg -c kind.cfg -c advice.cfg --run.dir b --train.steps "$more" >log 2>&1 || { cat log; failures=$((failures + 1)); }
       if [ "$word" = checkpoint-bound ]; then before+=("$(seconds b)") after+=("$(seconds a)"); else before+=("$(rate a)") after+=("$(rate b)"); fi
     done
     gain=$(awk -v a="$(middle "${before[@]}")" -v b="$(middle "${after[@]}")" 'BEGIN { printf "%.2f", b / a }')
     predicted=$((predicted + 1))
-    awk -v p="$promised" -v g="$gain" 'BEGIN { d = p - g; if (d < 0) d = -d; exit !(d <= 0.05 || d <= 0.15 * p) }' && within=$((within + 1)) || ok="$ok, but not within 15 %"
+    awk -v p="$promised" -v g="$gain" -v w="$tolerance" 'BEGIN { d = p - g; if (d < 0) d = -d; exit !(d <= 0.05 || d <= w / 100 * p) }' && within=$((within + 1)) || ok="$ok, but not within $tolerance %"
   fi
   printf '| %s | %s | %s | %s | %s | %s |\n' "$name" "$(sed -E 's/(;|\. ).*//' <<<"$line")" "$(sed -nE 's/.*\. ([a-z.]+_?[a-z]* .* -> .*)/\1/p' <<<"$line")" "${promised:-}" "$gain" "$ok"
 }
@@ -186,6 +187,8 @@ fi
 ranks=1 fault=
 stated="nothing worth changing"
 wanted healthy && kind "nothing" "nothing worth changing" 300 --data.reader mmap --model.hidden 1024 1024 --train.global_batch 64
+stated=
+wanted healthy && kind "nothing, and all changes tried" "nothing worth changing" 300 --data.reader mmap --model.hidden 1024 1024 --train.global_batch 512 --run.precision bf16
 echo
-echo "$within of $predicted predictions within 15 % of what was gained, medians of $turns runs; $failures kinds not named"
-[ $failures -eq 0 ]
+echo "$within of $predicted predictions within $tolerance % of what was gained, medians of $turns runs; $failures kinds not named"
+[ $failures -eq 0 ] && [ $((10 * within)) -ge $((9 * predicted)) ]

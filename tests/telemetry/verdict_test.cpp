@@ -94,7 +94,8 @@ std::vector<Evidence> all_kinds() {
   e.ranks = 2, e.workers = 1, e.cores = 2, e.threads = 8, e.prefetch = 4, e.depth = 3, e.chunk_cache = 1 << 20;
   e.checkpoints = 9, e.checkpoint_every = "1e", e.wall = 100, e.startup = 50, e.clock = 0.7, e.slowed = "power cap";
   e.precision = "fp32", e.compress = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
-  e.overlap = false, e.misplaced = "bound to one core", e.global_batch = 64, e.sample_bytes = 784;
+  e.overlap = false, e.misplaced = "bound to one core", e.shared_cores = true, e.global_batch = 64,
+  e.sample_bytes = 784;
   e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
   Evidence chunked = e;
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
@@ -299,6 +300,60 @@ TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
   gpu.gpu = true;
   for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.15, 0.05, 0.05}};
   EXPECT_EQ(evidence_of(a, gpu).late, 0) << "its sums begin with the first rank";
+}
+
+TEST(Verdict, WhatWasTriedStandsBesideWhatSpokeForIt) {
+  Evidence e = all_kinds()[0];
+  e.probed = true, e.startup = 0, e.without_input = e.without_sums = e.step;
+  const auto changes = changes_to_try(e);
+  const auto threads =
+      std::find_if(changes.begin(), changes.end(), [](const Change& c) { return c.key == "run.threads"; });
+  ASSERT_NE(threads, changes.end());
+  const auto found = findings(e, {{*threads, 0.0001, 0.002, ""}});
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(found[0].evidence.find("; 8 compute threads on the 2 cores of a rank"), std::string::npos)
+      << found[0].evidence;
+}
+
+TEST(Verdict, WaitingThatNoKeyMendsIsStillNamed) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
+  Setting s = plain();
+  s.reader = "synthetic", s.workers = 2 * s.cores, s.prefetch = 0;
+  const std::string said = verdict(evidence_of(a, s));
+  EXPECT_EQ(said.find("input-bound: 50 % of the time waits for samples"), 0u) << said;
+  EXPECT_NE(said.find(". no key is known to help\n"), said.npos) << said;
+  Evidence e = evidence_of(a, s);
+  e.probed = true;
+  EXPECT_NE(verdict(e).find(". no change that was tried helps\n"), said.npos) << verdict(e);
+}
+
+TEST(Verdict, ImagesThatTakeLongToDecodeAreNotReadOtherwise) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
+    r.loader.read_seconds = 4, r.loader.decoded.seconds = 3.8;
+  }
+  Setting s = plain();
+  s.stored = "JPEG or PNG", s.workers = 2 * s.cores;
+  EXPECT_EQ(verdict(evidence_of(a, s)).find("data.reader"), std::string::npos) << verdict(evidence_of(a, s));
+  for (RankAccount& r : a.ranks) r.loader.decoded.seconds = 0.2;
+  EXPECT_NE(verdict(evidence_of(a, s)).find("data.reader"), std::string::npos) << verdict(evidence_of(a, s));
+}
+
+TEST(Verdict, CheckpointsThatAreNeededAreNotPromisedAway) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::checkpoint) = 1, r.checkpoints = 100, r.needed_checkpoints = 50;
+  auto found = findings(evidence_of(a, plain()));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].advice, "checkpoint.every 1 -> 25");
+  EXPECT_NEAR(found[0].gain, 1 / (1 - 0.25 * 0.96), 1e-9);  // 2 of 50 are left
+  EXPECT_NE(found[0].evidence.find(", 50 of them the best so far or the last"), std::string::npos) << found[0].evidence;
+  for (RankAccount& r : a.ranks) r.checkpoints = 50;
+  EXPECT_TRUE(findings(evidence_of(a, plain())).empty());
+  EXPECT_EQ(verdict(evidence_of(a, plain()))
+                .find("checkpoint-bound: 50 % of the time goes into checkpoints. no key is known to help"),
+            0u);
 }
 
 TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {

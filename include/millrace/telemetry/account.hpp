@@ -148,6 +148,7 @@ struct RankAccount {
   WayOut way_out;
   int cores = 0, threads = 0;            // this rank's share of the host, and its compute threads
   int checkpoints = 0, evaluations = 0;  // written; run
+  int needed_checkpoints = 0;            // of these, whatever checkpoint.every is: of the best so far, and the last
   std::uint64_t skipped_steps = 0;       // overflow
   std::vector<ScaleChange> scales;       // the first ones
   double flops = 0;                      // of one step's forward and backward pass on this rank

@@ -20,8 +20,9 @@ struct Setting {
   int prefetch = 0;                                    // 0: the ring deepens by itself
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
-  bool balanced = false;  // train.balance is not even
-  bool half = false;      // numbers of 16 bits are computed as such, not emulated
+  bool balanced = false;      // train.balance is not even
+  bool shared_cores = false;  // a host has more ranks than cores
+  bool half = false;          // numbers of 16 bits are computed as such, not emulated
   std::string precision, compress, reader, shuffle, cache, checkpoint_every;
   std::string stored;     // how samples are encoded, where own reads decode them: "gzip", "JPEG or PNG"; empty: not
   std::string of_values;  // what a sample is made of as it is copied: "u8"
@@ -50,17 +51,17 @@ struct Evidence : Setting {
   double decodes = 0;                               // of a chunk, for each time that its rows are read once
   double wall = 0, startup = 0;                     // of the run
   double steps = 0;
-  int checkpoints = 0;
-  double clock = 1;                          // share of its top clock that the slowest device ran at
-  std::string slowed;                        // why
-  double preempted = 0;                      // times a second that a rank lost a core
-  double flops = 0, peak_flops = 0;          // of a step; a second, at best; of a rank
-  double without_optimizer = 0;              // probed: as without_sums, and the weights do not change
-  double gradient_bytes = 0, sum_alone = 0;  // probed: seconds of a sum of all with nothing beside it; 0: one rank
-  double memory = 0, memory_limit = 0;       // bytes that are planned, of those that may be; of a rank
-  WayOut link;                               // the fastest one between ranks; no rate where it is not known
-  double link_rate = 0;                      // bytes/s that long sums have; 0: there were none
-  std::string pcie, top_pcie;                // a GPU's link to its host that is slower than both allow
+  int checkpoints = 0, needed_checkpoints = 0;  // as RankAccount
+  double clock = 1;                             // share of its top clock that the slowest device ran at
+  std::string slowed;                           // why
+  double preempted = 0;                         // times a second that a rank lost a core
+  double flops = 0, peak_flops = 0;             // of a step; a second, at best; of a rank
+  double without_optimizer = 0;                 // probed: as without_sums, and the weights do not change
+  double gradient_bytes = 0, sum_alone = 0;     // probed: seconds of a sum of all with nothing beside it; 0: one rank
+  double memory = 0, memory_limit = 0;          // bytes that are planned, of those that may be; of a rank
+  WayOut link;                                  // the fastest one between ranks; no rate where it is not known
+  double link_rate = 0;                         // bytes/s that long sums have; 0: there were none
+  std::string pcie, top_pcie;                   // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
   // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
@@ -80,8 +81,9 @@ Bound largest_bound(const Evidence&);
 struct Change {
   Bound bound = Bound::input;  // what it is against
   std::string key, from, to;
-  std::string caution;       // what else it changes; empty: the results of training stay as they are
-  double least_gain = 1.05;  // below it it is not worth it, or noise
+  std::string caution;        // what else it changes; empty: the results of training stay as they are
+  double least_gain = 1.05;   // below it it is not worth it, or noise
+  std::string evidence = {};  // what was measured that speaks for it
 };
 
 using Values = std::vector<std::string>;
