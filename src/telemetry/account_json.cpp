@@ -7,7 +7,11 @@
 namespace millrace {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
+NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::sum, "sum"},
+                                            {CollectiveOp::reduce_scatter, "reduce_scatter"},
+                                            {CollectiveOp::all_gather, "all_gather"}})
+// Without the operation where it was told by an older version.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SumFigures, tag, times, bytes, queued, busy, exposed, op)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
 NLOHMANN_JSON_SERIALIZE_ENUM(WayOut::Kind, {{WayOut::Kind::interface, "interface"},
                                             {WayOut::Kind::infiniband, "infiniband"},

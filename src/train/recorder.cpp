@@ -11,11 +11,12 @@ Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().thro
   mine_.way_out = fastest_way_out();
 }
 
-void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepPace& pace) {
+void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepWaits& waits,
+                    const StepPace& pace) {
   constexpr std::size_t most_changes = 64;
   ++mine_.steps;
   steps_.add(m.seconds);
-  sums_.add(spans, m.phase_seconds[std::size_t(Phase::communication)]);
+  sums_.add(spans, waits);
   pace_.add(m, pace);
   mine_.skipped_steps += m.skipped;
   auto& scales = mine_.scales;

@@ -13,8 +13,8 @@ namespace millrace {
 
 class Recorder {
  public:
-  Recorder(Session&);                                                            // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepPace&);  // collected
+  Recorder(Session&);  // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepWaits&, const StepPace&);  // collected
   void checkpoint() { ++mine_.checkpoints; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, but for what others know: phases, loader, device.

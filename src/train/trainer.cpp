@@ -130,7 +130,7 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    recorder.step(last, runner->spans(), runner->pace());
+    recorder.step(last, runner->spans(), runner->waits(), runner->pace());
     if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
     if (outputs) outputs->step(last), outputs->shares(*s.balance);

@@ -180,6 +180,29 @@ TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 
+TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
+  Account all{{figures(0), figures(1)}};
+  for (RankAccount& r : all.ranks)
+    r.sums = {{0, 10, 10'000'000'000, 0, 2, 0, CollectiveOp::reduce_scatter},
+              {0, 10, 10'000'000'000, 0, 4, 0, CollectiveOp::all_gather}};
+  const Account got = Account::from_json(all.json());
+  EXPECT_EQ(got.ranks[1].sums[0].op, CollectiveOp::reduce_scatter);
+  EXPECT_EQ(got.ranks[1].sums[1].op, CollectiveOp::all_gather);
+  const std::string table = got.table();
+  for (const char* part : {"sums of 1 bucket: ", "reduce-scattered 200.00 ms at 2.50 GB/s on the bus",
+                           "gathered 400.00 ms at 1.25 GB/s on the bus"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
+}
+
+TEST(Account, ASummaryThatKnowsNoOperationsHasSums) {
+  std::string text = Account{{figures(0), figures(1)}}.json();
+  const std::string operation = "\"op\":\"sum\",";
+  for (std::size_t at; (at = text.find(operation)) != text.npos;) text.erase(at, operation.size());
+  const Account got = Account::from_json(text);
+  EXPECT_EQ(got.ranks[0].sums[0].op, CollectiveOp::sum);
+  EXPECT_EQ(got.table(), (Account{{figures(0), figures(1)}}.table()));
+}
+
 TEST(StepClock, PercentilesAreWithinABinOfTheTruth) {
   StepClock clock;
   EXPECT_EQ(clock.figures().p99, 0);
