@@ -83,6 +83,7 @@ json to_json(const LoaderFigures& l) {
           {"wait_seconds", l.wait_seconds},
           {"read_seconds", l.read_seconds},
           {"room_seconds", l.room_seconds},
+          {"clock_reads", l.clock_reads},
           {"capacity", l.capacity()},
           {"mean_queue_depth", l.mean_depth()},
           {"queue_depths", l.queue_depths}};
@@ -97,6 +98,7 @@ LoaderFigures loader_from(const json& j) {
   l.read_seconds = j.at("read_seconds"), l.room_seconds = j.at("room_seconds");
   l.queue_depth_sum = std::uint64_t(j.at("mean_queue_depth").get<double>() * double(l.batches) + 0.5);
   l.queue_depths = j.at("queue_depths");
+  l.clock_reads = j.value("clock_reads", std::uint64_t(0));
   return l;
 }
 

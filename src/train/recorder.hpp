@@ -17,8 +17,9 @@ class Recorder {
   void step(const StepMetrics&, const std::vector<CommSpan>&, const StepWaits&, const StepPace&);  // collected
   void checkpoint() { ++mine_.checkpoints; }
   void evaluation() { ++mine_.evaluations; }
-  // This rank's account, but for what others know: phases, loader, device.
-  RankAccount figures(Network&, int device_marks, const std::vector<std::int64_t>& milestones) const;
+  // This rank's account, but for what others know: phases, device.
+  RankAccount figures(Network&, const LoaderFigures&, int device_marks,
+                      const std::vector<std::int64_t>& milestones) const;
 
  private:
   Session& s_;

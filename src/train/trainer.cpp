@@ -224,11 +224,11 @@ struct Trainer::Impl {
   }
 
   Account account() {
-    RankAccount mine = runner ? recorder.figures(network, runner->marks(), runner->reducer().milestones())
-                              : recorder.figures(network, 0, {});
+    const LoaderFigures read = loader ? loader->figures() : LoaderFigures{};
+    RankAccount mine = runner ? recorder.figures(network, read, runner->marks(), runner->reducer().milestones())
+                              : recorder.figures(network, read, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
-    if (loader) mine.loader = loader->figures();
     mine.faults = s.train_source->faults();
     mine.staging = s.train_source->staging();
     mine.samples = std::uint64_t(trained_samples);

@@ -29,7 +29,8 @@ RankAccount figures(int rank) {
               .decoded = {11u + unsigned(rank), 1 / 13.0 + rank},
               .room_seconds = 1 / 7.0 + rank,
               .first_batch_seconds = 1 / 9.0 + rank,
-              .workers = 3 + rank};
+              .workers = 3 + rank,
+              .clock_reads = 17u + unsigned(rank)};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
   r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
   r.process = {12.5 + rank, 0.25, 77, 1u << 30};
@@ -61,6 +62,7 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.decoded.seconds, sent.loader.decoded.seconds);
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
+    EXPECT_EQ(got.loader.clock_reads, sent.loader.clock_reads);
     EXPECT_EQ(got.faults.retries, sent.faults.retries);
     EXPECT_EQ(got.faults.skipped_samples, sent.faults.skipped_samples);
     ASSERT_EQ(got.faults.files.size(), 1u);

@@ -28,6 +28,7 @@ struct LoaderFigures {
   double room_seconds = 0;                       // sum of the workers' waits for a free slot
   double first_batch_seconds = 0;                // from the loader's start to its first batch
   int workers = 0;                               // 0: the step reads by itself
+  std::uint64_t clock_reads = 0;                 // for these figures
   // Samples/s that the workers could deliver, if none ever waited for room.
   double capacity() const;
   double decoding() const { return read_seconds > 0 ? decoded.seconds / read_seconds : 0; }  // share of reading
