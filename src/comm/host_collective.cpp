@@ -26,7 +26,6 @@
 namespace millrace {
 namespace {
 
-using Kind = Operation::Kind;
 using Counter = std::atomic<std::uint64_t> RankBoard::*;
 using Meeting = SharedMemory::Meeting;
 
@@ -38,9 +37,9 @@ std::string list(const std::vector<int>& ranks) {
 }
 
 std::string name_of(const Operation& op) {
-  return cat(op.kind == Kind::all_gather       ? "gather "
-             : op.kind == Kind::reduce_scatter ? "scattered sum "
-                                               : "sum ",
+  return cat(op.span.op == CollectiveOp::all_gather       ? "gather "
+             : op.span.op == CollectiveOp::reduce_scatter ? "scattered sum "
+                                                          : "sum ",
              op.span.tag);
 }
 
@@ -114,13 +113,13 @@ class HostCollective : public Collective {
   }
 
   void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    this->begin(Kind::sum, r, begin, count, t, tag);
+    this->begin(CollectiveOp::sum, r, begin, count, t, tag);
   }
   void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    this->begin(Kind::reduce_scatter, r, begin, count, t, tag);
+    this->begin(CollectiveOp::reduce_scatter, r, begin, count, t, tag);
   }
   void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    this->begin(Kind::all_gather, r, begin, count, t, tag);
+    this->begin(CollectiveOp::all_gather, r, begin, count, t, tag);
   }
 
   void wait(int tag) override {
@@ -195,16 +194,16 @@ class HostCollective : public Collective {
     return true;
   }
 
-  void begin(Kind kind, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag) {
+  void begin(CollectiveOp op, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag) {
     if (alone_) return;
     MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
     const MappedRegion& region = regions_[std::size_t(r.id)];
     MR_CHECK((begin + count) * size_of(dtype) <= region.bytes);
-    MR_CHECK(kind == Kind::sum || count % std::size_t(world_.size()) == 0);
+    MR_CHECK(op == CollectiveOp::sum || count % std::size_t(world_.size()) == 0);
     {
       const std::lock_guard lock(mutex_);
       if (failure_) std::rethrow_exception(failure_);
-      queue_.push_back({kind, &region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0}});
+      queue_.push_back({&region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0, false, op}});
     }
     mine_->begun.store(++begun_, std::memory_order_release);
     post();
@@ -241,7 +240,7 @@ class HostCollective : public Collective {
       std::this_thread::sleep_for(
           std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
     op.span.ended = seconds_now();
-    op.span.inside = inside && op.kind != Kind::all_gather;
+    op.span.inside = inside;
     mine_->done.store(++executed_, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     spans_.push_back(op.span);

@@ -20,11 +20,11 @@ void copy_to_peers(const MappedRegion& region, std::size_t begin_bytes, std::siz
 void Executor::run(const Operation& op) {
   const MappedRegion& region = *op.region;
   const std::size_t element = size_of(op.dtype), part = op.count / size_, own = op.begin + part * rank_;
-  if (op.kind == Operation::Kind::all_gather) {
+  if (op.span.op == CollectiveOp::all_gather) {
     if (region.memory->one_host) return copy_to_peers(region, own * element, part * element);
     return region.memory->gather_everywhere(static_cast<char*>(region.mine) + op.begin * element, part * element);
   }
-  if (op.kind == Operation::Kind::reduce_scatter && region.memory->one_host) {
+  if (op.span.op == CollectiveOp::reduce_scatter && region.memory->one_host) {
     void* mine[] = {region.mine};
     return sum_peers(region.peers, mine, own, own + part, op.dtype);
   }

@@ -9,8 +9,6 @@
 namespace millrace {
 
 struct Operation {
-  enum class Kind { sum, reduce_scatter, all_gather };
-  Kind kind = Kind::sum;
   const MappedRegion* region = nullptr;
   std::size_t begin = 0, count = 0;  // elements
   DType dtype = DType::f32;

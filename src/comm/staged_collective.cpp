@@ -17,8 +17,6 @@
 namespace millrace {
 namespace {
 
-using Kind = Operation::Kind;
-
 struct Region {
   Buffer device;
   SharedRegion host;
@@ -26,7 +24,6 @@ struct Region {
 
 // A range of elements that is summed at once, and what of it comes back.
 struct Piece {
-  Kind kind = Kind::sum;
   const Region* region = nullptr;
   std::size_t begin = 0, count = 0, back_begin = 0, back_count = 0;
   DType dtype = DType::f32;
@@ -80,27 +77,27 @@ class StagedCollective : public Collective {
 
   void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t most = std::max<std::size_t>(1, options_.chunk_bytes / size_of(t));
-    const CommSpan whole = span(tag, count, t);
+    const CommSpan whole = span(CollectiveOp::sum, tag, count, t);
     start(r, begin, count, t);
     for (std::size_t at = 0; at < count; at += most) {
       const std::size_t n = std::min(most, count - at);
-      send({Kind::sum, &region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count, whole},
-           begin + at, n);
+      send({&region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count, whole}, begin + at, n);
     }
   }
   // These two have one piece: which part of it belongs to whom depends on its length.
   void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t part = part_of(count);
     start(r, begin, count, t);
-    send({Kind::reduce_scatter, &region(r), begin, count, begin + part * rank(), part, t, nullptr, true, true,
-          span(tag, count, t)},
+    send({&region(r), begin, count, begin + part * rank(), part, t, nullptr, true, true,
+          span(CollectiveOp::reduce_scatter, tag, count, t)},
          begin, count);
   }
   void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t part = part_of(count);
     start(r, begin, count, t);
-    send({Kind::all_gather, &region(r), begin, count, begin, count, t, nullptr, true, true, span(tag, count, t)},
-         begin + part * rank(), part);
+    send(
+        {&region(r), begin, count, begin, count, t, nullptr, true, true, span(CollectiveOp::all_gather, tag, count, t)},
+        begin + part * rank(), part);
   }
 
   void wait(int tag) override {
@@ -157,7 +154,9 @@ class StagedCollective : public Collective {
     MR_CHECK(count % std::size_t(world_->size()) == 0);
     return count / std::size_t(world_->size());
   }
-  static CommSpan span(int tag, std::size_t count, DType t) { return {tag, count * size_of(t), seconds_now(), 0, 0}; }
+  static CommSpan span(CollectiveOp op, int tag, std::size_t count, DType t) {
+    return {tag, count * size_of(t), seconds_now(), 0, 0, false, op};
+  }
 
   // The comm lane goes on when the compute lane has written what it has been told to so far.
   void start(const SharedRegion& r, std::size_t begin, std::size_t count, DType t) {
@@ -221,9 +220,9 @@ class StagedCollective : public Collective {
 
   void sum(const Piece& p) {
     const SharedRegion& host = p.region->host;
-    if (p.kind == Kind::sum)
+    if (p.span.op == CollectiveOp::sum)
       host_->begin_sum(host, p.begin, p.count, p.dtype, p.span.tag);
-    else if (p.kind == Kind::reduce_scatter)
+    else if (p.span.op == CollectiveOp::reduce_scatter)
       host_->begin_reduce_scatter(host, p.begin, p.count, p.dtype, p.span.tag);
     else
       host_->begin_all_gather(host, p.begin, p.count, p.dtype, p.span.tag);

@@ -124,6 +124,9 @@ void Tracker::poll() {
 void Tracker::add_span(const Operation& op) {
   if (op.kind == Kind::step || op.kind == Kind::broadcast) return;
   CommSpan span = op.span;
+  span.op = op.kind == Kind::all_gather       ? CollectiveOp::all_gather
+            : op.kind == Kind::reduce_scatter ? CollectiveOp::reduce_scatter
+                                              : CollectiveOp::sum;
   span.started = std::max(span.queued, clock_.seconds_of(op.started));
   span.ended = std::max(span.started, clock_.seconds_of(op.ended));
   spans_.push_back(span);

@@ -96,7 +96,7 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   }
   const double took = seconds_since(began);
   lock.lock();
-  figures.read_seconds += took;
+  figures.read_seconds += took, figures.clock_reads += 2;
   const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
   Slot& s = *done.slot;
   if (tracing && spans.size() < most_spans)
@@ -120,7 +120,7 @@ void Loader::Impl::await_room(std::unique_lock<std::mutex>& lock, Unit& unit) {
   if (ready()) return;
   const auto began = Clock::now();
   room.wait(lock, ready);
-  figures.room_seconds += seconds_since(began);
+  figures.room_seconds += seconds_since(began), figures.clock_reads += 2;
 }
 
 void Loader::Impl::work(Reads& reads, int number) {

@@ -76,16 +76,17 @@ std::string sums_of(const Run& run) {
   const RankAccount* first = first_of(run);
   if (!first || first->sums.empty() || run.ending->account.ranks.size() < 2) return "";
   constexpr std::size_t most = 12;
-  const double ranks = double(run.ending->account.ranks.size()), ring = 2 * (ranks - 1) / ranks;
+  const auto ranks = double(run.ending->account.ranks.size());
   std::string rows;
   std::size_t shown = 0;
   for (const SumFigures& s : first->sums) {
     if (s.times == 0 || shown++ >= most) continue;
     const double times = double(s.times);
     rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
-                "</th><td>", bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.queued / times * 1e3, 2),
-                "</td><td>", fixed(s.busy / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2),
-                "</td><td>", s.busy > 0 ? fixed(ring * double(s.bytes) / s.busy * 1e-9, 2) : "–", "</td></tr>");
+                s.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
+                bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.queued / times * 1e3, 2), "</td><td>",
+                fixed(s.busy / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2), "</td><td>",
+                s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–", "</td></tr>");
   }
   return figure("Sums over ranks",
                 cat("<div class=\"scroll\"><table><thead><tr><th>a step</th><th>size</th><th>queued ms</th><th>summed "

@@ -1,5 +1,6 @@
 #include "millrace/telemetry/account.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -55,21 +56,24 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
 std::string sum_lines(const std::vector<RankAccount>& ranks) {
   if (ranks.size() < 2 || ranks[0].sums.empty()) return "";
   constexpr std::size_t most = 4;
-  const auto ring = 2.0 * double(ranks.size() - 1) / double(ranks.size());
   std::string out;
-  std::size_t shown = 0, buckets = 0;
+  std::size_t shown = 0, lines = 0;
+  int buckets = 0;
   double busy = 0, exposed = 0;
   for (const SumFigures& s : ranks[0].sums) {
-    busy += s.busy, exposed += s.exposed, buckets += s.tag >= 0;
+    busy += s.busy, exposed += s.exposed, lines += s.tag >= 0, buckets = std::max(buckets, s.tag + 1);
     if (s.tag < 0 || s.times == 0 || shown++ >= most) continue;
     const double times = double(s.times), bytes = double(s.bytes) / times;
-    out += text("    bucket %d: %s, queued %.2f ms, summed %.2f ms at %.2f GB/s on the bus, exposed %.2f ms\n", s.tag,
-                format_bytes(std::uint64_t(bytes)).c_str(), s.queued / times * 1e3, s.busy / times * 1e3,
-                s.busy > 0 ? ring * double(s.bytes) / s.busy * 1e-9 : 0.0, s.exposed / times * 1e3);
+    const char* done = s.op == CollectiveOp::all_gather       ? "gathered"
+                       : s.op == CollectiveOp::reduce_scatter ? "reduce-scattered"
+                                                              : "summed";
+    out += text("    bucket %d: %s, queued %.2f ms, %s %.2f ms at %.2f GB/s on the bus, exposed %.2f ms\n", s.tag,
+                format_bytes(std::uint64_t(bytes)).c_str(), s.queued / times * 1e3, done, s.busy / times * 1e3,
+                s.bus_rate(double(ranks.size())) * 1e-9, s.exposed / times * 1e3);
   }
-  return text("  sums of %zu bucket%s: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets,
+  return text("  sums of %d bucket%s: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets,
               buckets == 1 ? "" : "s", busy, exposed, busy - exposed) +
-         out + (buckets > most ? text("    and %zu more, in summary.json\n", buckets - most) : "");
+         out + (lines > most ? text("    and %zu more, in summary.json\n", lines - most) : "");
 }
 
 std::string rank_lines(const std::vector<RankAccount>& ranks) {

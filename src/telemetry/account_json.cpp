@@ -7,7 +7,11 @@
 namespace millrace {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SumFigures, tag, times, bytes, queued, busy, exposed)
+NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::sum, "sum"},
+                                            {CollectiveOp::reduce_scatter, "reduce_scatter"},
+                                            {CollectiveOp::all_gather, "all_gather"}})
+// Without the operation where it was told by an older version.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SumFigures, tag, times, bytes, queued, busy, exposed, op)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
 NLOHMANN_JSON_SERIALIZE_ENUM(WayOut::Kind, {{WayOut::Kind::interface, "interface"},
                                             {WayOut::Kind::infiniband, "infiniband"},
@@ -79,6 +83,7 @@ json to_json(const LoaderFigures& l) {
           {"wait_seconds", l.wait_seconds},
           {"read_seconds", l.read_seconds},
           {"room_seconds", l.room_seconds},
+          {"clock_reads", l.clock_reads},
           {"capacity", l.capacity()},
           {"mean_queue_depth", l.mean_depth()},
           {"queue_depths", l.queue_depths}};
@@ -93,6 +98,7 @@ LoaderFigures loader_from(const json& j) {
   l.read_seconds = j.at("read_seconds"), l.room_seconds = j.at("room_seconds");
   l.queue_depth_sum = std::uint64_t(j.at("mean_queue_depth").get<double>() * double(l.batches) + 0.5);
   l.queue_depths = j.at("queue_depths");
+  l.clock_reads = j.value("clock_reads", std::uint64_t(0));
   return l;
 }
 

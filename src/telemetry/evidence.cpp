@@ -26,8 +26,9 @@ void Evidence::set_link(int hosts, const RankAccount& rank) {
   const double long_sum = std::max(256.0 * 1024, link.rate * 50e-6);  // bytes; shorter ones are mostly latency
   double bytes = 0, busy = 0;
   for (const SumFigures& s : rank.sums)
-    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times)) bytes += double(s.bytes), busy += s.busy;
-  link_rate = busy > 0 ? 2 * (members - 1) / members * bytes / busy : 0;  // as a ring of them has
+    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times))
+      bytes += bus_factor(s.op, members) * double(s.bytes), busy += s.busy;
+  link_rate = busy > 0 ? bytes / busy : 0;  // as a ring of them has
 }
 
 void Evidence::set_slow(const std::vector<RankAccount>& all) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "millrace/base/error.hpp"
 
@@ -222,16 +223,18 @@ StepShape shape_of(const Account& account) {
 std::vector<SumTime> sum_times(const Account& account, bool zero) {
   std::vector<SumTime> out;
   if (account.ranks.size() < 2) return out;
-  const auto& first = account.ranks[0].sums;
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    if (first[i].tag < 0 || first[i].times == 0) continue;
-    SumTime mean{double(first[i].bytes) / double(first[i].times), 0};
-    for (const RankAccount& r : account.ranks)
-      if (i < r.sums.size() && r.sums[i].times > 0)
-        mean.seconds += r.sums[i].busy / double(r.sums[i].times) / double(account.ranks.size());
-    if (zero) mean.seconds *= 2;
-    out.push_back(mean);
-  }
+  std::map<int, SumTime> by_tag;
+  for (const RankAccount& r : account.ranks)
+    for (const SumFigures& s : r.sums) {
+      if (s.tag < 0 || s.times == 0) continue;
+      SumTime& mean = by_tag[s.tag];
+      const double each = double(s.times) * double(account.ranks.size());
+      // With ZeRO a sum is made in two halves; older summaries tell of both as one, made twice as often.
+      const bool whole = s.op == CollectiveOp::sum;
+      mean.bytes += (whole ? 1 : 0.5) * double(s.bytes) / each;
+      mean.seconds += (whole && zero ? 2 : 1) * s.busy / each;
+    }
+  for (const auto& [tag, mean] : by_tag) out.push_back(mean);
   return out;
 }
 

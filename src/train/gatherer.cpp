@@ -16,8 +16,8 @@ Gatherer::Gatherer(Collective& collective, Backend& backend, const BucketSpec& s
   arrived_ = buckets_.size();
 }
 
-// The bucket's number as its sum has it: no sum is under way here.
-int Gatherer::tag_of(std::size_t bucket) const { return int(buckets_.size() - 1 - bucket); }
+// As its sum has it, which is not under way here.
+int Gatherer::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
 
 void Gatherer::begin(WaitMarks marks) {
   marks_ = marks;

@@ -1,5 +1,7 @@
 #include "recorder.hpp"
 
+#include <numeric>
+
 #include "setting.hpp"
 
 namespace millrace {
@@ -11,11 +13,12 @@ Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().thro
   mine_.way_out = fastest_way_out();
 }
 
-void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepPace& pace) {
+void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepWaits& waits,
+                    const StepPace& pace) {
   constexpr std::size_t most_changes = 64;
   ++mine_.steps;
   steps_.add(m.seconds);
-  sums_.add(spans, m.phase_seconds[std::size_t(Phase::communication)]);
+  sums_.add(spans, waits);
   pace_.add(m, pace);
   mine_.skipped_steps += m.skipped;
   auto& scales = mine_.scales;
@@ -24,8 +27,10 @@ void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, co
     scales.push_back({m.step, m.loss_scale});
 }
 
-RankAccount Recorder::figures(Network& network, int device_marks, const std::vector<std::int64_t>& milestones) const {
+RankAccount Recorder::figures(Network& network, const LoaderFigures& loader, int device_marks,
+                              const std::vector<std::int64_t>& milestones) const {
   RankAccount out = mine_;
+  out.loader = loader;
   out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.figures();
   out.step_times = steps_.figures();
   out.process = process_figures();
@@ -41,8 +46,11 @@ RankAccount Recorder::figures(Network& network, int device_marks, const std::vec
   out.pace.meets = steps_in_flight(*s_.compute.device) == 0;
   for (std::size_t i = 0; i < out.pace.ready.size() && i < milestones.size(); ++i)
     out.pace.ready[i].bytes = std::uint64_t(milestones[i]) * sizeof(float);
-  // The device's, the loop's own, and two of the loader for each batch and worker.
-  out.marks = device_marks + 10 + 2.0 * (1 + s_.loader_options().workers) * s_.accumulation();
+  // The device's, the loop's own, the loader's, and three for each sum: queued, started and ended.
+  constexpr double of_loop = 10;
+  const double spans = std::accumulate(out.sums.begin(), out.sums.end(), 0.0,
+                                       [](double n, const SumFigures& s) { return n + double(s.times); });
+  out.marks = device_marks + of_loop + (double(loader.clock_reads) + 3 * spans) / double(out.steps);
   out.mark_seconds = cost_of_a_mark();
   return out;
 }

@@ -13,12 +13,13 @@ namespace millrace {
 
 class Recorder {
  public:
-  Recorder(Session&);                                                            // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepPace&);  // collected
+  Recorder(Session&);  // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepWaits&, const StepPace&);  // collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
-  // This rank's account, but for what others know: phases, loader, device.
-  RankAccount figures(Network&, int device_marks, const std::vector<std::int64_t>& milestones) const;
+  // This rank's account, but for what others know: phases, device.
+  RankAccount figures(Network&, const LoaderFigures&, int device_marks,
+                      const std::vector<std::int64_t>& milestones) const;
 
  private:
   Session& s_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
+#include "millrace/train/buckets.hpp"
 #include "pretended.hpp"
 
 namespace millrace {
@@ -190,12 +191,47 @@ void StepRunner::pace_of(const Issued& issued, std::size_t marks) {
   const auto without_sums = [&](double until) {
     double seconds = until - began;
     for (const CommSpan& span : spans_)
-      if (span.inside && span.started - issued.began < until) seconds -= span.ended - span.started;
+      if (span.inside && span.op != CollectiveOp::all_gather && span.started - issued.began < until)
+        seconds -= span.ended - span.started;
     return std::max(0.0, seconds);
   };
   pace_.last_backward = without_sums(ended);
   for (std::size_t i = 0; i < pace_.ready.size(); ++i)
     pace_.ready[i] = without_sums(times_[1 + 2 * std::size_t(all_waits()) + i]);
+}
+
+void StepRunner::take_out_waits(const Issued& issued, StepMetrics& m) {
+  const auto of = [&m](Phase p) -> double& { return m.phase_seconds[std::size_t(p)]; };
+  const auto move = [&of](Phase from, double seconds) { of(from) -= seconds, of(Phase::communication) += seconds; };
+  const bool works = issued.micro_batches > 0;  // else all but the optimizer counts as communication already
+  waits_.sums = of(Phase::communication), waits_.squares = 0;
+  waits_.gathers.assign(std::size_t(gather_waits()), 0.0);
+  for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait) {
+    const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
+    if (int(wait) >= gather_waits()) {
+      waits_.squares += seconds, move(Phase::optimizer, seconds);
+      continue;
+    }
+    waits_.gathers[std::size_t(network_.gatherer()->tag_of(wait))] = seconds;
+    if (works)
+      move(Phase::forward, seconds);
+    else
+      waits_.sums -= seconds;
+  }
+  double in_forward = 0, in_backward = 0;  // what stopped them
+  for (CommSpan& span : spans_) {
+    if (span.started < issued.began) span.inside = false;  // of weights that an evaluation asked for
+    if (!span.inside || span.tag == squares_tag) continue;
+    (span.op == CollectiveOp::all_gather ? in_forward : in_backward) += span.ended - span.started;
+  }
+  if (!works) {
+    waits_.sums -= in_forward;
+    return;
+  }
+  in_forward = std::min(in_forward, std::max(0.0, of(Phase::forward)));
+  in_backward = std::min(in_backward, std::max(0.0, of(Phase::backward)));
+  waits_.sums += in_backward;
+  move(Phase::forward, in_forward), move(Phase::backward, in_backward);
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
@@ -243,20 +279,9 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
-  for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait) {  // of a phase that computes
-    const bool gather = int(wait) < gather_waits();
-    if (gather && issued.micro_batches == 0) continue;  // counted as communication already
-    const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
-    m.phase_seconds[std::size_t(gather ? Phase::forward : Phase::optimizer)] -= seconds;
-    m.phase_seconds[std::size_t(Phase::communication)] += seconds;
-  }
   s_.compute.collective->take_spans(spans_);
+  take_out_waits(issued, m);
   pace_of(issued, marks + shift);
-  double inside_backward = 0;  // sums that stopped it
-  for (const CommSpan& span : spans_) inside_backward += span.inside ? span.ended - span.started : 0;
-  double& backward = m.phase_seconds[std::size_t(Phase::backward)];
-  inside_backward = std::min(inside_backward, std::max(0.0, backward));
-  backward -= inside_backward, m.phase_seconds[std::size_t(Phase::communication)] += inside_backward;
   const double at = now();  // of steps in flight at once, each counts from the end of the one before
   m.seconds = at - std::max(issued.began, collected_);
   collected_ = at;

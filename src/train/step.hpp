@@ -14,6 +14,7 @@
 #include "millrace/train/reducer.hpp"
 #include "session.hpp"
 #include "step_pace.hpp"
+#include "sum_clock.hpp"
 
 namespace millrace {
 
@@ -44,6 +45,7 @@ class StepRunner {
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
   const std::vector<CommSpan>& spans() const { return spans_; }  // of the step collected last
+  const StepWaits& waits() const { return waits_; }              // the same
   const StepPace& pace() const { return pace_; }                 // the same
   void phase_spans(std::vector<Span>&) const;                    // the same; added, on the host's clock
   int marks() const { return int(times_.size()); }               // of a full step, on the device
@@ -88,6 +90,8 @@ class StepRunner {
     std::int64_t unread = 0;  // samples of this rank
   };
   void pace_of(const Issued&, std::size_t marks);  // from times_ and spans_
+  // Moves the waits for other ranks to communication's account: from times_ and spans_.
+  void take_out_waits(const Issued&, StepMetrics&);
   Session& s_;
   Network& network_;
   Loader& loader_;
@@ -95,6 +99,7 @@ class StepRunner {
   std::array<std::unique_ptr<Marks>, 2> marks_;
   std::vector<double> times_;
   std::vector<CommSpan> spans_;
+  StepWaits waits_;
   StepPace pace_;
   std::vector<MicroBatch> share_;
   std::array<Issued, 2> issued_;

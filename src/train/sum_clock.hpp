@@ -1,6 +1,7 @@
 // What sums over ranks cost, bucket by bucket, from the collective's spans of each step.
 #pragma once
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "millrace/comm/collective.hpp"
@@ -8,16 +9,23 @@
 
 namespace millrace {
 
+// Seconds of a step in which the compute lane stood still for other ranks, each until what it waited for had ended.
+struct StepWaits {
+  std::vector<double> gathers{};  // by tag
+  double sums = 0;                // for all sums but those of squares; those inside of some begin_* are part of it
+  double squares = 0;
+};
+
 class SumClock {
  public:
-  // The operations of a step in which the compute lane waited `waited` seconds for them, until the last had ended.
-  void add(const std::vector<CommSpan>&, double waited);
-  std::vector<SumFigures> figures() const;  // by tag, buckets first
+  void add(const std::vector<CommSpan>&, const StepWaits&);  // of a step
+  std::vector<SumFigures> figures() const;                   // by tag and operation, buckets first
   double busy_seconds() const { return busy_; }
   std::uint64_t bytes() const { return bytes_; }
 
  private:
-  std::map<int, SumFigures> by_tag_;
+  std::map<std::pair<int, CollectiveOp>, SumFigures> figures_;
+  std::vector<double> gathered_;  // by tag, when the newest gather had ended; kept, so that a step allocates nothing
   double busy_ = 0;
   std::uint64_t bytes_ = 0;
 };

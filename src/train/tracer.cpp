@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::size_t most_spans = 500'000;  // of all ranks: all hold the text of all, and people have to load it
 
-std::string name_of_sum(int tag) {
-  if (tag >= 0) return cat("bucket ", tag);
+std::string name_of_sum(const CommSpan& span) {
+  const int tag = span.tag;
+  if (tag >= 0) return cat("bucket ", tag, span.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(span.op)));
   return tag == stats_tag ? "statistics" : tag == squares_tag ? "norm" : "other";
 }
 
@@ -41,7 +42,7 @@ void Tracer::collected(std::int64_t step, const StepRunner& runner) {
   for (const CommSpan& sum : runner.spans())
     mine_.spans.push_back(
         {"sums",
-         name_of_sum(sum.tag),
+         name_of_sum(sum),
          sum.started,
          sum.ended,
          {{"bytes", double(sum.bytes)}, {"queued_us", std::max(0.0, sum.started - sum.queued) * 1e6}}});

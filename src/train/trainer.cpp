@@ -130,7 +130,7 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    recorder.step(last, runner->spans(), runner->pace());
+    recorder.step(last, runner->spans(), runner->waits(), runner->pace());
     if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
     if (outputs) outputs->step(last), outputs->shares(*s.balance);
@@ -224,11 +224,11 @@ struct Trainer::Impl {
   }
 
   Account account() {
-    RankAccount mine = runner ? recorder.figures(network, runner->marks(), runner->reducer().milestones())
-                              : recorder.figures(network, 0, {});
+    const LoaderFigures read = loader ? loader->figures() : LoaderFigures{};
+    RankAccount mine = runner ? recorder.figures(network, read, runner->marks(), runner->reducer().milestones())
+                              : recorder.figures(network, read, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
-    if (loader) mine.loader = loader->figures();
     mine.faults = s.train_source->faults();
     mine.staging = s.train_source->staging();
     mine.samples = std::uint64_t(trained_samples);

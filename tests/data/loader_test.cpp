@@ -326,6 +326,22 @@ TEST(Loader, CountsWaitsAndDepth) {
   EXPECT_GE(ready.figures().queue_depth_sum, 15u);
 }
 
+// A unit is 256 KiB of samples, and its begin and its end are clock reads, as those of a wait are.
+TEST(Loader, CountsItsClockReadsUnitByUnit) {
+  ShardIndex index = index_of(64);
+  index.sample = {1 << 13, 8, 1};  // 128 KiB
+  const Sampler sampler(64, 16, 16, 5, true);
+  HostDevice device;
+  for (const auto& [workers, units] : {std::pair(0, 4u), std::pair(1, 4u), std::pair(2, 32u)}) {
+    Numbers source;
+    Loader loader(device, source, index, sampler, {workers, 3, 16}, items_of(sampler, 4));
+    for (int b = 0; b < 4; ++b) ASSERT_NE(loader.next(), nullptr);
+    const std::uint64_t least = 2 * (4 + units), read = loader.figures().clock_reads;
+    EXPECT_GE(read, least) << workers << " workers";
+    EXPECT_LE(read, least + 2 * (units + std::uint64_t(workers))) << workers << " workers: and waits for room";
+  }
+}
+
 TEST(Loader, AllocatesNothingInSteadyState) {
   const Sampler sampler(1000, 10, 10, 5, true);
   const ShardIndex index = index_of(1000);

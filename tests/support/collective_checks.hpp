@@ -104,13 +104,18 @@ inline void check_pipeline(World& world, Collective& collective) {
   }
   collective.take_spans(spans);
   EXPECT_EQ(spans.size(), world.size() > 1 ? 5 * parts : 0u);
-  for (const CommSpan& s : spans) EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
+  for (const CommSpan& s : spans) {
+    EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
+    EXPECT_EQ(s.op, CollectiveOp::sum);
+  }
 }
 
 inline void check_scatter_gather(World& world, Collective& collective) {
   const std::size_t part = 1000, count = part * std::size_t(world.size());
   const SharedRegion region = collective.allocate(count * sizeof(float));
   fill<float>(region, world.rank(), count);
+  std::vector<CommSpan> spans;
+  collective.take_spans(spans);  // those of earlier checks
   collective.begin_reduce_scatter(region, 0, count, DType::f32, 0);
   collective.finish();
   std::size_t wrong = 0;
@@ -122,6 +127,11 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   for (std::size_t i = 0; i < count; ++i)
     wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
   EXPECT_EQ(wrong, 0u) << "all_gather";
+  collective.take_spans(spans);
+  if (world.size() == 1) return;
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].op, CollectiveOp::reduce_scatter);
+  EXPECT_EQ(spans[1].op, CollectiveOp::all_gather);
 }
 
 // Several gathers begun at once, each used as soon as wait() says so while later ones are still to come.

@@ -29,7 +29,8 @@ RankAccount figures(int rank) {
               .decoded = {11u + unsigned(rank), 1 / 13.0 + rank},
               .room_seconds = 1 / 7.0 + rank,
               .first_batch_seconds = 1 / 9.0 + rank,
-              .workers = 3 + rank};
+              .workers = 3 + rank,
+              .clock_reads = 17u + unsigned(rank)};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
   r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
   r.process = {12.5 + rank, 0.25, 77, 1u << 30};
@@ -61,6 +62,7 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.decoded.seconds, sent.loader.decoded.seconds);
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
+    EXPECT_EQ(got.loader.clock_reads, sent.loader.clock_reads);
     EXPECT_EQ(got.faults.retries, sent.faults.retries);
     EXPECT_EQ(got.faults.skipped_samples, sent.faults.skipped_samples);
     ASSERT_EQ(got.faults.files.size(), 1u);
@@ -178,6 +180,29 @@ TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
         "sums of 1 bucket: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
         "loss scale: 7 steps skipped, 2 changes, 32768 at the end", "1.00 GiB resident at most"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
+}
+
+TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
+  Account all{{figures(0), figures(1)}};
+  for (RankAccount& r : all.ranks)
+    r.sums = {{0, 10, 10'000'000'000, 0, 2, 0, CollectiveOp::reduce_scatter},
+              {0, 10, 10'000'000'000, 0, 4, 0, CollectiveOp::all_gather}};
+  const Account got = Account::from_json(all.json());
+  EXPECT_EQ(got.ranks[1].sums[0].op, CollectiveOp::reduce_scatter);
+  EXPECT_EQ(got.ranks[1].sums[1].op, CollectiveOp::all_gather);
+  const std::string table = got.table();
+  for (const char* part : {"sums of 1 bucket: ", "reduce-scattered 200.00 ms at 2.50 GB/s on the bus",
+                           "gathered 400.00 ms at 1.25 GB/s on the bus"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
+}
+
+TEST(Account, ASummaryThatKnowsNoOperationsHasSums) {
+  std::string text = Account{{figures(0), figures(1)}}.json();
+  const std::string operation = "\"op\":\"sum\",";
+  for (std::size_t at; (at = text.find(operation)) != text.npos;) text.erase(at, operation.size());
+  const Account got = Account::from_json(text);
+  EXPECT_EQ(got.ranks[0].sums[0].op, CollectiveOp::sum);
+  EXPECT_EQ(got.table(), (Account{{figures(0), figures(1)}}.table()));
 }
 
 TEST(StepClock, PercentilesAreWithinABinOfTheTruth) {

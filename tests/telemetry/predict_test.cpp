@@ -232,6 +232,19 @@ TEST(Predict, AShapeIsTheMeanOfTheRanksAndAnOldRunHasNone) {
   EXPECT_EQ(sums[0].bytes, double(bucket));
   a.ranks[0].pace = {};
   EXPECT_THROW(shape_of(a), Error);
+  // With ZeRO the two halves of a sum; by older summaries as one of twice as many times.
+  for (RankAccount& r : a.ranks)
+    r.sums = {{0, 10, 10 * bucket, 0, 10 * ms, 0, CollectiveOp::reduce_scatter},
+              {0, 10, 10 * bucket, 0, 30 * ms, 0, CollectiveOp::all_gather}};
+  const auto halves = sum_times(a, true);
+  for (RankAccount& r : a.ranks) r.sums = {{0, 20, 20 * bucket, 0, 40 * ms, 0}};
+  const auto older = sum_times(a, true);
+  ASSERT_EQ(halves.size(), 1u);
+  ASSERT_EQ(older.size(), 1u);
+  EXPECT_NEAR(halves[0].seconds, 4 * ms, 1e-12);
+  EXPECT_NEAR(older[0].seconds, 4 * ms, 1e-12);
+  EXPECT_EQ(halves[0].bytes, double(bucket));
+  EXPECT_EQ(older[0].bytes, double(bucket));
 }
 
 }  // namespace

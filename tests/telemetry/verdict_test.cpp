@@ -244,6 +244,13 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   EXPECT_NE(said.find("worth a trial: train.global_batch 64 -> 256 (a sum for each 64 samples; fewer, larger steps"),
             said.npos)
       << said;
+  auto halves = a;
+  for (RankAccount& r : halves.ranks) {
+    r.sums[0].op = CollectiveOp::reduce_scatter;
+    r.sums.push_back(r.sums[0]), r.sums.back().op = CollectiveOp::all_gather;
+  }
+  EXPECT_NEAR(evidence_of(halves, plain()).link_rate, evidence_of(a, plain()).link_rate / 2, 1)
+      << "the two of them send what a sum sends";
   a.ranks[0].sums[0].busy = 0.2;  // 0.5 GB/s
   EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos);
   a.ranks[0].sums[0].busy = 1;

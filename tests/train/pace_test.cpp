@@ -57,6 +57,18 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
   }
 }
 
+TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
+  RunConfig c = pretending(2);
+  c.comm.bucket = 4 << 10, c.train.test_compute = 0;
+  for (const RankAccount& r : account_of(c, 2).ranks) {
+    double spans = 0;
+    for (const SumFigures& s : r.sums) spans += double(s.times);
+    EXPECT_GE(spans / double(r.steps), 16);
+    EXPECT_GE(double(r.loader.clock_reads), 4.0 * double(r.loader.batches));
+    EXPECT_GT(r.marks, 3 * spans / double(r.steps) + double(r.loader.clock_reads) / double(r.steps));
+  }
+}
+
 TEST(Pace, OneMicroBatchARankHasManyBucketsInFewMilestones) {
   RunConfig c = pretending(1);
   c.train.micro_batch = 0, c.comm.bucket = 1024, c.train.steps = 6;

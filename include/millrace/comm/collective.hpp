@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/collective_op.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/device/device.hpp"
@@ -26,7 +27,8 @@ struct CommSpan {
   int tag = 0;
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
-  bool inside = false;  // a sum that ran inside of some begin_*: the caller stood still meanwhile
+  bool inside = false;  // it ran inside of some begin_*: the caller stood still meanwhile
+  CollectiveOp op = CollectiveOp::sum;
 };
 
 class Collective {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/collective_op.hpp"
 #include "millrace/telemetry/device_time.hpp"
 #include "millrace/telemetry/timeline.hpp"
 
@@ -27,6 +28,7 @@ struct LoaderFigures {
   double room_seconds = 0;                       // sum of the workers' waits for a free slot
   double first_batch_seconds = 0;                // from the loader's start to its first batch
   int workers = 0;                               // 0: the step reads by itself
+  std::uint64_t clock_reads = 0;                 // for these figures
   // Samples/s that the workers could deliver, if none ever waited for room.
   double capacity() const;
   double decoding() const { return read_seconds > 0 ? decoded.seconds / read_seconds : 0; }  // share of reading
@@ -56,13 +58,16 @@ class StepClock {
   double sum_ = 0, longest_ = 0;
 };
 
-// The sums of one bucket (tag from 0), or of something else (below 0), over all steps.
+// One operation on one bucket (tag from 0), or on something else (below 0), over all steps.
 struct SumFigures {
   int tag = 0;
   std::uint64_t times = 0, bytes = 0;  // bytes of all
   // Sums of seconds: between being ready and all ranks being there, being summed, and of the latter while the step
   // waited for it.
   double queued = 0, busy = 0, exposed = 0;
+  CollectiveOp op = CollectiveOp::sum;
+  // Bytes/s on the bus, as a ring of so many ranks would send them.
+  double bus_rate(double ranks) const { return busy > 0 ? bus_factor(op, ranks) * double(bytes) / busy : 0; }
 };
 
 // Of full steps after the first ones, what a prediction goes by: means, in seconds of a step.
@@ -142,7 +147,7 @@ struct RankAccount {
   double comm_busy_seconds = 0;                                            // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;  // samples: of all ranks
   StepTimes step_times;
-  std::vector<SumFigures> sums;  // by tag
+  std::vector<SumFigures> sums;  // by tag and operation
   PaceFigures pace;              // no steps: none was full and late enough
   ProcessFigures process;
   WayOut way_out;

@@ -26,9 +26,9 @@ class Gatherer : public WeightGate {
   void need(std::int64_t begin, std::int64_t end) override;
   void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
   int waits() const { return int(buckets_.size()); }
+  int tag_of(std::size_t wait) const;  // of the gather that it is for: its bucket's number
 
  private:
-  int tag_of(std::size_t bucket) const;
   Collective& collective_;
   Backend& backend_;
   SharedRegion master_;

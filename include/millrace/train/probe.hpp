@@ -14,7 +14,7 @@ namespace millrace {
 enum class Without {
   nothing,
   reading,   // each place of the loader is filled once, and its samples stay
-  sums,      // nor do ranks add up their gradients: each goes on alone
+  sums,      // nor do ranks add up their gradients: they meet only after each step
   optimizer  // nor do the weights change
 };
 
