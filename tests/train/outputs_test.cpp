@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "../../src/train/run_files.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/train/checkpoint.hpp"
 #include "millrace/train/metrics.hpp"
@@ -182,6 +183,36 @@ TEST(Outputs, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
     ++times[said.substr(at, said.find('\n', at) - at)];
   EXPECT_EQ(times.size(), 2u) << said;
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
+}
+
+TEST(Outputs, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
+  Watched run;
+  run.train(7);
+  const fs::path dir = run.path / "run";
+  json summary = json::parse(read_file(dir / "summary.json"));
+  const json before = json::parse(read_file(dir / "run.json"));
+  EXPECT_EQ(summary.at("started"), before.at("started"));
+  EXPECT_EQ(summary.at("pid"), before.at("pid"));
+  std::ofstream(dir / "layers.json") << "{}";
+  std::ofstream(dir / "mine.txt") << "kept";
+  ASSERT_TRUE(fs::exists(dir / "trace.json"));
+  remove_old_run(dir);
+  for (const char* gone : {"summary.json", "trace.json", "layers.json", "shares.jsonl", "checkpoints/latest"})
+    EXPECT_FALSE(fs::exists(dir / gone)) << gone;
+  EXPECT_TRUE(fs::is_empty(dir / "tensorboard"));
+  EXPECT_TRUE(CheckpointStore::list(dir / "checkpoints").empty());
+  EXPECT_TRUE(fs::exists(dir / "mine.txt"));
+}
+
+// Also where no key says so.
+TEST(Outputs, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
+  Watched run;
+  run.train(7);
+  fs::remove_all(run.path / "run/checkpoints");
+  ASSERT_TRUE(fs::exists(run.path / "run/trace.json"));
+  run.config.log.trace = 0;
+  run.train(7);
+  EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
 }
 
 TEST(Metrics, LinesReadBack) {
