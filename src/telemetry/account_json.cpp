@@ -98,6 +98,13 @@ LoaderFigures loader_from(const json& j) {
 
 json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
 
+// Older versions wrote the first ones alone: there were as many changes, or more.
+ScaleFigures scales_from(const json& j) {
+  std::vector<ScaleChange> kept = j.at("loss_scales");
+  const std::uint64_t least = kept.empty() ? 0 : kept.size() - 1;
+  return {std::move(kept), j.value("loss_scale_changes", least)};
+}
+
 RankAccount rank_from(const json& j) {
   RankAccount r;
   r.host = j.at("host");
@@ -109,7 +116,7 @@ RankAccount rank_from(const json& j) {
   r.step_times = j.at("step_times"), r.sums = j.at("sums"), r.process = j.at("process");
   r.cores = j.at("cores"), r.threads = j.at("threads");
   r.checkpoints = j.at("checkpoints"), r.evaluations = j.at("evaluations");
-  r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
+  r.skipped_steps = j.at("skipped_steps"), r.scales = scales_from(j);
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
   if (j.contains("way_out")) r.way_out = j.at("way_out");
@@ -155,7 +162,9 @@ std::string Account::json() const {
                        {"checkpoints", r.checkpoints},
                        {"evaluations", r.evaluations},
                        {"skipped_steps", r.skipped_steps},
-                       {"loss_scales", r.scales},
+                       {"loss_scales", r.scales.kept()},
+                       {"loss_scale_changes", r.scales.changes()},
+                       {"loss_scale", r.scales.kept().empty() ? nlohmann::json() : nlohmann::json(r.scales.last())},
                        {"process", r.process},
                        {"marks_per_step", r.marks},
                        {"mark_seconds", r.mark_seconds}};

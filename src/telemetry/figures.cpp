@@ -41,6 +41,13 @@ StepTimes StepClock::figures() const {
   return {sum_ / double(count_), percentile(0.5), percentile(0.9), percentile(0.99), longest_};
 }
 
+void ScaleFigures::add(std::int64_t step, double scale) {
+  if (!kept_.empty() && kept_.back().scale == scale) return;
+  changes_ += !kept_.empty();
+  if (kept_.size() == most_kept) kept_.erase(kept_.begin() + most_kept / 2);
+  kept_.push_back({step, scale});
+}
+
 ProcessFigures process_figures() {
   ProcessFigures out;
   rusage usage{};
