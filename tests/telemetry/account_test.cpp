@@ -126,6 +126,29 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   EXPECT_EQ(best.kind, WayOut::Kind::infiniband);
 }
 
+TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
+  struct Case {
+    const char *groups, *file, *text;
+    double seconds;
+  };
+  const char* both = "12:cpuset:/a\n4:cpu,cpuacct:/job/step\n1:name=systemd:/a\n0::/a\n";
+  const char* first = "nr_periods 9\nnr_throttled 3\nthrottled_time 2500000000\n";
+  const char* second = "usage_usec 77\nnr_throttled 3\nthrottled_usec 1500000\n";
+  for (const Case& c :
+       {Case{"0::/job/step\n", "job/step", second, 1.5}, Case{"0::/\n", ".", second, 1.5},
+        Case{"0::/of/the/host\n", ".", second, 1.5}, Case{both, "cpu,cpuacct/job/step", first, 2.5},
+        Case{both, "cpu/job/step", first, 2.5}, Case{both, "cpu,cpuacct", first, 2.5},
+        Case{"3:cpu:/\n0::/\n", "cpu", first, 2.5}, Case{both, "cpuset/a", first, -1}, Case{"", ".", second, -1},
+        Case{"damaged\n", ".", second, -1}, Case{"0::/\n", ".", "usage_usec 77\n", -1}}) {
+    const test::Folder root;
+    const std::filesystem::path group = root.path / "sys/fs/cgroup" / c.file;
+    std::filesystem::create_directories(group), std::filesystem::create_directories(root.path / "proc/self");
+    std::ofstream(group / "cpu.stat") << c.text;
+    std::ofstream(root.path / "proc/self/cgroup") << c.groups;
+    EXPECT_DOUBLE_EQ(process_figures(root.path).throttled_seconds, c.seconds) << c.groups << c.file;
+  }
+}
+
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
   Account all;
   for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));  // 0, 20 and 10 s more in each phase

@@ -94,7 +94,8 @@ struct ProcessFigures {
   std::uint64_t preempted = 0;       // times that a thread lost its core to another
   std::uint64_t resident_bytes = 0;  // at most
 };
-ProcessFigures process_figures();
+// root: where the kernel's /proc and /sys are.
+ProcessFigures process_figures(const std::filesystem::path& root = "/");
 
 // A way that sums may take from a rank to others.
 struct WayOut {
