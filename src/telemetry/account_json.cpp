@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device_report.hpp"
+#include "millrace/telemetry/json_text.hpp"
 #include "spread.hpp"
 
 namespace millrace {
@@ -177,10 +178,10 @@ std::string Account::json() const {
     if (r.health.samples > 0) one["health"] = to_json(r.health);
     per_rank.push_back(one);
   }
-  return nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
-                        {"phases", phases},
-                        {"ranks", per_rank}}
-      .dump();
+  return json_text(
+      nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
+                     {"phases", phases},
+                     {"ranks", per_rank}});
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/telemetry/json_text.hpp"
 
 extern char** environ;
 
@@ -136,7 +137,7 @@ Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t 
                  {"train", data_json(s.train_data)},
                  {"valid", s.has_valid ? data_json(s.valid_data) : json()},
                  {"environment", environment()}};
-  write_file_atomically(dir / "run.json", run.dump(2) + "\n");
+  write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
   write_file_atomically(dir / "config.cfg", s.config.text);
   return start;
 }
@@ -169,7 +170,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
   out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
   out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
   out["valid_top5"] = labels ? json(s.validation->top5) : json();
-  write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
+  write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 
 }  // namespace millrace

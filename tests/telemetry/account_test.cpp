@@ -234,6 +234,14 @@ TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
   EXPECT_NE(table.find("loss scale: 1 steps skipped, 998 changes, 1000 at the end"), table.npos) << table;
 }
 
+TEST(Account, APathThatIsNoUtf8IsSentAndTold) {
+  RankAccount sent = figures(0);
+  sent.host = "caf\xe9", sent.faults.files[0].path = "\xff.h5";  // Latin-1
+  const RankAccount got = RankAccount::from_json(Account{{sent}}.json());
+  EXPECT_EQ(got.host, "caf\ufffd");
+  EXPECT_EQ(got.faults.files[0].path, "\ufffd.h5");
+}
+
 TEST(Account, LossScalesOfAnOlderFileAreRead) {
   json j = json::parse(Account{{figures(0)}}.json());
   j["ranks"][0].erase("loss_scale_changes"), j["ranks"][0].erase("loss_scale");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "../../src/train/run_files.hpp"
 #include "millrace/base/files.hpp"
@@ -202,6 +203,19 @@ TEST(Outputs, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
   EXPECT_TRUE(fs::is_empty(dir / "tensorboard"));
   EXPECT_TRUE(CheckpointStore::list(dir / "checkpoints").empty());
   EXPECT_TRUE(fs::exists(dir / "mine.txt"));
+}
+
+TEST(Outputs, NamesThatAreNoUtf8DoNotEndARun) {
+  Watched run;
+  run.config.run.dir = (run.path / "caf\xe9").string();  // Latin-1
+  ::setenv("SLURM_JOB_NAME", "\xe9t\xe9", 1);
+  run.train(4);
+  run.train(7);  // from a checkpoint that has the folder's name
+  ::unsetenv("SLURM_JOB_NAME");
+  const fs::path dir = run.config.run.dir;
+  EXPECT_EQ(json::parse(read_file(dir / "run.json"))["environment"]["SLURM_JOB_NAME"], "\ufffdt\ufffd");
+  EXPECT_EQ(json::parse(read_file(dir / "run.json"))["resumed_at_step"], 4);
+  EXPECT_EQ(json::parse(read_file(dir / "summary.json"))["steps"], 7);
 }
 
 // Also where no key says so.
