@@ -6,7 +6,9 @@
 #include "arguments.hpp"
 #include "key_forms.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/comm/bench.hpp"
+#include "millrace/report/report.hpp"
 #include "millrace/telemetry/predict.hpp"
 #include "millrace/train/commands.hpp"
 
@@ -171,6 +173,10 @@ Exit predict_command(World& world, const Arguments& arguments) {
     fail(Exit::config, "command line: --messages: '", messages, "' is none of tree|ring");
 
   const Account account = account_of(world, folder / "summary.json");
+  if (world.rank() == 0 && summary_is_outdated(folder))
+    log::warn(
+        cat((folder / "summary.json").string(),
+            " is of an earlier start of the run than run.json and config.cfg: the prediction goes by its account"));
   parsed.flags["config"] = {(folder / "config.cfg").string()};
   const RunConfig config = load_config(world, parsed);
   StepShape& shape = forecast.shape = [&] {

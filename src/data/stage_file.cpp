@@ -15,6 +15,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/telemetry/json_text.hpp"
 
 namespace millrace {
 namespace {
@@ -79,7 +80,8 @@ std::string problem_by_record(const std::string& path, const std::string& copy, 
   if (!in) return "none";
   const json record = json::parse(in, nullptr, false);
   if (record.is_discarded() || !record.is_object()) return "its record is damaged";
-  if (record.value("source", "") != path || record.value("bytes", std::uint64_t(0)) != source.bytes ||
+  const std::string named = json::parse(json_text(json(path)));  // as it is written down
+  if (record.value("source", "") != named || record.value("bytes", std::uint64_t(0)) != source.bytes ||
       record.value("mtime_ns", std::int64_t(0)) != source.mtime)
     return "the source has changed since";
   struct stat status {};
@@ -195,7 +197,7 @@ StageResult stage_file(const StageRequest& r) {
   if (::rename(part_path.c_str(), r.copy.c_str()) != 0) return give_up(no_write("name", r.copy));
   if (r.keep) {
     std::ofstream out(record_aside);
-    out << json{{"source", r.source}, {"bytes", before.bytes}, {"mtime_ns", before.mtime}, {"crc32", sum}}.dump()
+    out << json_text(json{{"source", r.source}, {"bytes", before.bytes}, {"mtime_ns", before.mtime}, {"crc32", sum}})
         << "\n";
     out.close();
     if (!out || ::rename(record_aside.c_str(), record.c_str()) != 0) ::unlink(record_aside.c_str());

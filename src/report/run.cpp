@@ -4,12 +4,14 @@
 #include <sys/sysmacros.h>
 
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/report/report.hpp"
 
 namespace millrace::report {
 namespace {
@@ -90,6 +92,30 @@ bool locked(const fs::path& path) {
   return false;
 }
 
+json object_of(const fs::path& path) {
+  std::error_code none;
+  json out = fs::exists(path, none) ? json::parse(read_file(path), nullptr, false) : json();
+  return out.is_object() ? out : json::object();
+}
+
+std::int64_t count_of(const json& j, const char* key) {
+  const auto it = j.find(key);
+  return it != j.end() && it->is_number_integer() ? it->get<std::int64_t>() : -1;
+}
+
+std::string word_of(const json& j, const char* key) {
+  const auto it = j.find(key);
+  return it != j.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// By the start that run.json names, not by its file's time: a copied folder may have its files in any order.
+bool written_before(const fs::path& path, const std::string& started) {
+  struct stat s {};
+  std::tm utc{};
+  return ::strptime(started.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) && ::stat(path.c_str(), &s) == 0 &&
+         s.st_mtim.tv_sec < ::timegm(&utc);
+}
+
 void read_trace(Run& run) {
   const fs::path path = run.folder / "trace.json";
   std::error_code none;
@@ -156,8 +182,25 @@ Run read_run(const fs::path& folder) {
     });
   read_trace(run);
   run.going = locked(folder / "lock");
-  run.outdated = run.ending && (run.going || run.ending->steps < run.curves.last);
+  run.outdated = run.ending && (run.going || run.ending->steps < run.curves.last || summary_is_outdated(folder));
   return run;
 }
 
 }  // namespace millrace::report
+
+namespace millrace {
+
+bool summary_is_outdated(const std::filesystem::path& folder) {
+  using namespace report;
+  const json run = object_of(folder / "run.json"), summary = object_of(folder / "summary.json");
+  if (run.empty() || summary.empty()) return false;
+  const std::string now = word_of(run, "started"), then = word_of(summary, "started");
+  if (then.empty() ? !written_before(folder / "summary.json", now)
+                   : then == now && count_of(summary, "pid") == count_of(run, "pid"))
+    return false;
+  const std::int64_t steps = count_of(summary, "steps");
+  return word_of(summary, "status") != "finished" || steps != count_of(run, "resumed_at_step") ||
+         steps < count_of(run.value("resolved", json::object()), "steps");
+}
+
+}  // namespace millrace

@@ -88,9 +88,10 @@ std::string rank_lines(const std::vector<RankAccount>& ranks) {
   out += text("  memory: %s planned%s, %s resident at most\n", format_bytes(first.memory_bytes).c_str(),
               first.memory_limit > 0 ? (" of " + format_bytes(std::uint64_t(first.memory_limit))).c_str() : "",
               format_bytes(std::uint64_t(memory.most)).c_str());
-  if (first.skipped_steps > 0 && !first.scales.empty())
-    out += text("  loss scale: %llu steps skipped, %zu changes, %.0f at the end\n",
-                (unsigned long long)first.skipped_steps, first.scales.size(), first.scales.back().scale);
+  if (first.skipped_steps > 0 && !first.scales.kept().empty())
+    out += text("  loss scale: %llu steps skipped, %llu change%s, %.10g at the end\n",
+                (unsigned long long)first.skipped_steps, (unsigned long long)first.scales.changes(),
+                first.scales.changes() == 1 ? "" : "s", first.scales.last());
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device_report.hpp"
+#include "millrace/telemetry/json_text.hpp"
 #include "spread.hpp"
 
 namespace millrace {
@@ -104,6 +105,13 @@ LoaderFigures loader_from(const json& j) {
 
 json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
 
+// Older versions wrote the first ones alone: there were as many changes, or more.
+ScaleFigures scales_from(const json& j) {
+  std::vector<ScaleChange> kept = j.at("loss_scales");
+  const std::uint64_t least = kept.empty() ? 0 : kept.size() - 1;
+  return {std::move(kept), j.value("loss_scale_changes", least)};
+}
+
 RankAccount rank_from(const json& j) {
   RankAccount r;
   r.host = j.at("host");
@@ -116,7 +124,7 @@ RankAccount rank_from(const json& j) {
   r.cores = j.at("cores"), r.threads = j.at("threads");
   r.checkpoints = j.at("checkpoints"), r.evaluations = j.at("evaluations");
   r.needed_checkpoints = j.value("needed_checkpoints", 0);
-  r.skipped_steps = j.at("skipped_steps"), r.scales = j.at("loss_scales");
+  r.skipped_steps = j.at("skipped_steps"), r.scales = scales_from(j);
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
   if (j.contains("way_out")) r.way_out = j.at("way_out");
@@ -163,7 +171,9 @@ std::string Account::json() const {
                        {"needed_checkpoints", r.needed_checkpoints},
                        {"evaluations", r.evaluations},
                        {"skipped_steps", r.skipped_steps},
-                       {"loss_scales", r.scales},
+                       {"loss_scales", r.scales.kept()},
+                       {"loss_scale_changes", r.scales.changes()},
+                       {"loss_scale", r.scales.kept().empty() ? nlohmann::json() : nlohmann::json(r.scales.last())},
                        {"process", r.process},
                        {"marks_per_step", r.marks},
                        {"mark_seconds", r.mark_seconds}};
@@ -176,10 +186,10 @@ std::string Account::json() const {
     if (r.health.samples > 0) one["health"] = to_json(r.health);
     per_rank.push_back(one);
   }
-  return nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
-                        {"phases", phases},
-                        {"ranks", per_rank}}
-      .dump();
+  return json_text(
+      nlohmann::json{{"wall_seconds", to_json(spread(ranks, [](const RankAccount& r) { return r.wall_seconds; }))},
+                     {"phases", phases},
+                     {"ranks", per_rank}});
 }
 
 }  // namespace millrace

@@ -23,6 +23,22 @@ double others(const std::vector<RankAccount>& ranks, const RankAccount& but, Get
   return sum / double(ranks.size() - 1);
 }
 
+// For the reason that sets it apart the most; what holds all ranks down alike makes none of them late. Or empty.
+std::string held_down(const RankAccount& slow, const std::vector<RankAccount>& ranks) {
+  std::string out;
+  double most = 0;
+  for (const auto& [reason, part] : slow.health.slowed) {
+    const double theirs = others(ranks, slow, [&](const RankAccount& r) {
+      const auto it = r.health.slowed.find(reason);
+      return it == r.health.slowed.end() ? 0.0 : it->second;
+    });
+    if (part < 0.1 || part <= 1.5 * theirs || part - theirs <= most) continue;
+    most = part - theirs;
+    out = text("its clock was held down %.0f %% of the time, the others' %.0f %%: ", 100 * part, 100 * theirs) + reason;
+  }
+  return out;
+}
+
 std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ranks, double more_input,
                      double more_compute) {
   if (more_input > more_compute)
@@ -32,8 +48,7 @@ std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ra
   if (throttled(slow) > 0.05 * slow.wall_seconds && throttled(slow) > 1.5 * others(ranks, slow, throttled))
     return text("a quota held its processor back for %.1f s, the others %.1f s", throttled(slow),
                 others(ranks, slow, throttled));
-  for (const auto& [reason, part] : slow.health.slowed)
-    if (part >= 0.1) return "its clock was held down: " + reason;
+  if (const std::string held = held_down(slow, ranks); !held.empty()) return held;
   const auto clock = [](const RankAccount& r) { return std::max(0.0, r.health.clock_mhz); };
   if (clock(slow) > 0 && clock(slow) < 0.93 * others(ranks, slow, clock))
     return text("its clock is %.0f MHz, the others %.0f", clock(slow), others(ranks, slow, clock));

@@ -7,6 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "millrace/telemetry/json_text.hpp"
+
 namespace millrace {
 namespace {
 
@@ -51,9 +53,8 @@ double micros(double seconds) { return double(std::llround(seconds * 1e9)) * 1e-
 std::string RankTrace::json() const {
   auto list = nlohmann::json::array();
   for (const Span& s : spans) list.push_back({s.track, s.name, s.began, s.ended, figures_json(s)});
-  return nlohmann::json{
-      {"host", host}, {"offset", clock_offset}, {"error", clock_error}, {"left_out", left_out}, {"spans", list}}
-      .dump();
+  return json_text(nlohmann::json{
+      {"host", host}, {"offset", clock_offset}, {"error", clock_error}, {"left_out", left_out}, {"spans", list}});
 }
 
 RankTrace RankTrace::from_json(const std::string& text) {
@@ -126,14 +127,14 @@ std::string trace_json(const std::vector<RankTrace>& ranks) {
   }
   // One event a line: trees of millions of them are looked at with text tools too.
   std::string out = "{\"traceEvents\":[\n";
-  for (std::size_t i = 0; i < events.size(); ++i) out += events[i].dump() + (i + 1 < events.size() ? ",\n" : "\n");
+  for (std::size_t i = 0; i < events.size(); ++i) out += json_text(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");
   const json about{{"program", "millrace"},
                    {"ranks", ranks.size()},
                    {"clock", "rank 0's; offsets by barriers after the traced steps"},
                    {"largest_clock_error_us", error * 1e6},
                    {"clocks", clocks},
                    {"spans_left_out", left_out}};
-  return out + "],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":" + about.dump() + "}\n";
+  return out + "],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":" + json_text(about) + "}\n";
 }
 
 std::vector<RankTrace> trace_from_json(const std::string& text) {

@@ -9,6 +9,7 @@
 #include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/telemetry/json_text.hpp"
 #include "session.hpp"
 #include "step.hpp"
 
@@ -204,7 +205,7 @@ std::string StepBench::layers_json() const {
                                  {"least_ms", (peaks.seconds(op.forward) + peaks.seconds(op.backward)) * 1e3},
                                  {"flops", op.forward.flops + op.backward.flops},
                                  {"bytes", op.forward.bytes + op.backward.bytes}});
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 }  // namespace millrace

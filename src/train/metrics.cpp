@@ -19,6 +19,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t most_waiting = 4 << 20;  // bytes: some ten thousand steps
+
 // Bytes of the leading whole lines whose step is at most last_step, and the last one's. A line begins {"step":N,
 std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_step, std::int64_t& newest) {
   std::ifstream in(path, std::ios::binary);
@@ -118,16 +120,29 @@ void MetricsFile::write(std::int64_t step, const std::string& line) {
 }
 
 void MetricsFile::add(const char* line, std::size_t length) {
-  if (waiting_.empty()) {
+  if (drain()) {
     const std::size_t done = append(line, length);
-    if (done < length) {
-      waiting_.assign(line + done, length - done);
-      log::warn(cat("the disk of ", path_.string(), " is full. training goes on, the lines wait; free the disk"));
-    }
-    return;
+    if (done == length) return;
+    waiting_.assign(line + done, length - done);
+    log::warn(cat("the disk of ", path_.string(), " is full. training goes on, the lines wait (", most_waiting >> 20,
+                  " MiB; newer ones are left out); free the disk"));
+  } else if (waiting_.size() + length <= most_waiting) {
+    waiting_.append(line, length);
+  } else {
+    ++left_out_;
   }
-  waiting_.append(line, length);
+}
+
+// Whether nothing waits any more.
+bool MetricsFile::drain() {
+  if (waiting_.empty()) return true;
   waiting_.erase(0, append(waiting_.data(), waiting_.size()));
+  if (!waiting_.empty()) return false;
+  if (left_out_ > 0)
+    log::warn(cat(path_.string(), " lacks ", left_out_, left_out_ == 1 ? " line" : " lines",
+                  " that were left out while its disk was full"));
+  left_out_ = 0;
+  return true;
 }
 
 // As much as the disk takes: the rest of a line may follow later.
@@ -143,7 +158,7 @@ std::size_t MetricsFile::append(const char* text, std::size_t length) {
 }
 
 void MetricsFile::sync() {
-  if (!waiting_.empty()) waiting_.erase(0, append(waiting_.data(), waiting_.size()));
+  drain();
   ::fdatasync(file_);
 }
 

@@ -15,16 +15,12 @@ Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().thro
 
 void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepWaits& waits,
                     const StepPace& pace) {
-  constexpr std::size_t most_changes = 64;
   ++mine_.steps;
   steps_.add(m.seconds);
   sums_.add(spans, waits);
   pace_.add(m, pace);
   mine_.skipped_steps += m.skipped;
-  auto& scales = mine_.scales;
-  if (s_.spec.compute == DType::f16 && scales.size() < most_changes &&
-      (scales.empty() || scales.back().scale != m.loss_scale))
-    scales.push_back({m.step, m.loss_scale});
+  if (s_.spec.compute == DType::f16) mine_.scales.add(m.step, m.loss_scale);
 }
 
 RankAccount Recorder::figures(Network& network, const LoaderFigures& loader, int device_marks,

@@ -15,6 +15,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/commands.hpp"
 
 extern char** environ;
@@ -99,7 +100,10 @@ RunFolder::~RunFolder() {
 
 void remove_old_run(const std::filesystem::path& dir) {
   std::error_code ignored;
-  for (const char* file : {"shares.jsonl", "layers.json"}) std::filesystem::remove(dir / file, ignored);
+  for (const char* file : {"summary.json", "trace.json", "shares.jsonl", "layers.json"})
+    std::filesystem::remove(dir / file, ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "tensorboard", ignored))
+    if (entry.path().filename().string().starts_with("events.")) std::filesystem::remove(entry.path(), ignored);
   for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
   for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
 }
@@ -113,17 +117,18 @@ std::string describe_run(const Session& s, const Network& network) {
              s.compute.collective->describe());
 }
 
-void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
+Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
   const auto hosts = s.world.gather(s.world.host());
   const auto places = s.world.gather(s.placement.str());
   const auto readers = s.world.gather(s.train_source->describe());  // auto may choose otherwise on another host
-  if (s.world.rank() != 0) return;
+  if (s.world.rank() != 0) return {};
+  const Start start{utc_now(), ::getpid()};
   json ranks = json::array();
   for (std::size_t r = 0; r < hosts.size(); ++r)
     ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
-  const json run{{"started", utc_now()},
+  const json run{{"started", start.time},
                  {"resumed_at_step", resumed_at},
-                 {"pid", ::getpid()},
+                 {"pid", start.pid},
                  {"ranks", ranks},
                  {"device", s.compute.device->describe()},
                  {"collective", s.compute.collective->describe()},
@@ -134,8 +139,9 @@ void write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t r
                  {"train", data_json(s.train_data)},
                  {"valid", s.has_valid ? data_json(s.valid_data) : json()},
                  {"environment", environment()}};
-  write_file_atomically(dir / "run.json", run.dump(2) + "\n");
+  write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
   write_file_atomically(dir / "config.cfg", s.config.text);
+  return start;
 }
 
 namespace {
@@ -160,13 +166,15 @@ void rewrite_verdict(const std::filesystem::path& dir, const std::vector<Finding
   json out = json::parse(in, nullptr, false);
   if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
   out["verdict"] = first_line(verdict), out["findings"] = list(findings);
-  write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
+  write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const std::vector<Finding>& findings, const std::string& verdict) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
-  json out{{"status", s.status},
+  json out{{"started", s.start.time},
+           {"pid", s.start.pid},
+           {"status", s.status},
            {"steps", s.run.step},
            {"epoch", s.run.epoch},
            {"samples", s.run.samples},
@@ -183,7 +191,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
   out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
   out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
   out["valid_top5"] = labels ? json(s.validation->top5) : json();
-  write_file_atomically(dir / "summary.json", out.dump(2) + "\n");
+  write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 
 }  // namespace millrace

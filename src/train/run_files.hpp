@@ -24,12 +24,21 @@ class RunFolder {
  private:
   int lock_ = -1;
 };
-void remove_old_run(const std::filesystem::path& dir);  // its checkpoints, and what tells of its steps
+// Its checkpoints, and what tells of its steps or its end: a new run that is killed would be taken for that one. Not
+// metrics.jsonl and validation.jsonl, which are cut when they are opened.
+void remove_old_run(const std::filesystem::path& dir);
 // "training resnet (308 k parameters) on 60000 samples, 2 ranks, ..."
 std::string describe_run(const Session&, const Network&);
-void write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
+
+// A start of the training: of rank 0. What names the same one belongs together.
+struct Start {
+  std::string time;  // UTC
+  int pid = 0;
+};
+Start write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {
+  Start start;
   std::string status;   // finished, stopped, diverged, unread, unsaved
   const RunState& run;  // outlives it
   std::optional<Evaluation> validation;

@@ -2,30 +2,31 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/telemetry/json_text.hpp"
+
 namespace millrace {
 
 using nlohmann::json;
 
 std::string to_json(const RunState& r) {
   const StepState& s = r.state;
-  return json{{"step", r.step},
-              {"epoch", r.epoch},
-              {"step_in_epoch", r.step_in_epoch},
-              {"samples", r.samples},
-              {"origin", {r.origin.step, r.origin.epoch, r.origin.samples}},
-              {"unread_samples", {r.unread_samples, r.unread_in_epoch}},
-              {"valid_step", r.valid_step},
-              {"best_step", r.best_step},
-              {"valid_accuracy", r.valid_accuracy},
-              {"valid_loss", r.valid_loss},
-              {"best_accuracy", r.best_accuracy},
-              {"loss_scale", s.loss_scale},
-              {"clean_steps", s.clean_steps},
-              {"applied", s.applied},
-              {"attempted", s.attempted},
-              {"provenance", r.provenance},
-              {"config", r.config}}
-      .dump();
+  return json_text(json{{"step", r.step},
+                        {"epoch", r.epoch},
+                        {"step_in_epoch", r.step_in_epoch},
+                        {"samples", r.samples},
+                        {"origin", {r.origin.step, r.origin.epoch, r.origin.samples}},
+                        {"unread_samples", {r.unread_samples, r.unread_in_epoch}},
+                        {"valid_step", r.valid_step},
+                        {"best_step", r.best_step},
+                        {"valid_accuracy", r.valid_accuracy},
+                        {"valid_loss", r.valid_loss},
+                        {"best_accuracy", r.best_accuracy},
+                        {"loss_scale", s.loss_scale},
+                        {"clean_steps", s.clean_steps},
+                        {"applied", s.applied},
+                        {"attempted", s.attempted},
+                        {"provenance", r.provenance},
+                        {"config", r.config}});
 }
 
 RunState run_state_from_json(const std::string& text) {

@@ -41,6 +41,7 @@ struct Trainer::Impl {
   CheckpointStore store;
   StopWatch stop;
   Progress progress;
+  Start start;              // known to rank 0
   RunState run;             // as of the last collected step
   std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
   const int lag;            // steps that may be in flight when the host looks
@@ -100,7 +101,11 @@ struct Trainer::Impl {
     const auto found = store.load_newest(network);
     if (!found && s.config.run.resume == Resume::must)
       fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
-    if (!found) return;
+    if (!found) {
+      if (s.world.rank() == 0) remove_old_run(dir);  // one that left no checkpoint
+      s.world.barrier();
+      return;
+    }
     run = *found;
     go_on_from(run, s);
     run.origin = s.epochs.origin;
@@ -244,7 +249,7 @@ struct Trainer::Impl {
     const Account all = account();
     evidence = evidence_of(all, setting_of(s));
     if (s.world.rank() != 0) return;
-    Summary summary{status, run, validation, trained_steps, trained_samples};
+    Summary summary{start, status, run, validation, trained_steps, trained_samples};
     if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
     summary.seconds = timeline.wall_seconds(), summary.final_loss = last.loss;
     if (outputs) outputs->ended(code);
@@ -288,7 +293,7 @@ struct Trainer::Impl {
   Exit run_all() {
     const RunFolder folder(s.world, dir);
     resume();
-    write_run_json(s, dir, run.step);
+    start = write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) outputs.emplace(s, run, timeline), outputs->shares(*s.balance);
     start_feeding();
     tracer.emplace(s, *loader, dir / "trace.json", run.step);

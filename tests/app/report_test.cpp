@@ -1,4 +1,6 @@
 // What a report is made of: numbers thinned, drawn and written as HTML.
+#include "millrace/report/report.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include "../../src/report/plot.hpp"
 #include "../../src/report/run.hpp"
 #include "millrace/base/error.hpp"
+#include "support/folder.hpp"
 
 namespace millrace::report {
 namespace {
@@ -149,6 +152,31 @@ TEST(Report, AStackAddsUp) {
   std::size_t same = 0;
   for (std::size_t at = path.find(' ' + height); at != path.npos; at = path.find(' ' + height, at + 1)) ++same;
   EXPECT_EQ(same, 4u) << path;
+}
+
+TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
+  const test::Folder folder;
+  const auto outdated = [&](const std::string& run, const std::string& summary) {
+    std::ofstream(folder / "run.json") << "{\"resolved\":{\"steps\":42}," << run << "}";
+    std::ofstream(folder / "summary.json") << "{" << summary << "}";
+    return summary_is_outdated(folder.path);
+  };
+  const std::string now = R"("started":"2026-03-01T10:00:00Z","pid":7,"resumed_at_step":)";
+  const std::string of_now = R"("started":"2026-03-01T10:00:00Z","pid":7,"status":"finished","steps":42)";
+  const std::string of_then = R"("started":"2026-03-01T09:00:00Z","pid":7,"status":"finished","steps":)";
+  EXPECT_FALSE(outdated(now + "0", of_now));
+  EXPECT_TRUE(outdated(now + "0", of_then + "42"));
+  EXPECT_TRUE(outdated(now + "0", R"("started":"2026-03-01T10:00:00Z","pid":8,"status":"stopped","steps":9)"));
+  EXPECT_FALSE(outdated(now + "42", of_then + "42")) << "it had no steps left";
+  EXPECT_TRUE(outdated(now + "30", of_then + "30")) << "it was to go on to more";
+  // An older version's, by time.
+  const std::string nameless = R"("status":"stopped","steps":9)";
+  EXPECT_FALSE(outdated(now + "9", nameless));
+  EXPECT_TRUE(outdated(R"("started":"2200-01-01T00:00:00Z","pid":7,"resumed_at_step":9)", nameless));
+  // Damaged or missing: told elsewhere.
+  EXPECT_FALSE(outdated(now, of_then + "42"));
+  std::filesystem::remove(folder / "run.json");
+  EXPECT_FALSE(summary_is_outdated(folder.path));
 }
 
 TEST(Report, KeysOfAConfigurationAreTold) {

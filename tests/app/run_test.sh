@@ -345,6 +345,16 @@ must)  # run.resume: must fails without a checkpoint and goes on with one; never
   grep -q "^resumed" log && complain "never went on"
   fields run | cmp - <(head -n 5 before) || complain "never did not begin anew"
   [ "$(cd run/checkpoints && echo step-*)" = step-00000005.h5 ] || complain "old checkpoints were left: $(ls run/checkpoints)"
+  # A new run that is killed is not told as that one's end.
+  "$millrace" train -c net.cfg --run.dir run --run.threads 1 --train.epochs 2000 --run.resume never >>log 2>&1 &
+  pid=$!
+  for _ in $(seq 400); do grep -q '"resumed_at_step": 0' run/run.json && grep -q '"steps": 28000' run/run.json && [ "$(steps_of run)" -ge 2 ] && break; sleep 0.02; done
+  kill -9 $pid
+  wait $pid 2>/dev/null
+  [ -e run/summary.json ] && complain "the old run's summary was left"
+  "$millrace" report run >>log 2>&1
+  expect_code 0 $? "the report of a killed run"
+  grep -q "no end" run/report.html || complain "the killed run has an end"
   ;;
 samples)  # any number of ranks sees the same samples, crops and dropout: with weights that stand still the losses are the same, but for the
   # order in which doubles are summed
@@ -371,6 +381,11 @@ predict)  # from the figures of a finished run; what is not known is asked for
     NR == 6 { two = $1 } END { exit bad || two <= run || $1 <= two }' || complain "one rank is not as measured, or more are not slower: $(steps | paste -sd ' ')"
   "$millrace" predict run --ranks 2,64 --link 400Gb/s >seen 2>>log
   grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples a rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
+  grep -q "^warning: .* is of an earlier start" seen log && complain "said of an earlier start, but there is one"
+  cp -r run older && sed -i 's/"started": "[^"]*"/"started": "2200-01-01T00:00:00Z"/' older/run.json
+  "$millrace" predict older --ranks 2 --link 400Gb/s >seen 2>&1
+  expect_code 0 $? "predict from an earlier start"
+  [ "$(grep -c "^warning: older/summary.json is of an earlier start of the run than run.json" seen)" -eq 1 ] || complain "not said that it is of an earlier start: $(cat seen)"
   for words in "--ranks 2" "--ranks 2 --measure" "--ranks 2 --link 400"; do
     "$millrace" predict run $words >seen 2>&1
     expect_code 2 $? "predict $words"

@@ -149,6 +149,20 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   EXPECT_EQ(files_in(cache.path / "millrace-cache").size(), 6u) << "three copies and their records";
 }
 
+TEST(Staging, APathThatIsNoUtf8IsFoundAgain) {
+  Set set;
+  const Folder cache;
+  ShardList renamed;
+  for (Shard shard : set.index.shards) {
+    const std::string path = shard.path.str() + "caf\xe9";  // Latin-1
+    fs::rename(shard.path.str(), path);
+    shard.path = path, renamed.push_back(shard);
+  }
+  set.index.shards = renamed;
+  EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes());
+  EXPECT_EQ(run(set, cache.path).bytes_reused, set.bytes());
+}
+
 TEST(Staging, WhatIsThereOfTheCopiesIsTold) {
   const Set set;
   const Folder cache;

@@ -38,7 +38,7 @@ RankAccount figures(int rank) {
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
   r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
-  r.scales = {{1, 65536}, {9, 32768}};
+  r.scales.add(1, 65536), r.scales.add(9, 32768);
   r.flops = 1e9 / 3, r.marks = 24, r.mark_seconds = 3e-8, r.memory_limit = 8e9;
   r.faults.retries = 3u + unsigned(rank), r.faults.skipped_samples = 4u + unsigned(rank);
   r.faults.files = {
@@ -81,7 +81,8 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.queue_depths, sent.loader.queue_depths);
     EXPECT_EQ(got.loader.capacity(), sent.loader.capacity());
     EXPECT_EQ(got.sums.size(), 2u);
-    EXPECT_EQ(got.scales.size(), 2u);
+    EXPECT_EQ(got.scales.kept().size(), 2u);
+    EXPECT_EQ(got.scales.changes(), 1u);
     EXPECT_EQ(Account{{got}}.json(), Account{{sent}}.json());
   }
 }
@@ -125,6 +126,29 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   EXPECT_EQ(best.name, "mlx5_0");
   EXPECT_EQ(best.rate, 12.5e9);
   EXPECT_EQ(best.kind, WayOut::Kind::infiniband);
+}
+
+TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
+  struct Case {
+    const char *groups, *file, *text;
+    double seconds;
+  };
+  const char* both = "12:cpuset:/a\n4:cpu,cpuacct:/job/step\n1:name=systemd:/a\n0::/a\n";
+  const char* first = "nr_periods 9\nnr_throttled 3\nthrottled_time 2500000000\n";
+  const char* second = "usage_usec 77\nnr_throttled 3\nthrottled_usec 1500000\n";
+  for (const Case& c :
+       {Case{"0::/job/step\n", "job/step", second, 1.5}, Case{"0::/\n", ".", second, 1.5},
+        Case{"0::/of/the/host\n", ".", second, 1.5}, Case{both, "cpu,cpuacct/job/step", first, 2.5},
+        Case{both, "cpu/job/step", first, 2.5}, Case{both, "cpu,cpuacct", first, 2.5},
+        Case{"3:cpu:/\n0::/\n", "cpu", first, 2.5}, Case{both, "cpuset/a", first, -1}, Case{"", ".", second, -1},
+        Case{"damaged\n", ".", second, -1}, Case{"0::/\n", ".", "usage_usec 77\n", -1}}) {
+    const test::Folder root;
+    const std::filesystem::path group = root.path / "sys/fs/cgroup" / c.file;
+    std::filesystem::create_directories(group), std::filesystem::create_directories(root.path / "proc/self");
+    std::ofstream(group / "cpu.stat") << c.text;
+    std::ofstream(root.path / "proc/self/cgroup") << c.groups;
+    EXPECT_DOUBLE_EQ(process_figures(root.path).throttled_seconds, c.seconds) << c.groups << c.file;
+  }
 }
 
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
@@ -178,7 +202,7 @@ TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
         "measured by 24 marks a step of 30 ns",
         "loader: 3 workers a rank, ", "first batch after 1.111 s",
         "sums of 1 bucket: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
-        "loss scale: 7 steps skipped, 2 changes, 32768 at the end", "1.00 GiB resident at most"})
+        "loss scale: 7 steps skipped, 1 change, 32768 at the end", "1.00 GiB resident at most"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 
@@ -217,6 +241,38 @@ TEST(StepClock, PercentilesAreWithinABinOfTheTruth) {
   EXPECT_EQ(t.longest, 0.1);
   clock.add(0), clock.add(1e9);  // at the ends
   EXPECT_EQ(clock.figures().longest, 1e9);
+}
+
+TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
+  RankAccount r;
+  r.skipped_steps = 1;
+  for (int step = 1; step <= 1000; ++step) r.scales.add(step, step <= 2 ? 1 : step);  // the second is no change
+  const RankAccount got = RankAccount::from_json(Account{{r}}.json());
+  EXPECT_EQ(got.scales.changes(), 998u);
+  EXPECT_EQ(got.scales.last(), 1000);
+  const auto& kept = got.scales.kept();
+  ASSERT_EQ(kept.size(), ScaleFigures::most_kept);
+  EXPECT_EQ(kept[0].step, 1);
+  EXPECT_EQ(kept[31].step, 33);
+  EXPECT_EQ(kept[32].step, 1000 - 31);
+  const std::string table = Account{{got}}.table();
+  EXPECT_NE(table.find("loss scale: 1 steps skipped, 998 changes, 1000 at the end"), table.npos) << table;
+}
+
+TEST(Account, APathThatIsNoUtf8IsSentAndTold) {
+  RankAccount sent = figures(0);
+  sent.host = "caf\xe9", sent.faults.files[0].path = "\xff.h5";  // Latin-1
+  const RankAccount got = RankAccount::from_json(Account{{sent}}.json());
+  EXPECT_EQ(got.host, "caf\ufffd");
+  EXPECT_EQ(got.faults.files[0].path, "\ufffd.h5");
+}
+
+TEST(Account, LossScalesOfAnOlderFileAreRead) {
+  json j = json::parse(Account{{figures(0)}}.json());
+  j["ranks"][0].erase("loss_scale_changes"), j["ranks"][0].erase("loss_scale");
+  const RankAccount got = Account::from_json(j.dump()).ranks.at(0);
+  EXPECT_EQ(got.scales.changes(), 1u);
+  EXPECT_EQ(got.scales.last(), 32768);
 }
 
 TEST(Account, ARankThatDidNothingYetHasFiguresToo) {

@@ -459,6 +459,11 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   Setting balanced = plain();
   balanced.balanced = true;
   EXPECT_NE(findings(evidence_of(a, balanced))[0].advice.find("rank 1 on node2 -> "), std::string::npos);
+  slow.health.slowed = {{"heat", 0.3}, {"power cap", 0.9}}, fast.health.slowed = {{"power cap", 0.8}};
+  EXPECT_NE(straggler(a.ranks).cause.find("held down 30 % of the time, the others' 0 %: heat"), std::string::npos)
+      << straggler(a.ranks).cause;
+  slow.health.slowed = fast.health.slowed = {{"power cap", 0.9}};
+  EXPECT_NE(straggler(a.ranks).cause.find("a noisy neighbour"), std::string::npos) << "all are held down alike";
   slow.process.throttled_seconds = 0.9;
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 3;

@@ -1,8 +1,14 @@
 // What a run writes for others while it goes on: events for TensorBoard, a file for Prometheus, lines that read back.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
 
+#include "../../src/train/run_files.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/train/checkpoint.hpp"
 #include "millrace/train/metrics.hpp"
@@ -184,6 +190,49 @@ TEST(Outputs, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
+TEST(Outputs, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
+  Watched run;
+  run.train(7);
+  const fs::path dir = run.path / "run";
+  json summary = json::parse(read_file(dir / "summary.json"));
+  const json before = json::parse(read_file(dir / "run.json"));
+  EXPECT_EQ(summary.at("started"), before.at("started"));
+  EXPECT_EQ(summary.at("pid"), before.at("pid"));
+  std::ofstream(dir / "layers.json") << "{}";
+  std::ofstream(dir / "mine.txt") << "kept";
+  ASSERT_TRUE(fs::exists(dir / "trace.json"));
+  remove_old_run(dir);
+  for (const char* gone : {"summary.json", "trace.json", "layers.json", "shares.jsonl", "checkpoints/latest"})
+    EXPECT_FALSE(fs::exists(dir / gone)) << gone;
+  EXPECT_TRUE(fs::is_empty(dir / "tensorboard"));
+  EXPECT_TRUE(CheckpointStore::list(dir / "checkpoints").empty());
+  EXPECT_TRUE(fs::exists(dir / "mine.txt"));
+}
+
+TEST(Outputs, NamesThatAreNoUtf8DoNotEndARun) {
+  Watched run;
+  run.config.run.dir = (run.path / "caf\xe9").string();  // Latin-1
+  ::setenv("SLURM_JOB_NAME", "\xe9t\xe9", 1);
+  run.train(4);
+  run.train(7);  // from a checkpoint that has the folder's name
+  ::unsetenv("SLURM_JOB_NAME");
+  const fs::path dir = run.config.run.dir;
+  EXPECT_EQ(json::parse(read_file(dir / "run.json"))["environment"]["SLURM_JOB_NAME"], "\ufffdt\ufffd");
+  EXPECT_EQ(json::parse(read_file(dir / "run.json"))["resumed_at_step"], 4);
+  EXPECT_EQ(json::parse(read_file(dir / "summary.json"))["steps"], 7);
+}
+
+// Also where no key says so.
+TEST(Outputs, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
+  Watched run;
+  run.train(7);
+  fs::remove_all(run.path / "run/checkpoints");
+  ASSERT_TRUE(fs::exists(run.path / "run/trace.json"));
+  run.config.log.trace = 0;
+  run.train(7);
+  EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
+}
+
 TEST(Metrics, LinesReadBack) {
   const test::Folder folder;
   const auto path = folder.path / "metrics.jsonl";
@@ -212,6 +261,55 @@ TEST(Metrics, LinesReadBack) {
   for (const std::string& other :
        {std::string(), line.substr(1), line.substr(0, line.size() - 1), std::string("{\"loss\":1}")})
     EXPECT_FALSE(parse_metrics(other)) << other;
+}
+
+// On a disk of its own, that is in no other's way: a mount that this thread alone sees.
+TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
+  constexpr int before = 30, meanwhile = 20000, after = 10;
+  const test::Folder folder;
+  const fs::path path = folder.path / "metrics.jsonl";
+  std::string text, said;
+  const auto write = [&] {
+    const auto mount_disk = [&](unsigned long flags, const char* size) {
+      return ::mount("none", folder.path.c_str(), "tmpfs", flags, size) == 0;
+    };
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        !mount_disk(0, "size=64k"))
+      return;
+    ::testing::internal::CaptureStderr();
+    {
+      MetricsFile file(path, 0);
+      StepMetrics m;
+      const auto steps = [&](int count) {
+        for (int i = 0; i < count; ++i) ++m.step, file.write(m);
+      };
+      steps(before + meanwhile);
+      if (mount_disk(MS_REMOUNT, "size=64m")) steps(after);
+    }
+    said = ::testing::internal::GetCapturedStderr();
+    text = read_file(path);
+  };
+  std::thread(write).join();
+  if (text.empty()) GTEST_SKIP() << "no disk can be mounted here";
+  EXPECT_LT(text.size(), (4u << 20) + (70u << 10));
+  EXPECT_GT(text.size(), 4u << 20);
+  std::istringstream in(text);
+  std::vector<std::int64_t> steps;
+  for (std::string line; std::getline(in, line);) {
+    const auto m = parse_metrics(line);
+    ASSERT_TRUE(m) << line;
+    steps.push_back(m->step);
+  }
+  const std::size_t waited = steps.size() - after;
+  for (std::size_t i = 0; i < waited; ++i) ASSERT_EQ(steps[i], std::int64_t(i) + 1);
+  for (std::size_t i = 0; i < after; ++i) EXPECT_EQ(steps[waited + i], std::int64_t(before + meanwhile + i) + 1);
+  const auto times = [&](const std::string& what) {
+    int n = 0;
+    for (std::size_t at = 0; (at = said.find(what, at)) != said.npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_EQ(times("is full. training goes on, the lines wait (4 MiB; newer ones are left out)"), 1) << said;
+  EXPECT_EQ(times(cat(" lacks ", before + meanwhile - waited, " lines that were left out")), 1) << said;
 }
 
 }  // namespace

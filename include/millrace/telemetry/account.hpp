@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/collective_op.hpp"
@@ -98,7 +99,8 @@ struct ProcessFigures {
   std::uint64_t preempted = 0;       // times that a thread lost its core to another
   std::uint64_t resident_bytes = 0;  // at most
 };
-ProcessFigures process_figures();
+// root: where the kernel's /proc and /sys are.
+ProcessFigures process_figures(const std::filesystem::path& root = "/");
 
 // A way that sums may take from a rank to others.
 struct WayOut {
@@ -110,10 +112,26 @@ struct WayOut {
 // The fastest out of this host of those that are up, as the kernel knows them. root: where the kernel's /sys is.
 WayOut fastest_way_out(const std::filesystem::path& root = "/sys");
 
-// fp16: the loss scale after each change.
+// fp16: the loss scale from a step on.
 struct ScaleChange {
   std::int64_t step = 0;
   double scale = 1;
+};
+// From the first step to the last, in bounded memory.
+class ScaleFigures {
+ public:
+  static constexpr std::size_t most_kept = 64;
+  ScaleFigures() = default;
+  ScaleFigures(std::vector<ScaleChange> kept, std::uint64_t changes) : kept_(std::move(kept)), changes_(changes) {}
+  void add(std::int64_t step, double scale);  // of each step
+  // The first step's, then those after each change; of too many the first half of most_kept and the last.
+  const std::vector<ScaleChange>& kept() const { return kept_; }
+  std::uint64_t changes() const { return changes_; }  // all of them
+  double last() const { return kept_.empty() ? 1 : kept_.back().scale; }
+
+ private:
+  std::vector<ScaleChange> kept_;
+  std::uint64_t changes_ = 0;
 };
 
 // What went wrong with files, and what was done.
@@ -155,7 +173,7 @@ struct RankAccount {
   int checkpoints = 0, evaluations = 0;  // written; run
   int needed_checkpoints = 0;            // of these, whatever checkpoint.every is: of the best so far, and the last
   std::uint64_t skipped_steps = 0;       // overflow
-  std::vector<ScaleChange> scales;       // the first ones
+  ScaleFigures scales;                   // none: not fp16, or no step
   double flops = 0;                      // of one step's forward and backward pass on this rank
   double marks = 0, mark_seconds = 0;    // clock reads of a step for this account; what one costs
   double memory_limit = 0;               // bytes that the rank may plan with

@@ -1,6 +1,6 @@
 // metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation; shares.jsonl: one each time that
 // the ranks' shares change. Append-only, continuous across restarts. A line is written by one write(). Lines that a
-// full disk does not take wait in memory for room.
+// full disk does not take wait in memory for room, 4 MiB of them; newer ones are then left out, whole.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -44,8 +44,10 @@ class MetricsFile {
  private:
   void add(const char* line, std::size_t length);
   std::size_t append(const char*, std::size_t);
+  bool drain();
   std::filesystem::path path_;
-  std::string waiting_;
+  std::string waiting_;        // from within a line or its begin
+  std::int64_t left_out_ = 0;  // since the disk is full
   int file_ = -1;
   std::int64_t newest_ = 0;  // step of the last line
 };
