@@ -1,5 +1,6 @@
 // Which engine `auto` takes, and the facts that it goes by.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -40,6 +41,17 @@ std::string why_no_direct_io(const std::string& path) {
   return refused ? "the file system has none" : "";
 }
 
+std::string why_no_map(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::strerror(errno);
+  constexpr std::size_t some = 4096;
+  void* const memory = ::mmap(nullptr, some, PROT_READ, MAP_SHARED, fd, 0);
+  const std::string why = memory == MAP_FAILED ? std::strerror(errno) : "";
+  if (memory != MAP_FAILED) ::munmap(memory, some);
+  ::close(fd);
+  return why;
+}
+
 }  // namespace
 
 ReaderFacts reader_facts(const ShardIndex& index) {
@@ -57,7 +69,7 @@ ReaderFacts reader_facts(const ShardIndex& index) {
     for (const FileSystem& f : file_systems)
       if (f.magic == static_cast<unsigned long>(status.f_type))
         facts.file_system = f.name, facts.local = f.local, facts.in_memory = f.in_memory;
-  facts.no_direct_io = why_no_direct_io(path);
+  facts.no_direct_io = why_no_direct_io(path), facts.no_map = why_no_map(path);
   return facts;
 }
 
@@ -66,11 +78,15 @@ ReaderChoice choose_reader(const ReaderFacts& f) {
                     half = "half of the " + format_bytes(f.available) + " of free memory";
   if (!f.hdf5_only.empty()) return {Reader::mpio, "only HDF5 can read it"};
   if (!f.contiguous) return {Reader::direct, "chunks are decoded by the workers"};
-  if (f.in_memory) return {Reader::mmap, "files on " + f.file_system + " are in memory"};
+  const auto mapped = [&f](const std::string& why) {
+    return f.no_map.empty() ? ReaderChoice{Reader::mmap, why}
+                            : ReaderChoice{Reader::direct, why + ", but cannot be mapped: " + f.no_map};
+  };
+  if (f.in_memory) return mapped("files on " + f.file_system + " are in memory");
   if (!f.local)
     return {Reader::direct,
             (f.file_system.empty() ? "a file system unknown here" : f.file_system) + ": its own cache and read-ahead"};
-  if (f.bytes <= f.available / 2) return {Reader::mmap, bytes + " fit in " + half};
+  if (f.bytes <= f.available / 2) return mapped(bytes + " fit in " + half);
   const std::string larger = bytes + " are more than " + half;
   if (!f.no_direct_io.empty()) return {Reader::direct, larger + ", but no O_DIRECT: " + f.no_direct_io};
   return {Reader::uring, larger + (f.no_uring.empty() ? "" : "; no io_uring: " + f.no_uring)};

@@ -95,6 +95,8 @@ std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index
   if (reader == Reader::uring && !f.no_direct_io.empty())
     return cat(asked, ": ", index.shards.front().path, " cannot be read by O_DIRECT (", f.no_direct_io,
                "). use auto, direct or mmap");
+  if (reader == Reader::mmap && !f.no_map.empty())
+    return cat(asked, ": ", index.shards.front().path, " cannot be mapped (", f.no_map, "). use auto or direct");
   return "";
 }
 

@@ -200,6 +200,11 @@ TEST(ReaderChoice, FollowsTheFacts) {
   expect(Reader::mmap, "fit in half of the ");
   f.bytes = 11 * gib;
   expect(Reader::uring, "are more than half of the ");
+  f.no_map = "No such device", f.bytes = gib;
+  expect(Reader::direct, "free memory, but cannot be mapped: No such device");
+  f.in_memory = true;
+  expect(Reader::direct, "in memory, but cannot be mapped");
+  f.no_map = "", f.in_memory = false, f.bytes = 11 * gib;
   f.no_uring = "the kernel refuses it (Operation not permitted)";
   expect(Reader::uring, "no io_uring: the kernel refuses it (Operation not permitted)");
   f.no_direct_io = "Invalid argument";
@@ -228,6 +233,8 @@ TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
   for (const Reader reader : {Reader::direct, Reader::mmap}) EXPECT_EQ(refusal(reader, f, set.index), "");
   f.no_direct_io = "Invalid argument";
   has(Reader::uring, f, "raw0 cannot be read by O_DIRECT (Invalid argument). use auto, direct or mmap");
+  f.no_map = "No such device";
+  has(Reader::mmap, f, "raw0 cannot be mapped (No such device). use auto or direct");
   f.contiguous = false;
   has(Reader::mmap, f, "data.reader = mmap reads contiguous data only");
   has(Reader::uring, f, "use auto or direct, or `millrace pack`");

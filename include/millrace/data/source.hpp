@@ -78,6 +78,7 @@ struct ReaderFacts {
   bool local = true, in_memory = false;
   std::string no_direct_io;  // why O_DIRECT is refused; empty: it is not
   std::string no_uring;      // why there is no io_uring; empty: there is
+  std::string no_map;        // why the kernel maps no file there into memory; empty: it does
 };
 ReaderFacts reader_facts(const ShardIndex&);
 
@@ -86,7 +87,8 @@ struct ReaderChoice {
   std::string why;  // "1.2 GiB of samples fit in half of the 20 GiB of free memory"
 };
 // A pure function. HDF5 alone can read it: the library. Chunked: direct. Files in memory, or that fit in half of the
-// free memory: mmap. Larger ones where O_DIRECT is to be had: uring. Else, and on file systems of the network: direct.
+// free memory: mmap, or direct where they cannot be mapped. Larger ones where O_DIRECT is to be had: uring. Else, and
+// on file systems of the network: direct.
 ReaderChoice choose_reader(const ReaderFacts&);
 
 // Of own reads of chunked data.
