@@ -1,11 +1,14 @@
 #include "diagnosis.hpp"
 #include "key_forms.hpp"
+#include "measure.hpp"
 
 namespace millrace::app {
 namespace {
 
 std::vector<Flag> flags() {
-  return {config_flag(), {"seconds", "S", "of each measurement; there are about 10 to 40", Flag::Takes::one, "1"}};
+  return {config_flag(),
+          {"seconds", "S", "of each measurement; there are about 10 to 40", Flag::Takes::one, "1"},
+          budget_flag("no trial begins after it")};
 }
 
 }  // namespace
@@ -29,7 +32,7 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
     return value;
   });
   const RunConfig config = load_config(world, parsed);
-  const Diagnosed found = diagnose(world, parsed, config, seconds);
+  const Diagnosed found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
   print(world, found.verdict + found.parts);
   return Exit::ok;
 }

@@ -26,21 +26,25 @@ std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", 
 
 class Diagnosis {
  public:
-  Diagnosis(World& world, const Parsed& parsed, double seconds)
-      : world_(world), parsed_(parsed), seconds_(seconds), meter_(world, seconds) {}
+  Diagnosis(World& world, const Parsed& parsed, const DiagnoseOptions& options)
+      : world_(world), parsed_(parsed), options_(options), meter_(world, options.seconds) {}
+
+  bool over() { return agreed(world_, watch_.seconds()) > options_.budget; }
 
   Evidence measure(const RunConfig& config, const Evidence& run) {
-    const Shares shares = measure_shares(world_, meter_, config, 3);
+    const Shares shares = measure_shares(world_, meter_, config, 3, options_.budget / 4);
     Evidence e = probed_evidence(world_, shares, run);
-    if (run.steps == 0 && world_.size() > 1) {
+    if (run.steps == 0) {
       std::vector<RankAccount> ranks;
       for (const std::string& one : world_.gather(Account{{shares.probe.rank}}.json()))
         ranks.push_back(RankAccount::from_json(one));
-      e.set_slow(ranks);
+      e.set_slow(ranks), e.set_machine(ranks);
     }
     e.without_optimizer = meter_.steps(config, Without::optimizer);
+    e.optimizer = std::max(0.0, e.without_sums - e.without_optimizer);
     e.gradient_bytes = agreed(world_, double(shares.probe.gradient_bytes));
-    const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), seconds_, std::uint64_t(e.gradient_bytes));
+    const PartsProbe parts =
+        probe_parts(world_, config, meter_.next_step(), options_.seconds, std::uint64_t(e.gradient_bytes));
     for (const SumFigures& sum : parts.sums.sums) e.sum_alone = agreed(world_, sum.busy);
     e.set_link(world_.node_count(), parts.sums);
     e.loader_rate = agreed(world_, parts.loader_rate), e.peak_flops = agreed(world_, parts.peak_flops);
@@ -52,6 +56,8 @@ class Diagnosis {
   Trial attempt(const RunConfig& config, const Change& change) {
     Trial trial{change, 0, 0, ""};
     Turns turns;
+    if (over()) return trial.failure = text_of_budget(), trial;
+    log::info(cat("trying ", change.key, " = ", change.to));
     try {
       const RunConfig other = with(world_, parsed_, change.key, change.to);
       do measure_beside(config, other, turns);
@@ -69,11 +75,13 @@ class Diagnosis {
   void confirm(const RunConfig& config, Trial& trial) {
     const RunConfig other = with(world_, parsed_, trial.change.key, trial.change.to);
     Turns turns;
-    while (turns.beside.size() < confirming_turns && !asked_to_stop(world_)) measure_beside(config, other, turns);
+    while (turns.beside.size() < confirming_turns && !asked_to_stop(world_) && !over())
+      measure_beside(config, other, turns);
     if (!turns.beside.empty()) trial.step = median(turns.changed), trial.beside = median(turns.beside);
   }
 
  private:
+  std::string text_of_budget() const { return cat("its time is up (--budget ", options_.budget, "s)"); }
   struct Turns {
     std::vector<double> changed, beside;  // seconds of a step
   };
@@ -84,21 +92,21 @@ class Diagnosis {
 
   World& world_;
   const Parsed& parsed_;
-  double seconds_;
+  const DiagnoseOptions options_;
+  const Stopwatch watch_;
   StepMeter meter_;
 };
 
 }  // namespace
 
-Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, double seconds, const Evidence& run,
-                   const std::filesystem::path& layers) {
+Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, const DiagnoseOptions& options,
+                   const Evidence& run, const std::filesystem::path& layers) {
   const log::Once once;
-  Diagnosis diagnosis(world, parsed, seconds);
+  Diagnosis diagnosis(world, parsed, options);
   const Evidence evidence = diagnosis.measure(config, run);
   std::vector<Trial> trials;
   for (const Change& change : changes_to_try(evidence)) {
     if (asked_to_stop(world)) break;  // what has been tried so far is the verdict
-    log::info(cat("trying ", change.key, " = ", change.to));
     trials.push_back(diagnosis.attempt(config, change));
   }
   // Until what is advised first has been confirmed: the one before may have been lucky.
@@ -125,7 +133,7 @@ Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, 
   world.agree(Exit::data, problem);
   std::string input;
   if (evidence.share(Bound::input) >= least_input && evidence.reader != "synthetic")
-    input = cat("\nthe input, each part by itself:\n", bench_pipeline(world, config, 1, seconds / 4).str());
+    input = cat("\nthe input, each part by itself:\n", bench_pipeline(world, config, 1, options.seconds / 4).str());
   out.parts = cat(input, "\noperations of a micro-batch, each by itself:\n", bench.table(), "\n", bench.peaks.str());
   return out;
 }

@@ -17,10 +17,14 @@ struct Diagnosed {
   std::string parts;  // of the input and of a micro-batch, each by itself, and what the device can do at best
 };
 
+struct DiagnoseOptions {
+  double seconds = 1;   // of each measurement, about; there are 10 to 40
+  double budget = 120;  // seconds, after which no trial begins
+};
+
 // The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
-// tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Each measurement takes
-// about so many seconds; there are 10 to 40. Collective.
-Diagnosed diagnose(World&, const Parsed&, const RunConfig&, double seconds, const Evidence& run = {},
+// tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Collective.
+Diagnosed diagnose(World&, const Parsed&, const RunConfig&, const DiagnoseOptions&, const Evidence& run = {},
                    const std::filesystem::path& layers = {});
 
 }  // namespace millrace::app

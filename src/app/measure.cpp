@@ -1,5 +1,6 @@
 #include "measure.hpp"
 
+#include "key_forms.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/comm/signals.hpp"
 
@@ -16,6 +17,17 @@ bool asked_to_stop(World& world) {
   return stop[0] > 0;
 }
 
+Flag budget_flag(const std::string& help) { return {"budget", "duration", help, Flag::Takes::one, "2m"}; }
+
+double budget_of(const Parsed& parsed) {
+  return option("budget", [&] {
+    const std::string text = parsed.get("budget", "2m");
+    const double seconds = parse_seconds(text);
+    above(0).check(seconds, text);
+    return seconds;
+  });
+}
+
 double StepMeter::steps(const RunConfig& config, Without without, StepProbe* out, double slowest) {
   const double scale = batch_ > 0 ? double(config.train.global_batch) / batch_ : 1;  // a guess of it is enough
   const StepProbe probe = probe_steps(world_, config, without, next_, seconds_, slowest * scale);
@@ -25,9 +37,10 @@ double StepMeter::steps(const RunConfig& config, Without without, StepProbe* out
   return agreed(world_, probe.seconds) * batch_ / double(probe.batch);
 }
 
-Shares measure_shares(World& world, StepMeter& meter, const RunConfig& config, int turns) {
+Shares measure_shares(World& world, StepMeter& meter, const RunConfig& config, int turns, double within) {
   Shares out;
-  for (int turn = 0; turn < turns; ++turn) {
+  const Stopwatch watch;
+  for (int turn = 0; turn < turns && (turn == 0 || agreed(world, watch.seconds()) < within); ++turn) {
     out.full.push_back(meter.steps(config, Without::nothing, &out.probe));
     out.no_input.push_back(meter.steps(config, Without::reading, &out.resident));
     out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Without::sums) : out.no_input.back());

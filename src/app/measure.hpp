@@ -1,5 +1,9 @@
 // Steps of whole configurations, measured one beside the other in this process: what diagnose and tune go by.
 #pragma once
+#include <chrono>
+#include <limits>
+
+#include "arguments.hpp"
 #include "millrace/train/probe.hpp"
 
 namespace millrace::app {
@@ -7,6 +11,18 @@ namespace millrace::app {
 // The same number on all ranks, rank 0's: they decide by it what to run next. Collective.
 double agreed(World&, double value);
 bool asked_to_stop(World&);  // was any rank? Collective
+
+Flag budget_flag(const std::string& help);
+double budget_of(const Parsed&);  // seconds
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point began_ = Clock::now();
+};
 
 class StepMeter {
  public:
@@ -33,7 +49,9 @@ struct Shares {
   StepProbe probe;     // as configured
   StepProbe resident;  // without reading
 };
-Shares measure_shares(World&, StepMeter&, const RunConfig&, int turns);
+// No other turn begins after so many seconds.
+Shares measure_shares(World&, StepMeter&, const RunConfig&, int turns,
+                      double within = std::numeric_limits<double>::infinity());
 // Their medians and the probe's setting, the same on all ranks; all else is `run`'s.
 Evidence probed_evidence(World&, const Shares&, Evidence run = {});
 

@@ -33,7 +33,7 @@ Exit train_command(World& world, const Arguments& arguments) {
   const Exit result = train(world, config, process_start(), &evidence);
   if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
-    const Diagnosed found = diagnose(world, parsed, config, 1, evidence, dir / "layers.json");
+    const Diagnosed found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
     print(world, found.verdict + found.parts);
     std::string problem;
     if (world.rank() == 0) try {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "key_forms.hpp"
+#include "measure.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/rate_range.hpp"
@@ -17,8 +18,7 @@ std::vector<Flag> flags() {
   std::vector<Flag> all{
       config_flag(),
       {"seconds", "S", "of each measurement; there are about 20 to 80", one, "0.4"},
-      {"budget", "duration", "no trial begins after it; what was found by then is measured as a whole and printed", one,
-       "2m"},
+      budget_flag("no trial begins after it; what was found by then is measured as a whole and printed"),
       {"keep", "keys", "stay as they are: data.workers, ...", many},
       {"global-batch", "keep|free", "free: train.global_batch is searched too, up to 16 times as large", one, "keep"},
       {"out", "file", "also write the lines to be pasted there"},
@@ -56,12 +56,7 @@ void write(World& world, const std::string& path, const std::string& text) {
 TuneOptions options_of(const Parsed& parsed) {
   TuneOptions out;
   out.seconds = number_of<double>(parsed, "seconds", "0.4", between(0.05, 60));
-  out.budget = option("budget", [&] {
-    const std::string text = parsed.get("budget", "2m");
-    const double seconds = parse_seconds(text);
-    above(0).check(seconds, text);
-    return seconds;
-  });
+  out.budget = budget_of(parsed);
   const auto& known = tuned_keys();
   for (const std::string& key : parsed.list("keep")) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {

@@ -1,7 +1,6 @@
 #include "tuning.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "measure.hpp"
 #include "millrace/base/host_memory.hpp"
@@ -10,8 +9,6 @@
 
 namespace millrace::app {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t most_growth = 16;  // of the global batch
 constexpr std::size_t confirming_turns = 5, most_confirming = 9;
@@ -57,10 +54,9 @@ class Tuning {
   // The same on all ranks; says why once.
   bool over() {
     if (!out_.stopped.empty()) return true;
-    const double gone = std::chrono::duration<double>(Clock::now() - began_).count();
     if (asked_to_stop(world_))
       out_.stopped = "asked to stop";
-    else if (agreed(world_, gone) > options_.budget)
+    else if (agreed(world_, watch_.seconds()) > options_.budget)
       out_.stopped = cat("its time is up (--budget ", options_.budget, "s)");
     return !out_.stopped.empty();
   }
@@ -205,7 +201,7 @@ class Tuning {
   const Parsed& parsed_;
   const TuneOptions& options_;
   StepMeter meter_;
-  const Clock::time_point began_ = Clock::now();
+  const Stopwatch watch_;
   RunConfig original_, best_;
   TuneRoom room_;
   TuneOutcome out_;

@@ -56,17 +56,23 @@ std::string loader_of(const Run& run) {
   const RankAccount* first = first_of(run);
   if (!first || first->loader.batches == 0) return "";
   const auto& ranks = run.ending->account.ranks;
-  double capacity = 0, bytes = 0, read = 0, room = 0;
+  double capacity = 0, demand = 0, bytes = 0, read = 0, decode = 0, room = 0;
   std::vector<double> waits, firsts;
   for (const RankAccount& r : ranks) {
-    capacity += r.loader.capacity(), read += r.loader.read_seconds, room += r.loader.room_seconds;
+    capacity += r.loader.capacity(), demand += r.demand();
+    read += r.loader.read_seconds, decode += r.loader.decoded.seconds, room += r.loader.room_seconds;
     waits.push_back(r.loader.wait_seconds), firsts.push_back(r.loader.first_batch_seconds);
-    if (r.loader.samples > 0) bytes = double(r.loader.bytes_read) / double(r.loader.samples);
+    bytes = std::max(bytes, r.loader.sample_bytes());
   }
   std::string rows = pair_row("workers a rank", std::to_string(first->loader.workers));
   rows += pair_row("could deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
+  rows += pair_row("the step could take", cat(number(demand), " samples/s, ", bytes_text(demand * bytes), "/s"));
   rows += pair_row("a sample", bytes_text(bytes));
-  if (read + room > 0) rows += pair_row("workers busy", percent(read / (read + room)));
+  if (read + room > 0) {
+    rows += pair_row("workers reading", percent((read - decode) / (read + room)));
+    rows += pair_row("workers decoding", percent(decode / (read + room)));
+    rows += pair_row("waiting for room", percent(room / (read + room)));
+  }
   rows += pair_row("the step waited", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
   rows += pair_row("first batch after", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
   return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
@@ -84,16 +90,19 @@ std::string sums_of(const Run& run) {
     const double times = double(s.times);
     rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
                 s.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
-                bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.queued / times * 1e3, 2), "</td><td>",
-                fixed(s.busy / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2), "</td><td>",
+                bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.ready / times * 1e3, 2), "</td><td>",
+                fixed(s.queued / times * 1e3, 2), "</td><td>", fixed(s.busy / times * 1e3, 2), "</td><td>",
+                fixed(s.needed / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2), "</td><td>",
                 s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–", "</td></tr>");
   }
-  return figure("Sums over ranks",
-                cat("<div class=\"scroll\"><table><thead><tr><th>a step</th><th>size</th><th>queued ms</th><th>summed "
-                    "ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
-                    rows, "</tbody></table></div>"),
-                cat("Rank 0. Exposed: the step stood still for it. GB/s: on the bus, as a ring would send it.",
-                    shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()));
+  return figure(
+      "Sums over ranks",
+      cat("<div class=\"scroll\"><table><thead><tr><th>a step</th><th>size</th><th>ready at ms</th><th>queued "
+          "ms</th><th>summed ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
+          rows, "</tbody></table></div>"),
+      cat("Rank 0, from each step's begin on. Exposed: the step stood still for it. GB/s: on the bus, as a ring would "
+          "send it.",
+          shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()));
 }
 
 std::string kernels_of(const Run& run) {

@@ -25,14 +25,14 @@ std::string step_line(const std::vector<RankAccount>& ranks) {
 
 std::string loader_lines(const std::vector<RankAccount>& ranks) {
   if (ranks.empty() || ranks[0].loader.batches == 0) return "";
-  double capacity = 0, demand = 0, bytes = 0, batches = 0, reading = 0, decoding = 0, room = 0;
+  double capacity = 0, demand = 0, bytes = 0, batches = 0, reading = 0, decoding = 0, room = 0, samples = 0,
+         workers = 0;
   std::array<double, 4> depths{};
   for (const RankAccount& r : ranks) {
     capacity += r.loader.capacity(), batches += double(r.loader.batches);
     reading += r.loader.read_seconds, decoding += r.loader.decoded.seconds, room += r.loader.room_seconds;
-    const double used = double(r.steps) * r.step_times.mean - r.loader.wait_seconds;
-    if (used > 0) demand += double(r.loader.samples) / used;
-    if (r.loader.samples > 0) bytes = double(r.loader.bytes_read) / double(r.loader.samples);
+    demand += r.demand(), workers += std::max(1, r.loader.workers);
+    samples += double(r.loader.samples), bytes = std::max(bytes, r.loader.sample_bytes());
     for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
       depths[std::min<std::size_t>(d, 3)] += double(r.loader.queue_depths[d]);
   }
@@ -43,9 +43,16 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
       "%.3f GB/s; first batch after %.3f s\n",
       ranks[0].loader.workers, ranks[0].loader.workers == 1 ? "" : "s", format_count(capacity).c_str(),
       capacity * bytes * 1e-9, format_count(demand).c_str(), demand * bytes * 1e-9, first.most);
-  if (const double all = reading + room; ranks[0].loader.workers > 0 && all > 0)
-    out += text("  its workers: reading %.0f %% of their time, decoding %.0f %%, waiting for room %.0f %%\n",
-                100 * (reading - decoding) / all, 100 * decoding / all, 100 * room / all);
+  if (const double all = reading + room; ranks[0].loader.workers > 0 && all > 0) {
+    const auto stage = [&](const char* name, double seconds) {
+      const double rate = seconds > 0 ? samples * workers / seconds : 0;
+      return text("%s %.0f %%", name, 100 * seconds / all) +
+             (rate > 0 ? text(" (alone %s samples/s, %.3f GB/s)", format_count(rate).c_str(), rate * bytes * 1e-9)
+                       : "");
+    };
+    out += cat("  its workers' time: ", stage("reading", reading - decoding), ", ", stage("decoding", decoding),
+               text(", waiting for room %.0f %%\n", 100 * room / all));
+  }
   return out + text(
                    "  batches ready when one was taken: none %.0f %%, one %.0f %%, two %.0f %%, more %.0f %%; the step "
                    "waited %.3f s\n",
@@ -67,9 +74,11 @@ std::string sum_lines(const std::vector<RankAccount>& ranks) {
     const char* done = s.op == CollectiveOp::all_gather       ? "gathered"
                        : s.op == CollectiveOp::reduce_scatter ? "reduce-scattered"
                                                               : "summed";
-    out += text("    bucket %d: %s, queued %.2f ms, %s %.2f ms at %.2f GB/s on the bus, exposed %.2f ms\n", s.tag,
-                format_bytes(std::uint64_t(bytes)).c_str(), s.queued / times * 1e3, done, s.busy / times * 1e3,
-                s.bus_rate(double(ranks.size())) * 1e-9, s.exposed / times * 1e3);
+    out += text(
+        "    bucket %d: %s, ready at %.2f ms of a step, queued %.2f ms, %s %.2f ms at %.2f GB/s on the bus, needed at "
+        "%.2f ms, exposed %.2f ms\n",
+        s.tag, format_bytes(std::uint64_t(bytes)).c_str(), s.ready / times * 1e3, s.queued / times * 1e3, done,
+        s.busy / times * 1e3, s.bus_rate(double(ranks.size())) * 1e-9, s.needed / times * 1e3, s.exposed / times * 1e3);
   }
   return text("  sums of %d bucket%s: busy %.3f s, of which exposed %.3f s, hidden %.3f s (rank 0)\n", buckets,
               buckets == 1 ? "" : "s", busy, exposed, busy - exposed) +
@@ -126,15 +135,17 @@ std::string staging_line(const std::vector<RankAccount>& ranks) {
 
 std::string Account::table() const {
   const Spread wall = spread(ranks, [](const RankAccount& r) { return r.wall_seconds; });
-  char line[160];
-  std::snprintf(line, sizeof line, "where the time went: %.2f s on %zu rank%s\n  %-14s %9s %9s %9s %8s\n", wall.median,
-                ranks.size(), ranks.size() == 1 ? "" : "s", "phase", "min s", "median s", "max s", "share");
-  std::string out = line;
+  const bool several = ranks.size() > 1;
+  std::string out =
+      text("where the time went: %.2f s on %zu rank%s\n  %-14s %9s %9s %9s %8s%s\n", wall.median, ranks.size(),
+           several ? "s" : "", "phase", "min s", "median s", "max s", "share", several ? "  min and max on rank" : "");
   for (int p = 0; p < phase_count; ++p) {
     const Spread s = spread(ranks, [p](const RankAccount& r) { return r.seconds[std::size_t(p)]; });
-    std::snprintf(line, sizeof line, "  %-14s %9.3f %9.3f %9.3f %7.2f%%\n", name_of(Phase(p)), s.least, s.median,
-                  s.most, wall.median > 0 ? 100 * s.median / wall.median : 0.0);
-    out += line;
+    out += text("  %-14s %9.3f %9.3f %9.3f %7.2f%%", name_of(Phase(p)), s.least, s.median, s.most,
+                wall.median > 0 ? 100 * s.median / wall.median : 0.0);
+    const auto named = [&](int rank) { return cat(rank, " (", ranks[std::size_t(rank)].host, ")"); };
+    if (several && s.most > s.least) out += cat("  ", named(s.least_rank), ", ", named(s.most_rank));
+    out += "\n";
   }
   return out + step_line(ranks) + loader_lines(ranks) + sum_lines(ranks) + rank_lines(ranks) + staging_line(ranks) +
          fault_lines(ranks) + device_lines(ranks);

@@ -11,9 +11,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
 NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::sum, "sum"},
                                             {CollectiveOp::reduce_scatter, "reduce_scatter"},
                                             {CollectiveOp::all_gather, "all_gather"}})
-// Without the operation where it was told by an older version.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SumFigures, tag, times, bytes, queued, busy, exposed, op)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessFigures, cpu_seconds, throttled_seconds, preempted, resident_bytes)
+// Without the last three where it was told by an older version.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SumFigures, tag, times, bytes, queued, busy, exposed, op, ready, needed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessFigures, cpu_seconds, throttled_seconds, preempted,
+                                                resident_bytes, cores, cores_busy_seconds, stolen_seconds)
 NLOHMANN_JSON_SERIALIZE_ENUM(WayOut::Kind, {{WayOut::Kind::interface, "interface"},
                                             {WayOut::Kind::infiniband, "infiniband"},
                                             {WayOut::Kind::nvlink, "nvlink"}})
@@ -103,7 +104,10 @@ LoaderFigures loader_from(const json& j) {
   return l;
 }
 
-json to_json(const Spread& s) { return {{"min", s.least}, {"median", s.median}, {"max", s.most}}; }
+json to_json(const Spread& s) {
+  return {
+      {"min", s.least}, {"median", s.median}, {"max", s.most}, {"min_rank", s.least_rank}, {"max_rank", s.most_rank}};
+}
 
 // Older versions wrote the first ones alone: there were as many changes, or more.
 ScaleFigures scales_from(const json& j) {

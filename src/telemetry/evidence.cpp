@@ -44,6 +44,23 @@ void Evidence::set_slow(const std::vector<RankAccount>& all) {
   uneven = most - double(all.size()) / speeds;
 }
 
+void Evidence::set_machine(const std::vector<RankAccount>& all) {
+  for (const RankAccount& r : all) {
+    preempted = std::max(preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
+    const TakenCores of_rank = taken_cores(all, int(&r - all.data()));
+    if (of_rank.share() > taken.share()) taken = of_rank;
+    const HealthFigures& h = r.health;
+    const auto less = [](int is, int may) { return is >= 0 && is < may; };
+    if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {
+      const auto name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
+      pcie = name(h.pcie_generation, h.pcie_lanes), top_pcie = name(h.top_pcie_generation, h.top_pcie_lanes);
+    }
+    for (const auto& [reason, part] : h.slowed)
+      if (part >= 0.1 && h.top_clock_mhz > 0 && h.clock_mhz / h.top_clock_mhz < clock)
+        clock = h.clock_mhz / h.top_clock_mhz, slowed = reason;
+  }
+}
+
 Evidence evidence_of(const Account& account, const Setting& setting) {
   Evidence e;
   static_cast<Setting&>(e) = setting;
@@ -75,25 +92,17 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   }
   e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
-  e.host = of(slow, Phase::other) / e.steps;
+  e.host = of(slow, Phase::other) / e.steps, e.optimizer = of(slow, Phase::optimizer) / e.steps;
   e.checkpoints = slow.checkpoints, e.needed_checkpoints = slow.needed_checkpoints;
+  e.evaluations = slow.evaluations;
   e.flops = slow.flops;
   e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
   e.decoding = slow.loader.decoding();
   e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup) + first;
+  e.set_machine(account.ranks);
   for (const RankAccount& r : account.ranks) {
     e.loader_rate += r.loader.capacity();
     e.depth += r.loader.mean_depth() / double(account.ranks.size());
-    e.preempted = std::max(e.preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
-    const HealthFigures& h = r.health;
-    const auto less = [](int is, int may) { return is >= 0 && is < may; };
-    if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {
-      const auto name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
-      e.pcie = name(h.pcie_generation, h.pcie_lanes), e.top_pcie = name(h.top_pcie_generation, h.top_pcie_lanes);
-    }
-    for (const auto& [reason, part] : h.slowed)
-      if (part >= 0.1 && h.top_clock_mhz > 0 && h.clock_mhz / h.top_clock_mhz < e.clock)
-        e.clock = h.clock_mhz / h.top_clock_mhz, e.slowed = reason;
   }
   e.batch = double(slow.samples) / e.steps;
   if (slow.loader.samples > 0)

@@ -52,7 +52,9 @@ Values other_readers(const Evidence& e) {
   return e.reader == "synthetic" ? Values{} : to;
 }
 std::string of_reads(const Evidence& e) {
-  return text("%s, reads of %s", e.reader.c_str(), format_bytes(e.sample_bytes).c_str());
+  const bool unaligned = e.reader == "uring" && !e.chunked && e.sample_bytes % 4096 != 0;
+  return text("%s, reads of %s%s", e.reader.c_str(), format_bytes(e.sample_bytes).c_str(),
+              unaligned ? ", no whole blocks of 4 KiB of the disk" : "");
 }
 
 // Where neighbouring samples are asked for together, one read gets many.
@@ -63,6 +65,7 @@ bool tiny_reads(const Evidence& e) {
 }
 std::uint64_t bytes_a_step(const Evidence& e) { return std::uint64_t(e.batch / std::max(1, e.ranks)) * e.sample_bytes; }
 bool much_memory_left(const Evidence& e) { return e.gpu && e.memory > 0 && 4 * e.memory < e.memory_limit; }
+double optimizing(const Evidence& e) { return e.step > 0 ? e.optimizer / e.step : 0; }  // share of the step
 bool slow_link(const Evidence& e) { return e.link_rate > 0 && 4 * e.link_rate < e.link.rate; }
 std::string way_out(const Evidence& e) {
   if (e.link.kind == WayOut::Kind::nvlink) return "without NCCL_P2P_DISABLE (NCCL_DEBUG=INFO names the way taken)";
@@ -180,6 +183,16 @@ std::vector<Rule> table() {
          return std::string("there are more ranks than cores, so each waits while another computes");
        },
        hint},
+      {Bound::compute, "other work on the host",
+       [](const Evidence& e) {
+         return text("%.1f of %.0f cores of a rank", e.taken.others + e.taken.stolen, e.taken.of);
+       },
+       [](const Evidence& e) { return e.taken.share() > 0.15 ? Values{"none (srun --exclusive)"} : Values{}; },
+       [](const Evidence& e) {
+         return text("other processes ran on %.1f of them on average", e.taken.others) +
+                (e.taken.stolen > 0.05 ? text(", other virtual machines on %.1f", e.taken.stolen) : "");
+       },
+       hint},
       {Bound::compute, "cuda.graph", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.gpu && !e.graph ? Values{"on"} : Values{}; },
        [](const Evidence& e) {
@@ -194,15 +207,23 @@ std::vector<Rule> table() {
        [](const Evidence&) { return std::string("this device computes with bf16 as such"); }, trial, new_rounding, 1.1},
       {Bound::compute, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
        [](const Evidence& e) {
-         const bool small = e.step < 0.002 || much_memory_left(e);
+         const bool small = e.step < 0.002 || much_memory_left(e) || optimizing(e) > 0.4;
          return small && e.accumulation == 1 ? Values{std::to_string(4 * e.global_batch)} : Values{};
        },
        [](const Evidence& e) {
-         return e.step < 0.002 ? text("a step takes %.2f ms, much of it for beginning", ms(e.step))
-                               : text("it takes %s of the device's %s", format_bytes(std::uint64_t(e.memory)).c_str(),
-                                      format_bytes(std::uint64_t(e.memory_limit)).c_str());
+         if (e.step < 0.002) return text("a step takes %.2f ms, much of it for beginning", ms(e.step));
+         return optimizing(e) > 0.4
+                    ? text("the optimizer takes %.2f ms of each step, however large its batch is", ms(e.optimizer))
+                    : text("it takes %s of the device's %s", format_bytes(std::uint64_t(e.memory)).c_str(),
+                           format_bytes(std::uint64_t(e.memory_limit)).c_str());
        },
        trial, new_batch, 1.5},
+      {Bound::compute, "optim.zero", [](const Evidence&) { return std::string("0"); },
+       [](const Evidence& e) { return e.ranks > 1 && !e.zero && optimizing(e) > 0.1 ? Values{"1"} : Values{}; },
+       [](const Evidence& e) {
+         return text("the optimizer takes %.2f ms of a step; %d ranks would update a share each", ms(e.optimizer),
+                     e.ranks);
+       }},
       {Bound::compute, "model.fusion", [](const Evidence& e) { return std::to_string(e.fusion); },
        [](const Evidence& e) {
          return e.fusion >= 0 && e.fusion < e.most_fusion ? Values{std::to_string(e.most_fusion)} : Values{};
@@ -229,7 +250,7 @@ std::vector<Rule> table() {
        },
        time, "", 1.05, of_rarer_checkpoints},
       {Bound::evaluation, "train.evaluate", [](const Evidence&) { return std::string("on"); },
-       [](const Evidence&) { return Values{"off"}; },
+       [](const Evidence& e) { return e.evaluations > 1 ? Values{"off"} : Values{}; },  // one is none too many
        [](const Evidence& e) { return text("%.2f ms for each step of training", ms(e.evaluation)); }, time,
        "no figures of validation between; millrace eval gives them"},
       {Bound::host, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },

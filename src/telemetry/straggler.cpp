@@ -55,12 +55,16 @@ std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ra
   const auto cores = [](const RankAccount& r) { return double(r.cores); };
   if (cores(slow) < others(ranks, slow, cores))
     return text("it has %.0f cores, the others %.1f", cores(slow), others(ranks, slow, cores));
+  const auto taken = [&](const RankAccount& r) { return taken_cores(ranks, int(&r - ranks.data())).share(); };
+  if (taken(slow) > 0.1 && taken(slow) > 1.5 * others(ranks, slow, taken))
+    return text("other processes took %.0f %% of its cores, the others' %.0f %%: a noisy neighbour", 100 * taken(slow),
+                100 * others(ranks, slow, taken));
   const auto preempted = [](const RankAccount& r) {
     return double(r.process.preempted) / std::max(1e-9, r.wall_seconds);
   };
   if (preempted(slow) > 50 && preempted(slow) > 1.5 * others(ranks, slow, preempted))
-    return text("others took its cores %.0f times a second, the others %.0f: a noisy neighbour", preempted(slow),
-                others(ranks, slow, preempted));
+    return text("it lost its cores %.0f times a second, the others %.0f: more threads or processes than cores",
+                preempted(slow), others(ranks, slow, preempted));
   return text("it computes %.1f s, the others %.1f s, for a reason that is not seen from here", compute(slow),
               others(ranks, slow, compute));
 }

@@ -151,7 +151,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
     if (!stop && issued - collected <= lag) continue;
     const bool hopeless = all > slowest * double(steps.size()) || stop_signal() != 0;
     const bool enough = (hopeless && steps.size() >= 2) || (now() - began > seconds && steps.size() >= 8) ||
-                        (now() - began > 4 * seconds && collected - warm_up >= 8);
+                        (now() - began > 4 * seconds && (steps.size() >= 2 || collected - warm_up >= 8));
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
     s.balance->collected(result.metrics, runner.pace());
@@ -164,9 +164,9 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   }
   out.batch = full, out.next_step = issued;
   out.steps = std::int64_t(steps.size());
-  out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began, out.rank.process = process_figures();
-  out.rank.process.preempted -= before.preempted;
-  if (before.throttled_seconds >= 0) out.rank.process.throttled_seconds -= before.throttled_seconds;
+  out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began;
+  out.rank.process = process_figures().since(before);
+  if (Health health; s.compute.device->read_health(health)) out.rank.health.add(health);
   out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;
 }

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-Recorder::Recorder(Session& s) : s_(s), throttled_before_(process_figures().throttled_seconds) {
+Recorder::Recorder(Session& s) : s_(s), before_(process_figures()) {
   mine_.host = s.world.host();
   mine_.cores = s.placement.cores, mine_.threads = s.placement.compute_threads;
   mine_.memory_limit = double(s.memory_bytes());
@@ -29,8 +29,7 @@ RankAccount Recorder::figures(Network& network, const LoaderFigures& loader, int
   out.loader = loader;
   out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.figures();
   out.step_times = steps_.figures();
-  out.process = process_figures();
-  if (out.process.throttled_seconds >= 0) out.process.throttled_seconds -= throttled_before_;
+  out.process = process_figures().since(before_);
   out.memory_bytes = network.needs().total();
   if (out.steps == 0) return out;
   out.flops = step_flops(s_, network);

@@ -27,7 +27,7 @@ class Recorder {
   StepClock steps_;
   SumClock sums_;
   PaceClock pace_;
-  double throttled_before_;
+  ProcessFigures before_;
 };
 
 }  // namespace millrace

@@ -22,6 +22,7 @@ Setting setting_of(const Session& s) {
   out.cores = s.placement.cores, out.threads = s.placement.compute_threads;
   out.prefetch = c.data.prefetch, out.accumulation = s.accumulation();
   out.gpu = !s.compute.device->shares_host_memory(), out.graph = c.cuda.graph, out.overlap = c.comm.overlap;
+  out.zero = c.optim.zero > 0;
   out.balanced = c.train.balance != "even";
   out.half = s.compute.backend->precision_note(DType::bf16).empty();
   if (!s.train_data.shards.empty())

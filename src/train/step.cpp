@@ -205,14 +205,19 @@ void StepRunner::take_out_waits(const Issued& issued, StepMetrics& m) {
   const auto move = [&of](Phase from, double seconds) { of(from) -= seconds, of(Phase::communication) += seconds; };
   const bool works = issued.micro_batches > 0;  // else all but the optimizer counts as communication already
   waits_.sums = of(Phase::communication), waits_.squares = 0;
-  waits_.gathers.assign(std::size_t(gather_waits()), 0.0);
+  waits_.gathers.assign(std::size_t(gather_waits()), 0.0), waits_.gathers_needed = waits_.gathers;
+  waits_.began = origin_, waits_.squares_needed = 0;
+  const int sums_begin = mark_count(issued.micro_batches) - 3;
+  waits_.sums_needed = sums_begin > 0 ? times_[std::size_t(sums_begin + between())] : 0;
   for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait) {
-    const double seconds = times_[2 + 2 * wait] - times_[1 + 2 * wait];
+    const double began = times_[1 + 2 * wait], seconds = times_[2 + 2 * wait] - began;
     if (int(wait) >= gather_waits()) {
+      if (waits_.squares_needed == 0) waits_.squares_needed = began;
       waits_.squares += seconds, move(Phase::optimizer, seconds);
       continue;
     }
-    waits_.gathers[std::size_t(network_.gatherer()->tag_of(wait))] = seconds;
+    const auto tag = std::size_t(network_.gatherer()->tag_of(wait));
+    waits_.gathers[tag] = seconds, waits_.gathers_needed[tag] = began;
     if (works)
       move(Phase::forward, seconds);
     else

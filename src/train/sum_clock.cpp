@@ -38,7 +38,12 @@ void SumClock::add(const std::vector<CommSpan>& spans, const StepWaits& waits) {
     const auto tag = std::size_t(std::max(0, span.tag));
     const double took = span.ended - span.started;
     f.tag = span.tag, f.op = span.op, ++f.times, f.bytes += span.bytes;
+    f.ready += std::max(0.0, span.queued - waits.began);
     f.queued += std::max(0.0, span.started - span.queued), f.busy += took;
+    if (span.op != CollectiveOp::all_gather)
+      f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
+    else if (tag < waits.gathers_needed.size())
+      f.needed += waits.gathers_needed[tag];
     if (span.inside)
       f.exposed += took;
     else if (span.op != CollectiveOp::all_gather)

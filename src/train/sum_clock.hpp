@@ -14,6 +14,9 @@ struct StepWaits {
   std::vector<double> gathers{};  // by tag
   double sums = 0;                // for all sums but those of squares; those inside of some begin_* are part of it
   double squares = 0;
+  // When the waits began, from the step's begin on; that, on the clock of the spans.
+  double began = 0, sums_needed = 0, squares_needed = 0;
+  std::vector<double> gathers_needed{};  // by tag
 };
 
 class SumClock {

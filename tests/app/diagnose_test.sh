@@ -32,8 +32,10 @@ gain() {
 }
 
 case $case in
-input)  # each read of the files takes 1 ms: one worker is too few, whatever the processor does meanwhile
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 >out 2>err || complain "diagnose failed"
+input)  # each read of the files takes 1 ms: one worker is too few, whatever the processor does meanwhile. Nor can they be mapped
+  LD_PRELOAD=$library MILLRACE_TEST_FAULTS="train-,0,4096,19,1000000000,0;train-,4096,100000000,0,1000000000,0.001" "$millrace" diagnose -c net.cfg --seconds 0.05 >out 2>err ||
+    complain "diagnose failed"
+  grep -q "^  data.reader -> mmap: not tried, .*train-.* cannot be mapped (No such device)" out || complain "files that cannot be mapped are no reason"
   first_line "^input-bound: .* data\.[a-z]* .* gives "
   gain "data.workers|data.reader" 1.25
   grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  bare " || complain "no word of what reading gives"
@@ -80,6 +82,9 @@ train)  # what a run says at its end, without any trial
     complain "the run on two ranks failed"
   verdict | grep -q "^communication-bound: .* comm.compress none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
   grep -q "^    bucket 0: " out || complain "no figures of buckets"
+  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 --budget 1ms >out 2>err || complain "diagnose failed in a millisecond"
+  grep -q "^  data.workers -> 2: not tried, its time is up (--budget 0.001s)$" out || complain "it went on when its time was up"
+  grep -q "^measured, ms a step: " out || complain "nothing was measured when its time was up"
   ;;
 probe)  # measured after the run; asked to stop meanwhile, it tries no more. Reads take far longer than two ranks that share busy cores wait for each other
   "$mpiexec" --bind-to none -n 2 env LD_PRELOAD="$library" MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir probed \

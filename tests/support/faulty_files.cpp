@@ -30,10 +30,11 @@ std::string path_of(int fd) {
 bool is_for(const Fault& f, const std::string& path) { return path.find(f.file) != std::string::npos; }
 
 // What a read of these bytes meets, once less the next time; error 0 and seconds 0: nothing.
-Fault meet(const std::string& path, std::uint64_t from, std::uint64_t to, bool opening) {
+Fault meet(const std::string& path, std::uint64_t from, std::uint64_t to, bool opening, bool mapping = false) {
   const std::lock_guard lock(mutex);
   for (Fault& f : faults)
-    if (f.opening == opening && is_for(f, path) && from < f.to && to > f.from && f.times > 0) {
+    if (f.opening == opening && (mapping || f.error != ENODEV) && is_for(f, path) && from < f.to && to > f.from &&
+        f.times > 0) {
       if (f.error != ESTALE) --f.times;
       return f;
     }
@@ -82,8 +83,9 @@ void* map(void* at, std::size_t bytes, int protection, int flags, int fd, off_t 
   void* const there = reinterpret_cast<void*>(::syscall(SYS_mmap, at, bytes, protection, flags, fd, offset));
   if (!any || fd < 0 || there == MAP_FAILED) return there;
   const std::string path = path_of(fd);
-  const Fault f = meet(path, std::uint64_t(offset), std::uint64_t(offset) + bytes, false);
+  const Fault f = meet(path, std::uint64_t(offset), std::uint64_t(offset) + bytes, false, true);
   if (f.error == 0) return there;
+  if (f.error == ENODEV) return ::syscall(SYS_munmap, there, bytes), errno = ENODEV, MAP_FAILED;
   if (f.error == ESTALE) became_stale(path);
   constexpr std::uint64_t page = 4096;
   const std::uint64_t from = f.from / page * page, to = std::min<std::uint64_t>((f.to + page - 1) / page * page, bytes);

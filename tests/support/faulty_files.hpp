@@ -11,7 +11,7 @@ struct Fault {
   std::string file;                                     // in the path
   std::uint64_t from = 0, to = std::uint64_t(1) << 62;  // bytes: reads that touch them
   // errno; ESTALE lasts until the file is opened again, others for so many reads. Of a mapped file: pages that are not
-  // there, in so many mappings. 0: only slow.
+  // there, in so many mappings; ENODEV: it cannot be mapped, but read. 0: only slow.
   int error = 0;
   int times = 1 << 30;
   double seconds = 0;    // that a read takes longer; below 0: it never returns

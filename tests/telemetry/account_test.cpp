@@ -1,6 +1,7 @@
 #include "millrace/telemetry/account.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -32,8 +33,8 @@ RankAccount figures(int rank) {
               .workers = 3 + rank,
               .clock_reads = 17u + unsigned(rank)};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
-  r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2}, {-1, 42, 84, 0, 1e-3, 0}};
-  r.process = {12.5 + rank, 0.25, 77, 1u << 30};
+  r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2, CollectiveOp::sum, 0.4 + rank, 0.7}, {-1, 42, 84, 0, 1e-3, 0}};
+  r.process = {12.5 + rank, 0.25, 77, 1u << 30, "0-" + std::to_string(rank), 99.5 + rank, 0.125};
   r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0 ? WayOut::Kind::interface : WayOut::Kind::infiniband};
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
@@ -97,7 +98,10 @@ TEST(Account, TellsWhatTheLoaderCouldDeliverAndWhatTheStepCouldTake) {
   EXPECT_NE(table.find("could deliver 4.27 k samples/s, 2.133 GB/s; the step could take 3.2 k, 1.600 GB/s; first"),
             table.npos)
       << table;
-  EXPECT_NE(table.find("its workers: reading 50 % of their time, decoding 25 %, waiting for room 25 %\n"), table.npos)
+  EXPECT_NE(
+      table.find("its workers' time: reading 50 % (alone 6.4 k samples/s, 3.200 GB/s), decoding 25 % (alone 12.8 k "
+                 "samples/s, 6.400 GB/s), waiting for room 25 %\n"),
+      table.npos)
       << table;
 }
 
@@ -151,6 +155,49 @@ TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
   }
 }
 
+TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
+  const test::Folder root;
+  std::filesystem::create_directories(root.path / "proc/self");
+  const auto write = [&](const char* allowed, const char* cores) {
+    std::ofstream(root.path / "proc/self/status") << "Name:\tx\nCpus_allowed_list:\t" << allowed << "\n";
+    std::ofstream(root.path / "proc/stat") << "cpu  1 2 3 4\n" << cores << "intr 5\n";
+  };
+  const double tick = 1.0 / double(::sysconf(_SC_CLK_TCK));
+  const char* four =
+      "cpu0 100 10 20 999 7 1 2 30 5 0\ncpu1 1000 0 0 9 0 0 0 0 0 0\ncpu2 200 0 0 9 0 0 0 10 0 0\ncpu10 400 0 0 9 0 0 "
+      "0 0 0 0\n";
+  write("0,2,10", four);
+  const ProcessFigures read = process_figures(root.path);
+  EXPECT_EQ(read.cores, "0,2,10");
+  EXPECT_DOUBLE_EQ(read.cores_busy_seconds, 733 * tick) << "neither idle nor waiting for a disk";
+  EXPECT_DOUBLE_EQ(read.stolen_seconds, 40 * tick);
+  write("0-2", four);
+  EXPECT_DOUBLE_EQ(process_figures(root.path).cores_busy_seconds, 1333 * tick);
+  for (const char* unknown : {"0-3", "", "none"}) {
+    write(unknown, four);
+    EXPECT_EQ(process_figures(root.path).cores_busy_seconds, -1) << unknown;
+  }
+  const ProcessFigures before = {1, 0.5, 10, 100, "0-1", 5, 1}, later = {4, 0.75, 30, 200, "0-1", 12, 1.5};
+  const ProcessFigures between = later.since(before);
+  EXPECT_EQ(between.cpu_seconds, 3);
+  EXPECT_EQ(between.throttled_seconds, 0.25);
+  EXPECT_EQ(between.preempted, 20u);
+  EXPECT_EQ(between.resident_bytes, 200u) << "at most, whenever";
+  EXPECT_EQ(between.cores_busy_seconds, 7);
+  EXPECT_EQ(between.stolen_seconds, 0.5);
+  EXPECT_EQ(later.since({}).cores_busy_seconds, -1) << "not known before";
+  std::vector<RankAccount> ranks(3);
+  for (RankAccount& r : ranks) r.host = "a", r.wall_seconds = 4, r.process = between;  // two share two cores
+  ranks[2].process.cores = "2";
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).of, 2);
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).others, 0.25);
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).stolen, 0.125);
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).share(), 0.1875);
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 2).others, 1);
+  ranks[0].process.cores_busy_seconds = -1;
+  EXPECT_EQ(taken_cores(ranks, 0).share(), 0);
+}
+
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
   Account all;
   for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));  // 0, 20 and 10 s more in each phase
@@ -162,6 +209,8 @@ TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
     EXPECT_EQ(phase.at("min"), (p + 1) / 7.0);
     EXPECT_EQ(phase.at("median"), (p + 1) / 7.0 + 10);
     EXPECT_EQ(phase.at("max"), (p + 1) / 7.0 + 20);
+    EXPECT_EQ(phase.at("min_rank"), 0);
+    EXPECT_EQ(phase.at("max_rank"), 1);
     least += phase.at("min").get<double>(), median += phase.at("median").get<double>();
     most += phase.at("max").get<double>();
   }
@@ -171,6 +220,13 @@ TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
   EXPECT_NEAR(j.at("wall_seconds").at("max"), most, 1e-9 * most);
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(j.at("ranks").at(std::size_t(rank)).at("host"), all.ranks[std::size_t(rank)].host);
+  const std::string table = all.table();
+  EXPECT_NE(table.find("  0 (node0), 1 (node1)\n"), table.npos) << table;
+  EXPECT_NE(
+      table.find("bucket 0: 100 B, ready at 9.52 ms of a step, queued 2.38 ms, summed 7.14 ms at 0.00 GB/s on the "
+                 "bus, needed at 16.67 ms, exposed 4.76 ms\n"),
+      table.npos)
+      << table;
 }
 
 TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {

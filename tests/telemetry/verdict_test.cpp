@@ -90,13 +90,14 @@ TEST(Verdict, AHealthyRunHasNothingWorthChanging) {
 std::vector<Evidence> all_kinds() {
   Evidence e;
   e.step = 0.001, e.without_input = 0.0008, e.without_sums = 0.0006, e.imbalance = 0.0001, e.steps = 100;
-  e.checkpoint = 0.0005, e.evaluation = 0.0004, e.host = 0.0001, e.batch = 64, e.loader_rate = 1000;
+  e.checkpoint = 0.0005, e.evaluation = 0.0004, e.evaluations = 3, e.host = 0.0001, e.batch = 64, e.loader_rate = 1000;
   e.ranks = 2, e.workers = 1, e.cores = 2, e.threads = 8, e.prefetch = 4, e.depth = 3, e.chunk_cache = 1 << 20;
   e.checkpoints = 9, e.checkpoint_every = "1e", e.wall = 100, e.startup = 50, e.clock = 0.7, e.slowed = "power cap";
   e.precision = "fp32", e.compress = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
   e.overlap = false, e.misplaced = "bound to one core", e.shared_cores = true, e.global_batch = 64,
   e.sample_bytes = 784;
   e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
+  e.optimizer = 0.0004, e.taken = {2, 0.5, 0.1};
   Evidence chunked = e;
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
   chunked.stored = "zstd", chunked.decoding = 0.8;
@@ -406,6 +407,40 @@ TEST(Verdict, ADeviceWithMuchMemoryLeftMayTakeLargerBatches) {
   EXPECT_FALSE(tries(changes_to_try(e), "train.global_batch", "256"));
 }
 
+TEST(Verdict, AnOptimizerThatTakesMuchOfAStepIsSharedOrRunsSeldomer) {
+  Evidence e = starved();
+  e.without_input = e.without_sums = e.step, e.optimizer = 0.003, e.global_batch = 64;  // of 20 ms
+  EXPECT_TRUE(tries(changes_to_try(e), "optim.zero", "1"));
+  EXPECT_FALSE(tries(changes_to_try(e), "train.global_batch", "256"));
+  e.zero = true;
+  EXPECT_FALSE(tries(changes_to_try(e), "optim.zero", "1")) << "it is shared already";
+  e.zero = false, e.ranks = 1, e.optimizer = 0.009;
+  EXPECT_FALSE(tries(changes_to_try(e), "optim.zero", "1")) << "with nobody";
+  const auto changes = changes_to_try(e);
+  ASSERT_TRUE(tries(changes, "train.global_batch", "256"));
+  EXPECT_NE(changes.back().evidence.find("the optimizer takes 9.00 ms of each step"), std::string::npos);
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::backward) -= 0.2, of(r, Phase::optimizer) += 0.2;
+  EXPECT_NE(verdict(evidence_of(a, plain())).find("worth a trial: optim.zero 0 -> 1 (the optimizer takes 2.00 ms"),
+            std::string::npos)
+      << verdict(evidence_of(a, plain()));
+}
+
+TEST(Verdict, OtherWorkOnTheCoresOfAJobIsPointedAt) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks)
+    r.process.cores = "0-3", r.process.cores_busy_seconds = 4.3, r.process.cpu_seconds = 4.2,
+    r.process.stolen_seconds = 0;
+  EXPECT_EQ(verdict(evidence_of(a, plain())).find("other work"), std::string::npos);
+  a.ranks[1].process.cpu_seconds = 2.1, a.ranks[1].process.stolen_seconds = 0.11;
+  EXPECT_NE(
+      verdict(evidence_of(a, plain()))
+          .find("worth a trial: other work on the host 2.1 of 4 cores of a rank -> none (srun --exclusive) (other "
+                "processes ran on 2.0 of them on average, other virtual machines on 0.1)"),
+      std::string::npos)
+      << verdict(evidence_of(a, plain()));
+}
+
 TEST(Verdict, TimeAtABatchThatWasReadyIsNotTheLoaders) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = 1, r.step_times.mean = 0.020;
@@ -452,7 +487,8 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   EXPECT_EQ(int(found[0].bound), int(Bound::imbalance));
   EXPECT_EQ(found[0].advice, "train.balance even -> auto");
   EXPECT_NEAR(found[0].gain, 20 / (20 - 19.6 + 2 / (1 / 19.6 + 1 / 9.6)), 1e-9) << "both done at once";
-  EXPECT_NE(found[0].evidence.find("a noisy neighbour"), std::string::npos) << found[0].evidence;
+  EXPECT_NE(found[0].evidence.find("lost its cores 1818 times a second, the others 9"), std::string::npos)
+      << found[0].evidence;
   EXPECT_NEAR(found[1].gain, 2, 1e-9);  // a second of two
   EXPECT_TRUE(found[1].at_most);
   EXPECT_NE(found[1].advice.find("rank 1 on node2 -> "), std::string::npos) << found[1].advice;
@@ -463,7 +499,11 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   EXPECT_NE(straggler(a.ranks).cause.find("held down 30 % of the time, the others' 0 %: heat"), std::string::npos)
       << straggler(a.ranks).cause;
   slow.health.slowed = fast.health.slowed = {{"power cap", 0.9}};
-  EXPECT_NE(straggler(a.ranks).cause.find("a noisy neighbour"), std::string::npos) << "all are held down alike";
+  slow.process.cores = "2-3", slow.process.cores_busy_seconds = 2.5, slow.process.cpu_seconds = 1.5;  // of 2 s
+  fast.process.cores = "0-1", fast.process.cores_busy_seconds = 2, fast.process.cpu_seconds = 1.9;
+  EXPECT_NE(straggler(a.ranks).cause.find("took 45 % of its cores, the others' 5 %: a noisy neighbour"),
+            std::string::npos)
+      << "all are held down alike";
   slow.process.throttled_seconds = 0.9;
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 3;

@@ -9,7 +9,8 @@ namespace {
 TEST(SumClock, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
   SumClock clock;
   for (int step = 0; step < 2; ++step)
-    clock.add({{0, 100, 1, 2, 6}, {1, 50, 3, 6, 8}, {-1, 8, 8, 8.5, 10}}, {.sums = 3});
+    clock.add({{0, 100, 1, 2, 6}, {1, 50, 3, 6, 8}, {-1, 8, 8, 8.5, 10}},
+              {.sums = 3, .began = 0.5, .sums_needed = 6.5});
   const auto sums = clock.figures();
   ASSERT_EQ(sums.size(), 3u);
   EXPECT_EQ(sums[0].tag, 0);
@@ -19,6 +20,9 @@ TEST(SumClock, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
   EXPECT_DOUBLE_EQ(sums[0].queued, 2);
   EXPECT_DOUBLE_EQ(sums[0].busy, 8);
   EXPECT_DOUBLE_EQ(sums[0].exposed, 0);
+  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "from the step's begin on";
+  EXPECT_DOUBLE_EQ(sums[1].ready, 5);
+  EXPECT_DOUBLE_EQ(sums[1].needed, 13);
   EXPECT_DOUBLE_EQ(sums[1].exposed, 2);
   EXPECT_DOUBLE_EQ(sums[2].exposed, 3);
   EXPECT_DOUBLE_EQ(clock.busy_seconds(), 15);
@@ -43,16 +47,23 @@ TEST(SumClock, GathersAndReduceScattersOfABucketAreToldApartEachWithItsOwnWaits)
                                     {1, 400, 7, 8, 10, false, reduce_scatter},
                                     {0, 400, 9, 10, 12, false, reduce_scatter},
                                     {-2, 8, 13, 13, 13.5, false, sum}};
-  for (int step = 0; step < 2; ++step) clock.add(spans, {.gathers = {0.5, 1}, .sums = 1, .squares = 0.5});
+  for (int step = 0; step < 2; ++step)
+    clock.add(spans, {.gathers = {0.5, 1},
+                      .sums = 1,
+                      .squares = 0.5,
+                      .sums_needed = 11,
+                      .squares_needed = 13,
+                      .gathers_needed = {3.5, 1}});
   const auto sums = clock.figures();
   ASSERT_EQ(sums.size(), 5u);
-  const double exposed[] = {1, 0.5, 0, 1, 0.5}, queued[] = {1, 2, 1, 0, 0};
+  const double exposed[] = {1, 0.5, 0, 1, 0.5}, queued[] = {1, 2, 1, 0, 0}, needed[] = {11, 3.5, 11, 1, 13};
   for (std::size_t i = 0; i < sums.size(); ++i) {
     EXPECT_EQ(sums[i].tag, i < 4 ? int(i / 2) : -2);
     EXPECT_EQ(sums[i].op, i == 4 ? sum : i % 2 ? all_gather : reduce_scatter) << i;
     EXPECT_EQ(sums[i].times, 2u) << i;
     EXPECT_DOUBLE_EQ(sums[i].exposed, 2 * exposed[i]) << i;
     EXPECT_DOUBLE_EQ(sums[i].queued, 2 * queued[i]) << i;
+    EXPECT_DOUBLE_EQ(sums[i].needed, 2 * needed[i]) << i;
   }
   EXPECT_DOUBLE_EQ(sums[0].bus_rate(2), 0.5 * 800 / 4) << "half of its bytes";
   EXPECT_DOUBLE_EQ(sums[1].bus_rate(4), 0.75 * 800 / 4);

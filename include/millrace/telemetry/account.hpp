@@ -33,6 +33,7 @@ struct LoaderFigures {
   // Samples/s that the workers could deliver, if none ever waited for room.
   double capacity() const;
   double decoding() const { return read_seconds > 0 ? decoded.seconds / read_seconds : 0; }  // share of reading
+  double sample_bytes() const { return samples > 0 ? double(bytes_read) / double(samples) : 0; }
   double mean_depth() const { return batches ? double(queue_depth_sum) / double(batches) : 0.0; }
 };
 
@@ -67,6 +68,9 @@ struct SumFigures {
   // waited for it.
   double queued = 0, busy = 0, exposed = 0;
   CollectiveOp op = CollectiveOp::sum;
+  // Sums of seconds from a step's begin on: until it was ready, and until the step needed it. It starts at ready +
+  // queued and ends at that + busy.
+  double ready = 0, needed = 0;
   // Bytes/s on the bus, as a ring of so many ranks would send them.
   double bus_rate(double ranks) const { return busy > 0 ? bus_factor(op, ranks) * double(bytes) / busy : 0; }
 };
@@ -98,6 +102,10 @@ struct ProcessFigures {
   double throttled_seconds = -1;     // held back by a quota (cgroup); -1: not known
   std::uint64_t preempted = 0;       // times that a thread lost its core to another
   std::uint64_t resident_bytes = 0;  // at most
+  std::string cores = {};            // that it may run on, as the kernel lists them: "0-3,8"
+  double cores_busy_seconds = -1;    // these, with whatever work, since the host's start; -1: not known
+  double stolen_seconds = -1;        // the same, by the hypervisor for another machine
+  ProcessFigures since(const ProcessFigures& before) const;
 };
 // root: where the kernel's /proc and /sys are.
 ProcessFigures process_figures(const std::filesystem::path& root = "/");
@@ -180,6 +188,7 @@ struct RankAccount {
   DeviceTime device;                     // of the steps that were traced; none on a device that tells nothing
   HealthFigures health;                  // the same
 
+  double demand() const;  // samples/s that its steps could take if they never waited for the loader
   // From Account{{one}}.json(): how ranks send theirs.
   static RankAccount from_json(const std::string&);
 };
@@ -190,6 +199,13 @@ struct Account {
   std::string json() const;   // the same as a JSON object
   static Account from_json(const std::string&);
 };
+
+// Cores' worth of those that a rank may run on that were not this job's. Of none: it is not known.
+struct TakenCores {
+  double of = 0, others = 0, stolen = 0;  // cores; used by other processes; by other machines of the same hardware
+  double share() const { return of > 0 ? (others + stolen) / of : 0; }
+};
+TakenCores taken_cores(const std::vector<RankAccount>&, int rank);
 
 // The rank that the others wait for at each step, and why as far as the figures tell.
 struct Straggler {

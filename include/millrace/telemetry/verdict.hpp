@@ -20,6 +20,7 @@ struct Setting {
   int prefetch = 0;                                    // 0: the ring deepens by itself
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
+  bool zero = false;          // each rank updates its share of the weights
   bool balanced = false;      // train.balance is not even
   bool shared_cores = false;  // a host has more ranks than cores
   bool half = false;          // numbers of 16 bits are computed as such, not emulated
@@ -41,6 +42,7 @@ struct Evidence : Setting {
   double without_sums = 0;                          // and with ranks that do not sum
   double late = 0;                                  // of the sums' time: until the last rank was there
   double copy = 0;                                  // for copies to the device that the step waits for
+  double optimizer = 0;                             // of computing: the optimizer's
   double imbalance = 0;                             // for a rank that is slower than the others
   double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
   double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
@@ -51,17 +53,18 @@ struct Evidence : Setting {
   double decodes = 0;                               // of a chunk, for each time that its rows are read once
   double wall = 0, startup = 0;                     // of the run
   double steps = 0;
-  int checkpoints = 0, needed_checkpoints = 0;  // as RankAccount
-  double clock = 1;                             // share of its top clock that the slowest device ran at
-  std::string slowed;                           // why
-  double preempted = 0;                         // times a second that a rank lost a core
-  double flops = 0, peak_flops = 0;             // of a step; a second, at best; of a rank
-  double without_optimizer = 0;                 // probed: as without_sums, and the weights do not change
-  double gradient_bytes = 0, sum_alone = 0;     // probed: seconds of a sum of all with nothing beside it; 0: one rank
-  double memory = 0, memory_limit = 0;          // bytes that are planned, of those that may be; of a rank
-  WayOut link;                                  // the fastest one between ranks; no rate where it is not known
-  double link_rate = 0;                         // bytes/s that long sums have; 0: there were none
-  std::string pcie, top_pcie;                   // a GPU's link to its host that is slower than both allow
+  int checkpoints = 0, needed_checkpoints = 0, evaluations = 0;  // as RankAccount
+  double clock = 1;                          // share of its top clock that the slowest device ran at
+  std::string slowed;                        // why
+  double preempted = 0;                      // times a second that a rank lost a core
+  TakenCores taken;                          // of the rank that they were taken from most
+  double flops = 0, peak_flops = 0;          // of a step; a second, at best; of a rank
+  double without_optimizer = 0;              // probed: as without_sums, and the weights do not change
+  double gradient_bytes = 0, sum_alone = 0;  // probed: seconds of a sum of all with nothing beside it; 0: one rank
+  double memory = 0, memory_limit = 0;       // bytes that are planned, of those that may be; of a rank
+  WayOut link;                               // the fastest one between ranks; no rate where it is not known
+  double link_rate = 0;                      // bytes/s that long sums have; 0: there were none
+  std::string pcie, top_pcie;                // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
   // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
@@ -70,6 +73,8 @@ struct Evidence : Setting {
   // slow, imbalance and uneven, from the time that all ranks took for the same steps. Probed: what a rank waits longer
   // for samples is not counted again.
   void set_slow(const std::vector<RankAccount>&);
+  // preempted, taken, clock, slowed and both of PCI Express: the worst of all ranks.
+  void set_machine(const std::vector<RankAccount>&);
   double share(Bound) const;    // of the time of a step with all that comes with it; startup: of the run
   double curable(Bound) const;  // of that what changes against it can spare: no other way of summing brings a late rank
 };
