@@ -187,7 +187,7 @@ std::vector<Rule> table() {
        [](const Evidence& e) {
          return text("%.1f of %.0f cores of a rank", e.taken.others + e.taken.stolen, e.taken.of);
        },
-       [](const Evidence& e) { return e.taken.share() > 0.15 ? Values{"none (srun --exclusive)"} : Values{}; },
+       [](const Evidence& e) { return e.crowded() ? Values{"none (srun --exclusive)"} : Values{}; },
        [](const Evidence& e) {
          return text("other processes ran on %.1f of them on average", e.taken.others) +
                 (e.taken.stolen > 0.05 ? text(", other virtual machines on %.1f", e.taken.stolen) : "");

@@ -21,7 +21,8 @@ failures=0 within=0 predicted=0
 awk 'BEGIN { for (r = 0; r < 6000; r++) { for (c = 0; c < 100; c++) printf "%d,", (r * 7 + c * c) % 13; print r % 3 } }' >table.csv
 "$millrace" pack --x table.csv --y-name 101 --out set --shard-size 1MiB >log 2>&1 || { cat log; exit 1; }
 "$millrace" pack --x table.csv --y-name 101 --out single --codec zstd --chunk-rows 1 >log 2>&1 || { cat log; exit 1; }
-"$millrace" pack --x table.csv --y-name 101 --out packed --codec zstd --chunk-rows 64 >log 2>&1 || { cat log; exit 1; }
+awk 'BEGIN { for (r = 0; r < 3000; r++) { for (c = 0; c < 1000; c++) printf "%d,", (r * 7 + c * c) % 13; print r % 3 } }' >wide.csv
+"$millrace" pack --x wide.csv --y-name 1001 --out packed --codec zstd --chunk-rows 64 >log 2>&1 || { cat log; exit 1; }
 cat >net.cfg <<'CFG'
 [run]
 threads = 1
@@ -113,7 +114,7 @@ ranks=1 fault=$(slow_reads 0.001)
 wanted disk && kind "a disk of 1 ms a read, one worker" input-bound 400 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB
 wanted reads && kind "the same, and steps of 128" input-bound 36 --data.train 'single/train-*.h5' --data.chunk_cache 1KiB --train.global_batch 128
 fault=
-wanted codec && kind "Zstandard chunks of 64 rows, a cache of one" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 32KiB --train.global_batch 32
+wanted codec && kind "Zstandard chunks of 64 rows, a cache of two" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 512KiB --train.global_batch 32 --model.hidden 128
 wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 800 --run.threads 8 --run.precision bf16 --model.hidden 1024 1024 --train.global_batch 64 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
 wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 4000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512 --optim.lr 0.001

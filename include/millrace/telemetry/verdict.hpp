@@ -67,6 +67,8 @@ struct Evidence : Setting {
   std::string pcie, top_pcie;                // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
+  bool crowded() const { return taken.share() > 0.15; }  // by other work on the cores
+
   // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
   // NVLinks.
   void set_link(int hosts, const RankAccount&);
