@@ -129,7 +129,6 @@ Bound unmended(const Evidence& e) {
   Bound largest = Bound::compute;
   const auto states = [&](Bound b) {
     if (b == Bound::checkpoint && e.checkpoints < 2) return false;
-    if (e.probed) return e.share(b) >= least_share;
     return e.curable(b) >= least_stated || e.share(b) >= least_late;
   };
   for (const Bound b : {Bound::sums, Bound::input, Bound::copy, Bound::checkpoint})
