@@ -14,8 +14,8 @@ std::string pair_row(const char* name, const std::string& value) {
   return cat("<tr><th>", name, "</th><td>", value, "</td></tr>");
 }
 
-std::string figure(const std::string& title, const std::string& body, const std::string& note = "") {
-  return cat("<figure><figcaption>", title, "</figcaption>", body,
+std::string figure(const std::string& title, const std::string& body, const std::string& note = "", bool wide = false) {
+  return cat(wide ? "<figure class=\"wide\">" : "<figure>", "<figcaption>", title, "</figcaption>", body,
              note.empty() ? std::string() : cat("<p class=\"quiet\">", note, "</p>"), "</figure>\n");
 }
 
@@ -102,7 +102,8 @@ std::string sums_of(const Run& run) {
           rows, "</tbody></table></div>"),
       cat("Rank 0, from each step's begin on. Exposed: the step stood still for it. GB/s: on the bus, as a ring would "
           "send it.",
-          shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()));
+          shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()),
+      true);
 }
 
 std::string kernels_of(const Run& run) {

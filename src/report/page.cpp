@@ -154,10 +154,7 @@ std::string side_by_side(const Runs& runs, const std::string& title, const std::
 }
 
 std::string body_of(const Runs& runs) {
-  const auto parts = [](const Run& run) {
-    const std::string others = loader_of(run) + sums_of(run);
-    return time_by_rank(run) + (others.empty() ? others : cat("<div>", others, "</div>"));
-  };
+  const auto parts = [](const Run& run) { return time_by_rank(run) + loader_of(run) + sums_of(run); };
   const bool one = runs.size() == 1;
   std::string out = heading(runs) + comparison(runs);
   out += side_by_side(runs, "What bounds it, and what to change", each(runs, findings_of));
