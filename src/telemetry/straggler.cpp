@@ -27,7 +27,9 @@ double others(const std::vector<RankAccount>& ranks, const RankAccount& but, Get
 std::string held_down(const RankAccount& slow, const std::vector<RankAccount>& ranks) {
   std::string out;
   double most = 0;
-  for (const auto& [reason, part] : slow.health.slowed) {
+  for (const auto& one : slow.health.slowed) {  // no binding: clang 14 captures none
+    const std::string& reason = one.first;
+    const double part = one.second;
     const double theirs = others(ranks, slow, [&](const RankAccount& r) {
       const auto it = r.health.slowed.find(reason);
       return it == r.health.slowed.end() ? 0.0 : it->second;
