@@ -2,6 +2,7 @@
 #include "millrace/data/loader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "loader_ring.hpp"
@@ -16,6 +17,7 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 constexpr std::size_t least_depth = 4;         // of a ring that finds its own
 constexpr std::size_t most_ahead = 64u << 20;  // bytes of such a ring, unless the least takes more
 constexpr std::size_t most_slots = 256;
+constexpr std::uint64_t timed_copies = 8;  // one of so many: to read a time costs the host some microseconds
 
 std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
   if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
@@ -41,6 +43,7 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
     own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
     device_slots = own_device_slots.get();
   }
+  if (device_slots->count() > 0) copy_marks = device.make_marks(2);
   MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
   batches.reserve(std::size_t(o.together));
   const std::size_t count = ring_slots(o, bytes);
@@ -109,9 +112,14 @@ void Loader::Impl::deepen_to(std::size_t wanted) {
 void Loader::Impl::release_oldest() {
   Slot& s = slot(tail);  // head and tail are moved by this thread alone
   if (s.copied) s.copied->synchronize();
+  std::array<double, 2> copy{};
+  if (s.timed) copy_marks->read(copy), timing = false;
   bool enough = false;  // room to wake the workers for, who fill several slots then: all that can become free / 4
   {
     const std::lock_guard lock(mutex);
+    if (s.timed)
+      figures.copy_seconds += copy[1], figures.copied_bytes += bytes,
+          figures.copied_samples += std::uint64_t(s.item.rows);
     s.planned = false;
     free.push_back(s.host);
     ++tail;
@@ -128,7 +136,10 @@ void Loader::Impl::hand_over(Slot& s) {
     next_on_device = (next_on_device + 1) % device_slots->count();
     at = there.data;
     there.consumed->wait(Lane::copy);  // the first time it holds nobody up
+    s.timed = !timing && figures.batches % timed_copies == 2;
+    if (s.timed) timing = true, copy_marks->mark(Lane::copy, 0);
     device.copy_in(Lane::copy, at, s.host, bytes);
+    if (s.timed) copy_marks->mark(Lane::copy, 1);
     there.copied->record(Lane::copy);
     s.copied = there.copied.get();
     batch.slot = &there;

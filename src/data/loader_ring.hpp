@@ -35,6 +35,7 @@ struct Loader::Impl : SlotLayout {
     bool planned = false, filled = false, last = false;
     std::exception_ptr failure;
     std::int64_t skipped = 0;
+    bool timed = false;  // its copy
   };
 
   // A worker's units that were begun, oldest first.
@@ -68,6 +69,8 @@ struct Loader::Impl : SlotLayout {
   std::uint64_t ready = 0;  // filled, and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
+  std::unique_ptr<Marks> copy_marks;  // around the copy of one slot at a time
+  bool timing = false;                // they are in use
   std::uint64_t head = 0, tail = 0,
                 planned = 0;       // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
   std::size_t next_on_device = 0;  // of the slots on the device

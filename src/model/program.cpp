@@ -103,8 +103,10 @@ void Program::refresh_weights() {
   }
 }
 
-void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate) {
+void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate,
+                      MarkSeries around_input) {
   const Graph& graph = lowered_.graph;
+  const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
            graph.values[Graph::x].shape.str());
   for (std::size_t i = 0; i < args_.size(); ++i) {
@@ -123,7 +125,10 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
       lowered_.ops[i]->refresh(args);
     }
     const Working here(*lowered_.device, labels_[i].forward.c_str());
+    if (i == 0) around_input.mark();
+    if (i == 0 && !reads_input) around_input.mark();
     lowered_.ops[i]->forward(args);
+    if (i == 0 && reads_input) around_input.mark();
   }
 }
 

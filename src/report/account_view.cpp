@@ -73,6 +73,12 @@ std::string loader_of(const Run& run) {
     rows += pair_row("workers decoding", percent(decode / (read + room)));
     rows += pair_row("waiting for room", percent(room / (read + room)));
   }
+  const Way way = way_of(ranks);
+  if (way.copy > 0)
+    rows += pair_row("copies, by themselves", cat(number(way.copy), " samples/s, ", bytes_text(way.copy_bytes), "/s"));
+  if (way.input_pass > 0)
+    rows += pair_row("the input pass, by itself",
+                     cat(number(way.input_pass), " samples/s, ", bytes_text(way.input_pass * bytes), "/s"));
   rows += pair_row("the step waited", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
   rows += pair_row("first batch after", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
   return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));

@@ -53,6 +53,13 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
     out += cat("  its workers' time: ", stage("reading", reading - decoding), ", ", stage("decoding", decoding),
                text(", waiting for room %.0f %%\n", 100 * room / all));
   }
+  const Way way = way_of(ranks);
+  if (way.copy_bytes > 0)
+    out += text("  copies to the device, by themselves: %.3f GB/s, %s samples/s\n", way.copy_bytes * 1e-9,
+                format_count(way.copy).c_str());
+  if (way.input_pass > 0)
+    out += text("  the input pass, by itself: %s samples/s, %.3f GB/s of them\n", format_count(way.input_pass).c_str(),
+                way.input_pass * bytes * 1e-9);
   return out + text(
                    "  batches ready when one was taken: none %.0f %%, one %.0f %%, two %.0f %%, more %.0f %%; the step "
                    "waited %.3f s\n",

@@ -22,8 +22,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WayOut, name, rate, kind)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeBin, seconds, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadyBytes, bytes, seconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PaceFigures, steps, step, input, forward, backward, optimizer, last_backward, sums,
-                                   meeting, other, micro_batches, samples, stats_bytes, beside, meets, ready, own)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PaceFigures, steps, step, input, forward, backward, optimizer,
+                                                last_backward, input_pass, sums, meeting, other, micro_batches, samples,
+                                                stats_bytes, beside, meets, ready, own)
 
 namespace {
 
@@ -81,6 +82,9 @@ json to_json(const LoaderFigures& l) {
           {"bytes_read", l.bytes_read},
           {"chunks_decoded", l.decoded.chunks},
           {"decode_seconds", l.decoded.seconds},
+          {"copy_seconds", l.copy_seconds},
+          {"copied_bytes", l.copied_bytes},
+          {"copied_samples", l.copied_samples},
           {"first_batch_seconds", l.first_batch_seconds},
           {"wait_seconds", l.wait_seconds},
           {"read_seconds", l.read_seconds},
@@ -96,6 +100,8 @@ LoaderFigures loader_from(const json& j) {
   l.workers = j.at("workers"), l.batches = j.at("batches"), l.samples = j.at("samples");
   l.bytes_read = j.at("bytes_read");
   l.decoded = {j.at("chunks_decoded"), j.value("decode_seconds", 0.0)};
+  l.copy_seconds = j.value("copy_seconds", 0.0), l.copied_bytes = j.value("copied_bytes", std::uint64_t(0));
+  l.copied_samples = j.value("copied_samples", std::uint64_t(0));
   l.first_batch_seconds = j.at("first_batch_seconds"), l.wait_seconds = j.at("wait_seconds");
   l.read_seconds = j.at("read_seconds"), l.room_seconds = j.at("room_seconds");
   l.queue_depth_sum = std::uint64_t(j.at("mean_queue_depth").get<double>() * double(l.batches) + 0.5);

@@ -49,6 +49,8 @@ void Evidence::set_machine(const std::vector<RankAccount>& all) {
     preempted = std::max(preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
     const TakenCores of_rank = taken_cores(all, int(&r - all.data()));
     if (of_rank.share() > taken.share()) taken = of_rank;
+    if (const double rate = r.loader.copy_bytes_rate(); rate > 0 && (copy_rate == 0 || rate < copy_rate))
+      copy_rate = rate;
     const HealthFigures& h = r.health;
     const auto less = [](int is, int may) { return is >= 0 && is < may; };
     if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {

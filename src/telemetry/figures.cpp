@@ -50,4 +50,13 @@ void ScaleFigures::add(std::int64_t step, double scale) {
   kept_.push_back({step, scale});
 }
 
+Way way_of(const std::vector<RankAccount>& ranks) {
+  Way way;
+  for (const RankAccount& r : ranks) {
+    way.copy_bytes += r.loader.copy_bytes_rate(), way.copy += r.loader.copy_rate();
+    if (r.pace.input_pass > 0) way.input_pass += 1 / r.pace.input_pass;
+  }
+  return way;
+}
+
 }  // namespace millrace

@@ -35,7 +35,8 @@ std::string measured(const Evidence& e, Bound b) {
                   : "");
     case Bound::copy:
       return text("%.0f %% of the %s waits for copies to the device, %s ms of a step", percent, whole,
-                  ms(e.copy).c_str());
+                  ms(e.copy).c_str()) +
+             (e.copy_rate > 0 ? text("; one by itself has %.2f GB/s", e.copy_rate * 1e-9) : "");
     case Bound::sums:
       return text("%.0f %% of the %s waits for sums over ranks (%s ms with them, %s ms without%s)", percent, whole,
                   ms(e.without_input).c_str(), ms(e.without_sums).c_str(),

@@ -19,7 +19,7 @@ Gatherer::Gatherer(Collective& collective, Backend& backend, const BucketSpec& s
 // As its sum has it, which is not under way here.
 int Gatherer::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
 
-void Gatherer::begin(WaitMarks marks) {
+void Gatherer::begin(MarkSeries marks) {
   marks_ = marks;
   arrived_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b)

@@ -182,7 +182,7 @@ const StepState& Network::read_state(int slot) {
   return recorded_.as<StepState>()[slot];
 }
 
-void Network::optimizer_step(WaitMarks marks) {
+void Network::optimizer_step(MarkSeries marks) {
   for (int part = 0; part < optimizer_->parts(); ++part) {
     if (part > 0 && gatherer_) {
       marks.mark();

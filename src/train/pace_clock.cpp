@@ -14,6 +14,7 @@ void PaceClock::add(const StepMetrics& m, const StepPace& pace) {
   sum_.forward += of(Phase::forward), sum_.backward += of(Phase::backward);
   sum_.optimizer += of(Phase::optimizer);
   sum_.last_backward += pace.last_backward;
+  sum_.input_pass += pace.input_pass;
   sum_.sums += of(Phase::communication), sum_.meeting += meeting;
   sum_.other += of(Phase::other) - meeting;
   sum_.micro_batches = pace.micro_batches;
@@ -25,8 +26,8 @@ void PaceClock::add(const StepMetrics& m, const StepPace& pace) {
 PaceFigures PaceClock::figures() const {
   PaceFigures out = sum_;
   if (out.steps == 0) return out;
-  for (double* sum : {&out.step, &out.input, &out.forward, &out.backward, &out.optimizer, &out.last_backward, &out.sums,
-                      &out.meeting, &out.other})
+  for (double* sum : {&out.step, &out.input, &out.forward, &out.backward, &out.optimizer, &out.last_backward,
+                      &out.input_pass, &out.sums, &out.meeting, &out.other})
     *sum /= double(out.steps);
   for (ReadyBytes& r : out.ready) r.seconds /= double(out.steps);
   out.own = own_.bins();

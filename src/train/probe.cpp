@@ -165,7 +165,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   out.batch = full, out.next_step = issued;
   out.steps = std::int64_t(steps.size());
   out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began;
-  out.rank.process = process_figures().since(before);
+  out.rank.process = process_figures().since(before), out.rank.loader = loader->figures();
   if (Health health; s.compute.device->read_health(health)) out.rank.health.add(health);
   out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;

@@ -54,7 +54,7 @@ void StepRunner::end_of_step(int slot, int number) {
   mark(slot, number);
   {
     const Working here(*s_.compute.device, "optimizer");
-    WaitMarks marks = wait_marks(slot, gather_waits());
+    MarkSeries marks = wait_marks(slot, gather_waits());
     if (optimizes_)
       network_.optimizer_step(marks);
     else
@@ -81,7 +81,8 @@ void StepRunner::forward_backward(const Group& g, int number) {
     gatherer->begin(wait_marks(g.slot, 0));
   else if (piece.refresh)
     piece.program->refresh_weights();
-  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate);
+  piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate,
+                         first ? marks_from(g.slot, input_mark()) : MarkSeries{});
   if (gatherer) gatherer->finish();
   if (pretended) pretended->forward();
   mark(g.slot, at + 2);
@@ -99,6 +100,8 @@ void StepRunner::no_rows(const Group& g) {
     gatherer->begin(wait_marks(g.slot, 0));
     gatherer->finish();
   }
+  MarkSeries around_input = marks_from(g.slot, input_mark());
+  around_input.mark(), around_input.mark();
   network_.clear_statistics();
   const std::size_t stats = std::size_t(network_.layout().stats_count);
   if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
@@ -139,7 +142,8 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   s_.train_order->share(epoch, in_epoch, s_.balance->part(step), share_);
   const int count = int(share_.size()), slot = int(step % 2);
   Issued& issued = issued_[std::size_t(slot)];
-  issued = {step + 1, epoch, rows, s_.epochs.samples(step), learning_rate, now(), 0, count, 0, 0};
+  issued = {step + 1, epoch, rows,  s_.epochs.samples(step),        learning_rate,
+            now(),    0,     count, count > 0 ? share_[0].rows : 0, 0};
 
   StepState& state = network_.host_state();
   state.learning_rate = float(learning_rate);
@@ -186,7 +190,10 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 void StepRunner::pace_of(const Issued& issued, std::size_t marks) {
   pace_.full = issued.rows == s_.train_order->rows_of_step(0);
   pace_.micro_batches = issued.micro_batches;
+  pace_.input_pass = 0;
   if (issued.micro_batches == 0) return;
+  const auto input = std::size_t(input_mark());
+  pace_.input_pass = (times_[input + 1] - times_[input]) / double(issued.first_rows);
   const double began = times_[marks - 4], ended = times_[marks - 3];  // of the last backward pass
   const auto without_sums = [&](double until) {
     double seconds = until - began;

@@ -58,13 +58,16 @@ class StepRunner {
   void mark(int slot, int number) {
     if (marks_steps_) marks_[std::size_t(slot)]->mark(Lane::compute, number ? number + between() : 0);
   }
-  // Between mark 0 and the others: 2 marks for each wait where weights are gathered, then the reducer's milestones.
-  WaitMarks wait_marks(int slot, int wait) {
-    return {marks_steps_ ? marks_[std::size_t(slot)].get() : nullptr, 1 + 2 * wait};
+  // Between mark 0 and the others: 2 marks for each wait where weights are gathered, then the reducer's milestones,
+  // then before and after the input pass of the first micro-batch.
+  MarkSeries marks_from(int slot, int number) {
+    return {marks_steps_ ? marks_[std::size_t(slot)].get() : nullptr, number};
   }
+  MarkSeries wait_marks(int slot, int wait) { return marks_from(slot, 1 + 2 * wait); }
   int gather_waits() const { return network_.gatherer() ? network_.gatherer()->waits() : 0; }
   int all_waits() const { return gather_waits() + network_.optimizer_waits(); }
-  int between() const { return 2 * all_waits() + int(reducer_.milestones().size()); }
+  int input_mark() const { return 1 + 2 * all_waits() + int(reducer_.milestones().size()); }
+  int between() const { return input_mark() + 1; }
   // Micro-batches [first, first + pieces) of a step's `count`, as work that is recorded: it holds by value, or by
   // reference what lives as long as the runner, and changes nothing on the host that a later step would need to see.
   struct Piece {
@@ -86,8 +89,8 @@ class StepRunner {
     std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
     double learning_rate = 0, began = 0, ended = 0;
     int micro_batches = 0;
-    double data_wait = 0;
-    std::int64_t unread = 0;  // samples of this rank
+    std::int64_t first_rows = 0;  // of the first micro-batch
+    std::int64_t unread = 0;      // samples of this rank
   };
   void pace_of(const Issued&, std::size_t marks);  // from times_ and spans_
   // Moves the waits for other ranks to communication's account: from times_ and spans_.

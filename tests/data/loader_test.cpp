@@ -208,6 +208,41 @@ TEST(Loader, AfterARewindBatchesLieWhereTheFirstOnesDid) {
   }
 }
 
+TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
+  const Sampler sampler(4000, 8, 8, 5, true);
+  const ShardIndex index = index_of(4000);
+  class SlowCopies : public HostDevice {
+   public:
+    explicit SlowCopies(bool shares_host) : HostDevice(shares_host) {}
+    void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      HostDevice::copy_in(lane, to, from, bytes);
+      this->bytes += bytes;
+    }
+    std::size_t bytes = 0;
+  };
+  for (const bool shares_host : {false, true}) {
+    SlowCopies device(shares_host);
+    Numbers source;
+    Loader loader(device, source, index, sampler, {1, 4, 8}, items_of(sampler, 30));
+    while (loader.next())
+      ;
+    const LoaderFigures figures = loader.figures();
+    if (shares_host) {
+      EXPECT_EQ(figures.copy_rate(), 0);
+      EXPECT_EQ(figures.copied_bytes, 0u);
+      continue;
+    }
+    EXPECT_EQ(figures.batches, 30u);
+    const double copies = double(figures.copied_samples) / 8;  // the second, the tenth and so on
+    EXPECT_EQ(copies, 4);
+    EXPECT_EQ(double(figures.copied_bytes), copies * double(device.bytes) / 30);
+    EXPECT_GE(figures.copy_seconds, copies * 0.002);
+    EXPECT_LT(figures.copy_rate(), 8 / 0.002);
+    EXPECT_DOUBLE_EQ(figures.copy_bytes_rate() / figures.copy_rate(), double(device.bytes) / 30 / 8);
+  }
+}
+
 TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
   const Sampler sampler(100, 10, 10, 5, false);
   const ShardIndex index = index_of(100);

@@ -2,9 +2,11 @@
 // apart, and copies are made when asked for, so that whoever forgets one sees zeros.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "millrace/device/device.hpp"
 
@@ -39,7 +41,18 @@ class HostDevice : public Device {
     };
     return std::make_unique<Immediate>();
   }
-  std::unique_ptr<Marks> make_marks(int) override { return nullptr; }
+  std::unique_ptr<Marks> make_marks(int count) override {
+    struct Clock : Marks {
+      std::vector<std::chrono::steady_clock::time_point> at;
+      void mark(Lane, int index) override { at.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
+      void read(std::span<double> out) override {
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at.at(i) - at[0]).count();
+      }
+    };
+    auto marks = std::make_unique<Clock>();
+    marks->at.resize(std::size_t(count));
+    return marks;
+  }
   std::unique_ptr<Recorded> record(const std::string&, std::function<void()> step) override {
     struct Kept : Recorded {
       std::function<void()> step;

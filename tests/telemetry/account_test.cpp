@@ -29,6 +29,9 @@ RankAccount figures(int rank) {
               .read_seconds = 1 / 3.0 + rank,
               .decoded = {11u + unsigned(rank), 1 / 13.0 + rank},
               .room_seconds = 1 / 7.0 + rank,
+              .copy_seconds = 1 / 17.0 + rank,
+              .copied_bytes = 12'345u + unsigned(rank),
+              .copied_samples = 77u + unsigned(rank),
               .first_batch_seconds = 1 / 9.0 + rank,
               .workers = 3 + rank,
               .clock_reads = 17u + unsigned(rank)};
@@ -38,6 +41,7 @@ RankAccount figures(int rank) {
   r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0 ? WayOut::Kind::interface : WayOut::Kind::infiniband};
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
+  r.pace.input_pass = 1e-6 / 3;
   r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
   r.scales.add(1, 65536), r.scales.add(9, 32768);
   r.flops = 1e9 / 3, r.marks = 24, r.mark_seconds = 3e-8, r.memory_limit = 8e9;
@@ -64,6 +68,10 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.loader.wait_seconds, sent.loader.wait_seconds);
     EXPECT_EQ(got.loader.read_seconds, sent.loader.read_seconds);
     EXPECT_EQ(got.loader.clock_reads, sent.loader.clock_reads);
+    EXPECT_EQ(got.loader.copy_seconds, sent.loader.copy_seconds);
+    EXPECT_EQ(got.loader.copied_bytes, sent.loader.copied_bytes);
+    EXPECT_EQ(got.loader.copied_samples, sent.loader.copied_samples);
+    EXPECT_EQ(got.pace.input_pass, sent.pace.input_pass);
     EXPECT_EQ(got.faults.retries, sent.faults.retries);
     EXPECT_EQ(got.faults.skipped_samples, sent.faults.skipped_samples);
     ASSERT_EQ(got.faults.files.size(), 1u);
@@ -103,6 +111,19 @@ TEST(Account, TellsWhatTheLoaderCouldDeliverAndWhatTheStepCouldTake) {
                  "samples/s, 6.400 GB/s), waiting for room 25 %\n"),
       table.npos)
       << table;
+}
+
+TEST(Account, TellsWhatBringsSamplesIntoTheNetwork) {
+  RankAccount r;
+  r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200 * 500'000ull, .queue_depths = {100}};
+  const std::string without = Account{{r, r}}.table();
+  EXPECT_EQ(without.find("by themselves"), without.npos);
+  EXPECT_EQ(without.find("input pass"), without.npos);
+  r.loader.copy_seconds = 0.5, r.loader.copied_bytes = 4'000'000'000, r.loader.copied_samples = 7000;
+  r.pace.steps = 100, r.pace.input_pass = 1e-4;
+  const std::string table = Account{{r, r}}.table();
+  EXPECT_NE(table.find("copies to the device, by themselves: 16.000 GB/s, 28 k samples/s\n"), table.npos) << table;
+  EXPECT_NE(table.find("the input pass, by itself: 20 k samples/s, 10.000 GB/s of them\n"), table.npos) << table;
 }
 
 TEST(Account, TheFastestLinkIsOneThatIsUp) {

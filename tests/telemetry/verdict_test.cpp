@@ -213,14 +213,15 @@ TEST(Verdict, SmallSamplesFromADiskAreBetterReadTogether) {
 TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::copy) = 1, r.step_times.mean = 0.020;
+  a.ranks[0].loader.copy_seconds = 2, a.ranks[0].loader.copied_bytes = 5'000'000'000;
   Setting gpu = plain();
   gpu.gpu = true, gpu.of_values = "f32", gpu.value_bytes = 4;
   const auto found = findings(evidence_of(a, gpu));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(int(found[0].bound), int(Bound::copy));
-  EXPECT_NE(
-      found[0].evidence.find("50 % of the time waits for copies to the device, 10.00 ms of a step; 31.25 KiB a rank"),
-      std::string::npos)
+  EXPECT_NE(found[0].evidence.find("50 % of the time waits for copies to the device, 10.00 ms of a step; one by itself "
+                                   "has 2.50 GB/s; 31.25 KiB a rank"),
+            std::string::npos)
       << found[0].evidence;
   EXPECT_NEAR(found[0].gain, 2, 1e-9);
   EXPECT_TRUE(found[0].at_most);

@@ -57,6 +57,17 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
   }
 }
 
+TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
+  for (const bool augments : {false, true}) {
+    RunConfig c = pretending(2);
+    c.data.augment = augments, c.train.test_compute = 0;
+    for (const RankAccount& r : account_of(c, 2).ranks) {
+      EXPECT_GT(r.pace.input_pass, 0);
+      EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "it is a part of the forward pass";
+    }
+  }
+}
+
 TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
   RunConfig c = pretending(2);
   c.comm.bucket = 4 << 10, c.train.test_compute = 0;

@@ -73,6 +73,15 @@ class Marks {
   virtual void read(std::span<double> out) = 0;
 };
 
+// The marks of a part of a step, one after the other on the compute lane. None: nothing is marked.
+struct MarkSeries {
+  Marks* marks = nullptr;
+  int next = 0;
+  void mark() {
+    if (marks) marks->mark(Lane::compute, next++);
+  }
+};
+
 // Work made once and run many times: the CPU keeps the function and calls it, CUDA calls it once as it is, captures it
 // the second time and launches the capture as a whole from then on. So the function holds by value, or by reference to
 // what lives as long, all that it needs, and changes nothing on the host that a later run would need to see; what

@@ -84,7 +84,8 @@ class Program {
   void refresh_weights();  // after the master or the weights changed
   // first: the first micro-batch of a step writes gradients and statistics, the others add.
   // With a gate, weights are still to come: each op's derived copies are refreshed when its weights are there.
-  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate = nullptr);
+  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate = nullptr,
+               MarkSeries around_input = {});
   void backward(bool first, GradSink* sink);
   // One node alone, on whatever its buffers hold: benches.
   void run_node(int node, bool backward);

@@ -27,11 +27,16 @@ struct LoaderFigures {
   double wait_seconds = 0, read_seconds = 0;     // consumer's wait; sum of the workers' reading (and decoding) time
   Decoded decoded{};                             // its seconds are part of those
   double room_seconds = 0;                       // sum of the workers' waits for a free slot
-  double first_batch_seconds = 0;                // from the loader's start to its first batch
-  int workers = 0;                               // 0: the step reads by itself
-  std::uint64_t clock_reads = 0;                 // for these figures
+  double copy_seconds = 0;                       // of some copies to the device, by its own clock
+  std::uint64_t copied_bytes = 0, copied_samples = 0;  // by these
+  double first_batch_seconds = 0;                      // from the loader's start to its first batch
+  int workers = 0;                                     // 0: the step reads by itself
+  std::uint64_t clock_reads = 0;                       // for these figures
   // Samples/s that the workers could deliver, if none ever waited for room.
   double capacity() const;
+  // Bytes/s and samples/s of a copy by itself; 0: there are none.
+  double copy_bytes_rate() const { return copy_seconds > 0 ? double(copied_bytes) / copy_seconds : 0; }
+  double copy_rate() const { return copy_seconds > 0 ? double(copied_samples) / copy_seconds : 0; }
   double decoding() const { return read_seconds > 0 ? decoded.seconds / read_seconds : 0; }  // share of reading
   double sample_bytes() const { return samples > 0 ? double(bytes_read) / double(samples) : 0; }
   double mean_depth() const { return batches ? double(queue_depth_sum) / double(batches) : 0.0; }
@@ -85,6 +90,7 @@ struct PaceFigures {
   double step = 0;
   double input = 0, forward = 0, backward = 0, optimizer = 0;  // over all micro-batches
   double last_backward = 0;                                    // of the last micro-batch
+  double input_pass = 0;                                       // of forward, for one sample; 0: the network has none
   double sums = 0, meeting = 0;  // waits for large sums; for what the ranks agree on after a step
   double other = 0;              // the rest of the step
   int micro_batches = 1;
@@ -192,6 +198,13 @@ struct RankAccount {
   // From Account{{one}}.json(): how ranks send theirs.
   static RankAccount from_json(const std::string&);
 };
+
+// What brings samples from the loader into the network, by itself: all ranks' rates together. 0: there is none.
+struct Way {
+  double copy_bytes = 0;            // bytes/s
+  double copy = 0, input_pass = 0;  // samples/s
+};
+Way way_of(const std::vector<RankAccount>&);
 
 struct Account {
   std::vector<RankAccount> ranks;

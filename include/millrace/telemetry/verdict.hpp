@@ -42,6 +42,7 @@ struct Evidence : Setting {
   double without_sums = 0;                          // and with ranks that do not sum
   double late = 0;                                  // of the sums' time: until the last rank was there
   double copy = 0;                                  // for copies to the device that the step waits for
+  double copy_rate = 0;                             // bytes/s of one, on the rank where it takes longest; 0: not known
   double optimizer = 0;                             // of computing: the optimizer's
   double imbalance = 0;                             // for a rank that is slower than the others
   double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
@@ -75,7 +76,7 @@ struct Evidence : Setting {
   // slow, imbalance and uneven, from the time that all ranks took for the same steps. Probed: what a rank waits longer
   // for samples is not counted again.
   void set_slow(const std::vector<RankAccount>&);
-  // preempted, taken, clock, slowed and both of PCI Express: the worst of all ranks.
+  // preempted, taken, copy_rate, clock, slowed and both of PCI Express: the worst of all ranks.
   void set_machine(const std::vector<RankAccount>&);
   double share(Bound) const;    // of the time of a step with all that comes with it; startup: of the run
   double curable(Bound) const;  // of that what changes against it can spare: no other way of summing brings a late rank

@@ -9,20 +9,11 @@
 
 namespace millrace {
 
-// Marks around the waits of a step, two for each, so that they count as communication. None: nothing is marked.
-struct WaitMarks {
-  Marks* marks = nullptr;
-  int next = 0;
-  void mark() {
-    if (marks) marks->mark(Lane::compute, next++);
-  }
-};
-
 class Gatherer : public WeightGate {
  public:
   // master belongs to the collective; weights: rounded to dtype from what has arrived, null with float32.
   Gatherer(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights, DType);
-  void begin(WaitMarks = {});  // by every rank, after each update and before the next; with finish() in one recording
+  void begin(MarkSeries = {});  // by every rank, after each update and before the next; with finish() in one recording
   void need(std::int64_t begin, std::int64_t end) override;
   void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
   int waits() const { return int(buckets_.size()); }
@@ -36,7 +27,7 @@ class Gatherer : public WeightGate {
   DType dtype_;
   std::vector<Bucket> buckets_;  // in forward order
   std::size_t arrived_ = 0;
-  WaitMarks marks_;
+  MarkSeries marks_;
 };
 
 }  // namespace millrace

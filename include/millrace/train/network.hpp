@@ -69,7 +69,7 @@ class Network {
   const StepState& read_state(int slot);
 
   // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
-  void optimizer_step(WaitMarks = {});
+  void optimizer_step(MarkSeries = {});
   int optimizer_waits() const { return gatherer_ ? optimizer_->parts() - 1 : 0; }
   // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
   // those of the last step but for this rank's own. A step is the next round: its first micro-batch's forward gets the

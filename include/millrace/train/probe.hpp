@@ -28,7 +28,7 @@ struct StepProbe {
   std::uint64_t gradient_bytes = 0;     // float32
   bool batch_statistics = false;        // the network has batch norms: results depend on the micro-batch
   Setting setting;
-  RankAccount rank;  // this one's host, cores, and time by phase in those steps
+  RankAccount rank;  // this one's host, cores, loader, and time by phase in those steps
 };
 
 // About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache. Ends early

@@ -28,7 +28,7 @@ class Reducer : public GradSink {
   void contribute_zeros();  // a rank without rows in this step: instead of any backward
   // Marks of the step that begins, one for each of milestones(): when those elements, from the gradient's end, were
   // final, before their sum is begun. A few at most, evenly among the buckets, and the last.
-  void mark_ready(WaitMarks marks) { marks_ = marks; }
+  void mark_ready(MarkSeries marks) { marks_ = marks; }
   const std::vector<std::int64_t>& milestones() const { return milestones_; }
   // Waits for all sums and widens; throws when a range was never announced. The next step may begin afterwards.
   void finish();
@@ -49,7 +49,7 @@ class Reducer : public GradSink {
   std::size_t next_ = 0;               // first bucket not yet begun
   std::size_t noted_ = 0;              // first not yet marked as ready, nor passed over
   std::vector<std::int64_t> milestones_;
-  WaitMarks marks_;
+  MarkSeries marks_;
 };
 
 }  // namespace millrace
