@@ -33,7 +33,7 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
   });
   const RunConfig config = load_config(world, parsed);
   const Diagnosed found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
-  print(world, found.verdict + found.parts);
+  print(world, verdict(found.evidence, found.trials) + found.parts);
   return Exit::ok;
 }
 

@@ -121,7 +121,7 @@ Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, 
       break;
     }
   }
-  Diagnosed out{verdict(evidence, trials), findings(evidence, trials), ""};
+  Diagnosed out{evidence, trials, ""};
   if (asked_to_stop(world)) return out;
   const StepBench bench = bench_step(world, config, layer_repeats, false);
   std::string problem;

@@ -12,8 +12,8 @@
 namespace millrace::app {
 
 struct Diagnosed {
-  std::string verdict;
-  std::vector<Finding> findings;
+  Evidence evidence;
+  std::vector<Trial> trials;
   std::string parts;  // of the input and of a micro-batch, each by itself, and what the device can do at best
 };
 

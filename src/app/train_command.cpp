@@ -34,10 +34,10 @@ Exit train_command(World& world, const Arguments& arguments) {
   if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
     const Diagnosed found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
-    print(world, found.verdict + found.parts);
+    print(world, verdict(found.evidence, found.trials) + found.parts);
     std::string problem;
     if (world.rank() == 0) try {
-        rewrite_verdict(dir, found.findings, found.verdict);
+        rewrite_verdict(dir, found.evidence, found.trials);
       } catch (const Error& e) {
         problem = e.what();
       }

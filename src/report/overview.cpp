@@ -75,13 +75,16 @@ std::string findings_of(const Run& run) {
   const Ending& e = *run.ending;
   std::string out;
   if (!e.verdict.empty()) out += cat("<p class=\"verdict\">", arrows(e.verdict), "</p>");
-  if (e.findings.empty())
-    return out + (out.empty() ? "<p class=\"verdict\">Nothing worth changing was found.</p>" : "");
+  if (e.verdict.empty() && e.findings.empty()) out += "<p class=\"verdict\">Nothing worth changing was found.</p>";
   std::string items;
-  for (const Advice& f : e.findings)
-    items += cat("<li><span class=\"gain\">", f.at_most ? "≤ " : "", fixed(f.gain, 2), " ×</span><div><code>",
-                 arrows(f.advice), "</code><p>", arrows(f.evidence),
-                 f.caution.empty() ? std::string() : cat(" <em>", arrows(f.caution), "</em>"), "</p></div></li>");
+  const auto add = [&](const std::string& gain, const Advice& a) {
+    items +=
+        cat("<li><span class=\"gain\">", gain, "</span><div><code>", arrows(a.advice), "</code><p>", arrows(a.evidence),
+            a.caution.empty() ? std::string() : cat(" <em>", arrows(a.caution), "</em>"), "</p></div></li>");
+  };
+  for (const Advice& f : e.findings) add(cat(f.at_most ? "≤ " : "", fixed(f.gain, 2), " ×"), f);
+  for (const Advice& h : e.hints) add("worth a trial", h);
+  if (items.empty()) return out;
   return out + cat("<ol class=\"findings\">", items, "</ol>");
 }
 

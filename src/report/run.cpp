@@ -71,6 +71,8 @@ Ending ending_of(const json& j) {
   e.verdict = j.value("verdict", "");
   for (const json& f : j.at("findings"))
     e.findings.push_back({f.at("gain"), f.at("at_most"), f.at("evidence"), f.at("advice"), f.at("caution")});
+  for (const json& h : j.value("hints", json::array()))  // older versions wrote none
+    e.hints.push_back({0, false, h.at("evidence"), h.at("advice"), h.at("caution")});
   for (const json& rank : j.at("account").at("ranks")) {
     json one;
     one["ranks"].push_back(rank);

@@ -25,8 +25,8 @@ struct Ending {
   std::int64_t steps = 0, epoch = 0, samples = 0, unread_samples = 0;
   double samples_per_second = 0, seconds = 0;
   std::optional<double> loss, valid_loss, valid_accuracy, valid_top5;
-  std::string verdict;  // its line; "" in older files
-  std::vector<Advice> findings;
+  std::string verdict;                  // its line; "" in older files
+  std::vector<Advice> findings, hints;  // hints without gain
   Account account;
 };
 

@@ -108,9 +108,10 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
   out.insert(out.end(), stated.begin(), stated.end());
 }
 
-// What applies, but nothing measured says how much it would give.
-std::string hints(const Evidence& e) {
-  std::string out;
+}  // namespace
+
+std::vector<Hint> hints(const Evidence& e) {
+  std::vector<Hint> out;
   for (const Rule& rule : rules()) {
     const bool computing = rule.bound == Bound::compute;
     if (e.share(rule.bound) < (computing ? 0.5 : least_stated)) continue;
@@ -118,11 +119,12 @@ std::string hints(const Evidence& e) {
     if (!untried && rule.proof != Rule::Proof::hint) continue;
     const Values to = rule.to(e);
     if (to.empty() || to.front() == rule.from(e)) continue;
-    out += cat("  worth a trial: ", advice(rule, e, to.front()), " (", rule.evidence(e),
-               *rule.caution ? cat("; ", rule.caution) : "", ")\n");
+    out.push_back({advice(rule, e, to.front()), rule.evidence(e), rule.caution});
   }
   return out;
 }
+
+namespace {
 
 // What takes most besides computing although nothing was found against it; compute: nothing is worth stating. A single
 // checkpoint is none too many, and ranks that are late by turns are so on any machine that does other things, too.
@@ -248,7 +250,7 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
     const auto here = found.begin() + std::ptrdiff_t(i);
     out += cat("  ", i + 1, ". ", line_of(found[i], std::any_of(found.begin(), here, same)), "\n");
   }
-  out += hints(e);
+  for (const Hint& h : hints(e)) out += cat("  worth a trial: ", h.advice, " (", with(h.evidence, h.caution), ")\n");
   if (!e.probed) return out;
   out += cat("\nmeasured, ms a step: ", ms(e.step), " as configured, ", ms(e.without_input),
              text(" with samples there at once (%.2fx at most)", e.step / e.without_input));

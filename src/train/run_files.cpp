@@ -147,30 +147,32 @@ Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t 
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-json list(const std::vector<Finding>& findings) {
-  json out = json::array();
-  for (const Finding& f : findings)
-    out.push_back({{"gain", f.gain},
-                   {"at_most", f.at_most},
-                   {"evidence", f.evidence},
-                   {"advice", f.advice},
-                   {"caution", f.caution}});
-  return out;
+void put_verdict(json& summary, const Evidence& evidence, const std::vector<Trial>& trials) {
+  json found = json::array(), pointed_at = json::array();
+  for (const Finding& f : findings(evidence, trials))
+    found.push_back({{"gain", f.gain},
+                     {"at_most", f.at_most},
+                     {"evidence", f.evidence},
+                     {"advice", f.advice},
+                     {"caution", f.caution}});
+  for (const Hint& h : hints(evidence))
+    pointed_at.push_back({{"advice", h.advice}, {"evidence", h.evidence}, {"caution", h.caution}});
+  if (const std::string said = verdict(evidence, trials); !said.empty()) summary["verdict"] = first_line(said);
+  summary["findings"] = std::move(found), summary["hints"] = std::move(pointed_at);
 }
 
 }  // namespace
 
-void rewrite_verdict(const std::filesystem::path& dir, const std::vector<Finding>& findings,
-                     const std::string& verdict) {
+void rewrite_verdict(const std::filesystem::path& dir, const Evidence& evidence, const std::vector<Trial>& trials) {
   std::ifstream in(dir / "summary.json");
   json out = json::parse(in, nullptr, false);
   if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
-  out["verdict"] = first_line(verdict), out["findings"] = list(findings);
+  put_verdict(out, evidence, trials);
   write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
-                   const std::vector<Finding>& findings, const std::string& verdict) {
+                   const Evidence& evidence) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
   json out{{"started", s.start.time},
            {"pid", s.start.pid},
@@ -185,8 +187,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"seconds", s.seconds},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"account", json::parse(account.json())}};
-  if (s.session_steps > 0) out["verdict"] = first_line(verdict);
-  out["findings"] = list(findings);
+  put_verdict(out, evidence, {});
   const bool labels = s.validation && s.validation->labels;
   out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
   out["valid_accuracy"] = labels ? json(s.validation->top1) : json();

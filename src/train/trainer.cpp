@@ -254,7 +254,7 @@ struct Trainer::Impl {
     summary.seconds = timeline.wall_seconds(), summary.final_loss = last.loss;
     if (outputs) outputs->ended(code);
     try {
-      write_summary(dir, summary, all, findings(evidence), verdict(evidence));
+      write_summary(dir, summary, all, evidence);
     } catch (const Error& e) {
       log::warn(e.what());
     }

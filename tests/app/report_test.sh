@@ -55,6 +55,15 @@ if [ "$4" = page ]; then
   holds whole/report.html Loss Accuracy Throughput "Rank by rank" "as they went" "Sums over ranks" Loader "finished" "step 75 of 75"
   refused 3 "whole/report.html is there already. --overwrite makes it anew" whole
   page whole --overwrite
+  cp -r whole hinted
+  $python - hinted/summary.json <<'PY' || complain "no hint was planted"
+import json, sys
+summary = json.load(open(sys.argv[1]))
+summary["hints"] = [{"advice": "run.precision fp32 -> bf16", "evidence": "bf16 < fp32", "caution": "watch the loss"}]
+json.dump(summary, open(sys.argv[1], "w"))
+PY
+  page hinted --overwrite
+  holds hinted/report.html "worth a trial" "run.precision fp32 → bf16" "bf16 &lt; fp32" "<em>watch the loss</em>"
   page whole 'two <b>&' --out both.html
   $python "$here/report_check.py" page both.html || complain "the page of two runs"
   holds both.html "2 runs, side by side" "optim.lr" "two &lt;b&gt;&amp;"

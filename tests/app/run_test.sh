@@ -293,7 +293,7 @@ files)  # metrics.jsonl and summary.json have all that is promised, and their fi
   awk -F'[:,] *' '/"mark_seconds": / { cost = $2 } /"marks_per_step": / { marks = $2 }
     /"mean": / { ++ranks; if (marks < 20 || cost <= 0 || marks * cost > 0.005 * $2) bad = 1 } END { exit bad || ranks != 2 }' run/summary.json ||
     { complain "measuring costs more than half a per cent of a step"; grep -E '"mark|"mean"' run/summary.json; }
-  for key in findings queue_depths first_batch_seconds capacity sums exposed loss_scales p99 resident_bytes preempted checkpoints evaluations step_flops; do
+  for key in findings hints copy_seconds input_pass queue_depths first_batch_seconds capacity sums exposed loss_scales p99 resident_bytes preempted checkpoints evaluations step_flops; do
     grep -q "\"$key\": " run/summary.json || complain "summary.json has no $key"
   done
   for phase in startup data_wait copy forward backward communication optimizer evaluation checkpoint other; do

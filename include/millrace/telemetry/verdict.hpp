@@ -132,7 +132,14 @@ struct Finding {
 };
 // The largest gain first; only what stands out of the noise.
 std::vector<Finding> findings(const Evidence&, const std::vector<Trial>& = {});
-// One line first: the bound, by how much, what to change and what it gives; then the other findings and all trials.
+
+// What applies, but nothing measured says how much it would give.
+struct Hint {
+  std::string advice, evidence, caution;
+};
+std::vector<Hint> hints(const Evidence&);
+// One line first: the bound, by how much, what to change and what it gives; then the other findings, the hints and all
+// trials.
 std::string verdict(const Evidence&, const std::vector<Trial>& = {});
 
 }  // namespace millrace

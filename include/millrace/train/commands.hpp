@@ -20,7 +20,7 @@ Exit train(World&, const RunConfig&, Timeline::Clock::time_point begun = Timelin
            Evidence* evidence = nullptr);
 // Of a run that has ended: what was measured since stands in its summary.json in place of what its account said. Throws
 // an Error where it cannot be written.
-void rewrite_verdict(const std::filesystem::path& run_dir, const std::vector<Finding>&, const std::string& verdict);
+void rewrite_verdict(const std::filesystem::path& run_dir, const Evidence&, const std::vector<Trial>&);
 // Evaluates a checkpoint (path, or "" for the newest valid one of run.dir) on data.valid; prints loss, top-1, top-5.
 Exit evaluate(World&, const RunConfig&, const std::string& checkpoint);
 // No training: network layer by layer, memory plan, buckets, steps per epoch, as text for rank 0.
