@@ -1,8 +1,13 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "key_forms.hpp"
 #include "measure.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/rate_range.hpp"
@@ -50,6 +55,20 @@ void write(World& world, const std::string& path, const std::string& text) {
     } catch (const Error& error) {
       problem = error.what();
     }
+  world.agree(Exit::data, problem);
+}
+
+// Before minutes of measuring: what can't be written then.
+void expect_writable(World& world, const std::string& flag, const std::string& path) {
+  std::string problem;
+  if (world.rank() == 0) {
+    std::error_code none;
+    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    if (std::filesystem::is_directory(path, none))
+      problem = cat(path, " is a folder. name a file by --", flag);
+    else if (::access(folder.c_str(), W_OK | X_OK) != 0)
+      problem = cat("cannot write to ", folder.string(), " (", std::strerror(errno), "). name another by --", flag);
+  }
   world.agree(Exit::data, problem);
 }
 
@@ -126,13 +145,14 @@ Exit range_test(World& world, const Parsed& parsed) {
   const double to = number_of<double>(parsed, "lr-to", "10", above(from));
   const int steps = number_of<int>(parsed, "lr-steps", "200", between(20, 1e6));
   const RunConfig config = load_config(world, parsed);
+  const std::string path = parsed.get("plot", "lr-range.svg");
+  expect_writable(world, "plot", path);
   const RateSweep sweep = sweep_rates(world, config, from, to, steps);
   if (sweep.loss.size() < 20 && !sweep.stopped)
     fail(Exit::config, "command line: --lr-from: the loss diverged ", sweep.loss.size(), " steps behind ", brief(from),
          ", too soon to say anything. begin lower");
   const RateAdvice advice = advise(sweep);
   const Plot plot = plot_of(sweep, advice);
-  const std::string path = parsed.get("plot", "lr-range.svg");
   print(world, cat(plot_text(plot), "\n", advice_text(config, sweep, advice)));
   write(world, path, plot_svg(plot));
   print(world, cat("the curve as a picture: ", path, "\n"));
@@ -161,9 +181,11 @@ Exit tune_command(World& world, const Arguments& arguments) {
   for (const char* flag : {"lr-from", "lr-to", "lr-steps", "plot"})
     if (parsed.has(flag)) fail(Exit::config, "command line: --", flag, " does nothing without --lr-range");
   const TuneOptions options = options_of(parsed);
+  const std::string path = parsed.get("out", "");
+  if (!path.empty()) expect_writable(world, "out", path);
   const TuneOutcome outcome = tune(world, parsed, options);
   print(world, tuning_report(outcome));
-  if (const std::string path = parsed.get("out", ""); !path.empty()) {
+  if (!path.empty()) {
     const bool stands = outcome.stands();
     write(world, path, stands ? snippet_of(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
   }

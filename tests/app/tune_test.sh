@@ -40,6 +40,12 @@ search)
   sed -n '/^\[data\]$/,/^$/p' out | diff - <(cat tuned.cfg; echo) >/dev/null || complain "the file is not what was printed"
   "$millrace" train -c net.cfg -c tuned.cfg --print-config >resolved 2>err || complain "the lines are no configuration"
   while read -r line; do grep -qxF "$line" resolved || complain "'$line' is not in the resolved configuration"; done < <(grep = tuned.cfg)
+  # What could not be written in the end is refused before anything is measured.
+  mkdir folder
+  for path in nowhere/tuned.cfg folder; do
+    timeout 15 "$millrace" tune -c net.cfg --seconds 20 --out $path >out 2>err
+    [ $? -eq 3 ] && grep -q "^error: .*$path\|^error: cannot write to .*nowhere .*--out" err && [ ! -s out ] || complain "no word about --out $path"
+  done
   "$millrace" tune -c net.cfg --keep data.worker >out 2>err
   [ $? -eq 2 ] && grep -q "^error: command line: --keep: 'data.worker' is not searched. one of data.reader, " err || complain "no word about --keep"
   ;;
