@@ -114,13 +114,21 @@ Sums measured(World& world, const RunConfig& config) {
   return out;
 }
 
+// A bare number would be seconds, which no message takes.
+double parse_latency(const std::string& text) {
+  const double seconds = parse_seconds(text);
+  if (seconds > 0 && text.find_first_not_of("0123456789.") == std::string::npos)
+    fail(Exit::config, "'", text, "' has no unit. like ", text, "us");
+  return seconds;
+}
+
 // What is given wins. Where nodes of several ranks were measured, all of it counts as between nodes.
 Wires wires_of(const Parsed& parsed, const Sums& sums, Wires wires, std::string& from) {
   const auto given = [&](const char* rate, const char* latency, Link& link) {
     if (parsed.has(rate))
       link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6},
       from += cat(from.empty() ? "" : ", ", "--", rate);
-    if (parsed.has(latency)) link.latency = option(latency, [&] { return parse_seconds(parsed.get(latency, "")); });
+    if (parsed.has(latency)) link.latency = option(latency, [&] { return parse_latency(parsed.get(latency, "")); });
   };
   if (!sums.times.empty()) {
     const bool between = sums.nodes > 1;

@@ -86,18 +86,22 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   waited -= first, e.step -= first / e.steps;
   if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
-  e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps;
+  // What the ranks agree on after a step keeps the fast ones waiting, too.
+  const double other = of(slow, Phase::other) / e.steps;
+  const double meeting = !e.gpu && slow.pace.meets ? std::min(other, slow.pace.meeting) : 0;
+  e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps - meeting;
   if (!e.gpu) {  // there a sum's own time begins with the first rank's kernel
     double exposed = 0, queued = 0;
     for (const SumFigures& s : slow.sums) exposed += s.exposed, queued += s.queued;
-    e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps;
+    e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps + meeting;
   }
   e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
-  e.host = of(slow, Phase::other) / e.steps, e.optimizer = of(slow, Phase::optimizer) / e.steps;
+  e.host = other - meeting, e.optimizer = of(slow, Phase::optimizer) / e.steps;
   e.checkpoints = slow.checkpoints, e.needed_checkpoints = slow.needed_checkpoints;
   e.evaluations = slow.evaluations;
   e.flops = slow.flops;
+  if (!slow.pace.ready.empty()) e.gradient_bytes = double(slow.pace.ready.back().bytes);
   e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
   e.decoding = slow.loader.decoding();
   e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup) + first;

@@ -111,10 +111,17 @@ TakenCores taken_cores(const std::vector<RankAccount>& ranks, int rank) {
   const RankAccount& mine = ranks[std::size_t(rank)];
   const ProcessFigures& p = mine.process;
   if (p.cores_busy_seconds < 0 || mine.wall_seconds <= 0) return {};
-  double own = 0;
-  for (const RankAccount& r : ranks)
-    if (r.host == mine.host && r.process.cores == p.cores) own += r.process.cpu_seconds;
-  return {double(cores_of(p.cores).size()), std::max(0.0, p.cores_busy_seconds - own) / mine.wall_seconds,
+  const auto cores = cores_of(p.cores);
+  double own = 0;  // of the job: of a rank that shares some of its cores, as much of its time
+  for (const RankAccount& r : ranks) {
+    if (r.host != mine.host) continue;
+    const auto theirs = cores_of(r.process.cores);
+    const auto shared = std::count_if(theirs.begin(), theirs.end(), [&](const auto& core) {
+      return std::find(cores.begin(), cores.end(), core) != cores.end();
+    });
+    if (shared > 0) own += r.process.cpu_seconds * double(shared) / double(theirs.size());
+  }
+  return {double(cores.size()), std::max(0.0, p.cores_busy_seconds - own) / mine.wall_seconds,
           std::max(0.0, p.stolen_seconds) / mine.wall_seconds};
 }
 

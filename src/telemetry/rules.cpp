@@ -90,6 +90,11 @@ Values rarer_checkpoints(const Evidence& e) {
   const std::string number = e.checkpoint_every.substr(0, unit);
   if (e.checkpoints < 2 || rarer(e) < 2 || number.empty()) return {};
   char value[32];
+  if (unit != std::string::npos &&
+      e.checkpoint_every.find_first_of("0123456789", unit) != std::string::npos) {  // 1m30s
+    std::snprintf(value, sizeof value, "%.0fs", parse_seconds(e.checkpoint_every) * rarer(e));
+    return {value};
+  }
   std::snprintf(value, sizeof value, "%.6g", std::stod(number) * rarer(e));
   return {value + (unit == std::string::npos ? "" : e.checkpoint_every.substr(unit))};
 }
@@ -97,6 +102,8 @@ double of_rarer_checkpoints(const Evidence& e) {
   const int all = regular(e), left = all / std::max(1, rarer(e));
   return 1 / (1 - share_of_regular(e) * (1 - double(left) / std::max(1, all)));
 }
+
+double buckets(const Evidence& e, std::uint64_t bytes) { return std::ceil(e.gradient_bytes / double(bytes)); }
 
 using From = std::string (*)(const Evidence&);
 const From workers_now = [](const Evidence& e) { return std::to_string(e.workers); };
@@ -153,7 +160,10 @@ std::vector<Rule> table() {
        new_rounding},
       {Bound::sums, "comm.bucket", [](const Evidence& e) { return format_bytes(e.bucket); },
        [](const Evidence& e) {
-         return Values{as_key(std::max<std::uint64_t>(64 << 10, e.bucket / 4)), as_key(e.bucket * 4)};
+         Values out;
+         for (const std::uint64_t to : {std::max<std::uint64_t>(64 << 10, e.bucket / 4), e.bucket * 4})
+           if (e.gradient_bytes <= 0 || buckets(e, to) != buckets(e, e.bucket)) out.push_back(as_key(to));
+         return out;
        },
        of_sums},
       {Bound::sums, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },

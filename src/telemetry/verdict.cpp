@@ -114,12 +114,16 @@ std::vector<Hint> hints(const Evidence& e) {
   std::vector<Hint> out;
   for (const Rule& rule : rules()) {
     const bool computing = rule.bound == Bound::compute;
-    if (e.share(rule.bound) < (computing ? 0.5 : least_stated)) continue;
+    // What is wrong with cores or clocks shows as waiting, too.
+    const bool always = computing && rule.proof == Rule::Proof::hint;
+    if (!always && e.share(rule.bound) < (computing ? 0.5 : least_stated)) continue;
     const bool untried = computing && !rule.gain && rule.proof == Rule::Proof::trial && !e.probed;
     if (!untried && rule.proof != Rule::Proof::hint) continue;
     const Values to = rule.to(e);
     if (to.empty() || to.front() == rule.from(e)) continue;
-    out.push_back({advice(rule, e, to.front()), rule.evidence(e), rule.caution});
+    const std::string said = advice(rule, e, to.front());
+    if (std::any_of(out.begin(), out.end(), [&](const Hint& h) { return h.advice == said; })) continue;
+    out.push_back({said, rule.evidence(e), rule.caution});
   }
   return out;
 }

@@ -374,6 +374,8 @@ predict)  # from the figures of a finished run; what is not known is asked for
   "$millrace" train -c net.cfg --run.dir run --train.steps 12 --run.threads 1 >log 2>&1
   expect_code 0 $? "the run to predict from"
   steps() { sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' seen; }
+  "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100 >seen 2>&1
+  [ $? -eq 2 ] && grep -q "^error: .*--latency: '100' has no unit. like 100us" seen || complain "a latency without a unit: $(cat seen)"
   "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100us --json >seen 2>>log
   expect_code 0 $? "predict"
   # Of the run; then on 1, 2 and 8 ranks with its batch, and with its samples a rank.

@@ -215,6 +215,10 @@ TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
   EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).stolen, 0.125);
   EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).share(), 0.1875);
   EXPECT_DOUBLE_EQ(taken_cores(ranks, 2).others, 1);
+  ranks[2].process.cores = "1";  // and one has one of both for itself
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).others, 0);
+  EXPECT_DOUBLE_EQ(taken_cores(ranks, 2).others, (7 - 3 - 2 * 1.5) / 4);
+  ranks[2].process.cores = "2";
   ranks[0].process.cores_busy_seconds = -1;
   EXPECT_EQ(taken_cores(ranks, 0).share(), 0);
 }

@@ -229,6 +229,48 @@ TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
   EXPECT_TRUE(findings(evidence_of(a, gpu)).empty());
 }
 
+TEST(Verdict, WhatRanksAgreeOnAfterAStepIsNoWorkOfTheHost) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::other) = 0.6, r.step_times.mean = 0.016;
+    r.pace.steps = 90, r.pace.meets = true, r.pace.meeting = 0.0055;
+  }
+  const Evidence e = evidence_of(a, plain());
+  EXPECT_NEAR(e.host, 0.0005, 1e-9);
+  EXPECT_GE(e.late, 0.0055 - 1e-9);
+  EXPECT_EQ(verdict(e).find("host-bound"), std::string::npos) << verdict(e);
+  for (RankAccount& r : a.ranks) r.pace.meeting = 0;
+  EXPECT_NE(verdict(evidence_of(a, plain())).find("host-bound"), std::string::npos);
+}
+
+TEST(Verdict, BucketsOfASizeThatCutsTheGradientAsBeforeAreNotAdvised) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::communication) = 1, r.step_times.mean = 0.020;
+    r.sums = {{0, 100, 100u << 20, 0, 1, 1}};
+    r.pace.ready = {{1 << 20, 1e-3}};
+  }
+  Setting one = plain();
+  one.bucket = 8 << 20, one.compress = "bf16";
+  EXPECT_FALSE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "2MiB"));
+  EXPECT_FALSE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "32MiB"));
+  for (RankAccount& r : a.ranks) r.pace.ready = {{40 << 20, 1e-3}};
+  EXPECT_TRUE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "2MiB"));
+  EXPECT_TRUE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "32MiB"));
+}
+
+TEST(Verdict, RarerCheckpointsOfTimesInSeveralUnitsAreAsRare) {
+  Evidence e;
+  e.step = 0.01, e.without_input = e.without_sums = 0.01, e.checkpoint = 0.02, e.steps = 100, e.checkpoints = 20;
+  e.checkpoint_every = "90s";
+  const auto seconds = findings(e);
+  e.checkpoint_every = "1m30s";
+  const auto both = findings(e);
+  ASSERT_EQ(seconds.size(), 1u);
+  ASSERT_EQ(both.size(), 1u);
+  EXPECT_EQ(both[0].advice.substr(both[0].advice.find("->")), seconds[0].advice.substr(seconds[0].advice.find("->")));
+}
+
 TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) {

@@ -46,7 +46,7 @@ struct Evidence : Setting {
   double optimizer = 0;                             // of computing: the optimizer's
   double imbalance = 0;                             // for a rank that is slower than the others
   double uneven = 0;                                // of computing, that shares as fast as the ranks would spare
-  double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting
+  double checkpoint = 0, evaluation = 0, host = 0;  // besides the step; in it, neither computing nor waiting for ranks
   double batch = 0;                                 // samples of a step
   double loader_rate = 0;                           // samples/s that the loaders can deliver
   double decoding = 0;                              // share of the loaders' time; the rest is reading
@@ -55,17 +55,18 @@ struct Evidence : Setting {
   double wall = 0, startup = 0;                     // of the run
   double steps = 0;
   int checkpoints = 0, needed_checkpoints = 0, evaluations = 0;  // as RankAccount
-  double clock = 1;                          // share of its top clock that the slowest device ran at
-  std::string slowed;                        // why
-  double preempted = 0;                      // times a second that a rank lost a core
-  TakenCores taken;                          // of the rank that they were taken from most
-  double flops = 0, peak_flops = 0;          // of a step; a second, at best; of a rank
-  double without_optimizer = 0;              // probed: as without_sums, and the weights do not change
-  double gradient_bytes = 0, sum_alone = 0;  // probed: seconds of a sum of all with nothing beside it; 0: one rank
-  double memory = 0, memory_limit = 0;       // bytes that are planned, of those that may be; of a rank
-  WayOut link;                               // the fastest one between ranks; no rate where it is not known
-  double link_rate = 0;                      // bytes/s that long sums have; 0: there were none
-  std::string pcie, top_pcie;                // a GPU's link to its host that is slower than both allow
+  double clock = 1;                     // share of its top clock that the slowest device ran at
+  std::string slowed;                   // why
+  double preempted = 0;                 // times a second that a rank lost a core
+  TakenCores taken;                     // of the rank that they were taken from most
+  double flops = 0, peak_flops = 0;     // of a step; a second, at best; of a rank
+  double without_optimizer = 0;         // probed: as without_sums, and the weights do not change
+  double gradient_bytes = 0;            // float32; 0: not known
+  double sum_alone = 0;                 // probed: seconds of a sum of all with nothing beside it; 0: one rank
+  double memory = 0, memory_limit = 0;  // bytes that are planned, of those that may be; of a rank
+  WayOut link;                          // the fastest one between ranks; no rate where it is not known
+  double link_rate = 0;                 // bytes/s that long sums have; 0: there were none
+  std::string pcie, top_pcie;           // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
   bool crowded() const { return taken.share() > 0.15; }  // by other work on the cores
