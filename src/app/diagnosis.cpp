@@ -1,6 +1,7 @@
 #include "diagnosis.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "measure.hpp"
 #include "millrace/base/error.hpp"
@@ -59,7 +60,7 @@ class Diagnosis {
     if (over()) return trial.failure = text_of_budget(), trial;
     log::info(cat("trying ", change.key, " = ", change.to));
     try {
-      const RunConfig other = with(world_, parsed_, change.key, change.to);
+      const RunConfig other = everywhere(change);
       do measure_beside(config, other, turns);
       while (turns.beside.size() < 2 && turns.changed[0] < turns.beside[0]);  // no better: once is enough
       trial.step = *std::min_element(turns.changed.begin(), turns.changed.end());
@@ -82,6 +83,19 @@ class Diagnosis {
 
  private:
   std::string text_of_budget() const { return cat("its time is up (--budget ", options_.budget, "s)"); }
+  // A value that one rank cannot take is none for the others.
+  RunConfig everywhere(const Change& change) {
+    RunConfig out;
+    std::string problem;
+    try {
+      out = with(world_, parsed_, change.key, change.to);
+    } catch (const Error& error) {
+      if (error.code() != Exit::config) throw;
+      problem = error.what();
+    }
+    world_.agree(Exit::config, problem);
+    return out;
+  }
   struct Turns {
     std::vector<double> changed, beside;  // seconds of a step
   };
@@ -97,6 +111,29 @@ class Diagnosis {
   StepMeter meter_;
 };
 
+// Rank 0's: each rank has seen something else, and all have to try the same.
+std::vector<Change> agreed_changes(World& world, const Evidence& e) {
+  using nlohmann::json;
+  json list = json::array();
+  for (const Change& c : changes_to_try(e))
+    list.push_back({int(c.bound), c.key, c.from, c.to, c.caution, c.least_gain, c.evidence});
+  std::vector<Change> out;
+  for (const json& c : json::parse(world.broadcast_string(list.dump())))
+    out.push_back({Bound(c[0].get<int>()), c[1], c[2], c[3], c[4], c[5].get<double>(), c[6]});
+  return out;
+}
+
+// The first finding's trial where it has not been confirmed; none: -1. The same on all ranks.
+int to_confirm(World& world, const Evidence& e, const std::vector<Trial>& trials, const std::vector<bool>& confirmed) {
+  const auto found = findings(e, trials);
+  int first = -1;
+  for (int i = 0; i < int(trials.size()) && first < 0 && !found.empty(); ++i)
+    if (const Trial& t = trials[std::size_t(i)];
+        !confirmed[std::size_t(i)] && t.failure.empty() && found[0].advice == advice_of(t.change))
+      first = i;
+  return int(agreed(world, first));
+}
+
 }  // namespace
 
 Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, const DiagnoseOptions& options,
@@ -105,22 +142,14 @@ Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, 
   Diagnosis diagnosis(world, parsed, options);
   const Evidence evidence = diagnosis.measure(config, run);
   std::vector<Trial> trials;
-  for (const Change& change : changes_to_try(evidence)) {
+  for (const Change& change : agreed_changes(world, evidence)) {
     if (asked_to_stop(world)) break;  // what has been tried so far is the verdict
     trials.push_back(diagnosis.attempt(config, change));
   }
   // Until what is advised first has been confirmed: the one before may have been lucky.
   std::vector<bool> confirmed(trials.size());
-  for (bool again = true; again && !asked_to_stop(world);) {
-    again = false;
-    const auto found = findings(evidence, trials);
-    for (std::size_t i = 0; i < trials.size() && !found.empty(); ++i) {
-      Trial& t = trials[i];
-      if (confirmed[i] || !t.failure.empty() || found[0].advice != advice_of(t.change)) continue;
-      diagnosis.confirm(config, t), confirmed[i] = again = true;
-      break;
-    }
-  }
+  for (int next; !asked_to_stop(world) && (next = to_confirm(world, evidence, trials, confirmed)) >= 0;)
+    diagnosis.confirm(config, trials[std::size_t(next)]), confirmed[std::size_t(next)] = true;
   Diagnosed out{evidence, trials, ""};
   if (asked_to_stop(world)) return out;
   const StepBench bench = bench_step(world, config, layer_repeats, false);

@@ -26,7 +26,10 @@ const std::vector<Flag>& flags() {
        .help = "of a node to the others, each way: 400Gb/s (bits), 50GB/s (bytes)",
        .preset = "as sums between the run's nodes were"},
       {.name = "latency", .value = "time", .help = "of a message between nodes", .preset = "5us with --link"},
-      {.name = "ranks-per-node", .value = "N", .help = "ranks that share a node and its link", .preset = "the run's"},
+      {.name = "ranks-per-node",
+       .value = "N",
+       .help = "ranks that share a node and its link",
+       .preset = "the run's; those that --measure is started on"},
       {.name = "local-link",
        .value = "rate",
        .help = "between the ranks of a node",
@@ -139,10 +142,13 @@ Wires wires_of(const Parsed& parsed, const Sums& sums, Wires wires, std::string&
   return wires;
 }
 
+bool knows_far(const Parsed& parsed, const Sums& sums) {
+  return parsed.has("link") || (!sums.times.empty() && sums.nodes > 1);
+}
+
 void require(const Parsed& parsed, const Sums& sums, const Wires& wires, int most) {
-  const bool far = parsed.has("link") || (!sums.times.empty() && sums.nodes > 1);
   const bool near = parsed.has("local-link") || !sums.times.empty();
-  if (most > wires.ranks_per_node && !far)
+  if (most > wires.ranks_per_node && !knows_far(parsed, sums))
     fail(Exit::config, "command line: nothing is known of the link between nodes of ", wires.ranks_per_node,
          wires.ranks_per_node == 1 ? " rank" : " ranks",
          ". give --link, or --measure under mpirun on several nodes, or --ranks-per-node for ranks that share one");
@@ -204,6 +210,9 @@ Exit predict_command(World& world, const Arguments& arguments) {
   Wires wires;
   wires.ring = messages == "ring";
   wires.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
+  std::string ignored;
+  forecast.of_run = wires_of({}, own, wires, ignored);
+  if (parsed.has("measure")) wires.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
   if (parsed.has("ranks-per-node"))
     wires.ranks_per_node = option("ranks-per-node", [&] {
       const std::string text = parsed.get("ranks-per-node", "");
@@ -211,6 +220,10 @@ Exit predict_command(World& world, const Arguments& arguments) {
       between(1, 1024).check(value, text);
       return value;
     });
+  if (const int most = wires.ranks_per_node; !parsed.has("ranks") && !knows_far(parsed, sums) && most > 1) {
+    std::erase_if(forecast.ranks, [most](int ranks) { return ranks > most; });
+    log::warn(cat("nothing is known of the link between nodes: up to the ", most, " ranks of one. --link tells it"));
+  }
   forecast.wires = wires_of(parsed, sums, wires, forecast.links);
   require(parsed, sums, forecast.wires, forecast.ranks.back());
   print(world, parsed.has("json") ? report_json(forecast) : report(forecast));

@@ -40,14 +40,14 @@ enum class Flush { yes, no };
 fs::path write_aside(const fs::path& path, std::string_view content, Flush flush) {
   const fs::path aside = path.string() + ".tmp";
   const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-  if (file.fd < 0) fail_on(aside, "create");
+  if (file.fd < 0) fail_on(path, "create");
   while (!content.empty()) {
     const ssize_t done = ::write(file.fd, content.data(), content.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail_on(aside, "write");
+    if (done < 0) fail_on(path, "write");
     content.remove_prefix(std::size_t(done));
   }
-  if (flush == Flush::yes && ::fsync(file.fd) != 0) fail_on(aside, "flush");
+  if (flush == Flush::yes && ::fsync(file.fd) != 0) fail_on(path, "flush");
   return aside;
 }
 

@@ -18,6 +18,9 @@ std::string as_key(std::uint64_t bytes) {
   return bytes >> 20 << 20 == bytes ? cat(bytes >> 20, "MiB") : cat(bytes >> 10, "KiB");
 }
 double demand(const Evidence& e) { return e.without_input > 0 ? e.batch / e.without_input : 0; }
+// Waits for samples that loaders so much faster than the step leave are no lack of speed: they come in bursts, or the
+// step's cores are taken.
+bool fast_enough(const Evidence& e) { return demand(e) > 0 && e.loader_rate > 2 * demand(e); }
 double ms(double seconds) { return seconds * 1e3; }
 
 // As many as the step needs at the rate of those there are; to be tried: 2, 4, 8 times as many.
@@ -46,7 +49,7 @@ std::string of_chunks(const Evidence& e) {
 
 Values other_readers(const Evidence& e) {
   Values to;
-  if (!e.probed && decodes_most(e)) return to;
+  if (!e.probed && (decodes_most(e) || fast_enough(e))) return to;
   for (const char* name : {"direct", "mmap", "uring"})
     if (!e.chunked && e.reader.find(name) == std::string::npos) to.emplace_back(name);
   return e.reader == "synthetic" ? Values{} : to;
@@ -60,7 +63,7 @@ std::string of_reads(const Evidence& e) {
 // Where neighbouring samples are asked for together, one read gets many.
 bool tiny_reads(const Evidence& e) {
   constexpr std::uint64_t tiny = 64 << 10;
-  if (!e.probed && e.reader == "mmap") return false;  // from memory: only a trial could tell
+  if (!e.probed && (e.reader == "mmap" || fast_enough(e))) return false;  // from memory: only a trial could tell
   return !e.chunked && e.stored.empty() && e.reader != "synthetic" && e.sample_bytes > 0 && e.sample_bytes < tiny;
 }
 std::uint64_t bytes_a_step(const Evidence& e) { return std::uint64_t(e.batch / std::max(1, e.ranks)) * e.sample_bytes; }
@@ -103,6 +106,22 @@ double of_rarer_checkpoints(const Evidence& e) {
   return 1 / (1 - share_of_regular(e) * (1 - double(left) / std::max(1, all)));
 }
 
+// As many as cores; where others are at work on these, too, a sum of all threads waits for the one whose core was
+// taken.
+Values fewer_threads(const Evidence& e) {
+  if (e.gpu) return {};
+  if (e.threads > e.cores) return {std::to_string(e.cores)};
+  if (!e.crowded() || e.threads < 2) return {};
+  Values to{std::to_string(e.threads / 2)};
+  if (e.threads > 3) to.emplace_back("1");
+  return to;
+}
+
+const char* const as_cores = "as many as there are cores";
+std::string of_ranks(const Evidence&) {
+  return "there are more ranks than cores, so each waits while another computes";
+}
+
 double buckets(const Evidence& e, std::uint64_t bytes) { return std::ceil(e.gradient_bytes / double(bytes)); }
 
 using From = std::string (*)(const Evidence&);
@@ -131,7 +150,8 @@ std::vector<Rule> table() {
       {Bound::input, "data.reader", [](const Evidence& e) { return e.reader; }, other_readers, of_reads},
       {Bound::input, "data.cache", [](const Evidence& e) { return e.cache; },
        [](const Evidence& e) {
-         return e.cache == "none" && e.reader != "synthetic" && !decodes_most(e) ? Values{"memory"} : Values{};
+         return e.cache == "none" && e.reader != "synthetic" && !decodes_most(e) && !fast_enough(e) ? Values{"memory"}
+                                                                                                    : Values{};
        },
        of_reads, time},
       {Bound::input, "data.shuffle", [](const Evidence& e) { return e.shuffle; },
@@ -152,6 +172,9 @@ std::vector<Rule> table() {
       {Bound::copy, "the GPU's link", [](const Evidence& e) { return e.pcie; },
        [](const Evidence& e) { return e.pcie.empty() ? Values{} : Values{e.top_pcie}; },
        [](const Evidence&) { return std::string("its slot, riser or power saving holds PCI Express down"); }, hint},
+      {Bound::sums, "ranks", [](const Evidence& e) { return std::to_string(e.ranks); },
+       [](const Evidence& e) { return e.shared_cores ? Values{as_cores} : Values{}; }, of_ranks, time,
+       "a step takes a share of as many samples from each"},
       {Bound::sums, "comm.overlap", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.overlap ? Values{} : Values{"on"}; },
        [](const Evidence&) { return std::string("no sum starts before the backward pass has ended"); }},
@@ -177,8 +200,7 @@ std::vector<Rule> table() {
                      e.link_rate * 1e-9, e.link.name.c_str(), inside ? "are" : "is", e.link.rate * 1e-9);
        },
        hint},
-      {Bound::compute, "run.threads", [](const Evidence& e) { return std::to_string(e.threads); },
-       [](const Evidence& e) { return e.threads > e.cores ? Values{std::to_string(e.cores)} : Values{}; },
+      {Bound::compute, "run.threads", [](const Evidence& e) { return std::to_string(e.threads); }, fewer_threads,
        [](const Evidence& e) {
          return text("%d compute threads on the %d cores of a rank; cores taken away %.0f times a second", e.threads,
                      e.cores, e.preempted);
@@ -188,11 +210,7 @@ std::vector<Rule> table() {
        [](const Evidence& e) { return e.misplaced.empty() ? Values{} : Values{"--bind-to none"}; },
        [](const Evidence& e) { return e.misplaced; }, hint},
       {Bound::compute, "ranks", [](const Evidence& e) { return std::to_string(e.ranks); },
-       [](const Evidence& e) { return e.shared_cores ? Values{"as many as there are cores"} : Values{}; },
-       [](const Evidence&) {
-         return std::string("there are more ranks than cores, so each waits while another computes");
-       },
-       hint},
+       [](const Evidence& e) { return e.shared_cores ? Values{as_cores} : Values{}; }, of_ranks, hint},
       {Bound::compute, "other work on the host",
        [](const Evidence& e) {
          return text("%.1f of %.0f cores of a rank", e.taken.others + e.taken.stolen, e.taken.of);

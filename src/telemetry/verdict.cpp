@@ -76,6 +76,7 @@ void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<T
     Finding finding{t.change.bound,
                     gain,
                     false,
+                    false,
                     with(measured(e, t.change.bound), t.change.evidence),
                     cat(t.change.key, " ", t.change.from, " -> ", t.change.to),
                     t.change.caution};
@@ -100,8 +101,8 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
     const auto same =
         std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
     if (same == stated.end() || rule.gain)
-      stated.push_back({rule.bound, gain, !rule.gain, with(measured(e, rule.bound), rule.evidence(e)),
-                        advice(rule, e, to.front()), rule.caution});
+      stated.push_back({rule.bound, gain, !rule.gain || rule.proof == Rule::Proof::trial, !rule.gain,
+                        with(measured(e, rule.bound), rule.evidence(e)), advice(rule, e, to.front()), rule.caution});
     else
       same->advice += cat(", or ", advice(rule, e, to.front()));
   }
@@ -146,7 +147,7 @@ Bound unmended(const Evidence& e) {
 // again: after another finding against the same bound, whose evidence stands there.
 std::string line_of(const Finding& f, bool again = false) {
   return cat(again ? "" : cat(name_of(f.bound), ": ", f.evidence, ". "), f.advice,
-             text(f.at_most ? ": at most %.2fx, without any of it" : " gives %.2fx", f.gain));
+             text(f.at_most ? ": at most %.2fx%s" : " gives %.2fx%s", f.gain, f.of_all ? ", without any of it" : ""));
 }
 
 }  // namespace
@@ -221,13 +222,13 @@ std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trial
   // What leaves the results as they are goes first where it gives as much, nearly.
   const auto weight = [&tried](const Finding& f) {
     const double own = f.gain * (f.caution.empty() ? 1.02 : 1), known = tried[int(f.bound)];
-    return f.at_most && known > 0 ? std::min(own, 0.99 * known) : own;  // a bound is no promise
+    return f.of_all && known > 0 ? std::min(own, 0.99 * known) : own;  // a bound is no promise
   };
   for (const Finding& f : out) tried[int(f.bound)] = std::max(tried[int(f.bound)], weight(f));
   const auto stated = std::ptrdiff_t(out.size());
   add_stated(out, e);
   for (auto f = out.begin() + stated; f != out.end(); ++f)
-    if (!f->at_most) tried[int(f->bound)] = std::max(tried[int(f->bound)], weight(*f));
+    if (!f->of_all) tried[int(f->bound)] = std::max(tried[int(f->bound)], weight(*f));
   std::stable_sort(out.begin(), out.end(), [&](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
   return out;
 }
@@ -237,7 +238,12 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   const auto found = findings(e, trials);
   const Bound largest = unmended(e);
   std::string out;
-  if (!found.empty())
+  // What bounds the run is said first, though nothing be known against it but against less.
+  const bool known =
+      !found.empty() &&
+      (e.probed || largest == Bound::compute || e.share(largest) <= e.share(found[0].bound) ||
+       std::any_of(found.begin(), found.end(), [largest](const Finding& f) { return f.bound == largest; }));
+  if (known)
     out = line_of(found[0]) + "\n";
   else if (largest != Bound::compute)
     out = cat(name_of(largest), ": ", measured(e, largest),
@@ -249,7 +255,7 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   else
     out = cat("nothing worth changing: ", measured(e, Bound::compute),
               e.share(Bound::sums) < least_stated ? "" : "; " + measured(e, Bound::sums), "\n");
-  for (std::size_t i = 1; i < found.size(); ++i) {
+  for (std::size_t i = known ? 1 : 0; i < found.size(); ++i) {
     const auto same = [&](const Finding& f) { return f.bound == found[i].bound; };
     const auto here = found.begin() + std::ptrdiff_t(i);
     out += cat("  ", i + 1, ". ", line_of(found[i], std::any_of(found.begin(), here, same)), "\n");

@@ -149,7 +149,7 @@ std::string PipelineBench::str() const {
                 "micro-batch "
                 "(asleep) waits for data %.2f %% of its time\n",
                 delivers(), delivers() * sample_bytes * 1e-9,
-                delivers() == s.loader ? "reading"
+                delivers() == s.loader ? (decodes && s.bare_decode < s.bare_read ? "decoding" : "reading")
                 : delivers() == copy   ? "the copy"
                                        : "the input pass",
                 100 * s.wait_share);

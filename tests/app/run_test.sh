@@ -398,6 +398,10 @@ predict)  # from the figures of a finished run; what is not known is asked for
   "$mpiexec" --bind-to none -n 2 "$millrace" predict run --ranks 2 --ranks-per-node 2 --measure >seen 2>>log
   expect_code 0 $? "predict --measure"
   grep -q "^links (measured on 2 ranks of 1 node): " seen || complain "nothing was measured: $(cat seen)"
+  "$mpiexec" --bind-to none -n 2 "$millrace" predict run --measure >seen 2>log  # as the help has it: as far as it is known
+  expect_code 0 $? "predict --measure without --ranks"
+  grep -q "^warning: nothing is known of the link between nodes: up to the 2 ranks of one" log || complain "not said where it ends: $(cat log)"
+  [ "$(grep -cE "^ +2 +72 " seen)" -eq 1 ] && ! grep -qE "^ +4 " seen || complain "predict --measure without --ranks: $(cat seen)"
   ;;
 *) complain "no case $3" ;;
 esac

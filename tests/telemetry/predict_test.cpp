@@ -198,6 +198,16 @@ TEST(Predict, TheFirstLineSaysHowFarAndWhatMovesIt) {
   f.shape = plain(), f.wires = taking(1 * ms), f.ranks = {2, 64};
   EXPECT_EQ(report(f).find("scales to 64 ranks at 91 % of what each does alone, with 32 samples a rank\n"), 0u)
       << report(f);
+  EXPECT_EQ(report(f).find("beware"), std::string::npos) << "a single rank is as it was";
+  Forecast off = f;
+  off.shape.ranks = 2, off.of_run = taking(1 * ms);  // 21 ms
+  EXPECT_EQ(report(off).find("beware"), std::string::npos) << report(off);
+  off.shape.step = 25 * ms;
+  EXPECT_NE(report(off).find("beware: the model gives 21.00 ms for a step of the run itself, which took 25.00 (-16 %)"),
+            std::string::npos)
+      << report(off);
+  off.wires = taking(5 * ms);
+  EXPECT_NE(report(off).find("gives 21.00 ms"), std::string::npos) << "whatever link is asked for";
   f.wires = taking(2.5 * ms);
   EXPECT_EQ(
       report(f).find("does not scale at 90 %: on 2 ranks, 2.5 ms of communication are not hidden in a step of 22.5 "

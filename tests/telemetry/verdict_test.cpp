@@ -329,6 +329,48 @@ TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
             1);
 }
 
+TEST(Verdict, WaitsForSamplesOfLoadersThatAreFastEnoughAreNotBlamedOnReading) {
+  Evidence e = starved();
+  e.probed = false, e.reader = "uring", e.cache = "none", e.shuffle = "global", e.sample_bytes = 3072;
+  const auto speaks_of = [&](const char* key) { return verdict(e).find(key) != std::string::npos; };
+  EXPECT_TRUE(speaks_of("data.cache") && speaks_of("data.reader") && speaks_of("data.shuffle")) << verdict(e);
+  e.loader_rate = 30 * e.batch / e.without_input;
+  EXPECT_FALSE(speaks_of("data.cache") || speaks_of("data.reader") || speaks_of("data.shuffle")) << verdict(e);
+  EXPECT_EQ(verdict(e).find("input-bound: "), 0u) << verdict(e);
+}
+
+TEST(Verdict, WhereOthersAreOnTheCoresFewerThreadsAreTried) {
+  Evidence e;
+  e.probed = true, e.ranks = 1, e.step = e.without_input = e.without_sums = 0.01, e.cores = e.threads = 8;
+  const auto tried = [&](const char* threads) { return tries(changes_to_try(e), "run.threads", threads); };
+  EXPECT_FALSE(tried("4") || tried("1"));
+  e.taken = {8, 2, 0};
+  EXPECT_TRUE(tried("4") && tried("1"));
+  e.threads = 2;
+  EXPECT_TRUE(tried("1") && !tried("4"));
+  e.probed = false;
+  EXPECT_NE(verdict(e).find("worth a trial: run.threads 2 -> 1"), std::string::npos) << verdict(e);
+  e.threads = 1, e.probed = true;
+  EXPECT_FALSE(tried("1") || tried("0"));
+}
+
+TEST(Verdict, MoreRanksThanCoresAreNamedAheadOfTheWayOfSumming) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::communication) = 0.5, r.step_times.mean = 0.015;
+    r.sums = {{0, 100, 100ull << 20, 0.1, 0.5, 0.5}};
+  }
+  Setting shared = plain();
+  EXPECT_EQ(verdict(evidence_of(a, shared)).find("more ranks than cores"), std::string::npos);
+  shared.shared_cores = true;
+  const std::string said = verdict(evidence_of(a, shared));
+  const std::string first = said.substr(0, said.find('\n'));
+  EXPECT_NE(first.find("more ranks than cores, so each waits while another computes. ranks 2 -> as many as there are "
+                       "cores, or comm.compress"),
+            std::string::npos)
+      << said;
+}
+
 TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) {
@@ -532,10 +574,11 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   EXPECT_EQ(int(found[0].bound), int(Bound::imbalance));
   EXPECT_EQ(found[0].advice, "train.balance even -> auto");
   EXPECT_NEAR(found[0].gain, 20 / (20 - 19.6 + 2 / (1 / 19.6 + 1 / 9.6)), 1e-9) << "both done at once";
+  EXPECT_TRUE(found[0].at_most && !found[0].of_all) << "what smaller micro-batches cost is in a trial alone";
   EXPECT_NE(found[0].evidence.find("lost its cores 1818 times a second, the others 9"), std::string::npos)
       << found[0].evidence;
   EXPECT_NEAR(found[1].gain, 2, 1e-9);  // a second of two
-  EXPECT_TRUE(found[1].at_most);
+  EXPECT_TRUE(found[1].at_most && found[1].of_all);
   EXPECT_NE(found[1].advice.find("rank 1 on node2 -> "), std::string::npos) << found[1].advice;
   Setting balanced = plain();
   balanced.balanced = true;

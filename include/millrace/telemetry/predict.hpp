@@ -94,6 +94,7 @@ struct Forecast {
   Wires wires;
   std::vector<int> ranks;   // those of the table
   double efficiency = 0.9;  // that is asked for
+  Wires of_run;             // as its own sums had them, whatever else is asked for: the model against the run itself
   std::string links;        // where the constants are from
 };
 std::string report(const Forecast&);       // what matters in a line, then the tables and what they rest on

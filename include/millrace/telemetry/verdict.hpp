@@ -109,7 +109,8 @@ struct Rule {
   } proof = Proof::trial;
   const char* caution = "";
   double least_gain = 1.05;
-  double (*gain)(const Evidence&) = nullptr;  // by time alone, without a trial; null: at most all that its bound takes
+  // By time alone; of what a trial would tell, the bound. Null: at most all that its bound takes.
+  double (*gain)(const Evidence&) = nullptr;
 };
 const std::vector<Rule>& rules();
 
@@ -127,6 +128,7 @@ struct Finding {
   Bound bound = Bound::input;
   double gain = 1;       // predicted speed over today's
   bool at_most = false;  // the bound of it, not the prediction
+  bool of_all = false;   // and that of all that the bound takes, not of the change alone
   std::string evidence;  // measured
   std::string advice;    // "data.workers 1 -> 3"
   std::string caution;
