@@ -165,9 +165,10 @@ std::string tune_help() {
   return "usage: millrace tune -c FILE [-c FILE...] [--section.key VALUE...]\n"
          "       millrace tune -c FILE --lr-range\n\n" +
          flags_help(flags()) +
-         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket, train.micro_batch and model.fusion, one "
-         "after\n"
-         "the other, first those against what bounds the step most, by short trials beside the best so far; then\n"
+         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket, train.micro_batch, run.threads and "
+         "model.fusion, one\n"
+         "after the other, first those against what bounds the step most, by short trials beside the best so far; "
+         "then\n"
          "measures all changes together beside the configuration, and prints them as lines to be pasted. Trains "
          "nothing\n"
          "that stays. Start it as the training: same ranks, same machine.\n\n" +

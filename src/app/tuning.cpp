@@ -192,6 +192,8 @@ class Tuning {
     if (const std::string batch = value("train.global_batch"); !batch.empty())
       out_.consequences.push_back(rate_consequence({original_.optim.name, original_.optim.lr, original_.optim.lr_batch,
                                                     original_.train.global_batch, std::stoll(batch)}));
+    if (!value("run.threads").empty())
+      out_.consequences.push_back("other numbers of threads may round sums of floats otherwise");
     if (const std::string rows = value("train.micro_batch"); !rows.empty() && statistics_)
       out_.consequences.push_back(
           cat("batch norm takes its statistics of ", rows, " samples at once: another training"));
@@ -213,8 +215,9 @@ class Tuning {
 }  // namespace
 
 const std::vector<std::string>& tuned_keys() {
-  static const std::vector<std::string> keys{"data.reader",        "data.workers",      "data.prefetch", "comm.bucket",
-                                             "train.global_batch", "train.micro_batch", "model.fusion"};
+  static const std::vector<std::string> keys{"data.reader", "data.workers",       "data.prefetch",
+                                             "comm.bucket", "train.global_batch", "train.micro_batch",
+                                             "run.threads", "model.fusion"};
   return keys;
 }
 

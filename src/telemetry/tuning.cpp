@@ -116,6 +116,14 @@ Axis global_batches(const Evidence& e, const TuneRoom& room) {
   return axis;
 }
 
+// Of the CPU, downwards: all threads wait for the one whose core others took. Small networks need few.
+Axis threads(const Evidence& e) {
+  Numbers numbers;
+  if (!e.gpu)
+    for (std::int64_t n = 1; n < e.threads; n *= 2) numbers.push_back(n);
+  return ladder(Bound::compute, "run.threads", numbers, e.threads);
+}
+
 Axis fusion(const TuneRoom& room) {
   Values levels;
   for (int level = 0; level <= room.most_fusion; ++level) levels.push_back(std::to_string(level));
@@ -126,8 +134,8 @@ Axis fusion(const TuneRoom& room) {
 
 std::vector<Axis> tune_axes(const Evidence& e, const TuneRoom& room) {
   std::vector<Axis> axes{
-      readers(e),  workers(e), prefetch(e, room), buckets(e, room), global_batches(e, room), micro_batches(e, room),
-      fusion(room)};
+      readers(e), workers(e),  prefetch(e, room), buckets(e, room), global_batches(e, room), micro_batches(e, room),
+      threads(e), fusion(room)};
   std::erase_if(axes, [](const Axis& axis) { return axis.values.size() < 2; });
   return axes;
 }

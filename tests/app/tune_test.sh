@@ -37,7 +37,7 @@ search)
   grep -q "^  not tried: model.fusion: it stays as it is (--keep)" out || complain "--keep is not heeded"
   [ ! -e runs ] || complain "tune has trained something"
   # What was printed is what was written, and is a configuration.
-  sed -n '/^\[data\]$/,/^$/p' out | diff - <(cat tuned.cfg; echo) >/dev/null || complain "the file is not what was printed"
+  sed -n '/^[#[]/,/^$/p' out | diff - <(cat tuned.cfg; echo) >/dev/null || complain "the file is not what was printed"
   "$millrace" train -c net.cfg -c tuned.cfg --print-config >resolved 2>err || complain "the lines are no configuration"
   while read -r line; do grep -qxF "$line" resolved || complain "'$line' is not in the resolved configuration"; done < <(grep = tuned.cfg)
   # What could not be written in the end is refused before anything is measured.

@@ -54,6 +54,12 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
   EXPECT_EQ(find(axes, "train.global_batch"), nullptr) << "nobody asked";
+  EXPECT_EQ(find(axes, "run.threads"), nullptr) << "there is one";
+  Evidence wide = e;
+  wide.threads = 6;
+  EXPECT_EQ(of(tune_axes(wide, room()), "run.threads"), (Values{"1", "2", "4", "6"}));
+  wide.gpu = true;
+  EXPECT_EQ(find(tune_axes(wide, room()), "run.threads"), nullptr) << "they do not compute there";
 }
 
 TEST(Tuning, WhatDoesNotApplyIsNoAxis) {
