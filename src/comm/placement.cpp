@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 namespace millrace {
@@ -34,6 +35,47 @@ std::vector<int> parse(const std::string& text) {
   return cpus;
 }
 
+struct Mask {  // what a rank was given
+  int node = 0;
+  long online = 0;  // cores of its host
+  std::vector<int> cpus;
+};
+
+std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine) {
+  std::vector<Mask> out;
+  for (const std::string& text :
+       world.gather(cat(world.node(), " ", ::sysconf(_SC_NPROCESSORS_ONLN), " ", list(mine)))) {
+    std::istringstream in(text);
+    Mask mask;
+    std::string cpus;
+    in >> mask.node >> mask.online >> cpus;
+    mask.cpus = parse(cpus);
+    out.push_back(std::move(mask));
+  }
+  return out;
+}
+
+// The first thing wrong with them, the same on all ranks; or empty.
+std::string warning_of(const std::vector<Mask>& ranks) {
+  std::map<std::pair<int, int>, std::size_t> first;  // rank on a core of a host
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (const int core : ranks[r].cpus) {
+      const std::size_t other = first.try_emplace({ranks[r].node, core}, r).first->second;
+      if (ranks[other].cpus != ranks[r].cpus)
+        return cat("ranks ", other, " and ", r, " of one host are bound to different cores that overlap (",
+                   list(ranks[other].cpus), " and ", list(ranks[r].cpus),
+                   "). add --bind-to none: millrace divides the cores itself");
+    }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const Mask& one = ranks[r];
+    const auto local = std::count_if(ranks.begin(), ranks.end(), [&](const Mask& m) { return m.node == one.node; });
+    if (one.cpus.size() == 1 && one.online >= 2 * local)
+      return cat("rank ", r, " is bound to one core of ", one.online,
+                 " (mpirun binds small jobs to cores). add --bind-to none");
+  }
+  return "";
+}
+
 }  // namespace
 
 int usable_cores() { return int(allowed_cpus().size()); }
@@ -48,14 +90,11 @@ std::string Placement::str() const {
 Placement plan_placement(World& world, int compute_threads, int workers) {
   Placement out;
   const std::vector<int> mine = allowed_cpus();
-  const auto all = world.gather(cat(world.node(), " ", list(mine)));
+  const std::vector<Mask> all = masks_of_all(world, mine);
   int sharing = 0, before = 0;  // ranks of this host with the very same cores, and those of them with a lower number
-  for (int r = 0; r < world.size(); ++r) {
-    const std::string& text = all[std::size_t(r)];
-    const auto space = text.find(' ');
-    if (std::atoi(text.c_str()) != world.node() || parse(text.substr(space + 1)) != mine) continue;
-    ++sharing, before += r < world.rank();
-  }
+  for (int r = 0; r < world.size(); ++r)
+    if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.cpus == mine)
+      ++sharing, before += r < world.rank();
   const std::size_t n = mine.size(), s = std::size_t(std::max(1, sharing)), b = std::size_t(before);
   if (n >= s)
     out.cpus.assign(mine.begin() + std::ptrdiff_t(n * b / s), mine.begin() + std::ptrdiff_t(n * (b + 1) / s));
@@ -65,10 +104,7 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
   out.compute_threads = compute_threads > 0 ? compute_threads : out.cores;
   out.workers = workers > 0 ? workers : std::clamp(out.cores / 4, 1, 4);
   out.spare_core = out.cores > out.compute_threads;
-  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (mine.size() == 1 && online >= 2 * world.local_size())
-    out.warning =
-        cat("this rank is bound to one core of ", online, " (mpirun binds small jobs to cores). add --bind-to none");
+  out.warning = warning_of(all);
   return out;
 }
 

@@ -88,12 +88,15 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
   // What the ranks agree on after a step keeps the fast ones waiting, too.
   const double other = of(slow, Phase::other) / e.steps;
-  const double meeting = !e.gpu && slow.pace.meets ? std::min(other, slow.pace.meeting) : 0;
-  e.without_sums = e.without_input - of(slow, Phase::communication) / e.steps - meeting;
+  // Known of full steps after the first ones: never more than all steps have left.
+  const double left = std::max(0.0, e.without_input - of(slow, Phase::communication) / e.steps);
+  const double meeting = !e.gpu && slow.pace.meets ? std::min({other, slow.pace.meeting, left}) : 0;
+  e.without_sums = left - meeting;
   if (!e.gpu) {  // there a sum's own time begins with the first rank's kernel
     double exposed = 0, queued = 0;
     for (const SumFigures& s : slow.sums) exposed += s.exposed, queued += s.queued;
     e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps + meeting;
+    e.late = std::min(e.late, e.without_input - e.without_sums);
   }
   e.set_link(hosts_of(account.ranks), account.ranks[0]);
   e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;

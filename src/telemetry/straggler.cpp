@@ -41,15 +41,27 @@ std::string held_down(const RankAccount& slow, const std::vector<RankAccount>& r
   return out;
 }
 
+// A loader's threads are held back as the step's are: then a disk is to blame for what that does not make up for.
 std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ranks, double more_input,
                      double more_compute) {
-  if (more_input > more_compute)
-    return text("it waits for samples %.1f s, the others %.1f s: a slow disk or path", input(slow),
-                others(ranks, slow, input));
+  const bool of_input = more_input > more_compute;
   const auto throttled = [](const RankAccount& r) { return std::max(0.0, r.process.throttled_seconds); };
-  if (throttled(slow) > 0.05 * slow.wall_seconds && throttled(slow) > 1.5 * others(ranks, slow, throttled))
-    return text("a quota held its processor back for %.1f s, the others %.1f s", throttled(slow),
-                others(ranks, slow, throttled));
+  const double held_back = throttled(slow), theirs = others(ranks, slow, throttled);
+  if (held_back > 0.05 * slow.wall_seconds && held_back > 1.5 * theirs &&
+      (!of_input || held_back - theirs > 0.5 * more_input))
+    return text("a quota held its processor back for %.1f s, the others %.1f s", held_back, theirs);
+  const auto taken = [&](const RankAccount& r) { return taken_cores(ranks, int(&r - ranks.data())).share(); };
+  const double taken_here = taken(slow), taken_there = others(ranks, slow, taken);
+  const std::string neighbour =
+      taken_here > 0.1 && taken_here > 1.5 * taken_there
+          ? text("other processes took %.0f %% of its cores, the others' %.0f %%: a noisy neighbour", 100 * taken_here,
+                 100 * taken_there)
+          : "";
+  if (of_input)
+    return !neighbour.empty() && (taken_here - taken_there) * slow.wall_seconds > 0.5 * more_input
+               ? neighbour
+               : text("it waits for samples %.1f s, the others %.1f s: a slow disk or path", input(slow),
+                      others(ranks, slow, input));
   if (const std::string held = held_down(slow, ranks); !held.empty()) return held;
   const auto clock = [](const RankAccount& r) { return std::max(0.0, r.health.clock_mhz); };
   if (clock(slow) > 0 && clock(slow) < 0.93 * others(ranks, slow, clock))
@@ -57,10 +69,7 @@ std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ra
   const auto cores = [](const RankAccount& r) { return double(r.cores); };
   if (cores(slow) < others(ranks, slow, cores))
     return text("it has %.0f cores, the others %.1f", cores(slow), others(ranks, slow, cores));
-  const auto taken = [&](const RankAccount& r) { return taken_cores(ranks, int(&r - ranks.data())).share(); };
-  if (taken(slow) > 0.1 && taken(slow) > 1.5 * others(ranks, slow, taken))
-    return text("other processes took %.0f %% of its cores, the others' %.0f %%: a noisy neighbour", 100 * taken(slow),
-                100 * others(ranks, slow, taken));
+  if (!neighbour.empty()) return neighbour;
   const auto preempted = [](const RankAccount& r) {
     return double(r.process.preempted) / std::max(1e-9, r.wall_seconds);
   };

@@ -1,6 +1,7 @@
 #include "millrace/comm/placement.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <csignal>
 #include <mutex>
@@ -35,6 +36,39 @@ TEST(Placement, MoreRanksThanCoresShareThem) {
     EXPECT_TRUE(p.shared_cores);
     EXPECT_EQ(p.compute_threads, 1);
   });
+}
+
+// Threads have affinities of their own, as processes have that mpirun or Slurm binds.
+TEST(Placement, CoresThatOverlapWithoutBeingTheSameAreNamedOnAllRanks) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  cpu_set_t all;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  std::vector<int> cores;
+  for (int c = 0; c < CPU_SETSIZE && cores.size() < 2; ++c)
+    if (CPU_ISSET(c, &all)) cores.push_back(c);
+  const auto planned = [&](const std::vector<std::vector<int>>& given) {
+    std::mutex mutex;
+    std::set<std::string> warnings;
+    run_thread_world(int(given.size()), [&](World& world) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      for (const int c : given[std::size_t(world.rank())]) CPU_SET(c, &set);
+      EXPECT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+      const Placement p = plan_placement(world, 0, 0);
+      const std::lock_guard lock(mutex);
+      warnings.insert(p.warning);
+    });
+    EXPECT_EQ(warnings.size(), 1u);
+    return *warnings.begin();
+  };
+  EXPECT_EQ(planned({cores, cores}), "");
+  EXPECT_EQ(planned({{cores[0]}, {cores[1]}, {cores[0]}, {cores[1]}}).find("overlap"), std::string::npos)
+      << "cores shared alike";
+  const std::string said = planned({{cores[1]}, {cores[0]}, cores});
+  EXPECT_NE(said.find(cat("ranks 1 and 2 of one host are bound to different cores that overlap (", cores[0], " and ",
+                          cores[0], ",", cores[1], "). add --bind-to none")),
+            said.npos)
+      << said;
 }
 
 TEST(Signals, AreRememberedUntilCleared) {

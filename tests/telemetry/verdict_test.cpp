@@ -239,6 +239,10 @@ TEST(Verdict, WhatRanksAgreeOnAfterAStepIsNoWorkOfTheHost) {
   EXPECT_NEAR(e.host, 0.0005, 1e-9);
   EXPECT_GE(e.late, 0.0055 - 1e-9);
   EXPECT_EQ(verdict(e).find("host-bound"), std::string::npos) << verdict(e);
+  Account paused = a;  // the steps that meetings are known of had a pause, the others none
+  for (RankAccount& r : paused.ranks) r.pace.meeting = 1, of(r, Phase::other) = 100;
+  EXPECT_GE(evidence_of(paused, plain()).without_sums, 0);
+  EXPECT_LE(evidence_of(paused, plain()).late, 0.016 + 1e-9);
   for (RankAccount& r : a.ranks) r.pace.meeting = 0;
   EXPECT_NE(verdict(evidence_of(a, plain())).find("host-bound"), std::string::npos);
 }
@@ -594,6 +598,10 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
       << "all are held down alike";
   slow.process.throttled_seconds = 0.9;
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
+  of(slow, Phase::data_wait) = 1.5, of(fast, Phase::communication) += 1.5;
+  EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << "it held the loader back, too";
+  slow.process.throttled_seconds = 0, slow.process.cores_busy_seconds = 3.3;
+  EXPECT_NE(straggler(a.ranks).cause.find("a noisy neighbour"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 3;
   EXPECT_NE(straggler(a.ranks).cause.find("a slow disk"), std::string::npos) << straggler(a.ranks).cause;
   EXPECT_EQ(straggler(healthy().ranks).rank, -1);

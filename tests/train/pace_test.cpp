@@ -61,6 +61,7 @@ TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
   for (const bool augments : {false, true}) {
     RunConfig c = pretending(2);
     c.data.augment = augments, c.train.test_compute = 0;
+    c.train.micro_batch = 8;  // the first is all of the step's, so that a pause in its pass is one in both
     for (const RankAccount& r : account_of(c, 2).ranks) {
       EXPECT_GT(r.pace.input_pass, 0);
       EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "it is a part of the forward pass";

@@ -15,7 +15,7 @@ struct Placement {
   bool spare_core = false;    // a core is free for the communication thread
   bool shared_cores = false;  // more ranks than cores: nothing may spin
   std::vector<int> cpus;      // this rank's slice
-  std::string warning;        // "mpirun bound this rank to one core of 8 ...", or empty
+  std::string warning;        // "rank 0 is bound to one core of 8 ...", the same on all ranks; or empty
   std::string str() const;
 };
 
