@@ -69,7 +69,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   if (account.ranks.empty() || account.ranks[0].steps == 0) return e;
   const auto of = [](const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; };
   const auto own = [&](const RankAccount& r) {
-    double sum = 0;
+    double sum = -r.first_wait();
     for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
       sum += of(r, p);
     return sum;
@@ -82,7 +82,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
   double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
-  const double first = std::min(waited, slow.loader.first_batch_seconds);  // once a run, however many steps it has
+  const double first = std::min(waited, slow.first_wait());
   waited -= first, e.step -= first / e.steps;
   if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
   e.without_input = e.step - waited / e.steps + e.slow.input_seconds;

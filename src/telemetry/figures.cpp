@@ -11,6 +11,11 @@ double LoaderFigures::capacity() const {
   return read_seconds > 0 ? double(samples) * std::max(1, workers) / read_seconds : 0;
 }
 
+double RankAccount::first_wait() const {
+  const double at_batch = seconds[std::size_t(Phase::data_wait)] + seconds[std::size_t(Phase::copy)];
+  return std::min({at_batch, loader.wait_seconds, loader.first_batch_seconds});
+}
+
 double RankAccount::demand() const {
   const double used = double(steps) * step_times.mean - loader.wait_seconds;
   return used > 0 ? double(loader.samples) / used : 0;

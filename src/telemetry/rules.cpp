@@ -124,7 +124,11 @@ std::string of_ranks(const Evidence&) {
 
 double buckets(const Evidence& e, std::uint64_t bytes) { return std::ceil(e.gradient_bytes / double(bytes)); }
 
+Values rebound(const Evidence& e) { return e.misplaced.empty() ? Values{} : Values{"--bind-to none"}; }
+std::string of_binding(const Evidence& e) { return e.misplaced; }
+
 using From = std::string (*)(const Evidence&);
+const From as_started = [](const Evidence&) { return std::string("as it was started"); };
 const From workers_now = [](const Evidence& e) { return std::to_string(e.workers); };
 
 std::vector<Rule> table() {
@@ -175,6 +179,7 @@ std::vector<Rule> table() {
       {Bound::sums, "ranks", [](const Evidence& e) { return std::to_string(e.ranks); },
        [](const Evidence& e) { return e.shared_cores ? Values{as_cores} : Values{}; }, of_ranks, time,
        "a step takes a share of as many samples from each"},
+      {Bound::sums, "mpirun", as_started, rebound, of_binding, time},
       {Bound::sums, "comm.overlap", [](const Evidence&) { return std::string("off"); },
        [](const Evidence& e) { return e.overlap ? Values{} : Values{"on"}; },
        [](const Evidence&) { return std::string("no sum starts before the backward pass has ended"); }},
@@ -192,7 +197,7 @@ std::vector<Rule> table() {
       {Bound::sums, "train.global_batch", [](const Evidence& e) { return std::to_string(e.global_batch); },
        [](const Evidence& e) { return Values{std::to_string(4 * e.global_batch)}; },
        [](const Evidence& e) { return text("a sum for each %.0f samples; %s", e.batch, new_batch); }, hint},
-      {Bound::sums, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
+      {Bound::sums, "mpirun", as_started,
        [](const Evidence& e) { return slow_link(e) ? Values{way_out(e)} : Values{}; },
        [](const Evidence& e) {
          const bool inside = e.link.kind == WayOut::Kind::nvlink;
@@ -206,9 +211,7 @@ std::vector<Rule> table() {
                      e.cores, e.preempted);
        },
        trial, "sums of floats may be rounded otherwise"},
-      {Bound::compute, "mpirun", [](const Evidence&) { return std::string("as it was started"); },
-       [](const Evidence& e) { return e.misplaced.empty() ? Values{} : Values{"--bind-to none"}; },
-       [](const Evidence& e) { return e.misplaced; }, hint},
+      {Bound::compute, "mpirun", as_started, rebound, of_binding, hint},
       {Bound::compute, "ranks", [](const Evidence& e) { return std::to_string(e.ranks); },
        [](const Evidence& e) { return e.shared_cores ? Values{as_cores} : Values{}; }, of_ranks, hint},
       {Bound::compute, "other work on the host",
@@ -259,11 +262,14 @@ std::vector<Rule> table() {
        [](const Evidence& e) {
          return text("layers bound by memory are fused up to level %d of %d", e.fusion, e.most_fusion);
        }},
+      {Bound::imbalance, "mpirun", as_started, rebound, of_binding, time},
       {Bound::imbalance, "rank", [](const Evidence& e) { return cat(e.slow.rank, " on ", e.slow.host); },
        [](const Evidence& e) { return e.slow.rank >= 0 ? Values{"as fast as the others"} : Values{}; },
        [](const Evidence& e) { return e.slow.cause; }, time},
       {Bound::imbalance, "train.balance", [](const Evidence&) { return std::string("even"); },
-       [](const Evidence& e) { return e.balanced || e.uneven <= 0 ? Values{} : Values{"auto"}; },
+       [](const Evidence& e) {
+         return e.balanced || e.uneven <= 0 || !e.misplaced.empty() ? Values{} : Values{"auto"};
+       },
        [](const Evidence& e) {
          return text("shares as large as the ranks are fast spare %.1f ms of a step (%s)", ms(e.uneven),
                      e.slow.cause.c_str());

@@ -10,7 +10,7 @@ namespace {
 constexpr double least_share = 0.15;  // of the step
 
 double of(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
-double input(const RankAccount& r) { return of(r, Phase::data_wait) + of(r, Phase::copy); }
+double input(const RankAccount& r) { return of(r, Phase::data_wait) + of(r, Phase::copy) - r.first_wait(); }
 double compute(const RankAccount& r) {
   return of(r, Phase::forward) + of(r, Phase::backward) + of(r, Phase::optimizer);
 }

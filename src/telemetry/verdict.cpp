@@ -248,6 +248,8 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   else if (largest != Bound::compute)
     out = cat(name_of(largest), ": ", measured(e, largest),
               e.probed ? ". no change that was tried helps\n" : ". no key is known to help\n");
+  else if (!e.misplaced.empty())
+    out = cat(name_of(Bound::compute), ": ", measured(e, Bound::compute), "; ", e.misplaced, "\n");
   else if (e.crowded())
     out = cat(name_of(Bound::compute), ": ", measured(e, Bound::compute),
               text("; other work has %.1f of a rank's %.0f cores. no key is known to help\n",

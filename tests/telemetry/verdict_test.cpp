@@ -99,6 +99,7 @@ std::vector<Evidence> all_kinds() {
   e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
   e.optimizer = 0.0004, e.taken = {2, 0.5, 0.1};
   Evidence chunked = e;
+  chunked.misplaced.clear();
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
   chunked.stored = "zstd", chunked.decoding = 0.8;
   Evidence launched = e;
@@ -600,11 +601,34 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 1.5, of(fast, Phase::communication) += 1.5;
   EXPECT_NE(straggler(a.ranks).cause.find("a quota"), std::string::npos) << "it held the loader back, too";
+  RankAccount late = slow;  // for its first batch alone
+  late.loader.wait_seconds = late.loader.first_batch_seconds = 2, of(late, Phase::data_wait) += 2;
+  EXPECT_NEAR(straggler({fast, late}).seconds, straggler(a.ranks).seconds, 1e-9);
   slow.process.throttled_seconds = 0, slow.process.cores_busy_seconds = 3.3;
   EXPECT_NE(straggler(a.ranks).cause.find("a noisy neighbour"), std::string::npos) << straggler(a.ranks).cause;
   of(slow, Phase::data_wait) = 3;
   EXPECT_NE(straggler(a.ranks).cause.find("a slow disk"), std::string::npos) << straggler(a.ranks).cause;
   EXPECT_EQ(straggler(healthy().ranks).rank, -1);
+}
+
+TEST(Verdict, WrongBindingIsSaidFirstWhateverItShowsAs) {
+  Account even = healthy(), uneven = healthy(), waiting = healthy();
+  of(uneven.ranks[1], Phase::backward) += 1, of(uneven.ranks[0], Phase::communication) += 1;
+  for (RankAccount& r : uneven.ranks) r.step_times.mean = 0.020;
+  for (RankAccount& r : waiting.ranks) {
+    of(r, Phase::communication) += 1, r.step_times.mean = 0.020;
+    r.sums = {{0, 100, 100u << 20, 0, 1, 1}};
+  }
+  Setting wrong = plain();
+  wrong.misplaced = "ranks 0 and 1 of one host are bound to different cores that overlap";
+  EXPECT_EQ(verdict(evidence_of(even, plain())).find("nothing worth changing"), 0u);
+  for (const auto& [account, bound] :
+       {std::pair(even, "compute-bound: "), {uneven, "imbalanced: "}, {waiting, "communication-bound: "}}) {
+    const std::string said = verdict(evidence_of(account, wrong)), first = said.substr(0, said.find('\n'));
+    EXPECT_EQ(first.find(bound), 0u) << said;
+    EXPECT_NE(first.find(wrong.misplaced), std::string::npos) << said;
+    EXPECT_EQ(said.find("train.balance"), std::string::npos) << said;
+  }
 }
 
 }  // namespace

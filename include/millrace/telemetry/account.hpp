@@ -194,7 +194,8 @@ struct RankAccount {
   DeviceTime device;                     // of the steps that were traced; none on a device that tells nothing
   HealthFigures health;                  // the same
 
-  double demand() const;  // samples/s that its steps could take if they never waited for the loader
+  double first_wait() const;  // seconds that its steps waited for the loader's first batch: once a run
+  double demand() const;      // samples/s that its steps could take if they never waited for the loader
   // From Account{{one}}.json(): how ranks send theirs.
   static RankAccount from_json(const std::string&);
 };
