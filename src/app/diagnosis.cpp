@@ -55,7 +55,7 @@ class Diagnosis {
   }
 
   Trial attempt(const RunConfig& config, const Change& change) {
-    Trial trial{change, 0, 0, ""};
+    Trial trial{change};
     Turns turns;
     if (over()) return trial.failure = text_of_budget(), trial;
     log::info(cat("trying ", change.key, " = ", change.to));
@@ -78,7 +78,10 @@ class Diagnosis {
     Turns turns;
     while (turns.beside.size() < confirming_turns && !asked_to_stop(world_) && !over())
       measure_beside(config, other, turns);
-    if (!turns.beside.empty()) trial.step = median(turns.changed), trial.beside = median(turns.beside);
+    if (turns.beside.empty()) return;
+    trial.step = median(turns.changed), trial.beside = median(turns.beside);
+    trial.turns = int(turns.beside.size());
+    for (std::size_t i = 0; i < turns.beside.size(); ++i) trial.faster += turns.changed[i] < turns.beside[i];
   }
 
  private:

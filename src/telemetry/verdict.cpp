@@ -68,7 +68,7 @@ std::string with(const std::string& said, const std::string& more) { return more
 // Of trials: of several values of a key the smallest change that gives as much, nearly.
 void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<Trial>& trials) {
   for (const Trial& t : trials) {
-    if (!t.failure.empty() || t.step <= 0 || t.beside / t.step < t.change.least_gain) continue;
+    if (!t.failure.empty() || !t.sure() || t.step <= 0 || t.beside / t.step < t.change.least_gain) continue;
     const double gain = t.beside / t.step;
     const auto same = std::find_if(out.begin(), out.end(), [&](const Finding& f) {
       return f.advice.compare(0, t.change.key.size() + 1, t.change.key + " ") == 0;
@@ -280,9 +280,10 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
                 format_count(e.peak_flops).c_str());
   for (const Trial& t : trials)
     out += t.failure.empty()
-               ? text("  %-18s %10s -> %-10s %9s ms beside %s: %.2fx%s%s\n", t.change.key.c_str(),
+               ? text("  %-18s %10s -> %-10s %9s ms beside %s: %.2fx%s%s%s\n", t.change.key.c_str(),
                       t.change.from.c_str(), t.change.to.c_str(), ms(t.step).c_str(), ms(t.beside).c_str(),
-                      t.beside / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str())
+                      t.beside / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str(),
+                      t.sure() ? "" : text("; noise: faster in %d of %d turns", t.faster, t.turns).c_str())
                : cat("  ", t.change.key, " -> ", t.change.to, ": not tried, ", t.failure, "\n");
   return out;
 }

@@ -32,6 +32,8 @@ reader = direct
 workers = 1
 [model]
 hidden = 64
+[optim]
+lr = 0.001
 [train]
 global_batch = 8
 [checkpoint]
@@ -117,7 +119,7 @@ fault=
 wanted codec && kind "Zstandard chunks of 64 rows, a cache of two" "input-bound: .* data.(shuffle|chunk_cache)" 400 --data.train 'packed/train-*.h5' --data.chunk_cache 512KiB --train.global_batch 32 --model.hidden 128
 wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 800 --run.threads 8 --run.precision bf16 --model.hidden 1024 1024 --train.global_batch 64 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
-wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 4000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512 --optim.lr 0.001
+wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 4000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512
 # Of the disk that this folder is on, by the kernel: a cgroup whose processes get so many reads a second.
 throttled() {
   local disk root=/sys/fs/cgroup

@@ -78,6 +78,11 @@ TEST(Verdict, NoiseAndFailuresAreNoFindings) {
   EXPECT_EQ(text.find("input-bound: "), 0u) << text;
   EXPECT_NE(text.find("no change that was tried helps"), text.npos) << text;
   EXPECT_NE(text.find("data.reader -> mmap: not tried, not contiguous"), text.npos) << text;
+  for (const int faster : {3, 4}) {  // of five turns
+    const std::vector<Trial> again{{two, 0.015, 0.020, "", 5, faster}};
+    EXPECT_EQ(findings(e, again).size(), faster > 3 ? 1u : 0u);
+    EXPECT_EQ(verdict(e, again).find("1.33x; noise: faster in 3 of 5 turns\n") != text.npos, faster == 3);
+  }
 }
 
 TEST(Verdict, AHealthyRunHasNothingWorthChanging) {

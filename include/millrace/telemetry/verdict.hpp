@@ -119,9 +119,11 @@ std::vector<Change> changes_to_try(const Evidence&);
 
 struct Trial {
   Change change;
-  double step = 0;      // seconds, measured with the change, for as many samples as beside
-  double beside = 0;    // seconds as configured, measured next to it
-  std::string failure;  // it did not run; the reason
+  double step = 0;            // seconds, measured with the change, for as many samples as beside
+  double beside = 0;          // seconds as configured, measured next to it
+  std::string failure;        // it did not run; the reason
+  int turns = 0, faster = 0;  // of being measured again, by turns with the run as configured; in so many it was faster
+  bool sure() const { return faster * 5 >= turns * 4; }  // else it is the machine's noise
 };
 
 struct Finding {
