@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "measure.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/median.hpp"
 #include "millrace/train/bench.hpp"
 
 namespace millrace::app {
@@ -22,6 +22,8 @@ RunConfig with(World& world, Parsed parsed, const std::string& key, const std::s
   parsed.keys.push_back({key, {value}});
   return load_config(world, parsed);
 }
+
+double mean(const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0) / double(of.size()); }
 
 std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", c.to); }
 
@@ -72,14 +74,15 @@ class Diagnosis {
     return trial;
   }
 
-  // What is advised first is measured anew: of many trials the best one was lucky, too.
+  // What is advised first is measured anew: of many trials the best one was lucky, too. By means: a machine may be in
+  // one state for some seconds and then in another one (what its cores share with others), and a run sees all of them.
   void confirm(const RunConfig& config, Trial& trial) {
     const RunConfig other = with(world_, parsed_, trial.change.key, trial.change.to);
     Turns turns;
     while (turns.beside.size() < confirming_turns && !asked_to_stop(world_) && !over())
       measure_beside(config, other, turns);
     if (turns.beside.empty()) return;
-    trial.step = median(turns.changed), trial.beside = median(turns.beside);
+    trial.step = mean(turns.changed), trial.beside = mean(turns.beside);
     trial.turns = int(turns.beside.size());
     for (std::size_t i = 0; i < turns.beside.size(); ++i) trial.faster += turns.changed[i] < turns.beside[i];
   }
