@@ -31,8 +31,13 @@ WayOut fastest_way_out(const std::filesystem::path& root) {
       if (first_line(port.path() / "state").find("ACTIVE") != std::string::npos)  // "4: ACTIVE", "100 Gb/sec (4X EDR)"
         offer({device.path().filename(), number_in(first_line(port.path() / "rate")) * 1e9 / 8,
                WayOut::Kind::infiniband});
+  // Bridges and pairs of containers leave no host, whatever speed they state; a bond has the speed of its links.
+  const auto leaves_the_host = [&](const fs::path& i) {
+    return fs::exists(i / "device", none) || fs::exists(i / "bonding", none);
+  };
   for (const auto& device : fs::directory_iterator(root / "class/net", none))
-    if (first_line(device.path() / "operstate") == "up")  // of Mbit/s; reading fails or gives -1 where it is not known
+    if (leaves_the_host(device.path()) && first_line(device.path() / "operstate") == "up")
+      // of Mbit/s; reading fails or gives -1 where it is not known
       offer({device.path().filename(), number_in(first_line(device.path() / "speed")) * 1e6 / 8});
   return best;
 }

@@ -135,6 +135,9 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   };
   EXPECT_EQ(fastest_way_out(root / "nowhere").name, "");
   write("class/net/lo/operstate", "unknown");
+  write("class/net/docker0/operstate", "up"), write("class/net/docker0/speed", "40000");
+  for (const char* hardware : {"eth0/device", "eth1/device", "eth2/device", "bond0/bonding"})
+    std::filesystem::create_directories(root / (std::string("class/net/") + hardware));
   write("class/net/eth0/operstate", "up"), write("class/net/eth0/speed", "-1");  // as virtual ones say
   EXPECT_EQ(fastest_way_out(root / "").rate, 0);
   write("class/net/eth1/operstate", "up"), write("class/net/eth1/speed", "10000");
@@ -143,6 +146,8 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   EXPECT_EQ(best.name, "eth1");
   EXPECT_EQ(best.rate, 1.25e9);
   EXPECT_EQ(best.kind, WayOut::Kind::interface);
+  write("class/net/bond0/operstate", "up"), write("class/net/bond0/speed", "20000");
+  EXPECT_EQ(fastest_way_out(root / "").name, "bond0");
   write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
       write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
   write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),

@@ -123,7 +123,8 @@ struct WayOut {
   double rate = 0;   // bytes/s that it is made for
   Kind kind = Kind::interface;
 };
-// The fastest out of this host of those that are up, as the kernel knows them. root: where the kernel's /sys is.
+// The fastest out of this host of those that are up, as the kernel knows them; interfaces without hardware are none.
+// root: where the kernel's /sys is.
 WayOut fastest_way_out(const std::filesystem::path& root = "/sys");
 
 // fp16: the loss scale from a step on.
