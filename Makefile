@@ -61,7 +61,7 @@ bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
-# Bottlenecks planted on purpose, what the verdict says and what following it gives: the tables of docs/diagnosis.md, some ten minutes each.
+# Bottlenecks planted on purpose, what the verdict says and what following it gives: the tables of docs/diagnosis.md, some 15 minutes each.
 # KINDS="disk sums" for some; DRAW="--seed 7 --count 20" of two at once.
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
