@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "html.hpp"
+#include "millrace/base/error.hpp"
 #include "plot.hpp"
 
 namespace millrace::report {
@@ -56,6 +57,64 @@ std::string tick_text(const Axis& axis, double tick) {
   if (decimals > 4) return number(tick, 3);
   if (decimals == 0 && divisor == 1) return whole(tick);
   return fixed(tick / divisor, decimals) + unit;
+}
+
+namespace {
+
+// As a browser shows it: no markup, a code point each.
+double characters(const std::string& html) {
+  bool markup = false;
+  double count = 0;
+  for (const char c : html) {
+    if (c == '<') markup = true;
+    if (!markup && (c & 0xc0) != 0x80) ++count;
+    if (c == '>') markup = false;
+  }
+  return count;
+}
+
+// The first and the last lie within the picture, others under the middle of their tick.
+struct Label {
+  std::string text;
+  double place, left, right;  // left and right in characters
+  const char* css;
+};
+
+std::vector<Label> labels_of(const Axis& axis) {
+  std::vector<Label> out;
+  for (const double tick : axis.ticks) {
+    const std::string text = tick_text(axis, tick);
+    const double place = axis.place(tick), at = narrowest * place, length = characters(text);
+    if (place < 0.03)
+      out.push_back({text, place, at, at + length, "x first"});
+    else if (place > 0.97 || at + length / 2 > narrowest + 1)
+      out.push_back({text, place, at - length, at, "x last"});
+    else
+      out.push_back({text, place, at - length / 2, at + length / 2, "x"});
+  }
+  return out;
+}
+
+bool stand_apart(const Axis& axis) {
+  const std::vector<Label> labels = labels_of(axis);
+  return std::adjacent_find(labels.begin(), labels.end(),
+                            [](const Label& a, const Label& b) { return b.left < a.right + 1; }) == labels.end();
+}
+
+}  // namespace
+
+Axis across_axis(double low, double high, int count) {
+  Axis axis = linear_axis(low, high, count);
+  while (!stand_apart(axis) && --count > 0) axis = linear_axis(low, high, count);
+  if (count == 0) axis.ticks.resize(1);
+  return axis;
+}
+
+std::string across_labels(const Axis& axis) {
+  std::string out;
+  for (const Label& l : labels_of(axis))
+    out += cat("<span class=\"", l.css, "\" style=\"left:", fixed(100 * l.place, 2), "%\">", l.text, "</span>");
+  return out;
 }
 
 double quantile(std::vector<double> values, double share) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 namespace millrace::report {
 
@@ -32,7 +33,8 @@ std::string fixed(double v, int decimals) {
   if (!std::isfinite(v)) return "–";
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, v);
-  return text[0] == '-' ? std::string("−") + (text + 1) : text;
+  if (text[0] != '-') return text;
+  return std::strpbrk(text, "123456789") ? std::string("−") + (text + 1) : text + 1;
 }
 
 std::string number(double v, int digits) {

@@ -18,12 +18,6 @@ std::string at(const Axis& x, const Axis& y, double xv, double yv) {
   return text;
 }
 
-std::string percent_of(double share) {
-  char text[24];
-  std::snprintf(text, sizeof text, "%.2f%%", 100 * share);
-  return text;
-}
-
 // The frame around what is drawn: grid, ticks, axis labels.
 std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std::string& drawn) {
   std::string grid, labels;
@@ -31,14 +25,9 @@ std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std
     const double place = y.place(tick);
     if (place < -1e-6 || place > 1 + 1e-6) continue;
     grid += cat("M0 ", fixed(1000 - 1000 * place, 1), "H1000");
-    labels += cat("<span class=\"y\" style=\"bottom:", percent_of(place), "\">", tick_text(y, tick), "</span>");
+    labels += cat("<span class=\"y\" style=\"bottom:", fixed(100 * place, 2), "%\">", tick_text(y, tick), "</span>");
   }
-  for (const double tick : x.ticks) {
-    const double place = x.place(tick);
-    if (place < -1e-6 || place > 1 + 1e-6) continue;
-    const char* edge = place < 0.03 ? " first" : place > 0.97 ? " last" : "";
-    labels += cat("<span class=\"x", edge, "\" style=\"left:", percent_of(place), "\">", tick_text(x, tick), "</span>");
-  }
+  labels += across_labels(x);
   return cat("<div class=\"frame\"><div class=\"unit\">", escaped(text.unit), y.logarithmic ? ", logarithmic" : "",
              "</div><div class=\"area\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" "
              "aria-label=\"",
@@ -121,8 +110,6 @@ Axis axis_of(const PlotText& text, const std::vector<Line>& lines, bool* clipped
   return linear_axis(low >= 0 && low < 0.3 * high ? 0 : low - room, high + room, 5);
 }
 
-Axis steps_axis(double low, double high) { return linear_axis(low, high, 5); }
-
 }  // namespace
 
 std::string plot(const PlotText& text, const std::vector<Line>& lines) {
@@ -132,7 +119,7 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
       if (std::isfinite(line.curve.mid[i])) begin = std::min(begin, line.x[i]), end = std::max(end, line.x[i]);
   if (end < begin) return "";
   bool clipped = false;
-  const Axis x = steps_axis(begin, end), y = axis_of(text, lines, &clipped);
+  const Axis x = across_axis(begin, end, 5), y = axis_of(text, lines, &clipped);
   std::string bands, strokes, legend;
   bool any_band = false;
   for (const Line& line : lines) {
@@ -167,7 +154,8 @@ std::string stack(const PlotText& text, const std::vector<double>& begin, const 
       if (std::isfinite(layer.values[i])) totals[i] += layer.values[i], all += layer.values[i] * (end[i] - begin[i]);
   const double most = *std::max_element(totals.begin(), totals.end()), usual = quantile(totals, 0.98);
   const bool clipped = most > 1.5 * usual && usual > 0;
-  const Axis x = steps_axis(begin.front(), end.back()), y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
+  const Axis x = across_axis(begin.front(), end.back(), 5),
+             y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
   std::string drawn, legend;
   for (const Layer& layer : layers) {
     double sum = 0;

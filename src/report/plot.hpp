@@ -19,6 +19,12 @@ Axis linear_axis(double low, double high, int count);
 Axis logarithmic_axis(double low, double high);  // both above 0
 std::string tick_text(const Axis&, double tick);
 
+// What a phone's width, 320 px, leaves a picture, in characters.
+constexpr double narrowest = 26;
+// Below a picture: as many of about `count` ticks as stand beside each other in `narrowest` characters.
+Axis across_axis(double low, double high, int count);
+std::string across_labels(const Axis&);
+
 // The value that a share of them lie below.
 double quantile(std::vector<double>, double share);
 

@@ -119,28 +119,23 @@ std::string timeline_of(const Run& run) {
                                      run.trace.begin() + std::ptrdiff_t(std::min(most_ranks, run.trace.size())));
   const Window w = window_of(ranks);
   if (w.end <= w.begin) return "";
-  std::string rows, ticks;
+  std::string rows;
   for (std::size_t r = 0; r < ranks.size(); ++r) rows += rank_rows(ranks[r], r, w);
-  const Axis x = linear_axis(0, (w.end - w.begin) * 1e3, 6);
-  for (const double tick : x.ticks) {
-    const double place = x.place(tick);
-    ticks += cat("<span class=\"x",
-                 place < 0.03   ? " first"
-                 : place > 0.97 ? " last"
-                                : "",
-                 "\" style=\"left:", fixed(100 * place, 2), "%\">", tick_text(x, tick), "</span>");
-  }
   std::string steps;
-  for (const auto& [name, began] : w.steps)
-    steps += cat("<span style=\"left:", fixed(100 * (began - w.begin) / (w.end - w.begin), 2), "%\">", escaped(name),
-                 "</span>");
+  double free_from = 0;  // a step too short for its name goes without
+  for (const auto& [name, began] : w.steps) {
+    const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / narrowest;
+    if (place < free_from || place + wide > 1) continue;
+    free_from = place + wide;
+    steps += cat("<span style=\"left:", fixed(100 * place, 2), "%\">", escaped(name), "</span>");
+  }
   return cat("<figure class=\"wide\"><figcaption>", w.steps.size() == 1 ? "A step" : "Steps",
              " as they went</figcaption><p class=\"quiet\">Gaps of a loader: it waits for room, or its reads are under "
              "way. The whole sample is trace.json, for ui.perfetto.dev.</p><div class=\"gantt\"><div class=\"lane "
              "head\"><span class=\"name\"></span><span class=\"track\">",
              steps, "</span></div>", rows,
-             "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">", ticks,
-             "</span></div></div>",
+             "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">",
+             across_labels(across_axis(0, (w.end - w.begin) * 1e3, 6)), "</span></div></div>",
              run.trace.size() > ranks.size() ? cat("<p class=\"quiet\">The first ", (unsigned long long)ranks.size(),
                                                    " of ", (unsigned long long)run.trace.size(), " ranks.</p>")
                                              : std::string(),

@@ -1,6 +1,6 @@
 """Reports in a real headless browser: report_browser.py CHROMIUM PAGE... ; MILLRACE_SHOTS=FOLDER keeps the pictures.
 
-At 360 and 1280 px, light and dark, and on paper: nothing is complained of on the console, nothing is wider than the
+At 320, 360 and 1280 px, light and dark, and on paper: nothing is complained of on the console, nothing is wider than the
 page, no label lies across another, the picture is not empty."""
 import os
 import re
@@ -11,9 +11,9 @@ import tempfile
 PROBE = """<script>addEventListener("load", () => { const d = document.documentElement, wrong = [];
 for (const e of document.querySelectorAll("body *")) { const b = e.getBoundingClientRect();
   if (b.right > d.clientWidth + 1 && b.width > 0 && !e.closest(".scroll, pre, details:not([open]), .area svg")) wrong.push(e.className || e.tagName); }
-for (const area of document.querySelectorAll(".area, .foot .track")) for (const kind of ["x", "y"]) { let before = null;
-  const all = [...area.querySelectorAll("." + kind)].map(e => e.getBoundingClientRect()).sort((a, b) => kind == "x" ? a.left - b.left : a.top - b.top);
-  for (const b of all) { if (before && (kind == "x" ? b.left < before.right : b.top < before.bottom)) wrong.push("labels of " + kind); before = b; } }
+for (const area of document.querySelectorAll(".area, .head .track, .foot .track")) for (const kind of [".x", ".y", "span:not(.x, .y)"]) { let before = null;
+  const all = [...area.querySelectorAll(kind)].map(e => e.getBoundingClientRect()).sort((a, b) => kind == ".y" ? a.top - b.top : a.left - b.left);
+  for (const b of all) { if (before && (kind == ".y" ? b.top < before.bottom : b.left < before.right)) wrong.push("labels of " + kind); before = b; } }
 document.body.dataset.probe = JSON.stringify({scroll: d.scrollWidth, client: d.clientWidth, wrong: wrong.slice(0, 8)}); });</script>"""
 
 
@@ -31,7 +31,7 @@ def chromium(browser, folder, *arguments):
 def look(browser, page, shots, work):
     name = os.path.basename(page).rsplit(".", 1)[0]
     text = open(page, encoding="utf-8").read()
-    for width in (360, 1280):
+    for width in (320, 360, 1280):
         # A headless window is 500 px wide at least: the narrow page stands in a frame.
         probe = os.path.join(work, "probe.html")
         open(probe, "w", encoding="utf-8").write(text.replace("</body>", PROBE + "</body>"))
@@ -45,6 +45,7 @@ def look(browser, page, shots, work):
         assert found, "the page did not load: " + dom[-300:]
         found = found.group(1).replace("&quot;", '"')
         assert f'"scroll":{width},"client":{width},"wrong":[]' in found, (name, width, found)
+        if width == 320: continue  # no picture
         for look_, flags in (("light", []), ("dark", ["--blink-settings=preferredColorScheme=0"])):
             shot = os.path.join(shots, f"{name}-{width}-{look_}.png")
             chromium(browser, work, *flags, f"--window-size={max(width, 500)},{4200 if width < 500 else 3000}",

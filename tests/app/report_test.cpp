@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <random>
+#include <regex>
 
 #include "../../src/report/curves.hpp"
 #include "../../src/report/html.hpp"
@@ -61,6 +64,7 @@ TEST(Report, NumbersHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(number(999960), "1.00 M");
   EXPECT_EQ(number(1e-5), "1.00·10<sup>−5</sup>");
   EXPECT_EQ(number(NAN), "–");
+  EXPECT_EQ(fixed(-0.004, 2), "0.00");
   EXPECT_EQ(whole(9876), "9876");
   EXPECT_EQ(whole(1234567), "1\u202f234\u202f567");
   EXPECT_EQ(bytes_text(304), "304 B");
@@ -81,6 +85,33 @@ TEST(Report, AxesHaveRoundTicksInside) {
       if (i == 0) continue;
       EXPECT_NE(tick_text(axis, axis.ticks[i]), tick_text(axis, axis.ticks[i - 1])) << axis.ticks[i];
     }
+  }
+}
+
+// Where a label lies, as the style sheet places it: "first" begins at its tick, "last" ends there, others have it in
+// their middle.
+TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
+  const std::regex label("<span class=\"x( first| last)?\" style=\"left:([0-9.]+)%\">([^<]*)</span>");
+  std::mt19937 draw(5);
+  for (int i = 0; i < 3000; ++i) {
+    const double high = std::exp(std::uniform_real_distribution(-4.0, 18.0)(draw));
+    const double low = i % 3 == 0 ? 1 : i % 3 == 1 ? 0 : high * std::uniform_real_distribution(0.0, 0.999)(draw);
+    const Axis axis = across_axis(low, high, i % 2 ? 5 : 6);
+    const std::string html = across_labels(axis);
+    double before = -100;
+    std::size_t count = 0;
+    for (std::sregex_iterator at(html.begin(), html.end(), label), end; at != end; ++at, ++count) {
+      const std::string edge = (*at)[1], text = (*at)[3];
+      const double length = double(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+      const double left = narrowest * std::stod((*at)[2]) / 100 - length * (edge == " first"  ? 0
+                                                                            : edge == " last" ? 1
+                                                                                              : 0.5);
+      EXPECT_GE(left, before + 0.9) << low << " to " << high << ": " << html;
+      EXPECT_LE(left + length, narrowest + 1.1) << html;
+      before = left + length;
+    }
+    EXPECT_GE(count, 1u) << low << " to " << high;
+    EXPECT_EQ(count, axis.ticks.size()) << html;
   }
 }
 
