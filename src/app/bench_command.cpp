@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "benches.hpp"
-#include "key_forms.hpp"
+#include "app/benches.hpp"
+#include "app/commands.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/comm/bench.hpp"
-#include "millrace/train/bench.hpp"
-#include "millrace/train/commands.hpp"
+#include "millrace/bench/collective.hpp"
+#include "millrace/bench/step.hpp"
+#include "millrace/config/key_forms.hpp"
+#include "millrace/train/session/make_compute.hpp"
 
 namespace millrace::app {
 namespace {

@@ -1,11 +1,13 @@
 // Benches of the loader.
-#include "benches.hpp"
-#include "key_forms.hpp"
+#include "app/benches.hpp"
+#include "app/commands.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/data/bench.hpp"
-#include "millrace/data/bench_storage.hpp"
-#include "millrace/train/bench.hpp"
-#include "millrace/train/commands.hpp"
+#include "millrace/bench/loader.hpp"
+#include "millrace/bench/step.hpp"
+#include "millrace/bench/storage.hpp"
+#include "millrace/config/key_forms.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+#include "millrace/train/session/make_compute.hpp"
 
 namespace millrace::app {
 namespace {

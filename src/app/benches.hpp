@@ -1,6 +1,6 @@
 // The benches of bench_command.cpp that have a file of their own.
 #pragma once
-#include "arguments.hpp"
+#include "millrace/config/arguments.hpp"
 
 namespace millrace::app {
 

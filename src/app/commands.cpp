@@ -1,4 +1,4 @@
-#include "commands.hpp"
+#include "app/commands.hpp"
 
 #include <cstdio>
 

@@ -4,10 +4,9 @@
 #include <vector>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/config/arguments.hpp"
 
 namespace millrace::app {
-
-using Arguments = std::vector<std::string>;  // of the command line, after the subcommand's name
 
 struct Command {
   const char* name;

@@ -1,6 +1,7 @@
-#include "diagnosis.hpp"
-#include "key_forms.hpp"
-#include "measure.hpp"
+#include "app/commands.hpp"
+#include "millrace/advisor/trials/diagnosis.hpp"
+#include "millrace/advisor/trials/measure.hpp"
+#include "millrace/config/key_forms.hpp"
 
 namespace millrace::app {
 namespace {

@@ -1,6 +1,7 @@
 #include <filesystem>
 
-#include "arguments.hpp"
+#include "app/commands.hpp"
+#include "millrace/config/arguments.hpp"
 #include "millrace/train/commands.hpp"
 
 namespace millrace::app {

@@ -1,4 +1,4 @@
-#include "failure.hpp"
+#include "app/failure.hpp"
 
 #include <unistd.h>
 

@@ -1,17 +1,21 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "arguments.hpp"
-#include "keys.hpp"
-#include "machine.hpp"
+#include "app/commands.hpp"
+#include "app/machine.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/data/block_order.hpp"
-#include "millrace/data/class_names.hpp"
-#include "millrace/data/shards.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/config/arguments.hpp"
+#include "millrace/config/keys.hpp"
+#include "millrace/data/cache/describe_copies.hpp"
+#include "millrace/data/index/class_names.hpp"
+#include "millrace/data/index/shards.hpp"
+#include "millrace/data/load/block_order.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "millrace/train/commands.hpp"
+#include "millrace/train/checkpoint/describe_checkpoint.hpp"
 
 namespace millrace::app {
 namespace {

@@ -1,11 +1,11 @@
-#include "machine.hpp"
+#include "app/machine.hpp"
 
 #include <boost/version.hpp>
 
-#include "commands.hpp"
+#include "app/commands.hpp"
 #include "millrace/comm/placement.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "millrace/train/commands.hpp"
+#include "millrace/train/session/make_compute.hpp"
 
 namespace millrace::app {
 

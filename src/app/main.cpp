@@ -1,13 +1,14 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "commands.hpp"
-#include "failure.hpp"
+#include "app/commands.hpp"
+#include "app/failure.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/placement.hpp"
-#include "millrace/comm/signals.hpp"
+#include "millrace/config/options.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "options.hpp"
+#include "millrace/system/cores.hpp"
+#include "millrace/system/signals.hpp"
 
 using namespace millrace;
 using namespace millrace::app;

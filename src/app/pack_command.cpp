@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arguments.hpp"
-#include "key_forms.hpp"
+#include "app/commands.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/data/importer.hpp"
-#include "millrace/data/pack.hpp"
+#include "millrace/config/arguments.hpp"
+#include "millrace/config/key_forms.hpp"
+#include "millrace/data/pack/importer.hpp"
+#include "millrace/data/pack/pack.hpp"
 
 namespace millrace::app {
 namespace {

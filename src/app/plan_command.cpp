@@ -1,4 +1,5 @@
-#include "arguments.hpp"
+#include "app/commands.hpp"
+#include "millrace/config/arguments.hpp"
 #include "millrace/train/commands.hpp"
 
 namespace millrace::app {

@@ -1,4 +1,4 @@
-#include "plot.hpp"
+#include "app/plot.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,14 +3,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "arguments.hpp"
-#include "key_forms.hpp"
+#include "app/commands.hpp"
+#include "millrace/advisor/rules/predict.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/comm/bench.hpp"
+#include "millrace/bench/collective.hpp"
+#include "millrace/config/arguments.hpp"
+#include "millrace/config/key_forms.hpp"
 #include "millrace/report/report.hpp"
-#include "millrace/telemetry/predict.hpp"
-#include "millrace/train/commands.hpp"
+#include "millrace/runs/run.hpp"
+#include "millrace/train/session/make_compute.hpp"
 
 namespace millrace::app {
 namespace {

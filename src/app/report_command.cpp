@@ -1,7 +1,8 @@
 #include <filesystem>
 
-#include "arguments.hpp"
+#include "app/commands.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/config/arguments.hpp"
 #include "millrace/report/report.hpp"
 
 namespace millrace::app {

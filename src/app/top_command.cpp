@@ -1,11 +1,12 @@
 #include <chrono>
 #include <thread>
 
-#include "arguments.hpp"
+#include "app/commands.hpp"
+#include "app/top/screen.hpp"
+#include "app/top/top_view.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/comm/signals.hpp"
-#include "screen.hpp"
-#include "top_view.hpp"
+#include "millrace/config/arguments.hpp"
+#include "millrace/system/signals.hpp"
 
 namespace millrace::app {
 namespace {

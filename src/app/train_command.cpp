@@ -1,5 +1,7 @@
-#include "diagnosis.hpp"
+#include "app/commands.hpp"
+#include "millrace/advisor/trials/diagnosis.hpp"
 #include "millrace/train/commands.hpp"
+#include "millrace/train/logging/rewrite_verdict.hpp"
 
 namespace millrace::app {
 namespace {

@@ -5,14 +5,15 @@
 #include <cstdio>
 #include <cstring>
 
-#include "key_forms.hpp"
-#include "measure.hpp"
+#include "app/commands.hpp"
+#include "app/plot.hpp"
+#include "millrace/advisor/trials/measure.hpp"
+#include "millrace/advisor/trials/rate_range.hpp"
+#include "millrace/advisor/trials/tuning.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/train/rate_range.hpp"
-#include "plot.hpp"
-#include "tuning.hpp"
+#include "millrace/config/key_forms.hpp"
 
 namespace millrace::app {
 namespace {

@@ -1,10 +1,10 @@
-#include "exchange.hpp"
+#include "comm/exchange.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "mpi_check.hpp"
-#include "sums.hpp"
+#include "comm/sums.hpp"
+#include "millrace/comm/mpi_check.hpp"
 
 namespace millrace {
 namespace {

@@ -13,15 +13,16 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/operation.hpp"
+#include "comm/patience.hpp"
+#include "comm/shared_memory.hpp"
+#include "comm/space.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/collective.hpp"
 #include "millrace/comm/placement.hpp"
 #include "millrace/comm/progress_board.hpp"
-#include "operation.hpp"
-#include "patience.hpp"
-#include "shared_memory.hpp"
-#include "space.hpp"
+#include "millrace/system/cores.hpp"
 
 namespace millrace {
 namespace {

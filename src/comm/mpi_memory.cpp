@@ -2,9 +2,9 @@
 #include <cstring>
 #include <optional>
 
-#include "exchange.hpp"
-#include "mpi_check.hpp"
-#include "shared_memory.hpp"
+#include "comm/exchange.hpp"
+#include "comm/shared_memory.hpp"
+#include "millrace/comm/mpi_check.hpp"
 
 namespace millrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "millrace/base/log.hpp"
+#include "millrace/comm/mpi_check.hpp"
 #include "millrace/comm/world.hpp"
-#include "mpi_check.hpp"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "space.hpp"
+#include "comm/space.hpp"
 
 namespace millrace {
 namespace {

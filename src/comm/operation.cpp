@@ -1,9 +1,9 @@
-#include "operation.hpp"
+#include "comm/operation.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "sums.hpp"
+#include "comm/sums.hpp"
 
 namespace millrace {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "comm/shared_memory.hpp"
 #include "millrace/comm/collective.hpp"
-#include "shared_memory.hpp"
 
 namespace millrace {
 

@@ -11,10 +11,10 @@
 #include <sstream>
 #include <thread>
 
-#include "mpi_check.hpp"
-#include "patience.hpp"
-#include "shared_memory.hpp"
-#include "space.hpp"
+#include "comm/patience.hpp"
+#include "comm/shared_memory.hpp"
+#include "comm/space.hpp"
+#include "millrace/comm/mpi_check.hpp"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "space.hpp"
+#include "comm/space.hpp"
 
 #include <sys/statvfs.h>
 

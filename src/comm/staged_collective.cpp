@@ -9,10 +9,10 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/operation.hpp"
+#include "comm/patience.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/comm/staged.hpp"
-#include "operation.hpp"
-#include "patience.hpp"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "sums.hpp"
+#include "comm/sums.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "comm/shared_memory.hpp"
 #include "millrace/base/error.hpp"
-#include "shared_memory.hpp"
 
 namespace millrace {
 namespace {

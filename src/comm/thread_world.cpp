@@ -1,6 +1,6 @@
 // Ranks as threads of one process: what tests and sanitizers use in place of MPI. Every call is a meeting of all ranks
 // around one shared table.
-#include "thread_world.hpp"
+#include "comm/thread_world.hpp"
 
 #include <algorithm>
 #include <condition_variable>

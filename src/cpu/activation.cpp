@@ -1,6 +1,6 @@
-#include "ops.hpp"
-#include "tile.hpp"
-#include "vector_math.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
+#include "cpu/common/vector_math.hpp"
 
 namespace millrace::cpu {
 namespace {

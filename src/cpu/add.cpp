@@ -1,5 +1,5 @@
-#include "ops.hpp"
-#include "tile.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -1,9 +1,9 @@
-#include "millrace/cpu/backend.hpp"
+#include "cpu/backend.hpp"
 
-#include "half.hpp"
+#include "cpu/common/half.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "millrace/base/error.hpp"
-#include "onednn.hpp"
-#include "ops.hpp"
 
 namespace millrace {
 namespace {

@@ -2,8 +2,8 @@
 // then one pass that normalises, adds the residual, and keeps one bit per element of what the ReLU lets pass.
 #include <cmath>
 
-#include "batch_norm_kernels.hpp"
-#include "ops.hpp"
+#include "cpu/batch_norm_kernels.hpp"
+#include "cpu/common/ops.hpp"
 
 namespace millrace::cpu {
 namespace {

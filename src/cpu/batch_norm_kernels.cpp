@@ -1,4 +1,4 @@
-#include "batch_norm_kernels.hpp"
+#include "cpu/batch_norm_kernels.hpp"
 
 namespace millrace::cpu::batch_norm {
 

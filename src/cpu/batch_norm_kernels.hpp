@@ -2,7 +2,7 @@
 // distance between rows; parameters have one value a lane. bits: bit r of word i says what the ReLU behind it let pass
 // in row r of lane i; null where there is no ReLU.
 #pragma once
-#include "channel_grid.hpp"
+#include "cpu/common/channel_grid.hpp"
 
 namespace millrace::cpu::batch_norm {
 

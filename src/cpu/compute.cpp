@@ -1,7 +1,7 @@
 #include "millrace/compute/compute.hpp"
 
-#include "millrace/cpu/backend.hpp"
-#include "parallel.hpp"
+#include "cpu/backend.hpp"
+#include "cpu/common/parallel.hpp"
 
 namespace millrace {
 

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "ops.hpp"
-#include "row_sums.hpp"
-#include "tile.hpp"
-#include "vector_math.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/row_sums.hpp"
+#include "cpu/common/tile.hpp"
+#include "cpu/common/vector_math.hpp"
 
 namespace millrace::cpu {
 namespace {

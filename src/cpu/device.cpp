@@ -7,12 +7,12 @@
 #include <fstream>
 #include <vector>
 
+#include "cpu/backend.hpp"
+#include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/host_memory.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/cpu/backend.hpp"
-#include "onednn.hpp"
-#include "parallel.hpp"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
-#include "bits.hpp"
+#include "cpu/common/bits.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 #include "millrace/base/rng.hpp"
-#include "ops.hpp"
-#include "tile.hpp"
 
 namespace millrace::cpu {
 namespace {

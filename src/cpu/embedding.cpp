@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include "ops.hpp"
-#include "tile.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 #include "millrace/ops/augmentation.hpp"
-#include "ops.hpp"
-#include "tile.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "onednn_op.hpp"
-#include "ops.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
 namespace {

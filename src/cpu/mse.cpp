@@ -1,6 +1,6 @@
-#include "ops.hpp"
-#include "row_sums.hpp"
-#include "tile.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/row_sums.hpp"
+#include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {
 namespace {

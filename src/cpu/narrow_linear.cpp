@@ -3,8 +3,8 @@
 // longer than the work). Every output's sum is taken in one order, whatever the threads.
 #include <cstring>
 
-#include "ops.hpp"
-#include "parallel.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/parallel.hpp"
 
 namespace millrace::cpu {
 namespace {

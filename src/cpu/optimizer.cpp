@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "ops.hpp"
-#include "tile.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {
 namespace {

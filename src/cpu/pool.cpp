@@ -1,8 +1,8 @@
 // Pooling, both ways as a gather: a pixel of the result collects the pixels it depends on, so nothing is zeroed first
 // and no two threads write the same place. Global pooling is the average over a window of the whole image.
-#include "ops.hpp"
-#include "pool_kernels.hpp"
-#include "tile.hpp"
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
+#include "cpu/pool_kernels.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -1,10 +1,10 @@
-#include "pool_kernels.hpp"
+#include "cpu/pool_kernels.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "parallel.hpp"
+#include "cpu/common/parallel.hpp"
 
 namespace millrace::cpu::pool {
 namespace {

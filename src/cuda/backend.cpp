@@ -1,12 +1,12 @@
-#include "backend.hpp"
+#include "cuda/backend.hpp"
 
 #include <cstdlib>
 
-#include "conv.hpp"
-#include "cublas.hpp"
-#include "cudnn.hpp"
-#include "kernels.hpp"
-#include "linear.hpp"
+#include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/cublas.hpp"
+#include "cuda/dnn/cudnn.hpp"
+#include "cuda/dnn/linear.hpp"
+#include "cuda/kernels/kernels.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "device.hpp"
+#include "cuda/runtime/device.hpp"
 #include "millrace/compute/compute.hpp"
 
 namespace millrace::cuda {

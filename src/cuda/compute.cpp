@@ -7,15 +7,15 @@
 #include <map>
 #include <sstream>
 
-#include "backend.hpp"
-#include "check.hpp"
-#include "cublas_library.hpp"
-#include "cudnn_library.hpp"
-#include "device.hpp"
+#include "cuda/backend.hpp"
+#include "cuda/dnn/cublas_library.hpp"
+#include "cuda/dnn/cudnn_library.hpp"
+#include "cuda/nccl/nccl_collective.hpp"
+#include "cuda/nccl/nccl_library.hpp"
+#include "cuda/runtime/check.hpp"
+#include "cuda/runtime/device.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
-#include "nccl_collective.hpp"
-#include "nccl_library.hpp"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
 // Attributes: small named values on the root group, a group or a data set.
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -1,11 +1,11 @@
-#include "check.hpp"
+#include "io/check.hpp"
 
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
-#include "codec.hpp"
-#include "handle.hpp"
+#include "io/codec.hpp"
+#include "io/handle.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
 

@@ -3,8 +3,8 @@
 // Cost. HDF5 1.14 walks its index once (H5Dchunk_iter). HDF5 1.10 and 1.12 only have H5Dget_chunk_info, which walks it
 // from the beginning on every call, n * n / 2 visits for n chunks. Measured with 1.10.8 on a 2.1 GHz Xeon: 0.04 s for
 // 2000 chunks, 0.4 s for 8000 (B-tree of the default format); 0.28 s and 3.0 s (fixed array of the latest format).
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

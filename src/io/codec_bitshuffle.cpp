@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <exception>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

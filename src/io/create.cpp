@@ -1,8 +1,8 @@
 // Data sets created; chunks stored as they are.
 #include <algorithm>
 
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

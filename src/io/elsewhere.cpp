@@ -1,4 +1,4 @@
-#include "elsewhere.hpp"
+#include "io/elsewhere.hpp"
 
 #include <sys/resource.h>
 
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
-#include "handle.hpp"
+#include "io/check.hpp"
+#include "io/handle.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

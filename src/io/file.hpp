@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "handle.hpp"
+#include "io/handle.hpp"
+#include "io/types.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "types.hpp"
 
 namespace millrace::io {
 

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "check.hpp"
-#include "codec.hpp"
-#include "elsewhere.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/codec.hpp"
+#include "io/elsewhere.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

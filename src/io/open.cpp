@@ -9,8 +9,8 @@
 #include <cstring>
 #include <thread>
 
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)

@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::io {

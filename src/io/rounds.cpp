@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <set>
 
-#include "file.hpp"
+#include "io/file.hpp"
 
 namespace millrace::io {
 namespace {

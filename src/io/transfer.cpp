@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 
-#include "check.hpp"
-#include "file.hpp"
+#include "io/check.hpp"
+#include "io/file.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

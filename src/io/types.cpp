@@ -1,7 +1,7 @@
-#include "types.hpp"
+#include "io/types.hpp"
 
-#include "check.hpp"
-#include "handle.hpp"
+#include "io/check.hpp"
+#include "io/handle.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

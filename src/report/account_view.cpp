@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
-#include "sections.hpp"
+#include "report/html.hpp"
+#include "report/sections.hpp"
 
 namespace millrace::report {
 namespace {

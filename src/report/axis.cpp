@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
-#include "plot.hpp"
+#include "report/html.hpp"
+#include "report/plot.hpp"
 
 namespace millrace::report {
 

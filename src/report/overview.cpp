@@ -3,10 +3,10 @@
 #include <cmath>
 #include <set>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
-#include "plot.hpp"
-#include "sections.hpp"
+#include "report/html.hpp"
+#include "report/plot.hpp"
+#include "report/sections.hpp"
 
 namespace millrace::report {
 namespace {

@@ -4,11 +4,11 @@
 #include <ctime>
 #include <set>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/report/report.hpp"
-#include "plot.hpp"
-#include "sections.hpp"
+#include "report/html.hpp"
+#include "report/plot.hpp"
+#include "report/sections.hpp"
 
 namespace millrace {
 namespace report {
@@ -177,9 +177,9 @@ std::string body_of(const Runs& runs) {
 
 std::string report_page(const std::vector<std::filesystem::path>& folders) {
   report::Runs runs;
-  for (const auto& folder : folders) runs.push_back(report::read_run(folder));
-  for (report::Run& run : runs) {  // those of one name are told apart by their folders
-    const auto same = [&](const report::Run& other) {
+  for (const auto& folder : folders) runs.push_back(read_run(folder));
+  for (Run& run : runs) {  // those of one name are told apart by their folders
+    const auto same = [&](const Run& other) {
       return &other != &run && other.folder.filename() == run.folder.filename();
     };
     if (std::any_of(runs.begin(), runs.end(), same)) run.name = run.folder.string();

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
-#include "plot.hpp"
-#include "sections.hpp"
+#include "report/html.hpp"
+#include "report/plot.hpp"
+#include "report/sections.hpp"
 
 namespace millrace::report {
 namespace {

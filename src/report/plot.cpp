@@ -1,11 +1,11 @@
-#include "plot.hpp"
+#include "report/plot.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "html.hpp"
 #include "millrace/base/error.hpp"
+#include "report/html.hpp"
 
 namespace millrace::report {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "curves.hpp"
+#include "millrace/runs/curves.hpp"
 
 namespace millrace::report {
 

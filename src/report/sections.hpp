@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "run.hpp"
+#include "millrace/runs/run.hpp"
 
 namespace millrace::report {
 

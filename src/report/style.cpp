@@ -1,5 +1,5 @@
 // The page's look: light and dark, wide, narrow and on paper.
-#include "sections.hpp"
+#include "report/sections.hpp"
 
 namespace millrace::report {
 namespace {

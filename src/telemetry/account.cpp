@@ -4,11 +4,11 @@
 #include <array>
 #include <cstdio>
 
-#include "device_report.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
-#include "spread.hpp"
-#include "text.hpp"
+#include "millrace/telemetry/text.hpp"
+#include "telemetry/device_report.hpp"
+#include "telemetry/spread.hpp"
 
 namespace millrace {
 namespace {
@@ -95,10 +95,6 @@ std::string sum_lines(const std::vector<RankAccount>& ranks) {
 std::string rank_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   if (ranks.empty()) return out;
-  if (const Straggler s = straggler(ranks); s.rank >= 0)
-    out += text("  straggler: rank %d on %s, %.2f ms a step more than the others: ", s.rank, s.host.c_str(),
-                s.seconds * 1e3) +
-           s.cause + "\n";
   const Spread memory = spread(ranks, [](const RankAccount& r) { return double(r.process.resident_bytes); });
   const RankAccount& first = ranks[0];
   out += text("  memory: %s planned%s, %s resident at most\n", format_bytes(first.memory_bytes).c_str(),

@@ -1,9 +1,9 @@
 // The account as JSON, and back: how it is stored, and how ranks send theirs.
 #include <nlohmann/json.hpp>
 
-#include "device_report.hpp"
 #include "millrace/telemetry/json_text.hpp"
-#include "spread.hpp"
+#include "telemetry/device_report.hpp"
+#include "telemetry/spread.hpp"
 
 namespace millrace {
 

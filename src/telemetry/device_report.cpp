@@ -1,10 +1,10 @@
-#include "device_report.hpp"
+#include "telemetry/device_report.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "text.hpp"
+#include "millrace/telemetry/text.hpp"
 
 namespace millrace {
 namespace {

@@ -5,17 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "millrace/train/network.hpp"
-#include "session.hpp"
+#include "millrace/train/session/network.hpp"
+#include "millrace/train/session/session.hpp"
+#include "train/session/evaluation.hpp"
 
 namespace millrace {
-
-struct Evaluation {
-  double loss = 0, top1 = 0, top5 = 0;
-  std::int64_t rows = 0, unread = 0;  // counted; skipped by data.on_error
-  bool labels = true;
-  std::string str() const;
-};
 
 // As often as one wants. Batches lie in the same slots on the device every time, so that what was recorded in one
 // evaluation is replayed in the next.

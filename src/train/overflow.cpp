@@ -1,11 +1,12 @@
-#include "overflow.hpp"
+#include "train/overflow.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
-#include "session.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/train/session/session.hpp"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 #include "millrace/comm/world.hpp"
 #include "millrace/model/graph.hpp"
 #include "millrace/model/layout.hpp"
-#include "millrace/train/network.hpp"
+#include "millrace/train/session/network.hpp"
 
 namespace millrace {
 

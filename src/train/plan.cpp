@@ -2,11 +2,11 @@
 #include <cstdio>
 #include <sstream>
 
-#include "fit.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/data/loader.hpp"
-#include "session.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/session.hpp"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "resume.hpp"
+#include "train/resume.hpp"
 
 #include <sstream>
 

@@ -1,7 +1,7 @@
 // What a run that goes on from a checkpoint may have changed, and what not.
 #pragma once
-#include "millrace/train/checkpoint.hpp"
-#include "session.hpp"
+#include "millrace/train/session/session.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 namespace millrace {
 

@@ -1,11 +1,11 @@
-#include "stop.hpp"
+#include "train/stop.hpp"
 
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
 #include "millrace/base/error.hpp"
-#include "millrace/comm/signals.hpp"
+#include "millrace/system/signals.hpp"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "millrace/train/run_config.hpp"
+#include "millrace/config/run_config.hpp"
 
 namespace millrace {
 

@@ -1,26 +1,28 @@
-#include "millrace/train/trainer.hpp"
+#include "train/trainer.hpp"
 
 #include <cmath>
 #include <filesystem>
 
-#include "evaluate.hpp"
-#include "fit.hpp"
+#include "millrace/advisor/rules/straggler.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/train/checkpoint.hpp"
-#include "observer.hpp"
-#include "outputs.hpp"
-#include "overflow.hpp"
-#include "progress.hpp"
-#include "recorder.hpp"
-#include "resume.hpp"
-#include "run_files.hpp"
-#include "session.hpp"
-#include "setting.hpp"
-#include "step.hpp"
-#include "stop.hpp"
-#include "tracer.hpp"
+#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/session.hpp"
+#include "millrace/train/session/setting.hpp"
+#include "millrace/train/step/step.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/evaluate.hpp"
+#include "train/logging/observer.hpp"
+#include "train/logging/outputs.hpp"
+#include "train/logging/progress.hpp"
+#include "train/logging/recorder.hpp"
+#include "train/logging/run_files.hpp"
+#include "train/logging/tracer.hpp"
+#include "train/overflow.hpp"
+#include "train/resume.hpp"
+#include "train/session/evaluation.hpp"
+#include "train/stop.hpp"
 
 namespace millrace {
 namespace {
@@ -259,7 +261,7 @@ struct Trainer::Impl {
       log::warn(e.what());
     }
     if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(evidence));
-    progress.line(all.table());
+    progress.line(all.table() + straggler_line(all.ranks));
     if (trained_steps > 0)
       progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
                         " samples/s while training"));

@@ -1,4 +1,4 @@
-#include "../../src/app/failure.hpp"
+#include "app/failure.hpp"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,10 +1,10 @@
-#include "../../src/app/options.hpp"
+#include "millrace/config/options.hpp"
 
 #include <gtest/gtest.h>
 
-#include "../../src/app/arguments.hpp"
-#include "../../src/app/keys.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/config/arguments.hpp"
+#include "millrace/config/keys.hpp"
 
 namespace millrace::app {
 namespace {

@@ -10,12 +10,12 @@
 #include <random>
 #include <regex>
 
-#include "../../src/report/curves.hpp"
-#include "../../src/report/html.hpp"
-#include "../../src/report/lines.hpp"
-#include "../../src/report/plot.hpp"
-#include "../../src/report/run.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/runs/curves.hpp"
+#include "millrace/runs/run.hpp"
+#include "report/html.hpp"
+#include "report/plot.hpp"
+#include "runs/lines.hpp"
 #include "support/folder.hpp"
 
 namespace millrace::report {

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../../src/app/run_watch.hpp"
-#include "../../src/app/styled_line.hpp"
-#include "../../src/app/top_view.hpp"
+#include "app/top/styled_line.hpp"
+#include "app/top/top_view.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/runs/run_watch.hpp"
 #include "support/folder.hpp"
 
 namespace millrace::app {

@@ -1,5 +1,5 @@
 // What tune prints: lines that are a configuration, and curves.
-#include "../../src/app/tuning.hpp"
+#include "millrace/advisor/trials/tuning.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <sstream>
 
-#include "../../src/app/keys.hpp"
-#include "../../src/app/options.hpp"
-#include "../../src/app/plot.hpp"
+#include "app/plot.hpp"
+#include "millrace/config/keys.hpp"
+#include "millrace/config/options.hpp"
 
 namespace millrace::app {
 namespace {

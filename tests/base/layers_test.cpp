@@ -1,6 +1,7 @@
-// docs/layers.txt against every #include of src/ and include/.
+// Checks every #include of src/ and include/ against docs/layers.txt, and the sizes of files and folders.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
 struct Rule {
-  Names rooms, libraries;
+  Names folders, libraries;
 };
 
 const fs::path root = MILLRACE_SOURCE_DIR;
@@ -66,22 +67,45 @@ std::string library_of(const std::string& header) {
 }
 
 struct Include {
-  std::string file, room, header;
+  std::string file, folder, header;
 };
+
+bool is_source(const fs::path& file) {
+  return std::set<std::string>{".cpp", ".hpp", ".cu", ".cuh", ".h"}.count(file.extension()) > 0;
+}
+
+// "data/read" for src/data/read/with/uring.cpp and for include/millrace/data/read/source.hpp.
+std::string folder_of(const fs::path& inside) {
+  std::string folder = inside.parent_path().generic_string();
+  for (const char* variant : {"/without", "/with"})
+    if (folder.ends_with(variant)) folder.resize(folder.size() - std::string(variant).size());
+  return folder;
+}
+
+std::string room_of(const std::string& folder) { return folder.substr(0, folder.find('/')); }
+
+std::vector<fs::path> source_files() {
+  std::vector<fs::path> out;
+  for (const char* top : {"src", "include/millrace"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / top))
+      if (is_source(entry.path())) out.push_back(fs::relative(entry.path(), root));
+  return out;
+}
+
+fs::path inside_of(const fs::path& file) {
+  return fs::relative(file, file.begin()->string() == "src" ? "src" : "include/millrace");
+}
 
 std::vector<Include> read_includes() {
   std::vector<Include> out;
   static const std::regex pattern(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
-  for (const char* folder : {"src", "include/millrace"})
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      if (!std::set<std::string>{".cpp", ".hpp", ".cu", ".cuh", ".h"}.count(entry.path().extension())) continue;
-      const auto inside = fs::relative(entry.path(), root / folder);
-      std::ifstream in(entry.path());
-      std::smatch match;
-      for (std::string line; std::getline(in, line);)
-        if (std::regex_search(line, match, pattern))
-          out.push_back({fs::relative(entry.path(), root).string(), inside.begin()->string(), match[1]});
-    }
+  for (const fs::path& file : source_files()) {
+    std::ifstream in(root / file);
+    std::smatch match;
+    for (std::string line; std::getline(in, line);)
+      if (std::regex_search(line, match, pattern))
+        out.push_back({file.generic_string(), folder_of(inside_of(file)), match[1]});
+  }
   return out;
 }
 
@@ -89,21 +113,43 @@ TEST(Layers, EveryIncludeIsAllowed) {
   const auto rules = read_rules();
   const auto includes = read_includes();
   ASSERT_GT(includes.size(), 100u);
-  for (const auto& [file, room, header] : includes) {
-    ASSERT_TRUE(rules.count(room)) << file << ": room " << room << " does not stand in docs/layers.txt";
-    const Rule& rule = rules.at(room);
-    if (header.rfind("millrace/", 0) == 0) {
-      const std::string other = header.substr(9, header.find('/', 9) - 9);
-      EXPECT_TRUE(other == room || rule.rooms.count(other)) << file << " includes " << header;
-      EXPECT_TRUE(fs::exists(root / "include" / header)) << file << " includes " << header;
-    } else if (!fs::exists((root / file).parent_path() / header)) {
+  for (const auto& [file, folder, header] : includes) {
+    ASSERT_TRUE(rules.count(folder)) << file << ": docs/layers.txt has no line for " << folder;
+    const Rule& rule = rules.at(folder);
+    const bool is_public = header.rfind("millrace/", 0) == 0;
+    if (is_public || fs::exists(root / "src" / header)) {
+      const std::string other = folder_of(is_public ? header.substr(9) : header);
+      EXPECT_TRUE(fs::exists(root / (is_public ? "include" : "src") / header)) << file << " includes " << header;
+      EXPECT_TRUE(other == folder || rule.folders.count(other))
+          << file << " includes " << header << ": docs/layers.txt does not allow " << folder << " -> " << other;
+      EXPECT_TRUE(is_public || room_of(other) == room_of(folder))
+          << file << " includes " << header << ", a private header of another room";
+      EXPECT_TRUE(is_public || file.rfind("src/", 0) == 0)
+          << file << " is public and includes the private header " << header;
+    } else {
       const std::string library = library_of(header);
       EXPECT_TRUE(library.empty() || rule.libraries.count(library))
           << file << " includes " << header << " of " << library;
-    } else {  // a header of the own room's folder, never another's by a path upwards
-      EXPECT_EQ(header.find(".."), header.npos) << file << " includes " << header;
     }
   }
+}
+
+// A header is public when a file of another room includes it, or a header that is public includes it.
+TEST(Layers, PublicHeadersAreUsedByOtherRooms) {
+  const auto includes = read_includes();
+  Names needed;
+  for (std::size_t before = 1; before != needed.size();) {
+    before = needed.size();
+    for (const auto& [file, folder, header] : includes) {
+      if (header.rfind("millrace/", 0) != 0) continue;
+      const bool elsewhere = room_of(folder) != room_of(folder_of(header.substr(9)));
+      if (elsewhere || needed.count(file)) needed.insert("include/" + header);
+    }
+    if (before == 0 && needed.empty()) break;
+  }
+  for (const fs::path& file : source_files())
+    if (*file.begin() == "include")
+      EXPECT_TRUE(needed.count(file.generic_string())) << file << " is included by its own room alone: move it to src/";
 }
 
 TEST(Layers, TheRuleHasNoCycle) {
@@ -111,14 +157,28 @@ TEST(Layers, TheRuleHasNoCycle) {
   ASSERT_GE(rules.size(), 10u);
   while (!rules.empty()) {
     Names free;
-    for (const auto& [room, rule] : rules) {
+    for (const auto& [folder, rule] : rules) {
       bool depends = false;
-      for (const auto& other : rule.rooms) depends = depends || rules.count(other);
-      if (!depends) free.insert(room);
+      for (const auto& other : rule.folders) depends = depends || rules.count(other);
+      if (!depends) free.insert(folder);
     }
-    ASSERT_FALSE(free.empty()) << "a cycle among the rooms from " << rules.begin()->first << " on";
-    for (const auto& room : free) rules.erase(room);
+    ASSERT_FALSE(free.empty()) << "a cycle among the folders from " << rules.begin()->first << " on";
+    for (const auto& folder : free) rules.erase(folder);
   }
+}
+
+TEST(Layers, FilesAndFoldersAreSmall) {
+  constexpr int max_lines = 300;
+  constexpr int max_files = 30;
+  std::map<std::string, int> files;
+  for (const fs::path& file : source_files()) {
+    ++files[file.parent_path().generic_string()];
+    std::ifstream in(root / file);
+    const auto lines = std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+    EXPECT_LE(lines, max_lines) << file << " has " << lines << " lines: split it";
+  }
+  for (const auto& [folder, count] : files)
+    EXPECT_LE(count, max_files) << folder << " holds " << count << " files: make sub-folders";
 }
 
 TEST(Layers, TheWordCudaStaysInItsPlaces) {

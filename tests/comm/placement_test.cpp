@@ -7,7 +7,8 @@
 #include <mutex>
 #include <set>
 
-#include "millrace/comm/signals.hpp"
+#include "millrace/system/cores.hpp"
+#include "millrace/system/signals.hpp"
 
 namespace millrace {
 namespace {

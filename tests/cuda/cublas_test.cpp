@@ -1,6 +1,6 @@
 // Which of cuBLASLt's algorithms a product gets, and what the library is told to compute: its heuristics, its check and
 // the product are pretended here, since it answers nothing without a GPU. Descriptors are its own.
-#include "../../src/cuda/cublas.hpp"
+#include "cuda/dnn/cublas.hpp"
 
 #include <cublasLt.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // From CUPTI's records to activities, on a library that pretends.
-#include "../../src/cuda/cupti.hpp"
+#include "cuda/runtime/cupti.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include "../../src/cuda/work.hpp"
+#include "cuda/runtime/work.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,10 +1,10 @@
-#include "../../src/cuda/device.hpp"
+#include "cuda/runtime/device.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "../../src/cuda/library.hpp"
+#include "cuda/runtime/library.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 

@@ -1,4 +1,4 @@
-#include "../../src/cuda/nvml.hpp"
+#include "cuda/runtime/nvml.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

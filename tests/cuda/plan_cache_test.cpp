@@ -1,12 +1,12 @@
-#include "../../src/cuda/plan_cache.hpp"
+#include "cuda/dnn/plan_cache.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <deque>
 
-#include "../../src/cuda/conv.hpp"
-#include "../../src/cuda/cudnn.hpp"
+#include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/comm/world.hpp"
 #include "support/folder.hpp"

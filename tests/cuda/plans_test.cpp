@@ -6,10 +6,10 @@
 #include <regex>
 #include <set>
 
-#include "../../src/cuda/conv.hpp"
-#include "../../src/cuda/cudnn.hpp"
+#include "cpu/backend.hpp"
+#include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/cpu/backend.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
 

@@ -1,4 +1,4 @@
-#include "../../src/cuda/race.hpp"
+#include "cuda/dnn/race.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "../../src/cuda/watchdog.hpp"
+#include "cuda/nccl/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

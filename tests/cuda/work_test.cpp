@@ -1,13 +1,13 @@
 // What a failure on the GPU says: the operation, the rank, the step.
-#include "../../src/cuda/work.hpp"
+#include "cuda/runtime/work.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <thread>
 
-#include "../../src/cuda/check.hpp"
-#include "../../src/cuda/trail.hpp"
+#include "cuda/runtime/check.hpp"
+#include "cuda/runtime/trail.hpp"
 
 namespace millrace::cuda {
 namespace {

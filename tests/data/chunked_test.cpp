@@ -9,12 +9,14 @@
 #include <numeric>
 #include <thread>
 
-#include "../../src/data/shards_text.hpp"
 #include "data/files.hpp"
-#include "millrace/data/block_order.hpp"
-#include "millrace/data/loader.hpp"
-#include "millrace/data/sampler.hpp"
-#include "millrace/data/source.hpp"
+#include "data/index/shards_text.hpp"
+#include "millrace/data/load/block_order.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "support/host_device.hpp"
 #include "support/packings.hpp"

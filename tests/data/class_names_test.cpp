@@ -1,11 +1,12 @@
 // The names of classes on their way from an input through shards to a run.
-#include "millrace/data/class_names.hpp"
+#include "millrace/data/index/class_names.hpp"
 
 #include <gtest/gtest.h>
 
 #include "data/files.hpp"
-#include "millrace/data/pack.hpp"
-#include "millrace/data/shards.hpp"
+#include "millrace/data/index/shards.hpp"
+#include "millrace/data/pack/pack.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {

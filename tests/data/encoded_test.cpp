@@ -4,11 +4,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "../../src/data/image_views.hpp"
 #include "data/files.hpp"
 #include "data/image_files.hpp"
-#include "millrace/data/loader.hpp"
-#include "millrace/data/pack.hpp"
+#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/pack/pack.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "support/host_device.hpp"
 

@@ -7,11 +7,14 @@
 #include <functional>
 #include <numeric>
 
-#include "../../src/data/async_reads.hpp"
-#include "../../src/data/depth_control.hpp"
-#include "../../src/data/sources.hpp"
+#include "data/open/wrappers.hpp"
 #include "data/raw_set.hpp"
-#include "millrace/data/loader.hpp"
+#include "data/read/depth_control.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/async_reads.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
 #include "support/host_device.hpp"
 
 namespace millrace {

@@ -10,11 +10,14 @@
 #include <numeric>
 #include <thread>
 
-#include "../../src/data/async_reads.hpp"
-#include "../../src/data/read_watch.hpp"
-#include "../../src/data/sources.hpp"
+#include "data/open/wrappers.hpp"
 #include "data/raw_set.hpp"
-#include "millrace/data/loader.hpp"
+#include "data/read/read_watch.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/async_reads.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "support/faulty_files.hpp"
 #include "support/host_device.hpp"
 

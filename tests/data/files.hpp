@@ -10,7 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
-#include "millrace/data/importer.hpp"
+#include "millrace/data/pack/importer.hpp"
 #include "support/folder.hpp"
 
 namespace millrace::test {

@@ -4,9 +4,12 @@
 
 #include <numeric>
 
-#include "../../src/data/sources.hpp"
 #include "data/files.hpp"
-#include "millrace/data/sampler.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
 namespace {

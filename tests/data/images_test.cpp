@@ -5,8 +5,8 @@
 
 #include "data/files.hpp"
 #include "data/image_files.hpp"
-#include "millrace/data/importer.hpp"
-#include "millrace/data/pack.hpp"
+#include "millrace/data/pack/importer.hpp"
+#include "millrace/data/pack/pack.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {

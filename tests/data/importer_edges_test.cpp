@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
-#include "millrace/data/importer.hpp"
+#include "millrace/data/pack/importer.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "support/folder.hpp"
 

@@ -4,11 +4,15 @@
 #include <cmath>
 #include <numeric>
 
-#include "../../src/data/sources.hpp"
 #include "data/files.hpp"
-#include "millrace/data/loader.hpp"
-#include "millrace/data/pack.hpp"
-#include "millrace/data/sampler.hpp"
+#include "data/open/wrappers.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/pack/pack.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "support/host_device.hpp"
 

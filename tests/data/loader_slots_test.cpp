@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "millrace/base/error.hpp"
-#include "millrace/data/loader.hpp"
+#include "millrace/data/load/loader.hpp"
 #include "support/lazy_device.hpp"
 
 namespace millrace {

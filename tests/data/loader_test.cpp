@@ -1,4 +1,4 @@
-#include "millrace/data/loader.hpp"
+#include "millrace/data/load/loader.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,9 +15,11 @@
 #include <set>
 #include <thread>
 
-#include "../../src/data/sources.hpp"
 #include "data/raw_set.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
 #include "support/host_device.hpp"
 
 // Every allocation of this program, counted.

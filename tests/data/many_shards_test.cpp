@@ -8,9 +8,12 @@
 #include <fstream>
 
 #include "data/files.hpp"
+#include "millrace/base/permutation.hpp"
 #include "millrace/comm/node_memory.hpp"
-#include "millrace/data/sampler.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "support/faulty_files.hpp"
 
 namespace millrace {

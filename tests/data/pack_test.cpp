@@ -1,4 +1,4 @@
-#include "millrace/data/pack.hpp"
+#include "millrace/data/pack/pack.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -13,7 +13,9 @@
 
 #include "data/files.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
 namespace {

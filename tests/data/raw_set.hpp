@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/files.hpp"
-#include "millrace/data/shards.hpp"
+#include "millrace/data/index/shards.hpp"
 
 namespace millrace::test {
 

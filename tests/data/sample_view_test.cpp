@@ -1,5 +1,5 @@
 // Samples that are cut out of an array, against a cut by the definition.
-#include "millrace/data/sample_view.hpp"
+#include "millrace/data/index/sample_view.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,11 @@
 #include <set>
 
 #include "data/files.hpp"
-#include "millrace/data/block_order.hpp"
-#include "millrace/data/loader.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/load/block_order.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "support/host_device.hpp"
 
 namespace millrace {

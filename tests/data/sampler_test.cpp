@@ -1,4 +1,4 @@
-#include "millrace/data/sampler.hpp"
+#include "millrace/data/load/sampler.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include "millrace/data/block_order.hpp"
+#include "millrace/base/permutation.hpp"
+#include "millrace/data/load/block_order.hpp"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "millrace/data/shards.hpp"
+#include "millrace/data/index/shards.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,8 @@
 #include <numeric>
 
 #include "data/files.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {

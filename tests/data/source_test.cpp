@@ -1,4 +1,4 @@
-#include "millrace/data/source.hpp"
+#include "millrace/data/read/source.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "data/files.hpp"
-#include "millrace/data/sampler.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {

@@ -13,7 +13,10 @@
 
 #include "data/raw_set.hpp"
 #include "millrace/base/rng.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/cache/describe_copies.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/source.hpp"
 #include "support/faulty_files.hpp"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 
 #include "data/files.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/data/importer.hpp"
+#include "millrace/data/pack/importer.hpp"
 
 namespace millrace {
 namespace {

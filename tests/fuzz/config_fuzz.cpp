@@ -1,13 +1,13 @@
 // Configuration files: what resolves prints as text that resolves to the same.
-#include "app/options.hpp"
 #include "fuzz.hpp"
+#include "millrace/config/options.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;
   const std::string text(reinterpret_cast<const char*>(data), size);
   fuzz::refuses_or_works([&] {
-    const std::string once = app::print_config(app::resolve_config({{"a.cfg", text}}, {}));
-    const std::string twice = app::print_config(app::resolve_config({{"a.cfg", once}}, {}));
+    const std::string once = print_config(resolve_config({{"a.cfg", text}}, {}));
+    const std::string twice = print_config(resolve_config({{"a.cfg", once}}, {}));
     if (once != twice) std::fprintf(stderr, "%s\n---\n%s\n", once.c_str(), twice.c_str()), std::abort();
   });
   return 0;

@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 
 namespace {
 

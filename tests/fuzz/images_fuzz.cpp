@@ -1,8 +1,8 @@
 // PNG and JPEG, whole and as the loader decodes them. Of the libraries only the calls are instrumented, not the code.
 #include <vector>
 
-#include "data/image.hpp"
 #include "fuzz.hpp"
+#include "millrace/data/decode/image.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

@@ -1,7 +1,7 @@
 // Arrays and tables of other programs: idx, .npy, .npz and CSV, plain or gzipped.
 #include <vector>
 
-#include "data/importers.hpp"
+#include "data/pack/importers.hpp"
 #include "fuzz.hpp"
 
 namespace {

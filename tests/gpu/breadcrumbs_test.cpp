@@ -1,9 +1,9 @@
 // A real fault in a replayed graph: what is read after it, from memory that the lost context wrote to.
 #include <gtest/gtest.h>
 
-#include "../../src/cuda/check.hpp"
-#include "../../src/cuda/count_up.hpp"
-#include "../../src/cuda/device.hpp"
+#include "cuda/runtime/check.hpp"
+#include "cuda/runtime/count_up.hpp"
+#include "cuda/runtime/device.hpp"
 
 namespace millrace {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include "../../src/cuda/device.hpp"
-#include "../../src/cuda/nccl_collective.hpp"
+#include "cuda/nccl/nccl_collective.hpp"
+#include "cuda/runtime/device.hpp"
 #include "millrace/comm/world.hpp"
 #include "support/op_harness.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "../../src/cuda/device.hpp"
+#include "cuda/runtime/device.hpp"
 #include "replay/graphed_runs.hpp"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 // Packing by several ranks: each writes its own part of every shard, collectively, and the files do not tell how many
 // there were.
-#include "millrace/data/pack.hpp"
+#include "millrace/data/pack/pack.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,8 +15,10 @@
 
 #include "data/files.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/data/sampler.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "mpi/shared_folder.hpp"
 #include "mpi/world.hpp"

@@ -5,9 +5,11 @@
 #include <thread>
 
 #include "data/files.hpp"
-#include "millrace/data/pack.hpp"
-#include "millrace/data/sampler.hpp"
-#include "millrace/data/source.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/pack/pack.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/io/rounds.hpp"
 #include "mpi/shared_folder.hpp"

@@ -1,8 +1,8 @@
 #include <thread>
 
+#include "cpu/backend.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
-#include "millrace/cpu/backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {

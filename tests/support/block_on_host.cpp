@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "../../src/cuda/block.hpp"
+#include "cuda/runtime/block.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

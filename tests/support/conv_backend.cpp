@@ -1,7 +1,7 @@
 // The CUDA backend on the host: convolutions with cuDNN's plans for an H200 and host arithmetic (cudnn_on_host.cpp),
 // its own kernels; products are the processor's.
-#include "../../src/cuda/conv.hpp"
-#include "../../src/cuda/cudnn.hpp"
+#include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "support/kernels_backend.hpp"
 #include "support/op_harness.hpp"

@@ -1,4 +1,4 @@
-#include "millrace/cpu/backend.hpp"
+#include "cpu/backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {

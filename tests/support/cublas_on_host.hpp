@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../src/cuda/matmul.hpp"
+#include "cuda/dnn/matmul.hpp"
 #include "millrace/base/error.hpp"
 #include "reference/elementwise.hpp"
 

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "../../src/cuda/backend.hpp"
-#include "../../src/cuda/check.hpp"
+#include "cuda/backend.hpp"
+#include "cuda/runtime/check.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {

@@ -1,8 +1,8 @@
 // The CUDA backend's own kernels, run on the host. What a library of NVIDIA's computes on a GPU is the processor's
 // here.
 #pragma once
-#include "../../src/cuda/kernels.hpp"
-#include "millrace/cpu/backend.hpp"
+#include "cpu/backend.hpp"
+#include "cuda/kernels/kernels.hpp"
 
 namespace millrace::test {
 

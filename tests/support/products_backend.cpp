@@ -1,6 +1,6 @@
 // The CUDA backend's operations that are made of products, run on the host with products in plain loops, and
 // its kernels; convolutions are the processor's.
-#include "../../src/cuda/linear.hpp"
+#include "cuda/dnn/linear.hpp"
 #include "support/cublas_on_host.hpp"
 #include "support/kernels_backend.hpp"
 #include "support/op_harness.hpp"

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "../../src/cpu/parallel.hpp"
-#include "../../src/cuda/leave_mark.hpp"
-#include "../../src/cuda/trail.hpp"
+#include "cpu/common/parallel.hpp"
+#include "cuda/runtime/leave_mark.hpp"
+#include "cuda/runtime/trail.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/compute.hpp"
 #include "millrace/device/activity.hpp"

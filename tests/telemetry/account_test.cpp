@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "millrace/advisor/rules/straggler.hpp"
+#include "millrace/system/process.hpp"
 #include "support/folder.hpp"
 
 namespace millrace {

@@ -1,5 +1,5 @@
 // Shares of ranks that are not alike: fair, in whole micro-batches, the same on all ranks.
-#include "../../src/train/balance.hpp"
+#include "millrace/train/distributed/balance.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "millrace/train/checkpoint.hpp"
+#include "millrace/train/checkpoint/describe_checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

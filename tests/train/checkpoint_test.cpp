@@ -1,4 +1,4 @@
-#include "millrace/train/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Too little memory is said before the first step, with what would fit; and that does fit.
-#include "../../src/train/fit.hpp"
+#include "millrace/train/session/fit.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "../../src/train/grouping.hpp"
+#include "millrace/train/session/grouping.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "../../src/train/input_options.hpp"
+#include "train/session/input_options.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include "millrace/train/network.hpp"
+#include "millrace/train/session/network.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "millrace/train/trainer.hpp"
 #include "train/runs.hpp"
+#include "train/trainer.hpp"
 
 extern char __executable_start, etext;
 

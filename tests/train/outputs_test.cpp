@@ -8,12 +8,12 @@
 #include <sstream>
 #include <thread>
 
-#include "../../src/train/run_files.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/train/checkpoint.hpp"
-#include "millrace/train/metrics.hpp"
+#include "millrace/runs/metrics.hpp"
 #include "support/event_reader.hpp"
 #include "support/exposition_reader.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/logging/run_files.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

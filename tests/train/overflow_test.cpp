@@ -1,4 +1,4 @@
-#include "../../src/train/overflow.hpp"
+#include "train/overflow.hpp"
 
 #include <gtest/gtest.h>
 

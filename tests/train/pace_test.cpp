@@ -1,8 +1,8 @@
 // What a run records for predictions, with computing that takes time alone.
 #include <gtest/gtest.h>
 
+#include "millrace/advisor/rules/predict.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/telemetry/predict.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "millrace/compute/compute.hpp"
-#include "millrace/train/reducer.hpp"
+#include "millrace/train/distributed/reducer.hpp"
 
 namespace millrace {
 namespace {

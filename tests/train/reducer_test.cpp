@@ -1,4 +1,4 @@
-#include "millrace/train/reducer.hpp"
+#include "millrace/train/distributed/reducer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "millrace/compute/compute.hpp"
-#include "millrace/train/metrics.hpp"
+#include "millrace/runs/metrics.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
-#include "millrace/train/checkpoint.hpp"
-#include "millrace/train/epochs.hpp"
+#include "millrace/train/checkpoint/describe_checkpoint.hpp"
+#include "millrace/train/session/epochs.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

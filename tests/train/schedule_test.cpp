@@ -1,4 +1,4 @@
-#include "millrace/train/schedule.hpp"
+#include "millrace/config/schedule.hpp"
 
 #include <gtest/gtest.h>
 

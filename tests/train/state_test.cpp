@@ -7,7 +7,7 @@
 #include <map>
 
 #include "millrace/io/hdf5.hpp"
-#include "millrace/train/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

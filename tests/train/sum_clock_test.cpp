@@ -1,4 +1,4 @@
-#include "../../src/train/sum_clock.hpp"
+#include "millrace/train/distributed/sum_clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "millrace/io/hdf5.hpp"
-#include "millrace/train/checkpoint.hpp"
-#include "millrace/train/gatherer.hpp"
+#include "millrace/train/distributed/gatherer.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

@@ -21,9 +21,4 @@ struct Placement {
 
 // Reads the affinity masks of all ranks of the host (collective). compute_threads and workers of 0 mean: choose.
 Placement plan_placement(World&, int compute_threads, int workers);
-// libgomp reads OMP_WAIT_POLICY only when it loads: unless it or GOMP_SPINCOUNT is set, sets OMP_WAIT_POLICY=passive
-// and a GOMP_SPINCOUNT by how many cores each rank has, and re-executes the program once. Call first in main.
-void reexec_with_passive_openmp(char** argv);
-int usable_cores();
-
 }  // namespace millrace

@@ -13,8 +13,4 @@ namespace millrace {
 // run. Error(data) naming a file that is missing or damaged.
 std::string report_page(const std::vector<std::filesystem::path>& folders);
 
-// Whether summary.json tells of an earlier start than run.json, by the start that both name; where an older version
-// wrote them, by time. A finished run that was started again is not. Files that are missing or damaged: no.
-bool summary_is_outdated(const std::filesystem::path& folder);
-
 }  // namespace millrace

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "millrace/base/collective_op.hpp"
+#include "millrace/system/process.hpp"
+#include "millrace/system/way_out.hpp"
 #include "millrace/telemetry/device_time.hpp"
 #include "millrace/telemetry/timeline.hpp"
 
@@ -102,31 +104,6 @@ struct PaceFigures {
   std::vector<TimeBin> own;       // of steps without both waits for ranks
 };
 
-// What the kernel says of this process, from its start.
-struct ProcessFigures {
-  double cpu_seconds = 0;            // of all threads
-  double throttled_seconds = -1;     // held back by a quota (cgroup); -1: not known
-  std::uint64_t preempted = 0;       // times that a thread lost its core to another
-  std::uint64_t resident_bytes = 0;  // at most
-  std::string cores = {};            // that it may run on, as the kernel lists them: "0-3,8"
-  double cores_busy_seconds = -1;    // these, with whatever work, since the host's start; -1: not known
-  double stolen_seconds = -1;        // the same, by the hypervisor for another machine
-  ProcessFigures since(const ProcessFigures& before) const;
-};
-// root: where the kernel's /proc and /sys are.
-ProcessFigures process_figures(const std::filesystem::path& root = "/");
-
-// A way that sums may take from a rank to others.
-struct WayOut {
-  enum class Kind { interface, infiniband, nvlink };
-  std::string name;  // "eth0", "mlx5_0", "18 NVLinks"; empty: none that tells its rate
-  double rate = 0;   // bytes/s that it is made for
-  Kind kind = Kind::interface;
-};
-// The fastest out of this host of those that are up, as the kernel knows them; interfaces without hardware are none.
-// root: where the kernel's /sys is.
-WayOut fastest_way_out(const std::filesystem::path& root = "/sys");
-
 // fp16: the loss scale from a step on.
 struct ScaleChange {
   std::int64_t step = 0;
@@ -214,21 +191,5 @@ struct Account {
   std::string json() const;   // the same as a JSON object
   static Account from_json(const std::string&);
 };
-
-// Cores' worth of those that a rank may run on that were not this job's. Of none: it is not known.
-struct TakenCores {
-  double of = 0, others = 0, stolen = 0;  // cores; used by other processes; by other machines of the same hardware
-  double share() const { return of > 0 ? (others + stolen) / of : 0; }
-};
-TakenCores taken_cores(const std::vector<RankAccount>&, int rank);
-
-// The rank that the others wait for at each step, and why as far as the figures tell.
-struct Straggler {
-  int rank = -1;  // none
-  std::string host, cause;
-  double seconds = 0;        // of a step, more than the mean of the others
-  double input_seconds = 0;  // of which it waits for samples
-};
-Straggler straggler(const std::vector<RankAccount>&);
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
 // Blosc: its buffers tell their own sizes. One thread: the chunks are spread over the loader's.
 #include <blosc.h>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

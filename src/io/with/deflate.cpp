@@ -1,7 +1,7 @@
 // libdeflate: twice zlib's speed where the size of the result is known.
 #include <libdeflate.h>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -7,7 +7,7 @@
 #include <climits>
 #include <cstring>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -4,7 +4,7 @@ extern "C" {  // libaec before 1.1 leaves it to the includer
 #include <szlib.h>
 }
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -1,7 +1,7 @@
 // Zstandard: one frame.
 #include <zstd.h>
 
-#include "codec.hpp"
+#include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::io {

@@ -1,5 +1,5 @@
 // Linked where libdeflate is absent: zlib does it all.
-#include "codec.hpp"
+#include "io/codec.hpp"
 
 namespace millrace::io {
 

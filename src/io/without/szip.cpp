@@ -1,5 +1,5 @@
 // Linked where the library is absent.
-#include "codec.hpp"
+#include "io/codec.hpp"
 
 namespace millrace::io {
 

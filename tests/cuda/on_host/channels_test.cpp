@@ -1,7 +1,7 @@
 // The small kernels around convolutions.
 #include <gtest/gtest.h>
 
-#include "../../../src/cuda/conv_kernels.hpp"
+#include "cuda/kernels/conv_kernels.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {

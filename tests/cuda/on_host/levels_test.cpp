@@ -1,5 +1,5 @@
 // Networks at every fusion level on the CUDA backend's graphs and kernels, beside the processor in float32.
-#include "millrace/cpu/backend.hpp"
+#include "cpu/backend.hpp"
 #include "support/op_harness.hpp"
 #include "support/program_bench.hpp"
 

@@ -1,5 +1,5 @@
 // What the CUDA backend does between operations: gradients on their way into the flat buffer, bias gradients.
-#include "../../../src/cuda/kernels.hpp"
+#include "cuda/kernels/kernels.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {

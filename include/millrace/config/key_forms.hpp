@@ -1,0 +1,218 @@
+// How values are read and written: one maker of a Key for each kind of field. `field` maps RunConfig& to the field.
+#pragma once
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/config/keys.hpp"
+
+// A key is named as its field is.
+#define MR_FIELD(path) \
+#path, [](auto& c) -> auto& { return c.path; }
+
+namespace millrace {
+
+void add_data_keys(std::vector<Key>&);
+
+constexpr double from_zero = 0;  // the value of a key that is written "auto"
+
+std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
+inline std::string print_plain(double value) { return print_number(value); }
+inline std::string print_size(double bytes) { return print_bytes(std::uint64_t(bytes)); }
+inline std::string print_duration(double seconds) { return print_number(seconds, std::chars_format::fixed) + "s"; }
+const std::string& only(const std::vector<std::string>& words);  // Error(config) unless there is one
+
+struct Range {
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool without_low = false, without_high = false;
+
+  // Error(config), with the bounds as `print` writes them.
+  void check(double value, const std::string& text, std::string (*print)(double) = print_plain,
+             bool or_auto = false) const;
+};
+inline Range at_least(double low) { return {.low = low}; }
+inline Range between(double low, double high) { return {.low = low, .high = high}; }
+inline Range above(double low) { return {.low = low, .without_low = true}; }
+inline Range share() { return {.low = 0, .high = 1, .without_high = true}; }  // [0, 1)
+
+template <class T>
+T parse_number(const std::string& text) {
+  T value{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool good = problem == std::errc() && end == text.data() + text.size();
+  if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(value);
+  if (!good) fail(Exit::config, "'", text, "' is not a ", std::is_integral_v<T> ? "whole number" : "number");
+  return value;
+}
+
+template <class Field>
+Key text_key(const char* name, Field field, const char* form, const char* help) {
+  return {
+      .name = name,
+      .form = form,
+      .help = help,
+      .set = [=](RunConfig& c, const std::vector<std::string>& words) { field(c) = words.empty() ? "" : only(words); },
+      .get = [=](const RunConfig& c) { return std::vector<std::string>{field(c)}; }};
+}
+
+// A number; `automatic`, when given, is the value that is written "auto".
+template <class Field>
+Key number_key(const char* name, Field field, Range range, const char* help,
+               double automatic = std::numeric_limits<double>::quiet_NaN()) {
+  using T = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
+  const bool has_auto = !std::isnan(automatic);
+  return {.name = name,
+          .form = std::string(std::is_integral_v<T> ? "whole number" : "number") + (has_auto ? " or auto" : ""),
+          .help = help,
+          .set =
+              [=](RunConfig& c, const std::vector<std::string>& words) {
+                const std::string& text = only(words);
+                if (has_auto && text == "auto") return void(field(c) = T(automatic));
+                const T value = parse_number<T>(text);
+                range.check(double(value), text, print_plain, has_auto);
+                field(c) = value;
+              },
+          .get =
+              [=](const RunConfig& c) {
+                const T value = field(c);
+                if (has_auto && double(value) == automatic) return std::vector<std::string>{"auto"};
+                if constexpr (std::is_integral_v<T>)
+                  return std::vector<std::string>{std::to_string(value)};
+                else
+                  return std::vector<std::string>{print_number(value)};
+              }};
+}
+
+template <class Field>
+Key numbers_key(const char* name, Field field, Range range, const char* help) {
+  using T = typename std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>::value_type;
+  return {.name = name,
+          .form = std::is_integral_v<T> ? "whole numbers" : "numbers",
+          .help = help,
+          .many = Key::Many::words,
+          .set =
+              [=](RunConfig& c, const std::vector<std::string>& words) {
+                std::vector<T> values;
+                for (const auto& word : words) range.check(double(values.emplace_back(parse_number<T>(word))), word);
+                field(c) = values;
+              },
+          .get =
+              [=](const RunConfig& c) {
+                std::vector<std::string> words;
+                for (const T value : field(c)) {
+                  if constexpr (std::is_integral_v<T>)
+                    words.push_back(std::to_string(value));
+                  else
+                    words.push_back(print_number(value));
+                };
+                return words;
+              }};
+}
+
+template <class Field>
+Key strings_key(const char* name, Field field, Key::Many many, const char* form, const char* help) {
+  return {.name = name,
+          .form = form,
+          .help = help,
+          .many = many,
+          .set = [=](RunConfig& c, const std::vector<std::string>& words) { field(c) = words; },
+          .get = [=](const RunConfig& c) { return field(c); }};
+}
+
+template <class Field>
+Key duration_key(const char* name, Field field, Range range, const char* help,
+                 double automatic = std::numeric_limits<double>::quiet_NaN()) {
+  return {.name = name,
+          .form = std::isnan(automatic) ? "duration" : "duration or auto",
+          .help = help,
+          .set =
+              [=](RunConfig& c, const std::vector<std::string>& words) {
+                const std::string& text = only(words);
+                const bool has_auto = !std::isnan(automatic);
+                if (has_auto && text == "auto") return void(field(c) = automatic);
+                const double value = parse_seconds(text);
+                range.check(value, text, print_duration, has_auto);
+                field(c) = value;
+              },
+          .get =
+              [=](const RunConfig& c) {
+                const double value = field(c);
+                return std::vector<std::string>{value == automatic ? "auto" : print_duration(value)};
+              }};
+}
+
+template <class Field>
+Key size_key(const char* name, Field field, Range range, const char* help, bool zero_is_auto = false) {
+  return {.name = name,
+          .form = zero_is_auto ? "size or auto" : "size",
+          .help = help,
+          .set =
+              [=](RunConfig& c, const std::vector<std::string>& words) {
+                const std::string& text = only(words);
+                if (zero_is_auto && text == "auto") return void(field(c) = 0);
+                const std::uint64_t value = parse_bytes(text);
+                range.check(double(value), text, print_size, zero_is_auto);
+                field(c) = value;
+              },
+          .get =
+              [=](const RunConfig& c) {
+                const bool automatic = zero_is_auto && field(c) == 0;
+                return std::vector<std::string>{automatic ? "auto" : print_bytes(field(c))};
+              }};
+}
+
+// One of a few words. T is an enum, a bool or the word itself.
+template <class T>
+using Choices = std::vector<std::pair<const char*, T>>;
+
+template <class Field, class T>
+Key choice_key(const char* name, Field field, Choices<T> choices, const char* help) {
+  std::string form;
+  for (const auto& [word, value] : choices) form += (form.empty() ? "" : "|") + std::string(word);
+  return {.name = name,
+          .form = form,
+          .help = help,
+          .set =
+              [=](RunConfig& c, const std::vector<std::string>& words) {
+                for (const auto& [word, value] : choices)
+                  if (only(words) == word) return void(field(c) = value);
+                fail(Exit::config, "'", only(words), "' is none of ", form);
+              },
+          .get =
+              [=](const RunConfig& c) {
+                for (const auto& [word, value] : choices)
+                  if (field(c) == value) return std::vector<std::string>{word};
+                return std::vector<std::string>{"?"};
+              }};
+}
+
+template <class Field>
+Key word_key(const char* name, Field field, std::vector<const char*> words, const char* help) {
+  Choices<std::string> choices;
+  for (const char* word : words) choices.emplace_back(word, word);
+  return choice_key(name, field, choices, help);
+}
+
+// on|off; also yes, no, true, false, 1, 0.
+template <class Field>
+Key switch_key(const char* name, Field field, const char* help) {
+  Key key = choice_key(name, field, Choices<bool>{{"on", true}, {"off", false}}, help);
+  key.set = [strict = key.set](RunConfig& c, std::vector<std::string> words) {
+    for (auto& word : words) {
+      if (word == "yes" || word == "true" || word == "1") word = "on";
+      if (word == "no" || word == "false" || word == "0") word = "off";
+    }
+    strict(c, words);
+  };
+  return key;
+}
+
+inline Key hidden(Key key) {
+  key.hidden = true;
+  return key;
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+// The one table of configuration keys: every field of RunConfig bound to its key, form, range and help.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "millrace/config/run_config.hpp"
+
+namespace millrace {
+
+struct Key {
+  enum class Many {
+    no,     // one value
+    words,  // a list, separated by blanks; the key may be repeated
+    lines   // a list, one element each time the key is given
+  };
+  std::string name;  // "train.steps"
+  std::string form;  // what a value looks like: "whole number", "size", "auto|cpu|cuda"
+  std::string help;  // one line: what, effect, cost
+  Many many = Many::no;
+  bool hidden = false;  // for tests: not in --help and not in the documentation
+  // Error(config) with the reason alone; the caller knows file, line and key.
+  std::function<void(RunConfig&, const std::vector<std::string>&)> set;
+  std::function<std::vector<std::string>(const RunConfig&)> get;
+
+  std::string group() const { return name.substr(0, name.find('.')); }
+  std::string leaf() const { return name.substr(name.find('.') + 1); }
+};
+
+const std::vector<Key>& keys();
+const Key* find_key(const std::string& name);
+const char* group_title(const std::string& group);  // "data: what is read"
+
+// One line of text for a value as a file holds it: blanks inside a word become "\ ".
+std::string join_words(const Key&, const std::vector<std::string>&);
+std::vector<std::string> split_words(const std::string& value);
+
+}  // namespace millrace

@@ -1,0 +1,153 @@
+// RunConfig: all that a run is told, as a plain value. Each struct belongs to the code that obeys it;
+// src/app/options.cpp binds every field to its key, and docs/configuration.md is generated from the same table.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/compute/compute.hpp"
+#include "millrace/data/index/faults.hpp"
+#include "millrace/data/index/sample_view.hpp"
+#include "millrace/data/index/shards.hpp"
+#include "millrace/data/index/staging.hpp"
+#include "millrace/data/read/source.hpp"
+
+namespace millrace {
+
+enum class Resume { automatic, must, never };
+enum class Shuffle { off, global, block };
+enum class Precision { fp32, bf16, fp16 };
+enum class DeviceChoice { automatic, cpu, cuda };
+
+struct RunOptions {
+  std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
+  Resume resume = Resume::automatic;
+  std::uint64_t seed = 1;
+  DeviceChoice device = DeviceChoice::automatic;
+  Precision precision = Precision::fp32;
+  bool deterministic = true;  // same ranks, threads and libraries: the same bits
+  int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
+  std::uint64_t memory = 0;   // bytes that a rank may plan with; 0: its share of what is free at the start
+  int profile = 0;            // steps of each thousand whose kernels are traced, on devices that tell
+  double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
+  double stop_margin = 120;   // stop this long before the end
+};
+
+struct FeedOptions : FaultOptions, SampleView {  // data.*, with DataOptions
+  std::vector<std::string> train, valid;
+  std::string x = "x", y = "y";
+  DataOptions::Layout layout = DataOptions::Layout::automatic;
+  double scale = 0, offset = files_offset;
+  Transform transform = Transform::none;
+  std::vector<std::string> channels;               // "0-3", "7": those that the network takes; empty: all
+  std::vector<double> mean, std;                   // of these; empty: the files', or measured
+  std::vector<std::int64_t> subvolume, flip_axes;  // spatial extents of a part; axes; empty: all of it, the last
+  std::int64_t resize = 0, crop = 0;               // encoded images: short side, then a square from the middle
+  Reader reader = Reader::automatic;
+  bool manifest_cache = true;
+  StagingOptions cache;
+  int workers = -1;  // loader threads a rank; -1: choose
+  int prefetch = 0;  // slots in the ring; 0: as it turns out (LoaderOptions)
+  Shuffle shuffle = Shuffle::global;
+  std::int64_t shuffle_window = 0, shuffle_block = 0;  // samples; 0: by data and chunk_cache (block_order.hpp)
+  std::uint64_t chunk_cache = ChunkOptions{}.cache_bytes;
+  bool normalize = true;  // (x * scale - mean) / std per channel
+  bool augment = false;   // in training: what follows
+  std::int64_t crop_pad = 4;
+  bool flip = true;
+  std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
+  double zoom = 0;                      // smallest share of the area that is enlarged to the whole; 0: none
+  double brightness = 0, contrast = 0;  // at most so much more or less, as a share
+  double saturation = 0, hue = 0;       // the same of colours; hue in turns
+};
+
+struct ModelOptions {
+  std::string name = "mlp";   // mlp, resnet, layers
+  std::int64_t depth = 20;    // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  std::string stem = "auto";  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and pooling); auto:
+                              // by depth and image size
+  std::int64_t width = 0;     // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
+  std::string activation = "relu";
+  double dropout = 0;
+  std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
+  std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
+  double label_smoothing = 0;
+  int fusion = -1;  // fusion level; -1: the usual one of the backend
+};
+
+struct TrainOptions {
+  double epochs = 10;
+  std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, whatever epochs says
+  std::int64_t global_batch = 128;
+  std::int64_t micro_batch = 0;        // 0: global batch / ranks
+  std::string balance = "even";        // auto, or the shares.jsonl of a run
+  bool evaluate = true;                // every epoch, when data.valid is given
+  double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
+  double test_compute = 0;             // tests: seconds that each sample takes longer, without any work
+};
+
+struct OptimOptions {
+  std::string name = "sgd";  // sgd, adamw, lars, lamb
+  double lr = 0.1;
+  double lr_batch =
+      0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
+  std::string schedule = "cosine";  // constant, step, cosine, linear
+  double warmup = 0;                // epochs of linear warm-up
+  double min_lr = 0;                // cosine and linear end here
+  std::vector<double> milestones;   // step: epochs at which lr is multiplied by gamma
+  double gamma = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 1e-4;  // not on biases and norms
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
+  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
+  double clip = 0;            // > 0: clip by global norm
+  double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
+  std::int64_t scale_interval = 2000;
+};
+
+struct CommOptions {
+  std::uint64_t bucket = 8u << 20;  // bytes of float32 gradient a bucket
+  std::string compress = "none";    // none, bf16, fp16
+  bool overlap = true;              // start sums during backward
+  std::string progress = "auto";    // auto, thread, inline
+  std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
+  double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
+  double test_delay = 0;            // tests: seconds that every summed MB takes longer
+};
+
+struct CheckpointOptions {
+  std::string every = "1e";  // "500" steps, "2e" epochs, "10m" of time, "none"
+  std::int64_t keep = 3;     // newest kept; the best by validation accuracy is kept besides
+};
+
+struct LogOptions {
+  double every = 10;                   // seconds between lines in a file or pipe
+  bool tensorboard = false;            // events in run.dir/tensorboard
+  std::int64_t tensorboard_every = 1;  // steps
+  std::string prometheus;              // a file; empty: none
+  double prometheus_every = 15;        // seconds
+  int trace = 4;                       // steps of all ranks that are written to trace.json, span by span
+};
+
+struct AccountOptions {
+  bool probe = false;  // at the end of a run: measure what the verdict says, by steps with a part left out
+};
+
+struct RunConfig {
+  RunOptions run;
+  FeedOptions data;
+  ModelOptions model;
+  TrainOptions train;
+  OptimOptions optim;
+  CommOptions comm;
+  CheckpointOptions checkpoint;
+  LogOptions log;
+  AccountOptions account;
+  CudaOptions cuda;
+  std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
+};
+
+}  // namespace millrace

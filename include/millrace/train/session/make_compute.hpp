@@ -1,0 +1,11 @@
+#pragma once
+#include "millrace/comm/placement.hpp"
+#include "millrace/compute/compute.hpp"
+#include "millrace/config/run_config.hpp"
+
+namespace millrace {
+
+// Device, backend and collective by run.device, threads by placement.
+Compute make_compute(World&, const RunConfig&, Placement* placement = nullptr);
+
+}  // namespace millrace

@@ -1,0 +1,198 @@
+#include "millrace/advisor/rules/tuning.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/median.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// An ascending ladder with `now` among the numbers.
+Axis ladder(
+    Bound bound, const char* key, Numbers numbers, std::int64_t now,
+    std::string (*print)(std::int64_t) = [](std::int64_t n) { return std::to_string(n); }) {
+  numbers.push_back(now);
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  Axis axis{bound, key, {}, int(std::find(numbers.begin(), numbers.end(), now) - numbers.begin()), {}, true, 0, {}};
+  for (const std::int64_t n : numbers) axis.values.push_back(print(n));
+  return axis;
+}
+
+Axis choice(Bound bound, const char* key, Values values, const std::string& now) {
+  Axis axis{bound, key, std::move(values), 0, {}, false, 0, {}};
+  const auto at = std::find(axis.values.begin(), axis.values.end(), now);
+  if (at == axis.values.end()) axis.values.insert(at, now);
+  axis.now = int(std::find(axis.values.begin(), axis.values.end(), now) - axis.values.begin());
+  for (int i = 0; i < int(axis.values.size()); ++i)
+    if (i != axis.now) axis.first.push_back(i);
+  return axis;
+}
+
+Axis readers(const Evidence& e) {
+  const bool own = !e.chunked && e.reader != "synthetic";
+  return choice(Bound::input, "data.reader", own ? Values{"direct", "mmap", "uring"} : Values{}, e.reader);
+}
+
+Axis workers(const Evidence& e) {
+  Numbers numbers;
+  if (!e.reader.starts_with("mpio"))  // one worker, whatever is asked for
+    for (std::int64_t n = 0; n <= 2 * std::max(2, e.cores); n = n ? 2 * n : 1) numbers.push_back(n);
+  return ladder(Bound::input, "data.workers", numbers, e.workers);
+}
+
+// By steps of four: a ring twice as deep shows little.
+Axis prefetch(const Evidence& e, const TuneRoom& room) {
+  const std::uint64_t slot = std::max<std::uint64_t>(1, std::uint64_t(e.micro_batch) * e.sample_bytes);
+  Numbers numbers;
+  for (const std::int64_t n : {2, 4, 16, 64})
+    if (std::uint64_t(n) * slot <= room.ring_bytes || n <= 4) numbers.push_back(n);
+  const bool automatic = e.prefetch == 0;
+  Axis axis = ladder(Bound::input, "data.prefetch", numbers, automatic ? numbers.front() : e.prefetch);
+  axis.values.insert(axis.values.begin(), "auto");
+  axis.lowest = 1;
+  axis.now = automatic ? 0 : axis.now + 1;
+  if (automatic)
+    for (int i = 2; i < std::min(4, int(axis.values.size())); ++i) axis.first.push_back(i);
+  else
+    axis.first = {0};
+  return axis;
+}
+
+std::string as_size(std::int64_t bytes) { return print_bytes(std::uint64_t(bytes)); }
+
+// Up to the one bucket that holds all.
+Axis buckets(const Evidence& e, const TuneRoom& room) {
+  Numbers numbers;
+  const auto now = std::int64_t(e.bucket), all = std::int64_t(room.gradient_bytes);
+  if (e.ranks > 1)
+    for (std::int64_t n = 64 << 10; n <= std::int64_t(1) << 30; n *= 4) {
+      const bool same = (n >= all && now >= all) || (2 * n > now && n < 2 * now);  // as now, or nearly
+      if (!same) numbers.push_back(n);
+      if (n >= all) break;
+    }
+  Axis axis = ladder(Bound::sums, "comm.bucket", numbers, now, as_size);
+  // Far from there, neighbours differ by less than the noise.
+  const auto usual = std::find(axis.values.begin(), axis.values.end(), as_size(4 << 20));
+  const int at = int(std::min<std::ptrdiff_t>(usual - axis.values.begin(), std::ssize(axis.values) - 1));
+  if (std::abs(at - axis.now) > 1) axis.first = {at};
+  return axis;
+}
+
+// Even parts of a rank's share of a step, the largest that fits first.
+std::int64_t largest_part(std::int64_t share, std::int64_t most) { return up(share, up(share, most)); }
+Axis micro_batches(const Evidence& e, const TuneRoom& room) {
+  const std::int64_t share = up(e.global_batch, e.ranks);
+  Numbers numbers;
+  if (room.most_rows > 0) {
+    numbers.push_back(largest_part(share, room.most_rows));
+    for (std::int64_t parts = 1; parts <= share; parts *= 2)
+      if (up(share, parts) <= room.most_rows) numbers.push_back(up(share, parts));
+  }
+  const std::int64_t top = numbers.empty() ? 0 : numbers.front();
+  Axis axis = ladder(Bound::compute, "train.micro_batch", numbers, e.micro_batch);
+  const int at = int(std::find(axis.values.begin(), axis.values.end(), std::to_string(top)) - axis.values.begin());
+  if (top > e.micro_batch) axis.first = {at};
+  return axis;
+}
+
+// Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the
+// largest part of it that fits.
+Axis global_batches(const Evidence& e, const TuneRoom& room) {
+  Numbers numbers;
+  for (std::int64_t n = 2 * e.global_batch; n <= room.most_global; n *= 2) numbers.push_back(n);
+  const bool sums = e.share(Bound::sums) > e.share(Bound::compute);
+  Axis axis = ladder(sums ? Bound::sums : Bound::compute, "train.global_batch", numbers, e.global_batch);
+  for (const std::string& value : axis.values)
+    axis.along.push_back(
+        {{"train.micro_batch",
+          std::to_string(largest_part(up(std::stoll(value), e.ranks), std::max<std::int64_t>(1, room.most_rows)))}});
+  return axis;
+}
+
+// Of the CPU, downwards: all threads wait for the one whose core others took. Small networks need few.
+Axis threads(const Evidence& e) {
+  Numbers numbers;
+  if (!e.gpu)
+    for (std::int64_t n = 1; n < e.threads; n *= 2) numbers.push_back(n);
+  return ladder(Bound::compute, "run.threads", numbers, e.threads);
+}
+
+Axis fusion(const TuneRoom& room) {
+  Values levels;
+  for (int level = 0; level <= room.most_fusion; ++level) levels.push_back(std::to_string(level));
+  return choice(Bound::compute, "model.fusion", levels, std::to_string(room.fusion));
+}
+
+}  // namespace
+
+std::vector<Axis> tune_axes(const Evidence& e, const TuneRoom& room) {
+  std::vector<Axis> axes{
+      readers(e), workers(e),  prefetch(e, room), buckets(e, room), global_batches(e, room), micro_batches(e, room),
+      threads(e), fusion(room)};
+  std::erase_if(axes, [](const Axis& axis) { return axis.values.size() < 2; });
+  return axes;
+}
+
+std::optional<std::size_t> next_axis(const Evidence& e, std::span<const Axis> axes) {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const double share = e.share(axes[i].bound);
+    if (share >= least_tuned && (!best || share > e.share(axes[*best].bound))) best = i;
+  }
+  return best;
+}
+
+std::optional<int> next_value(const Axis& axis, std::span<const Tried> tried) {
+  const auto done = [&](int value) {
+    return value == axis.now ||
+           std::any_of(tried.begin(), tried.end(), [&](const Tried& t) { return t.value == value; });
+  };
+  for (const int value : axis.first)
+    if (!done(value)) return value;
+  if (!axis.ladder) return {};
+  int best = axis.now;
+  for (const Tried& t : tried)
+    if (t.kept) best = t.value;
+  if (best < axis.lowest) return {};
+  for (const int value : {best + 1, best - 1})
+    if (value >= axis.lowest && value < int(axis.values.size()) && !done(value)) return value;
+  return {};
+}
+
+void add_differences(std::vector<double>& differences, std::span<const double> successive) {
+  for (std::size_t i = 1; i < successive.size(); ++i)
+    differences.push_back(std::abs(std::log(successive[i] / successive[i - 1])));
+}
+
+double noise_of(const std::vector<double>& differences) {
+  // The median of |a - b| is 0.954 standard deviations of a and b, were they normal.
+  return std::max(0.01, differences.empty() ? 0 : median(differences) / 0.954);
+}
+
+Ruling rule_on(const std::vector<double>& gains, double noise, int turns) {
+  if (gains.empty()) return Ruling::more;
+  const double gain = median(gains), n = double(gains.size());
+  // Of the logarithm of a ratio sqrt(2), of the median of n of them 1.25 / sqrt(n) times as much (of one: all of it).
+  const double doubt = std::exp(2 * std::sqrt(2.0) * noise * (n < 3 ? 1 : 1.25) / std::sqrt(n));
+  if (gain * doubt < least_gain) return Ruling::drop;
+  // Slow moments of a busy machine last for several measurements: nearly all turns have to agree.
+  const bool agree = std::count_if(gains.begin(), gains.end(), [](double g) { return g > 1; }) >= n - 1;
+  if (n >= 3 && agree && gain > least_gain * doubt) return Ruling::keep;
+  if (int(n) < turns) return Ruling::more;
+  return agree && gain >= least_gain && gain > doubt ? Ruling::keep : Ruling::drop;
+}
+
+std::vector<double> TuneTrial::gains() const {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < std::min(changed.size(), beside.size()); ++i) out.push_back(beside[i] / changed[i]);
+  return out;
+}
+
+}  // namespace millrace

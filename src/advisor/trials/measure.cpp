@@ -1,0 +1,68 @@
+#include "millrace/advisor/trials/measure.hpp"
+
+#include "millrace/base/median.hpp"
+#include "millrace/config/key_forms.hpp"
+#include "millrace/system/signals.hpp"
+
+namespace millrace {
+
+double agreed(World& world, double value) {
+  world.broadcast(&value, sizeof value, 0);
+  return value;
+}
+
+bool asked_to_stop(World& world) {
+  double stop[] = {double(stop_signal() != 0)};
+  world.all_reduce(stop, World::Reduce::sum);
+  return stop[0] > 0;
+}
+
+Flag budget_flag(const std::string& help) { return {"budget", "duration", help, Flag::Takes::one, "2m"}; }
+
+double budget_of(const Parsed& parsed) {
+  return option("budget", [&] {
+    const std::string text = parsed.get("budget", "2m");
+    const double seconds = parse_seconds(text);
+    above(0).check(seconds, text);
+    return seconds;
+  });
+}
+
+double StepMeter::steps(const RunConfig& config, Without without, StepProbe* out, double slowest) {
+  const double scale = batch_ > 0 ? double(config.train.global_batch) / batch_ : 1;  // a guess of it is enough
+  const StepProbe probe = probe_steps(world_, config, without, next_, seconds_, slowest * scale);
+  next_ = std::int64_t(agreed(world_, double(probe.next_step)));
+  if (out) *out = probe;
+  if (batch_ == 0) batch_ = double(probe.batch);
+  return agreed(world_, probe.seconds) * batch_ / double(probe.batch);
+}
+
+Shares measure_shares(World& world, StepMeter& meter, const RunConfig& config, int turns, double within) {
+  Shares out;
+  const Stopwatch watch;
+  for (int turn = 0; turn < turns && (turn == 0 || agreed(world, watch.seconds()) < within); ++turn) {
+    out.full.push_back(meter.steps(config, Without::nothing, &out.probe));
+    out.no_input.push_back(meter.steps(config, Without::reading, &out.resident));
+    out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Without::sums) : out.no_input.back());
+  }
+  return out;
+}
+
+Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
+  static_cast<Setting&>(e) = shares.probe.setting;
+  e.reader = world.broadcast_string(e.reader);
+  e.workers = int(agreed(world, e.workers)), e.cores = int(agreed(world, e.cores));
+  e.threads = int(agreed(world, e.threads)), e.half = agreed(world, e.half) != 0;
+  e.probed = true, e.late = 0;                                      // left to trials
+  e.imbalance = std::max(0.0, e.imbalance - e.slow.input_seconds);  // the rest is the input's share here
+  e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
+  const RankAccount& resident = shares.resident.rank;
+  e.copy = resident.steps == 0 || !e.gpu
+               ? 0
+               : agreed(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
+  e.flops = agreed(world, shares.probe.flops);
+  e.memory = agreed(world, shares.probe.memory), e.memory_limit = agreed(world, shares.probe.memory_limit);
+  return e;
+}
+
+}  // namespace millrace

@@ -1,0 +1,70 @@
+#include "app/top/screen.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace millrace::app {
+namespace {
+
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : 0;
+}
+
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text && *text;
+}
+
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+TerminalSize terminal_size(TerminalSize size) {
+  winsize told{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &told) == 0 && told.ws_col > 0 && told.ws_row > 0)
+    size = {told.ws_col, told.ws_row};
+  if (const int columns = number_in("COLUMNS"); columns > 0) size.columns = columns;
+  if (const int rows = number_in("LINES"); rows > 0) size.rows = rows;
+  return size;
+}
+
+bool draws_in_place() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) && !(kind && std::strcmp(kind, "dumb") == 0);
+}
+
+bool may_color() { return draws_in_place() && !is_set("NO_COLOR"); }
+
+bool speaks_unicode() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (is_set(variable)) {
+      const std::string locale = std::getenv(variable);
+      return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
+    }
+  return false;
+}
+
+Screen::Screen() { put("\033[?25l"); }
+Screen::~Screen() { put("\033[?25h"); }
+
+void Screen::draw(const std::vector<std::string>& lines) {
+  const TerminalSize size = terminal_size();
+  std::string out;
+  if (drawn_ > 0) out = "\033[" + std::to_string(drawn_) + "A\r";
+  if (columns_ != 0 && columns_ != size.columns) out = "\033[2J\033[H";  // lines may have been broken anew
+  const int count = std::min(int(lines.size()), std::max(1, size.rows - 1));
+  for (int i = 0; i < count; ++i) out += lines[std::size_t(i)] + "\033[K\n";
+  put(out + "\033[J");
+  drawn_ = count, columns_ = size.columns;
+}
+
+}  // namespace millrace::app

@@ -1,0 +1,223 @@
+#include "app/top/top_view.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/top/styled_line.hpp"
+#include "millrace/advisor/rules/verdict.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace::app {
+namespace {
+
+struct Shown {
+  Phase phase;
+  const char* word;  // its first letter is what it is in the bar
+  Color color;
+};
+constexpr Shown phases[] = {{Phase::data_wait, "data", Color::red},
+                            {Phase::copy, "copy", Color::magenta},
+                            {Phase::forward, "forward", Color::green},
+                            {Phase::backward, "backward", Color::blue},
+                            {Phase::communication, "sums", Color::yellow},
+                            {Phase::optimizer, "optimizer", Color::cyan},
+                            {Phase::other, "rest", Color::none}};
+
+std::string number(const char* form, double v) {
+  char text[64];
+  std::snprintf(text, sizeof text, form, v);
+  return text;
+}
+std::string percent(double share) { return number("%.0f %%", 100 * share); }
+
+std::string lapse(double seconds) { return seconds < 60 ? number("%.0f s", seconds) : format_seconds(seconds); }
+
+// "2 ranks on a, b and 3 more hosts"
+std::string places(const RunView& v) {
+  constexpr std::size_t named = 3;
+  std::string out = cat(v.ranks, v.ranks == 1 ? " rank on " : " ranks on ");
+  for (std::size_t h = 0; h < std::min(named, v.hosts.size()); ++h) out += (h ? ", " : "") + v.hosts[h];
+  if (v.hosts.size() > named) out += cat(" and ", v.hosts.size() - named, " more hosts");
+  for (const std::string& more : {v.device, v.precision})
+    if (!more.empty()) out += ", " + more;
+  return out;
+}
+
+StyledLine headline(const RunView& v) {
+  StyledLine line;
+  line.add(v.dir, Color::bold).add(": ");
+  switch (v.life) {
+    case Life::absent:
+      return line.add("nothing there yet", Color::yellow);
+    case Life::starting:
+      line.add("starting", Color::yellow).add(cat(" for ", lapse(v.quiet_seconds)));
+      break;
+    case Life::running:
+      line.add("running", Color::green);
+      break;
+    case Life::silent:
+      line.add(cat("no step for ", lapse(v.quiet_seconds)), Color::yellow).add(" (evaluation, a checkpoint, or stuck)");
+      break;
+    case Life::gone:
+      line.add("gone", Color::red)
+          .add(cat(": its process is not there, the last step was ", lapse(v.quiet_seconds), " ago"));
+      break;
+    case Life::ended:
+      line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
+  }
+  if (!v.steps.empty()) line.add(cat(", epoch ", v.steps.last().epoch));
+  return line;
+}
+
+StyledLine progress(const RunView& v, const Look& look) {
+  const std::int64_t step = v.steps.empty() ? 0 : v.steps.last().step;
+  const double share = v.planned_steps > 0 ? std::min(1.0, double(step) / double(v.planned_steps)) : 0;
+  std::string behind = cat(" step ", step, " of ", v.planned_steps, ", ", percent(share));
+  const double left = v.steps.recent().step_seconds() * double(v.planned_steps - step);
+  if (v.life == Life::running && left > 0) behind += ", left " + lapse(left);
+  const int width = std::clamp(look.columns - int(behind.size()) - 2, 4, 60);
+  const int full = int(share * width);
+  StyledLine line;
+  line.add("[").add(repeated(look.unicode ? "█" : "#", full), Color::green);
+  return line.add(repeated(look.unicode ? "░" : "-", width - full)).add("]").add(behind);
+}
+
+struct Scale {
+  double low = INFINITY, high = -INFINITY;
+  bool log = false;  // where values differ by more than ten times
+  explicit Scale(const std::vector<double>& values) {
+    for (const double v : values)
+      if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+    log = low > 0 && high > 10 * low;
+  }
+  double at(double v) const {  // 0 to 1
+    if (!(high > low)) return 0;
+    return log ? std::log(v / low) / std::log(high / low) : (v - low) / (high - low);
+  }
+};
+
+std::string sparkline(const std::vector<double>& values, const Scale& scale, bool unicode) {
+  static const char* const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  static const char letters[] = "_.:-=+*#";
+  std::string out;
+  for (const double v : values) {
+    const int level = std::isfinite(v) ? std::clamp(int(8 * scale.at(v)), 0, 7) : -1;
+    if (level < 0)
+      out += '!';
+    else if (unicode)
+      out += blocks[level];
+    else
+      out += letters[level];
+  }
+  return out;
+}
+
+StyledLine losses(const RunView& v, const Look& look) {
+  const StepHistory& steps = v.steps;
+  const std::string value = number("%.4f ", steps.last().loss), log = " (log)",
+                    behind = cat(" steps ", steps.first_step(), " to ", steps.last().step);
+  const int width = std::clamp(look.columns - 8 - int(value.size() + behind.size() + log.size()), 8, 60);
+  const auto values = steps.losses(std::size_t(width));
+  const Scale scale(values);
+  StyledLine line;
+  line.add("loss    ").add(value, Color::bold);
+  return line.add(sparkline(values, scale, look.unicode), Color::cyan).add(behind + (scale.log ? log : ""));
+}
+
+StyledLine speed(const RunView& v) {
+  const auto now = v.steps.recent();
+  const StepMetrics& last = v.steps.last();
+  StyledLine line;
+  line.add("speed   ").add(format_count(now.rate()) + " samples/s", Color::bold);
+  line.add(cat(" now, ", format_count(v.steps.all().rate()), " on average; ", format_seconds(now.step_seconds()),
+               " a step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
+  if (last.loss_scale != 1) line.add(cat(", loss scale ", number("%.6g", last.loss_scale)));
+  if (v.steps.skipped() > 0) line.add(cat(", ", v.steps.skipped(), " steps skipped"), Color::yellow);
+  return line;
+}
+
+// The step's time cut into its phases, and below it their names.
+void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const Look& look) {
+  double whole = 0, end = 0;
+  for (const Shown& p : phases) whole += now.phase_seconds[std::size_t(p.phase)];
+  if (whole <= 0) return;
+  const int width = std::clamp(look.columns - 8, 8, 72);
+  StyledLine bar, names;
+  bar.add("step    "), names.add("        ");
+  int drawn = 0;
+  for (const Shown& p : phases) {
+    const double seconds = now.phase_seconds[std::size_t(p.phase)];
+    end += seconds;
+    const int until = int(std::lround(end / whole * width));
+    bar.add(std::string(std::size_t(until - drawn), p.word[0]), p.color);
+    drawn = until;
+    if (seconds / whole >= 0.005) names.add(p.word, p.color).add(cat(" ", percent(seconds / whole), "  "));
+  }
+  out.push_back(bar), out.push_back(names);
+}
+
+StyledLine bound(const RunView& v) {
+  Evidence e;
+  const auto now = v.steps.recent();
+  const auto of = [&](Phase p) {
+    return now.phase_seconds[std::size_t(p)] / double(std::max<std::int64_t>(1, now.steps));
+  };
+  e.ranks = v.ranks, e.step = now.step_seconds();
+  e.without_input = e.step - of(Phase::data_wait) - of(Phase::copy);
+  e.without_sums = e.without_input - of(Phase::communication);
+  e.host = of(Phase::other);
+  const Bound largest = largest_bound(e);
+  StyledLine line;
+  line.add("bound   ").add(name_of(largest), largest == Bound::compute ? Color::green : Color::yellow);
+  return line.add(cat(" by the last steps: ", percent(e.share(largest)), " of their time"));
+}
+
+StyledLine checkpoint(const RunView& v) {
+  StyledLine line;
+  line.add("saved   ");
+  if (v.checkpoint_step < 0) return line.add("no checkpoint yet");
+  return line.add(cat("step ", v.checkpoint_step, ", ", lapse(v.checkpoint_age), " ago"));
+}
+
+void validation(std::vector<StyledLine>& out, const RunView& v) {
+  const bool ended = v.life == Life::ended;
+  if (std::isnan(v.valid_loss) || (!ended && v.valid_step < 0)) return;
+  StyledLine line;
+  line.add(ended ? "result  " : "valid   ").add(cat("validation loss ", number("%.4f", v.valid_loss)));
+  if (v.valid_accuracy >= 0) line.add(", top-1 ").add(number("%.2f %%", 100 * v.valid_accuracy), Color::bold);
+  if (!ended) line.add(cat(" at step ", v.valid_step));
+  out.push_back(line);
+}
+
+void result(std::vector<StyledLine>& out, const RunView& v) {
+  validation(out, v);
+  if (!v.advice.empty()) {
+    StyledLine advice;
+    out.push_back(advice.add("advice  ").add(v.advice));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> describe(const RunView& v, const Look& look) {
+  std::vector<StyledLine> lines{headline(v)};
+  if (v.life != Life::absent) lines.push_back(progress(v, look));
+  if (v.life != Life::absent && !look.brief) {
+    if (!v.steps.empty()) {
+      lines.push_back(losses(v, look));
+      lines.push_back(speed(v));
+      waterfall(lines, v.steps.recent(), look);
+      if (v.life != Life::ended) lines.push_back(bound(v)), validation(lines, v);
+    }
+    if (v.life == Life::ended) result(lines, v);
+    lines.push_back(checkpoint(v));
+    StyledLine where;
+    lines.push_back(where.add("where   ").add(places(v)));
+  }
+  std::vector<std::string> out;
+  for (const StyledLine& line : lines) out.push_back(line.text(look.columns, look.color));
+  return out;
+}
+
+}  // namespace millrace::app

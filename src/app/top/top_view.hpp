@@ -1,0 +1,18 @@
+// What `millrace top` shows of a run, as lines: a pure function of what is known.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/runs/run_watch.hpp"
+
+namespace millrace::app {
+
+struct Look {
+  int columns = 80;
+  bool color = false, unicode = false;
+  bool brief = false;  // two lines a run
+};
+// No line is wider than look.columns.
+std::vector<std::string> describe(const RunView&, const Look&);
+
+}  // namespace millrace::app

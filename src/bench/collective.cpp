@@ -1,0 +1,68 @@
+#include "millrace/bench/collective.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "millrace/base/median.hpp"
+#include "millrace/comm/mpi_check.hpp"
+
+namespace millrace {
+namespace {
+
+template <class F>
+double timed(World& world, F f) {
+  world.barrier();
+  const auto began = std::chrono::steady_clock::now();
+  f();
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  world.all_reduce(std::span<double>(&seconds, 1), World::Reduce::max);
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<SumRate> bench_sums(World& world, Collective& collective, const std::vector<std::size_t>& sizes,
+                                int repeats, bool beside_mpi, Device* device) {
+  const std::size_t most = *std::max_element(sizes.begin(), sizes.end());
+  const SharedRegion region = collective.allocate(most);
+  beside_mpi = beside_mpi && world.mpi_comm();
+  std::vector<float> plain(beside_mpi ? most / sizeof(float) : 0, 1.0f);
+  std::vector<SumRate> out;
+  for (const std::size_t bytes : sizes) {
+    const std::size_t count = bytes / sizeof(float);
+    std::vector<double> ours, theirs;
+    for (int r = 0; r < repeats + 1; ++r) {
+      const double a = timed(world, [&] {
+        collective.begin_sum(region, 0, count, DType::f32, 0);
+        collective.finish();
+        if (device) device->synchronize();
+      });
+      double b = 0;
+      if (beside_mpi)
+        b = timed(world, [&] {
+          MR_MPI(MPI_Allreduce(MPI_IN_PLACE, plain.data(), int(count), MPI_FLOAT, MPI_SUM,
+                               *static_cast<const MPI_Comm*>(world.mpi_comm())));
+        });
+      if (r > 0) ours.push_back(a), theirs.push_back(b);  // the first touches the memory
+    }
+    out.push_back({bytes, median(ours), median(theirs)});
+  }
+  return out;
+}
+
+std::string str(const std::vector<SumRate>& rates) {
+  char line[160];
+  std::snprintf(line, sizeof line, "%14s %16s %16s %8s\n", "bytes", "millrace GB/s", "MPI GB/s", "ratio");
+  std::string out = line;
+  for (const SumRate& r : rates) {
+    std::snprintf(line, sizeof line, "%14zu %16.2f %16.2f %8.2f\n", r.bytes, double(r.bytes) / r.seconds * 1e-9,
+                  r.mpi_seconds > 0 ? double(r.bytes) / r.mpi_seconds * 1e-9 : 0.0, r.mpi_seconds / r.seconds);
+    out += line;
+  }
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,93 @@
+#include <time.h>
+
+#include <cstdio>
+
+#include "bench/turns.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/bench/loader.hpp"
+#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/read/encoded_rows.hpp"
+#include "millrace/data/read/shard_files.hpp"
+
+namespace millrace {
+namespace {
+
+double own_seconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+// The first images of the set, in memory.
+class Images {
+ public:
+  explicit Images(const ShardIndex& index)
+      : index_(index),
+        fit_(fit_of(index.decode.resize, index.decode.crop, "--resize", "--crop", index.sample[0], index.sample[1])),
+        out_(index.sample_bytes()) {
+    ShardFiles files(index);
+    for (std::int64_t id = 0; id < std::min<std::int64_t>(index.rows, 256); ++id) {
+      const std::size_t s = shard_of(index, id);
+      read_encoded(files.open(s), index.shards[s], id, content_.emplace_back());
+      bytes_ += double(content_.back().size());
+    }
+  }
+
+  // A second of this thread's own time: what other programs take does not count.
+  double rate(Decoding how, std::uint64_t turn) {
+    const double began = own_seconds();
+    for (std::size_t i = 0; i < content_.size(); ++i)
+      decode_view(
+          content_[i], "an image of the bench",
+          [&](std::int64_t height, std::int64_t width) {
+            pixels_ += double(height * width), ++decoded_;
+            return index_.decode.zoom > 0 ? random_view(index_.decode, turn, std::int64_t(i), fit_, height, width)
+                                          : centre_view(fit_, height, width, "an image of the bench");
+          },
+          how, scratch_, out_.data());
+    return double(content_.size()) / (own_seconds() - began);
+  }
+
+  // After a turn.
+  std::string describe() const {
+    return cat("images of ", std::int64_t(pixels_ / decoded_ / 1000), " k pixels in ",
+               std::int64_t(bytes_ / double(content_.size()) / 1024), " KiB, to ", index_.sample.str(),
+               index_.decode.zoom > 0 ? cat(", random parts from ", index_.decode.zoom, " of the area on") : "");
+  }
+
+ private:
+  const ShardIndex& index_;
+  const Fit fit_;
+  std::vector<std::uint8_t> out_;
+  std::vector<std::string> content_;
+  Image scratch_;
+  double bytes_ = 0, pixels_ = 0, decoded_ = 0;
+};
+
+}  // namespace
+
+ImageBench bench_images(Device& device, const ShardIndex& index, int workers, int prefetch, int repeats) {
+  if (!index.encoded()) fail(Exit::config, "bench loader: --data names no encoded images");
+  Images images(index);
+  const std::int64_t micro_batch = std::min<std::int64_t>(32, index.rows);
+  std::vector<double> whole, needed, loader;
+  for (int turn = 0; turn < repeats; ++turn) {
+    whole.push_back(images.rate(Decoding::plain, std::uint64_t(turn)));
+    needed.push_back(images.rate(Decoding::needed, std::uint64_t(turn)));
+    EngineUnderTest through(device, index, index.rows, micro_batch, workers, prefetch, Reader::automatic);
+    const std::int64_t samples = std::max<std::int64_t>(micro_batch, std::min<std::int64_t>(1024, 2 * index.rows));
+    loader.push_back(double(samples) / through.seconds(samples));
+  }
+  return {images.describe(), median(whole), median(needed), median(loader), workers};
+}
+
+std::string ImageBench::str() const {
+  char text[400];
+  std::snprintf(text, sizeof text,
+                "%s\n  %-50s %9.0f samples/s\n  %-50s %9.0f samples/s  %.2f x\n  %-50s %9.0f samples/s\n", what.c_str(),
+                "one thread, whole images", whole, "one thread, as far as needed", needed, needed / whole,
+                cat("loader, ", workers, workers == 1 ? " worker" : " workers").c_str(), loader);
+  return text;
+}
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+#include "millrace/bench/loader.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "bench/bare_reads.hpp"
+#include "bench/file.hpp"
+#include "bench/turns.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+
+namespace millrace {
+namespace {
+
+struct Case {
+  std::string name;
+  bool bare;
+  std::function<double(std::uint64_t turn)> seconds;
+};
+
+std::vector<LoaderBenchRow> by_turns(const std::vector<Case>& cases, int repeats, std::int64_t samples,
+                                     std::int64_t sample_bytes) {
+  std::vector<std::vector<double>> rates(cases.size());
+  for (int turn = -1; turn < repeats; ++turn)  // the first finds cold caches
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      const double rate = double(samples) / cases[c].seconds(std::uint64_t(turn + 1));
+      if (turn >= 0) rates[c].push_back(rate);
+    }
+  std::size_t best = 0;
+  for (std::size_t c = 0; c < cases.size(); ++c)
+    if (cases[c].bare && median(rates[c]) > median(rates[best])) best = c;
+  std::vector<LoaderBenchRow> out;
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    std::vector<double> ratios;
+    for (std::size_t t = 0; t < rates[c].size(); ++t)
+      ratios.push_back(cases[c].bare ? 0 : rates[c][t] / rates[best][t]);
+    const double rate = median(rates[c]);
+    out.push_back({cases[c].name, rate, rate * double(sample_bytes) / 1e9, median(ratios)});
+  }
+  return out;
+}
+
+}  // namespace
+
+LoaderBenchOptions LoaderBenchOptions::bounded() const {
+  LoaderBenchOptions o = *this;
+  const auto within = [&](std::int64_t count, std::int64_t bytes) {
+    return std::max(o.micro_batch, std::min(count, bytes / std::max<std::int64_t>(1, o.sample_bytes)));
+  };
+  constexpr std::int64_t gib = std::int64_t(1) << 30;
+  o.rows = within(rows, 2 * gib), o.samples = within(samples, 8 * gib), o.cold_samples = within(cold_samples, gib);
+  return o;
+}
+
+LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
+  if (o.workers < 1 || o.repeats < 1 || o.rows < o.micro_batch || o.micro_batch < 1 || o.samples < o.micro_batch ||
+      o.cold_samples < o.micro_batch)
+    fail(Exit::config, "bench loader: workers, repeats and samples are at least 1, rows and samples a micro-batch");
+  const BenchFile file(o);
+  const std::string path = file.path();
+  const ShardIndex index = file.index();
+
+  LoaderBench out;
+  std::vector<std::unique_ptr<EngineUnderTest>> engines;
+  const auto add = [&](std::vector<Case>& cases, Reader reader, std::int64_t samples, bool drop) {
+    EngineUnderTest* engine = engines
+                                  .emplace_back(std::make_unique<EngineUnderTest>(device, index, o.rows, o.micro_batch,
+                                                                                  o.workers, o.prefetch, reader))
+                                  .get();
+    cases.push_back({"loader, " + engine->name(), false, [=, &file](std::uint64_t) {
+                       if (drop) file.drop();
+                       return engine->seconds(samples);
+                     }});
+  };
+  std::vector<Case> cached;
+  cached.push_back({cat("bare pread, ", o.workers, " threads"), true, [&](std::uint64_t turn) {
+                      return bare_pread_seconds(device, path, o, turn, o.samples, o.workers, false);
+                    }});
+  add(cached, Reader::direct, o.samples, false);
+  add(cached, Reader::mmap, o.samples, false);
+  out.cached = by_turns(cached, o.repeats, o.samples, o.sample_bytes);
+  engines.clear();
+
+  out.no_cold = reader_facts(index).no_direct_io;
+  if (!out.no_cold.empty()) return out;
+  file.drop();
+  std::vector<Case> cold;
+  for (const int threads : {o.workers, 8, 32})
+    cold.push_back({cat("bare O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t turn) {
+                      return bare_pread_seconds(device, path, o, turn, o.cold_samples, threads, true);
+                    }});
+  for (const int depth : {8, 32})
+    cold.push_back({cat("bare io_uring, ", o.workers, " threads of ", depth), true, [&, depth](std::uint64_t turn) {
+                      return bare_async_seconds(device, path, o, turn, o.cold_samples, depth);
+                    }});
+  add(cold, Reader::uring, o.cold_samples, false);
+  add(cold, Reader::direct, o.cold_samples, true);
+  out.cold = by_turns(cold, o.repeats, o.cold_samples, o.sample_bytes);
+  return out;
+}
+
+std::string LoaderBench::str() const {
+  std::string out;
+  const auto table = [&](const std::vector<LoaderBenchRow>& rows) {
+    for (const LoaderBenchRow& row : rows) {
+      char text[200];
+      std::snprintf(text, sizeof text, "  %-50s %9.0f samples/s %6.2f GB/s", row.name.c_str(), row.samples_per_second,
+                    row.gb_per_second);
+      out += text;
+      if (row.ratio > 0) {
+        std::snprintf(text, sizeof text, "  %3.0f %% of the best bare loop", 100 * row.ratio);
+        out += text;
+      }
+      out += "\n";
+    }
+  };
+  out += "random samples from the page cache\n";
+  table(cached);
+  out += no_cold.empty() ? "from the disk\n" : "from the disk: no O_DIRECT (" + no_cold + ")\n";
+  table(cold);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "millrace/base/error.hpp"
+#include "millrace/bench/step.hpp"
+#include "millrace/train/session/session.hpp"
+
+namespace millrace {
+namespace {
+
+// Seconds of one call of work on a lane: the best of some.
+template <class F>
+double best_seconds(Device& device, Lane lane, int repeats, F work) {
+  const auto marks = device.make_marks(2);
+  double best = 1e30;
+  for (int r = 0; r <= repeats; ++r) {
+    marks->mark(lane, 0);
+    work();
+    marks->mark(lane, 1);
+    std::array<double, 2> at;
+    marks->read(at);
+    if (r > 0) best = std::min(best, at[1]);
+  }
+  return best;
+}
+
+struct InputPass {
+  double seconds, bytes;
+};
+
+// The first operation of the network in training, on a batch of the loader.
+InputPass input_pass(Session& s, const Batch& batch, int repeats) {
+  Device& device = *s.compute.device;
+  InputSpec spec = s.spec.model.input;
+  spec.src = batch.x.shape, spec.raw = batch.x.dtype, spec.dtype = s.spec.compute, spec.mode = Mode::train;
+  const auto op = s.compute.backend->make(spec);
+  const Needs needs = op->needs();
+  const auto buffer = [&](std::size_t bytes) {
+    return Buffer(device, MemoryKind::device, std::max<std::size_t>(64, bytes));
+  };
+  const Buffer workspace = buffer(needs.workspace), saved = buffer(needs.saved), derived = buffer(needs.derived),
+               state = buffer(sizeof(StepState)), dst = buffer(std::size_t(spec.dst().count()) * size_of(spec.dtype));
+  OpArgs args;
+  args.src[0] = batch.x, args.src[1] = batch.ids;
+  args.dst = {dst.data(), spec.dtype, spec.dst()};
+  args.workspace = workspace.data(), args.saved = saved.data(), args.derived = derived.data();
+  args.state = static_cast<StepState*>(state.data());
+  const double seconds = best_seconds(device, Lane::compute, repeats, [&] { op->forward(args); });
+  return {seconds, forward_cost(spec).bytes};
+}
+
+}  // namespace
+
+PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats, double turn_seconds) {
+  Session s(world, config, Session::Use::train);
+  Device& device = *s.compute.device;
+  const LoaderOptions options = s.loader_options();
+  PipelineBench out;
+  out.source =
+      cat(s.train_source->describe(), "; workers ", options.workers, ", prefetch ",
+          options.prefetch ? std::to_string(options.prefetch) : "auto", ", micro-batches of ", options.max_rows);
+  out.sample_bytes = double(s.train_data.sample_bytes()), out.batch = double(options.max_rows);
+  std::string problem;
+  Exit code = Exit::ok;
+  try {
+    out.stages = bench_stages(device, *s.train_source, s.train_data, *s.train_order, options, repeats, turn_seconds);
+  } catch (const Error& e) {
+    problem = e.what(), code = e.code();
+  }
+  world.agree(code == Exit::ok ? Exit::data : code, problem);
+
+  const Peaks peaks = measure_peaks(s.compute, s.spec.compute);
+  Loader loader(device, *s.train_source, s.train_data, *s.train_order, options, s.micro_batches(0, 1));
+  const Batch* batch = loader.next();
+  if (!batch) fail(Exit::config, "bench loader: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
+  const double rows = double(batch->item.rows);
+  const InputPass pass = input_pass(s, *batch, repeats);
+  out.augment = rows / pass.seconds;
+  out.memory = rows * peaks.memory_bytes / pass.bytes;
+  if (!device.shares_host_memory()) {
+    const std::size_t bytes = std::size_t(batch->item.rows) * s.train_data.sample_bytes();
+    const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
+    out.copy = rows / best_seconds(device, Lane::copy, repeats,
+                                   [&] { device.copy_in(Lane::copy, there.data(), host.data(), bytes); });
+    out.bare_copy = peaks.copy_bytes / out.sample_bytes;
+  }
+  double* const sums[] = {&out.stages.bare_read,
+                          &out.stages.bare_decode,
+                          &out.stages.engine,
+                          &out.stages.loader,
+                          &out.copy,
+                          &out.bare_copy,
+                          &out.augment,
+                          &out.memory};
+  std::vector<double> values;
+  for (const double* v : sums) values.push_back(*v);
+  world.all_reduce(values, World::Reduce::sum);
+  for (std::size_t i = 0; i < values.size(); ++i) *sums[i] = values[i];
+  std::array<double, 1> wait{out.stages.wait_share};
+  world.all_reduce(wait, World::Reduce::max);
+  out.stages.wait_share = wait[0];
+  return out;
+}
+
+double PipelineBench::delivers() const {
+  const double host = std::min(stages.loader, augment);
+  return copy > 0 ? std::min(host, copy) : host;
+}
+
+std::string PipelineBench::str() const {
+  std::string out = source + "\n";
+  char text[300];
+  const auto row = [&](const char* name, double rate, double bytes, double bound, const std::string& bare) {
+    if (rate > 0) {
+      std::snprintf(text, sizeof text, "  %-26s %10.0f samples/s %8.3f GB/s", name, rate, rate * bytes * 1e-9);
+      out += text;
+    } else {
+      std::snprintf(text, sizeof text, "  %-26s %33s", name, "");
+      out += text;
+    }
+    if (bound > 0) {
+      std::snprintf(text, sizeof text, "  bare %10.0f samples/s  %s", bound, bare.c_str());
+      out += text;
+      if (rate > 0) std::snprintf(text, sizeof text, ": %.0f %%", 100 * rate / bound), out += text;
+    } else {
+      out += "  " + bare;
+    }
+    out += "\n";
+  };
+  const StageRates& s = stages;
+  const bool decodes = s.bare_decode > 0;
+  row("read", decodes ? 0 : s.engine, s.stored_bytes, s.bare_read,
+      s.bare_read > 0 ? s.bare_how
+      : s.all_kept    ? "nothing to compare with: every chunk is kept decoded (data.chunk_cache)"
+                      : "nothing to compare with: HDF5 alone reads it");
+  row("decode", 0, sample_bytes, s.bare_decode,
+      decodes      ? "from memory, as many threads as workers"
+      : s.all_kept ? "every chunk once; none while this was measured"
+                   : "values are stored as they are");
+  const double both = decodes ? 1 / (1 / s.bare_read + 1 / s.bare_decode) : s.bare_read;
+  if (decodes) row("read and decode", s.engine, sample_bytes, both, "one after the other");
+  row("through the loader's ring", s.loader, sample_bytes, both, "the bare loops above");
+  row("copy to the device", copy, sample_bytes, bare_copy,
+      copy > 0 ? "plain copies" : "none: the device reads the host's memory");
+  row("augment, normalise, cast", augment, sample_bytes, memory, "memory bandwidth");
+  std::snprintf(text, sizeof text,
+                "  delivers %.0f samples/s, %.3f GB/s: %s is the limit\n  a step of 1.2 times the loader's time for a "
+                "micro-batch "
+                "(asleep) waits for data %.2f %% of its time\n",
+                delivers(), delivers() * sample_bytes * 1e-9,
+                delivers() == s.loader ? (decodes && s.bare_decode < s.bare_read ? "decoding" : "reading")
+                : delivers() == copy   ? "the copy"
+                                       : "the input pass",
+                100 * s.wait_share);
+  return out + text;
+}
+
+}  // namespace millrace

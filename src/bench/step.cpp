@@ -1,0 +1,211 @@
+#include "millrace/bench/step.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/median.hpp"
+#include "millrace/telemetry/json_text.hpp"
+#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step.hpp"
+
+namespace millrace {
+namespace {
+
+// By marks on the compute lane: how late the host looks does not count. Where the host runs ahead, one call leads and
+// several follow each other between the marks, so that launching does not count either.
+class LaneClock {
+ public:
+  explicit LaneClock(Device& device)
+      : marks_(device.make_marks(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), leads_(calls_ > 1) {}
+  // Seconds of one call.
+  template <class F>
+  double time(const F& f) {
+    if (leads_) f();
+    marks_->mark(Lane::compute, 0);
+    for (int i = 0; i < calls_; ++i) f();
+    marks_->mark(Lane::compute, 1);
+    std::array<double, 2> at;
+    marks_->read(at);
+    return at[1] / calls_;
+  }
+
+ private:
+  std::unique_ptr<Marks> marks_;
+  int calls_;
+  bool leads_;
+};
+
+// As training runs: with steps in flight, over as many epochs as it takes. Steps that are not full do not count, nor do
+// the first ones: on a device that records, those of both slots are launched once and recorded the next time.
+void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
+  const int lag = steps_in_flight(*s.compute.device);
+  const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
+  const auto counts = [&](std::int64_t step) {
+    return step >= warm_up &&
+           s.train_order->rows_of_step(s.epochs.step_in_epoch(step)) == s.train_order->rows_of_step(0);
+  };
+  std::int64_t end = 0;
+  const int paired = lag == 0 ? 2 : 1;  // every other step is without marks, where steps are not recorded with them
+  for (int counted = 0; counted < paired * repeats; ++end) counted += counts(end);
+  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
+                s.micro_batches(0, end));
+  StepRunner runner(s, network, loader);
+  std::vector<double> whole, without_marks;
+  std::array<std::vector<double>, phase_count> phases;
+  for (std::int64_t issued = 0, collected = 0; collected < end;) {
+    if (paired == 2) runner.leave_out_marks(issued % 2 == 1);
+    if (issued < end) runner.enqueue(issued++, 1e-4);
+    if (issued < end && issued - collected <= lag) continue;
+    const StepMetrics m = runner.collect(collected, false, false).metrics;
+    if (!counts(collected++)) continue;
+    if (paired == 2 && collected % 2 == 0) {
+      without_marks.push_back(m.seconds);
+      continue;
+    }
+    whole.push_back(m.seconds);
+    for (std::size_t p = 0; p < phases.size(); ++p) phases[p].push_back(m.phase_seconds[p]);
+  }
+  out.full_step_seconds = median(whole);
+  out.without_marks_seconds = without_marks.empty() ? 0 : median(without_marks);
+  for (std::size_t p = 0; p < phases.size(); ++p) out.phases[p] = median(phases[p]);
+  out.communication_seconds = out.phases[std::size_t(Phase::communication)];
+}
+
+// Micro-batches and their operations one by one.
+void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) {
+  Device& device = *s.compute.device;
+  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), s.micro_batches(0, 1));
+  const Batch* batch = loader.next();
+  if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " has nothing to do. lower train.micro_batch");
+  network.complete_weights();
+  Program& program = network.train_program(batch->item.rows);
+  const auto run = [&] {
+    program.forward(batch->x, batch->y, batch->ids, true);
+    program.backward(true, nullptr);
+  };
+  run();
+  LaneClock clock(device);
+  std::vector<double> times;
+  const int nodes = int(program.graph().nodes.size());
+  out.ops.resize(std::size_t(nodes));
+  for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
+  // In turns, so that a slow moment of the machine meets both sides.
+  for (int r = 0; r < repeats; ++r) {
+    times.push_back(clock.time(run));
+    for (int n = 0; n < nodes; ++n) {
+      OpTime& op = out.ops[std::size_t(n)];
+      op.forward_seconds = std::min(op.forward_seconds, clock.time([&] { program.run_node(n, false); }));
+      op.backward_seconds = std::min(op.backward_seconds, clock.time([&] { program.run_node(n, true); }));
+    }
+  }
+  out.step_seconds = median(times);
+  for (int n = 0; n < nodes; ++n) {
+    const Node& node = program.graph().nodes[std::size_t(n)];
+    OpTime& op = out.ops[std::size_t(n)];
+    op.name = node.name, op.kind = name_of(node.spec), op.implementation = program.op(n).implementation();
+    op.forward = forward_cost(node.spec), op.backward = backward_cost(node.spec);
+    out.ops_seconds += op.forward_seconds + op.backward_seconds;
+  }
+}
+
+}  // namespace
+
+StepBench bench_step(World& world, const RunConfig& config, int repeats, bool whole) {
+  Session s(world, config, Session::Use::train);
+  Network network(s.compute, s.spec, plan_that_fits(s));
+  StepBench out;
+  out.peaks = measure_peaks(s.compute, s.spec.compute);
+  if (whole) whole_steps(s, network, repeats, out);
+  parts_of_a_step(s, network, repeats, out);
+  return out;
+}
+
+std::string StepBench::str(bool every) const {
+  char line[256];
+  std::snprintf(line, sizeof line,
+                "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\nwhole step with sums and "
+                "optimizer: %.2f ms, of "
+                "which exposed communication %.3f ms (%.2f %%)\n",
+                step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
+                communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
+  std::string out = cat(peaks.str(), line);
+  if (without_marks_seconds > 0) {
+    std::snprintf(line, sizeof line, "every other step without the marks of the account: %.4f ms, %+.2f %% with them\n",
+                  without_marks_seconds * 1e3, 100 * (full_step_seconds / without_marks_seconds - 1));
+    out += line;
+  }
+  out += "its phases, ms:";
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    if (phases[p] == 0) continue;
+    std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);
+    out += line;
+  }
+  return cat(out, "\n", table(every));
+}
+
+std::string StepBench::table(bool every) const {
+  char line[256];
+  std::string out;
+  struct Sum {
+    double forward = 0, backward = 0, flops = 0, bytes = 0, bound = 0;
+  };
+  std::map<std::string, Sum> kinds;
+  Sum all;
+  for (const OpTime& op : ops)
+    for (Sum* s : {&kinds[op.kind], &all}) {
+      s->forward += op.forward_seconds, s->backward += op.backward_seconds;
+      s->flops += op.forward.flops + op.backward.flops, s->bytes += op.forward.bytes + op.backward.bytes;
+      s->bound += peaks.seconds(op.forward) + peaks.seconds(op.backward);
+    }
+  kinds["all"] = all;
+  std::snprintf(line, sizeof line, "  %-26s %9s %9s %10s %8s %10s\n", "operation", "fwd ms", "bwd ms", "GFLOP/s",
+                "GB/s", "roofline");
+  out += line;
+  const auto row = [&](const std::string& name, const Sum& s, const std::string& note) {
+    const double seconds = s.forward + s.backward;
+    std::snprintf(line, sizeof line, "  %-26.26s %9.3f %9.3f %10.1f %8.1f %8.0f %%  %.100s\n", name.c_str(),
+                  s.forward * 1e3, s.backward * 1e3, s.flops / seconds * 1e-9, s.bytes / seconds * 1e-9,
+                  100 * s.bound / seconds, note.c_str());
+    out += line;
+  };
+  for (const auto& [kind, s] : kinds) row(kind, s, "");
+  std::vector<const OpTime*> listed;
+  for (const OpTime& op : ops) listed.push_back(&op);
+  if (!every) {
+    std::sort(listed.begin(), listed.end(), [](const OpTime* a, const OpTime* b) {
+      return a->forward_seconds + a->backward_seconds > b->forward_seconds + b->backward_seconds;
+    });
+    listed.resize(std::min<std::size_t>(12, listed.size()));
+  }
+  out += every ? "every operation, in the network's order:\n" : "the heaviest:\n";
+  for (const OpTime* op : listed)
+    row(op->name,
+        {op->forward_seconds, op->backward_seconds, op->forward.flops + op->backward.flops,
+         op->forward.bytes + op->backward.bytes, peaks.seconds(op->forward) + peaks.seconds(op->backward)},
+        op->implementation);
+  return out;
+}
+
+std::string StepBench::layers_json() const {
+  nlohmann::json out;
+  out["peaks"] = {{"product_flops", peaks.product_flops},
+                  {"convolution_flops", peaks.convolution_flops},
+                  {"memory_bytes", peaks.memory_bytes}};
+  for (const OpTime& op : ops)
+    out["operations"].push_back({{"name", op.name},
+                                 {"kind", op.kind},
+                                 {"implementation", op.implementation},
+                                 {"forward_ms", op.forward_seconds * 1e3},
+                                 {"backward_ms", op.backward_seconds * 1e3},
+                                 {"least_ms", (peaks.seconds(op.forward) + peaks.seconds(op.backward)) * 1e3},
+                                 {"flops", op.forward.flops + op.backward.flops},
+                                 {"bytes", op.forward.bytes + op.backward.bytes}});
+  return json_text(out, 1) + "\n";
+}
+
+}  // namespace millrace

@@ -1,0 +1,294 @@
+#include "millrace/bench/storage.hpp"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "bench/bare_reads.hpp"
+#include "bench/shards.hpp"
+#include "bench/turns.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/load/slot_layout.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// mlcommons/storage, configs/dlio/workload/*.yaml (v2.0; those of b200 later), thresholds of its submission guidelines.
+const StorageWorkload published[] = {
+    {"unet3d", "a100", 146600628, 7, 0.636, 0.90},    {"unet3d", "h100", 146600628, 7, 0.323, 0.90},
+    {"unet3d", "b200", 146600628, 7, 0.162, 0.90},    {"resnet50", "a100", 114660, 400, 0.435, 0.90},
+    {"resnet50", "h100", 114660, 400, 0.224, 0.90},   {"cosmoflow", "a100", 2828486, 1, 0.00551, 0.70},
+    {"cosmoflow", "h100", 2828486, 1, 0.00350, 0.70}, {"retinanet", "b200", 322957, 24, 0.04755, 0.85},
+};
+
+// For its life the caller gets a processor as soon as it wakes up, where the system allows that (CAP_SYS_NICE,
+// ulimit -r): what stands in for an accelerator takes none and waits for none.
+class AtOnce {
+ public:
+  AtOnce() {
+    const sched_param least{1};
+    had_ = ::pthread_getschedparam(::pthread_self(), &policy_, &param_) == 0 &&
+           ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &least) == 0;
+  }
+  ~AtOnce() {
+    if (had_) ::pthread_setschedparam(::pthread_self(), policy_, &param_);
+  }
+  bool allowed() const { return had_; }
+
+ private:
+  int policy_ = 0;
+  sched_param param_{};
+  bool had_ = false;
+};
+
+// The steps of this rank's accelerators, side by side: a thread each, the first of them the caller's.
+class Accelerators {
+ public:
+  Accelerators(World& world, int mine, int all, const StorageWorkload& workload, int steps)
+      : world_(world), mine_(mine), all_(all), workload_(workload), steps_(steps), together_(std::max(1, mine)) {}
+
+  // loaders: of each accelerator; none: batches are there at once. Collective.
+  Utilization run(const std::vector<std::unique_ptr<Loader>>& loaders) {
+    std::vector<Utilization> each(std::size_t(std::max(1, mine_)));
+    failed_ = false;
+    std::vector<std::thread> threads;
+    for (int a = 1; a < mine_; ++a)
+      threads.emplace_back([&, a] { steps(a, loaders.empty() ? nullptr : loaders[std::size_t(a)].get(), each); });
+    steps(0, loaders.empty() ? nullptr : loaders[0].get(), each);
+    for (auto& t : threads) t.join();
+    world_.agree(Exit::data, failure_);
+    double sums[4] = {};
+    for (int a = 0; a < mine_; ++a) {
+      const Utilization& u = each[std::size_t(a)];
+      sums[0] += u.measured, sums[1] += u.nominal, sums[2] += u.data_wait, sums[3] += u.samples_per_second;
+    }
+    world_.all_reduce(std::span<double>(sums), World::Reduce::sum);
+    return {sums[0] / all_, sums[1] / all_, sums[2] / all_, sums[3]};
+  }
+
+ private:
+  // Of all ranks. MPI is the first thread's.
+  void wait_for_all(int accelerator) {
+    together_.arrive_and_wait();
+    if (world_.size() == 1) return;
+    if (accelerator == 0) world_.barrier();
+    together_.arrive_and_wait();
+  }
+
+  void steps(int accelerator, Loader* loader, std::vector<Utilization>& out) {
+    ::prctl(PR_SET_TIMERSLACK, 1000ul);  // nanoseconds; of this thread
+    const AtOnce at_once;
+    wait_for_all(accelerator);
+    double first = 0, compute = 0, wait = 0;
+    const auto began = Clock::now();
+    for (int step = 0; step < steps_; ++step) {
+      const auto asked = Clock::now();
+      // After a failure the others are not left waiting.
+      if (loader && !failed_ && accelerator < mine_) try {
+          if (!loader->next()) fail(Exit::internal, "bench storage: the loader ended early");
+        } catch (const std::exception& e) {
+          if (!failed_.exchange(true)) failure_ = e.what();
+        }
+      const auto loaded = Clock::now();
+      if (!failed_ && accelerator < mine_) sleep_for(workload_.compute_seconds);
+      const auto computed = Clock::now();
+      if (step == 0) first = seconds(asked, computed);
+      if (step > 0) compute += seconds(loaded, computed), wait += seconds(asked, loaded);
+      wait_for_all(accelerator);
+    }
+    const double total = seconds(began, Clock::now()) - first, counted = steps_ - 1;
+    out[std::size_t(accelerator)] = {compute / total, counted * workload_.compute_seconds / total, wait / total,
+                                     counted * double(workload_.batch) / total};
+  }
+
+  World& world_;
+  const int mine_, all_;
+  const StorageWorkload& workload_;
+  const int steps_;
+  std::barrier<> together_;
+  std::atomic<bool> failed_{false};
+  std::string failure_;
+};
+
+// The loader's threads, which make() starts, get out of the accelerators' way even where AtOnce is not allowed.
+template <class Make>
+void make_aside(Make make) {
+  std::exception_ptr failure;
+  std::thread([&] {
+    ::setpriority(PRIO_PROCESS, 0, 5);  // of this thread and those that it starts
+    try {
+      make();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+double median_of(const std::vector<Utilization>& turns, double Utilization::*member) {
+  std::vector<double> values;
+  for (const Utilization& u : turns) values.push_back(u.*member);
+  return median(values);
+}
+
+StorageBenchOptions resolved(const StorageBenchOptions& given) {
+  StorageBenchOptions o = given;
+  const StorageWorkload& w = o.workload;
+  const std::int64_t step = w.batch * o.accelerators;
+  if (o.samples == 0) o.samples = std::max(((std::int64_t(2) << 30) / w.sample_bytes / step + 1) * step, 4 * step);
+  if (o.samples < step)
+    fail(Exit::config, "bench storage: a step of ", o.accelerators, " accelerators takes ", step,
+         " samples, the data set has ", o.samples, ". raise --samples");
+  if (o.steps == 0) o.steps = int(std::clamp(std::ceil(10 / w.compute_seconds), 20.0, 2000.0));
+  if (o.prefetch == 0) o.prefetch = int(std::clamp<std::int64_t>((128 << 20) / (w.batch * w.sample_bytes), 3, 32));
+  return o;
+}
+
+// What the storage gives without a loader: random samples of the first shard, 1 GiB of them at most. This rank alone.
+double bare_rate(Device& device, const ShardIndex& index, Reader reader, std::uint64_t turn) {
+  const Shard& shard = index.shards.front();
+  LoaderBenchOptions o;
+  o.sample_bytes = index.sample.count(), o.rows = shard.rows, o.micro_batch = 4;
+  const std::int64_t samples = std::clamp<std::int64_t>((std::int64_t(1) << 30) / o.sample_bytes, 4, 4 * index.rows);
+  std::vector<double> seconds;
+  if (reader == Reader::uring)
+    for (const int depth : {8, 32}) seconds.push_back(bare_async_seconds(device, shard.path, o, turn, samples, depth));
+  else
+    seconds.push_back(bare_pread_seconds(device, shard.path, o, turn, samples, o.workers, false));
+  return double(samples / o.workers * o.workers * o.sample_bytes) / *std::min_element(seconds.begin(), seconds.end());
+}
+
+}  // namespace
+
+StorageWorkload storage_workload(const std::string& name, const std::string& accelerator) {
+  std::string known, of_this;
+  for (const StorageWorkload& w : published) {
+    if (w.name == name && w.accelerator == accelerator) return w;
+    known += (known.empty() ? "" : ", ") + w.name + " on " + w.accelerator;
+    if (w.name == name) of_this += (of_this.empty() ? "" : ", ") + w.accelerator;
+  }
+  fail(Exit::config, "no parameters of ", name, " on ", accelerator, " are published. ",
+       of_this.empty() ? "there are " + known : name + " is there for " + of_this);
+}
+
+StorageBench bench_storage(World& world, Device& device, const StorageBenchOptions& given) {
+  StorageBench out;
+  const StorageBenchOptions& o = out.options = resolved(given);
+  const StorageWorkload& w = o.workload;
+  const auto before = [&](int rank) { return int(std::int64_t(o.accelerators) * rank / world.size()); };
+  const int first = before(world.rank()), mine = before(world.rank() + 1) - first;
+
+  const BenchShards shards(world, o.folder, w.name, o.samples, w.sample_bytes, o.keep);
+  DataOptions data;
+  data.paths = {shards.glob()};
+  const ShardIndex index = index_shards(world, data);
+  if (index.rows != o.samples)
+    fail(Exit::data, "bench storage: ", shards.glob(), " hold ", index.rows, " samples, not ", o.samples,
+         " (a run that was ended?). remove them");
+  const ReaderFacts facts = reader_facts(index);
+  if (o.reader == Reader::uring && !facts.no_direct_io.empty())
+    fail(Exit::config, "bench storage: no reads past the page cache there (", facts.no_direct_io,
+         "). name another --dir, or read through the page cache: --reader direct");
+  const std::uint64_t rings = std::uint64_t(o.accelerators / world.node_count() + 1) * std::uint64_t(o.prefetch) *
+                              SlotLayout(index, w.batch).bytes;
+  if (rings > facts.available)
+    fail(Exit::config, "bench storage: what is read ahead takes ", format_bytes(rings), ", ",
+         format_bytes(facts.available), " of memory are free. lower --prefetch or --accelerators");
+  out.cached = cat(shards.made() ? "written by this run" : "found there", ", ",
+                   o.reader == Reader::uring ? "read past the page cache of this host" : "read through the page cache");
+
+  // Of every turn's epochs, each accelerator its part of every whole step.
+  const Sampler sampler(index.rows, w.batch * o.accelerators, w.batch, 1, true);
+  const std::int64_t steps_each = index.rows / (w.batch * o.accelerators);
+  Accelerators accelerators(world, mine, o.accelerators, w, o.steps);
+  std::vector<double> bare;
+  for (int turn = 0; turn < o.turns; ++turn) {
+    if (world.rank() == 0) bare.push_back(bare_rate(device, index, o.reader, std::uint64_t(turn)));
+    out.ceiling.push_back(accelerators.run({}));
+    std::vector<std::unique_ptr<Source>> sources;
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (int a = 0; a < mine; ++a) {
+      sources.push_back(make_source(world, index, o.reader));
+      auto items = [&, turn, accelerator = first + a, step = 0]() mutable -> std::optional<MicroBatch> {
+        if (step == o.steps) return std::nullopt;
+        const std::int64_t number = step++;
+        return sampler.share(turn * 1000 + number / steps_each, number % steps_each, accelerator, o.accelerators)[0];
+      };
+      make_aside([&] {
+        loaders.push_back(std::make_unique<Loader>(device, *sources.back(), index, sampler,
+                                                   LoaderOptions{o.workers, o.prefetch, w.batch}, items));
+      });
+    }
+    if (!sources.empty()) out.source = sources[0]->describe();
+    out.replay.push_back(accelerators.run(loaders));
+  }
+  out.at_once = AtOnce().allowed();
+  out.bare_bytes_per_second = bare.empty() ? 0 : median(bare);
+  return out;
+}
+
+double StorageBench::relative(double Utilization::*member) const {
+  std::vector<double> ratios;
+  for (std::size_t t = 0; t < replay.size(); ++t) ratios.push_back(replay[t].*member / ceiling[t].*member);
+  return median(ratios);
+}
+
+std::string StorageBench::str() const {
+  const StorageWorkload& w = options.workload;
+  const double rate = median_of(replay, &Utilization::samples_per_second);
+  char text[2000];
+  std::snprintf(
+      text, sizeof text,
+      "%s on %d x %s, emulated (unofficial: no MLPerf result). parameters: mlcommons/storage; metric: DLIO\n"
+      "  %lld samples a step and accelerator, %s each, compute %g ms; data set of %lld samples, %s, %s\n"
+      "  %s; workers %d, prefetch %d of each accelerator; %d turns of %d steps, the first of each does not count\n"
+      "  %-42s %9s %9s %10s\n"
+      "  %-42s %7.2f %% %7.2f %% %8.2f %%\n  %-42s %7.2f %% %7.2f %% %8.2f %%\n"
+      "  %-42s %7.2f %% %7.2f %%\n  %.0f samples/s, %.1f MB/s; never waiting, the accelerators take %.1f MB/s; bare "
+      "loops read "
+      "%.1f MB/s of the same files\n"
+      "[METRIC] Number of Simulated Accelerators: %d\n[METRIC] Training Accelerator Utilization [AU] (%%): %.4f\n"
+      "[METRIC] train_au_meet_expectation: %s (%.0f %%)\n",
+      w.name.c_str(), options.accelerators, w.accelerator.c_str(), static_cast<long long>(w.batch),
+      format_bytes(std::uint64_t(w.sample_bytes)).c_str(), w.compute_seconds * 1e3,
+      static_cast<long long>(options.samples), format_bytes(std::uint64_t(options.samples * w.sample_bytes)).c_str(),
+      cached.c_str(), source.c_str(), options.workers, options.prefetch, options.turns, options.steps,
+      "accelerator utilization, median of turns", "measured", "nominal", "data wait",
+      "ceiling: batches are there at once", 100 * median_of(ceiling, &Utilization::measured),
+      100 * median_of(ceiling, &Utilization::nominal), 100 * median_of(ceiling, &Utilization::data_wait),
+      "replay: through the loader", 100 * median_of(replay, &Utilization::measured),
+      100 * median_of(replay, &Utilization::nominal), 100 * median_of(replay, &Utilization::data_wait),
+      "replay / ceiling, median of turns", 100 * relative(&Utilization::measured),
+      100 * relative(&Utilization::nominal), rate, rate * double(w.sample_bytes) / 1e6,
+      options.accelerators * double(w.batch) / w.compute_seconds * double(w.sample_bytes) / 1e6,
+      bare_bytes_per_second / 1e6, options.accelerators, 100 * median_of(replay, &Utilization::measured),
+      median_of(replay, &Utilization::measured) >= w.passes ? "success" : "fail", 100 * w.passes);
+  std::string out = text;
+  if (!at_once)
+    out +=
+        "what stands in for the accelerators waits for a processor beside the loader's threads (no real-time class "
+        "without ulimit -r 1): on few cores that lowers the replay\n";
+  if (median_of(ceiling, &Utilization::nominal) < 0.9)
+    out += "the accelerators slept far longer than asked, the processors are busy: these figures flatter the storage\n";
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#include "bench/stored_pieces.hpp"
+
+#include <initializer_list>
+
+#include "millrace/data/read/encoded_rows.hpp"
+#include "millrace/data/read/view_boxes.hpp"
+
+namespace millrace {
+namespace {
+
+using Each = std::function<void(const StoredPiece&)>;
+
+void of_box(const ShardIndex& index, const Shard& shard, const Box& box, const Each& f) {
+  if (const io::ChunkedLayout* chunks = shard.x_chunks.get())
+    return for_each_chunk(*chunks, box, [&](std::size_t number, const Box&) {
+      f({chunks->chunks[number].offset, chunks->chunks[number].bytes, chunks, number});
+    });
+  const std::size_t value = size_of(index.x_dtype);
+  for_each_run(shard.array, box, [&](std::int64_t offset, std::int64_t count) {
+    f({shard.x_offset + std::uint64_t(offset) * value, std::size_t(count) * value});
+  });
+}
+
+void of_sample(const ShardIndex& index, const Shard& shard, std::int64_t id, const Each& f) {
+  const std::int64_t row = id - shard.first;
+  switch (index.view.sample) {
+    case SampleKind::patch:
+      return of_box(index, shard, patch_box(index, shard, id), f);
+    case SampleKind::tokens:
+      return of_box(index, shard, window_box(index, shard, id), f);
+    case SampleKind::pair:
+      for (const std::int64_t r : {row, row + index.view.lead}) of_box(index, shard, row_box(shard, r), f);
+      return;
+    case SampleKind::rows:
+      break;
+  }
+}
+
+void of_row(const io::ChunkedLayout* chunks, std::uint64_t offset, std::size_t bytes, std::int64_t row, const Each& f) {
+  if (!chunks) return f({offset + std::uint64_t(row) * bytes, bytes});
+  std::size_t sides = 1;  // chunks side by side that hold the same rows
+  for (std::size_t d = 1; d < chunks->shape.size(); ++d) sides *= std::size_t(chunks->grid(d));
+  for (std::size_t c = std::size_t(row / chunks->chunk[0]) * sides, end = c + sides; c < end; ++c)
+    f({chunks->chunks[c].offset, chunks->chunks[c].bytes, chunks, c});
+}
+
+}  // namespace
+
+void for_each_piece(const ShardIndex& index, ShardFiles& files, std::size_t s, std::int64_t id, const Each& f) {
+  const Shard shard = index.shards[s];
+  if (shard.x_encoded) {
+    const EncodedRow e = encoded_row(files.open(s), shard, id);
+    return f({e.offset, e.bytes});
+  }
+  if (index.cut()) return of_sample(index, shard, id, f);
+  const std::int64_t row = id - shard.first;
+  const std::size_t parts = index.x_parts.size();
+  if (parts == 0) return of_row(shard.x_chunks.get(), shard.x_offset, index.sample_bytes(), row, f);
+  const std::size_t channel = index.sample_bytes() / std::size_t(index.sample[-1]);
+  for (std::size_t p = 0; p < parts; ++p) {
+    const Extent* more = p ? &shard.more_x[p - 1] : nullptr;
+    of_row((more ? more->chunks : shard.x_chunks).get(), more ? more->offset : shard.x_offset,
+           std::size_t(index.x_parts[p].count) * channel, row, f);
+  }
+}
+
+}  // namespace millrace

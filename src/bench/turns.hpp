@@ -1,0 +1,140 @@
+// What benches of the loader share. Private to the data room.
+#pragma once
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/base/median.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+
+// An emulated step: takes no core.
+inline void sleep_for(double seconds) {
+  const auto whole = time_t(seconds);
+  timespec left{whole, long((seconds - double(whole)) * 1e9)};
+  while (::nanosleep(&left, &left) != 0) {
+  }
+}
+
+// Its workers have nothing to do any more: what is measured next has the cores and the disk to itself.
+inline void come_to_rest(const Loader& loader) {
+  std::uint64_t before = 0;
+  do {
+    before = loader.figures().bytes_read;
+    sleep_for(0.05);
+  } while (loader.figures().bytes_read != before);
+}
+
+// Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
+class EngineUnderTest {
+ public:
+  EngineUnderTest(Device& device, const ShardIndex& index, std::int64_t rows, std::int64_t micro_batch, int workers,
+                  int prefetch, Reader reader)
+      : rows_(rows),
+        micro_batch_(micro_batch),
+        prefetch_(prefetch),
+        source_(make_source(*solo_world(), index, reader)),
+        sampler_(rows, micro_batch, micro_batch, 1, true) {
+    loader_ = std::make_unique<Loader>(device, *source_, index, sampler_, LoaderOptions{workers, prefetch, micro_batch},
+                                       [this]() -> std::optional<MicroBatch> { return next(); });
+  }
+
+  double seconds(std::int64_t samples) {
+    for (int b = 0; b < 2 * prefetch_; ++b) loader_->next();  // what was read before the turn
+    const auto began = std::chrono::steady_clock::now();
+    for (std::int64_t done = 0; done < samples; done += micro_batch_) loader_->next();
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    come_to_rest(*loader_);
+    return took * double(samples) / double((samples + micro_batch_ - 1) / micro_batch_ * micro_batch_);
+  }
+
+  std::string name() const { return source_->describe().substr(0, source_->describe().find(',')); }
+
+ private:
+  MicroBatch next() {
+    if (first_ + micro_batch_ > rows_) first_ = 0, step_ = 0, ++epoch_;
+    const MicroBatch item{epoch_, step_++, first_, micro_batch_};
+    first_ += micro_batch_;
+    return item;
+  }
+
+  const std::int64_t rows_, micro_batch_;
+  const int prefetch_;
+  std::unique_ptr<Source> source_;
+  const Sampler sampler_;
+  std::int64_t first_ = 0, step_ = 0, epoch_ = 0;
+  std::unique_ptr<Loader> loader_;
+};
+
+// A loader that lives as long as the bench: its engine has settled after the first turn.
+class LoaderUnderTest {
+ public:
+  LoaderUnderTest(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
+                  const LoaderOptions& options)
+      : index_(index), options_(options), loader_(device, source, index, sampler, options, [this] { return item(); }) {}
+
+  struct Turn {
+    double rate, wait_share, chunks;  // chunks decoded for a sample
+    double offered;                   // what workers would deliver that never wait for room, over what the step takes
+  };
+  // step: seconds that a step takes, asleep; 0: none. A sleep that ends late shortens the next one, by up to a step, or
+  // the emulated step would be a longer one on a busy machine, and the loader look better.
+  Turn turn(double least, double step) {
+    const LoaderFigures before = loader_.figures();
+    // What was read ahead before the clock starts is a rate of no use: the ring is emptied first.
+    if (step == 0) empty_ring();
+    if (step > 0) loader_.next();
+    double samples = 0, waited = 0, took = 0, due = 0;  // due: end of the step
+    const auto began = std::chrono::steady_clock::now();
+    const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+    while ((took = now()) < least) {
+      const double rows = double(loader_.next()->item.rows), lasts = step * rows / double(options_.max_rows);
+      const double there = now();
+      waited += there - took;
+      samples += rows;
+      if (step == 0) continue;
+      due = std::max(due + (there - took), there - lasts) + lasts;
+      sleep_for(std::max(0.0, due - there));
+    }
+    const LoaderFigures after = loader_.figures();
+    const double read =
+        double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
+    const double busy = (after.read_seconds - before.read_seconds) / double(std::max(1, options_.workers));
+    return {samples / took, waited / took, double(after.decoded.chunks - before.decoded.chunks) / std::max(1.0, read),
+            step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
+  }
+
+  void come_to_rest() const { millrace::come_to_rest(loader_); }
+
+ private:
+  // As soon as a batch has to be waited for, nothing is left of what was read before.
+  void empty_ring() {
+    for (int b = 0; b < 1024; ++b) {
+      const double before = loader_.figures().wait_seconds;
+      loader_.next();
+      if (loader_.figures().wait_seconds > before + 20e-6) return;
+    }
+  }
+
+  std::optional<MicroBatch> item() {
+    if (first_ >= index_.rows) first_ = 0, ++epoch_;
+    const MicroBatch out{epoch_, 0, first_, std::min(options_.max_rows, index_.rows - first_)};
+    first_ += out.rows;
+    return out;
+  }
+
+  const ShardIndex& index_;
+  const LoaderOptions options_;
+  std::int64_t first_ = 0, epoch_ = 0;
+  Loader loader_;  // its workers call item()
+};
+
+}  // namespace millrace

@@ -1,0 +1,151 @@
+#include "millrace/config/arguments.hpp"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+
+#include "millrace/base/files.hpp"
+#include "millrace/config/keys.hpp"
+
+namespace millrace {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string long_name(const Flag& flag) { return flag.name.substr(0, flag.name.find(',')); }
+
+po::options_description describe(const std::vector<Flag>& flags, bool with_keys) {
+  po::options_description all;
+  for (const Flag& flag : flags) {
+    if (flag.takes == Flag::Takes::nothing)
+      all.add_options()(flag.name.c_str(), "");
+    else if (flag.takes == Flag::Takes::one)
+      all.add_options()(flag.name.c_str(), po::value<std::string>(), "");
+    else
+      all.add_options()(flag.name.c_str(), po::value<std::vector<std::string>>()->multitoken(), "");
+  }
+  if (!with_keys) return all;
+  for (const Key& key : keys()) {
+    if (key.many == Key::Many::no)
+      all.add_options()(key.name.c_str(), po::value<std::string>(), "");
+    else
+      all.add_options()(key.name.c_str(), po::value<std::vector<std::string>>()->multitoken(), "");
+  }
+  return all;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& option, const std::vector<Flag>& flags, bool with_keys) {
+  std::string known;
+  for (const Flag& flag : flags) known += (known.empty() ? "--" : ", --") + long_name(flag);
+  if (with_keys)
+    fail(Exit::config, "command line: unknown key ", option, ". did you mean --", nearest_key(option), "?");
+  fail(Exit::config, "command line: unknown option --", option, ". one of ", known);
+}
+
+void take(Parsed& out, const po::option& option, const std::vector<Flag>& flags) {
+  const std::string& name = option.string_key;
+  const Flag* flag = nullptr;
+  for (const Flag& each : flags)
+    if (long_name(each) == name) flag = &each;
+  if (flag) {
+    auto& values = out.flags[name];
+    if (!values.empty() && flag->takes != Flag::Takes::many)
+      fail(Exit::config, "command line: --", name, " is given twice. keep one of them");
+    values.insert(values.end(), option.value.begin(), option.value.end());
+    return;
+  }
+  const Key* key = find_key(name);
+  const auto old = std::find_if(out.keys.begin(), out.keys.end(), [&](const Override& o) { return o.key == name; });
+  if (old == out.keys.end() || key->many == Key::Many::no)
+    out.keys.push_back({name, option.value});
+  else
+    old->words.insert(old->words.end(), option.value.begin(), option.value.end());
+}
+
+}  // namespace
+
+std::string Parsed::get(const std::string& flag, const std::string& otherwise) const {
+  const auto it = flags.find(flag);
+  return it == flags.end() || it->second.empty() ? otherwise : it->second.front();
+}
+
+const std::vector<std::string>& Parsed::list(const std::string& flag) const {
+  static const std::vector<std::string> none;
+  const auto it = flags.find(flag);
+  return it == flags.end() ? none : it->second;
+}
+
+Parsed parse_arguments(const Arguments& arguments, const std::vector<Flag>& flags, bool with_keys) {
+  using namespace po::command_line_style;
+  const auto description = describe(flags, with_keys);
+  std::vector<po::option> options;
+  try {
+    options = po::command_line_parser(arguments)
+                  .options(description)
+                  .style(unix_style & ~allow_guessing)
+                  .allow_unregistered()
+                  .run()
+                  .options;
+  } catch (const po::error& error) {
+    fail(Exit::config, "command line: ", error.what());
+  }
+  Parsed out;
+  for (const auto& option : options) {
+    if (option.position_key >= 0) {
+      out.rest.insert(out.rest.end(), option.value.begin(), option.value.end());
+      continue;
+    }
+    if (option.unregistered) {
+      const std::string& written = option.string_key;
+      refuse_unknown(written.substr(std::min(written.find_first_not_of('-'), written.size())), flags, with_keys);
+    }
+    take(out, option, flags);
+  }
+  return out;
+}
+
+std::string flags_help(const std::vector<Flag>& flags) {
+  std::string out, group;
+  for (const Flag& flag : flags) {
+    if (flag.group != group) out += cat(out.empty() ? "" : "\n", group = flag.group, ":\n");
+    const auto comma = flag.name.find(',');
+    out += comma == std::string::npos ? "  " : "  -" + flag.name.substr(comma + 1) + ", ";
+    out += "--" + long_name(flag);
+    if (!flag.value.empty()) out += " <" + flag.value + ">";
+    if (!flag.preset.empty()) out += "  (" + flag.preset + ")";
+    out += "\n      " + flag.help + "\n";
+  }
+  return out;
+}
+
+void refuse_rest(const Parsed& parsed) {
+  if (!parsed.rest.empty())
+    fail(Exit::config, "command line: '", parsed.rest.front(),
+         "' belongs to no option. keys are written --section.key VALUE");
+}
+
+Flag config_flag() {
+  return {.name = "config,c",
+          .value = "file",
+          .help = "configuration file; may be given several times, later files win; the command line wins over all",
+          .takes = Flag::Takes::many};
+}
+
+RunConfig load_config(World& world, const Parsed& parsed, const std::vector<ConfigFile>& more) {
+  const auto& paths = parsed.list("config");
+  if (paths.empty()) fail(Exit::config, "command line: no configuration file. give one with -c FILE");
+  std::vector<ConfigFile> files;
+  for (const auto& path : paths) {
+    std::string text, problem;
+    if (world.rank() == 0) try {
+        text = read_file(path);
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    world.agree(Exit::config, problem);
+    files.push_back({path, world.broadcast_string(text)});
+  }
+  files.insert(files.end(), more.begin(), more.end());
+  return resolve_config(files, parsed.keys);
+}
+
+}  // namespace millrace

@@ -1,0 +1,200 @@
+#include "millrace/config/options.hpp"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "millrace/config/key_forms.hpp"
+
+namespace millrace {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string trimmed(const std::string& text) {
+  const char* blanks = " \t\r";
+  const auto first = text.find_first_not_of(blanks);
+  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+// What one file says: the words of each key, and the line where it stands.
+struct Entry {
+  const Key* key;
+  std::string where;
+  std::vector<std::string> words;
+};
+
+// Values end up in files again, where '#' begins a comment and a line ends a value.
+void require_printable(const std::string& where, const std::string& value) {
+  if (value.find_first_of("#\n\r") != value.npos)
+    fail(Exit::config, where, ": '", value, "' cannot hold # or the end of a line. rename the file, or link to it");
+}
+
+std::vector<std::string> words_of(const Key& key, const std::string& value) {
+  if (key.many == Key::Many::words) {
+    std::string blanks = value;
+    if (key.form.find("number") != std::string::npos) std::replace(blanks.begin(), blanks.end(), ',', ' ');
+    return split_words(blanks);
+  }
+  return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
+}
+
+[[noreturn]] void refuse_unknown(const std::string& where, const std::string& name) {
+  fail(Exit::config, where, ": unknown key ", name, ". did you mean ", nearest_key(name), "?");
+}
+
+// One line at a time goes through Boost's parser, so that every complaint can name its line.
+std::vector<Entry> parse_file(const ConfigFile& file) {
+  static const po::options_description nothing;
+  std::vector<Entry> entries;
+  std::map<std::string, std::size_t> first_line;
+  std::istringstream in(file.text);
+  std::string section = "", line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    const std::string where = cat(file.path, ":", number);
+    const std::string bare = trimmed(line.substr(0, line.find('#')));
+    if (bare.empty()) continue;
+    if (bare.front() == '[' && bare.back() == ']') {
+      section = bare + "\n";
+      continue;
+    }
+    std::istringstream one(section + bare + "\n");
+    std::vector<po::option> parsed;
+    try {
+      parsed = po::parse_config_file(one, nothing, true).options;
+    } catch (const po::error&) {
+      fail(Exit::config, where, ": '", bare, "' is not understood. lines read key = value, [section], or # comment");
+    }
+    for (const auto& option : parsed) {
+      const std::string& name = option.string_key;
+      const Key* key = find_key(name);
+      if (!key) refuse_unknown(where, name);
+      const auto [seen, fresh] = first_line.emplace(name, number);
+      const auto words = words_of(*key, trimmed(option.value.empty() ? "" : option.value.front()));
+      if (fresh) {
+        entries.push_back({key, where, words});
+        continue;
+      }
+      if (key->many == Key::Many::no)
+        fail(Exit::config, where, ": ", name, " is given twice (first in line ", seen->second, "). keep one of them");
+      auto& old = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; })->words;
+      old.insert(old.end(), words.begin(), words.end());
+    }
+  }
+  return entries;
+}
+
+void apply(RunConfig& config, const Entry& entry) {
+  try {
+    entry.key->set(config, entry.words);
+  } catch (const Error& error) {
+    throw Error(Exit::config, cat(entry.where, ": ", entry.key->name, ": ", error.what()));
+  }
+}
+
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+// What no single key can see.
+void check_together(const RunConfig& c) {
+  if (c.train.micro_batch > c.train.global_batch)
+    fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
+         c.train.global_batch, "). lower the one or raise the other");
+  if (c.model.name == "layers" && c.model.layers.empty())
+    fail(Exit::config, "model.name = layers, but there is no line model.layers. write one for each layer");
+  if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
+    fail(Exit::config, "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");
+}
+
+}  // namespace
+
+std::string nearest_key(const std::string& written) {
+  const Key* best = nullptr;
+  std::size_t least = ~std::size_t(0);
+  for (const Key& key : keys()) {
+    if (key.hidden) continue;
+    // A beginning counts as near; a word without its section is held against the key's last part.
+    std::size_t distance = edit_distance(written, key.name);
+    if (key.name.starts_with(written)) distance = std::min<std::size_t>(distance, 1);
+    if (written.find('.') == written.npos) distance = std::min(distance, edit_distance(written, key.leaf()) + 1);
+    if (distance < least) least = distance, best = &key;
+  }
+  return best->name;
+}
+
+RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector<Override>& overrides) {
+  RunConfig config;
+  for (const auto& file : files)
+    for (const auto& entry : parse_file(file)) apply(config, entry);
+  std::set<std::string> seen;
+  for (const auto& given : overrides) {
+    const std::string where = "command line";
+    const Key* key = find_key(given.key);
+    if (!key) refuse_unknown(where, given.key);
+    if (!seen.insert(given.key).second)
+      fail(Exit::config, where, ": --", given.key, " is given twice. keep one of them");
+    Entry entry{key, where, {}};
+    for (const auto& word : given.words) {
+      require_printable(where, word);
+      // The shell has split paths already: a blank inside one belongs to it.
+      const bool split = key->many != Key::Many::words || key->form.find("number") != std::string::npos;
+      const auto words = split ? words_of(*key, trimmed(word)) : std::vector<std::string>{trimmed(word)};
+      for (const auto& each : words)
+        if (!each.empty()) entry.words.push_back(each);
+    }
+    apply(config, entry);
+  }
+  if (config.run.dir.empty() && !files.empty())
+    config.run.dir = "runs/" + std::filesystem::path(files.front().path).stem().string();
+  check_together(config);
+  config.text = print_config(config);
+  return config;
+}
+
+std::string print_config(const RunConfig& config) {
+  static const RunConfig defaults;
+  std::string out, group;
+  for (const Key& key : keys()) {
+    const auto words = key.get(config);
+    if (key.hidden && words == key.get(defaults)) continue;
+    if (key.group() != group) out += cat(group.empty() ? "" : "\n", "[", group = key.group(), "]\n");
+    if (key.many == Key::Many::lines)
+      for (const auto& line : words) out += cat(key.leaf(), " = ", line, "\n");
+    else
+      out += trimmed(cat(key.leaf(), " = ", join_words(key, words))) + "\n";
+  }
+  return out;
+}
+
+std::string keys_help(const std::vector<std::string>& but) {
+  static const RunConfig defaults;
+  std::ostringstream out;
+  out << "Keys, with <form> and (default). In a file: [section] and key = value. On the command line they win.\n"
+         "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00.\n";
+  std::string group;
+  for (const Key& key : keys()) {
+    if (key.hidden || std::find(but.begin(), but.end(), key.group()) != but.end()) continue;
+    if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
+    const std::string preset = join_words(key, key.get(defaults));
+    const std::string head = cat("  --", key.name, " <", key.form, ">");
+    out << head << (preset.empty() ? "" : cat("  (", preset, ")")) << "\n      " << key.help << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace millrace

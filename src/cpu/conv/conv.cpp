@@ -1,0 +1,211 @@
+// Convolution by oneDNN. Activations stay channels-last; weights are canonical outside and in oneDNN's own layouts
+// inside: `derived` holds one copy for forward and one for backward-data, since plain weights fall to reference code.
+// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
+// Where images are small, matrix products do all that faster (tap_gradient.hpp, tap_sum.hpp).
+#include <algorithm>
+#include <optional>
+
+#include "cpu/common/ops.hpp"
+#include "cpu/conv/tap_gradient.hpp"
+#include "cpu/conv/tap_sum.hpp"
+#include "cpu/onednn/onednn_op.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+using onednn::Call, onednn::desc, onednn::dims;
+
+// (N, spatial..., C) in memory, (N, C, spatial...) to oneDNN.
+desc channels_last(const Shape& shape, DType dtype) {
+  dims d{shape[0], shape[-1]}, strides{shape.row_count(), 1};
+  std::int64_t stride = shape.row_count();
+  for (int axis = 1; axis < shape.rank - 1; ++axis) {
+    stride /= shape[axis];
+    d.push_back(shape[axis]), strides.push_back(stride);
+  }
+  return onednn::strided(d, dtype, strides);
+}
+
+dims weight_dims(const ConvSpec& s) {
+  dims d{s.out_channels / s.groups, s.src[-1] / s.groups};
+  if (s.groups > 1) d.insert(d.begin(), s.groups);
+  d.insert(d.end(), s.window.kernel.begin(), s.window.kernel.begin() + s.window.rank);
+  return d;
+}
+
+// (K, kernel..., C/groups) in memory.
+desc canonical_weight(const ConvSpec& s, DType dtype) {
+  const std::int64_t filter = s.weight().row_count();
+  dims strides{filter, 1};
+  if (s.groups > 1) strides.insert(strides.begin(), filter * s.out_channels / s.groups);
+  std::int64_t stride = filter;
+  for (int axis = 0; axis < s.window.rank; ++axis) strides.push_back(stride /= s.window.kernel[axis]);
+  return onednn::strided(weight_dims(s), dtype, strides);
+}
+
+onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
+  onednn::ConvShape shape;
+  shape.src = channels_last(s.src, s.dtype);
+  shape.dst = channels_last(s.dst(), s.dtype);
+  shape.weight = onednn::any(weight_dims(s), weight_dtype);
+  if (s.bias) shape.bias = onednn::plain({s.out_channels}, DType::f32);
+  for (int axis = 0; axis < s.window.rank; ++axis) {
+    shape.stride.push_back(s.window.stride[axis]), shape.pad.push_back(s.window.pad[axis]);
+    shape.dilation.push_back(s.window.dilation[axis] - 1);
+  }
+  return shape;
+}
+
+class Conv : public Op {
+ public:
+  explicit Conv(const ConvSpec& s) : bias_count_(s.bias ? s.out_channels : 0) {
+    const auto shape = conv_shape(s, s.dtype);
+    const desc canonical = canonical_weight(s, s.dtype), canonical_diff = canonical_weight(s, DType::f32);
+
+    const auto forward = onednn::conv_forward(shape, s.mode);
+    forward_ = Call(forward, dnnl::convolution_forward(forward),
+                    {{DNNL_ARG_SRC, shape.src},
+                     {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+                     {DNNL_ARG_BIAS, shape.bias},
+                     {DNNL_ARG_DST, shape.dst}});
+    if (TapSum::wanted(s, TapSum::Of::forward))
+      tap_forward_.emplace(s, TapSum::Of::forward, needs_);
+    else
+      forward_weight_ = DerivedWeight(canonical, forward.weights_desc(), needs_);
+
+    if (s.mode == Mode::train) {
+      if (s.need_diff_src && TapSum::wanted(s, TapSum::Of::data)) {
+        tap_data_.emplace(s, TapSum::Of::data, needs_);
+      } else if (s.need_diff_src) {
+        const auto data = onednn::conv_backward_data(shape, forward);
+        backward_data_ = Call(
+            data, dnnl::convolution_backward_data(data),
+            {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
+        shares_copy_ = !tap_forward_ && data.weights_desc() == forward.weights_desc();
+        if (!shares_copy_) backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
+      }
+      if (TapGradient::wanted(s))
+        tap_gradient_.emplace(s);
+      else
+        prepare_backward_weights(s, shape, forward, canonical_diff);
+    }
+    plan();
+  }
+
+  Needs needs() const override { return needs_; }
+  std::string implementation() const override {
+    std::string text = "onednn " + (tap_forward_ ? tap_forward_->implementation() : forward_.name());
+    if (backward_data_) text += ", backward data " + backward_data_.name();
+    if (tap_data_) text += ", backward data " + tap_data_->implementation();
+    if (backward_weights_) text += ", backward weights " + backward_weights_.name();
+    if (tap_gradient_) text += ", backward weights " + tap_gradient_->implementation();
+    return text;
+  }
+
+  void refresh(const OpArgs& args) override {
+    forward_weight_.refresh(args);
+    if (tap_forward_) tap_forward_->refresh(args);
+    if (tap_data_) tap_data_->refresh(args);
+    if (backward_data_ && !shares_copy_) backward_weight_.refresh(args);
+  }
+
+  void forward(const OpArgs& args) override {
+    if (tap_forward_) return tap_forward_->run(args);
+    forward_.bind(DNNL_ARG_SRC, args.src[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
+    forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
+    forward_.bind(DNNL_ARG_DST, args.dst.data);
+    run(forward_, args);
+  }
+
+  void backward(const OpArgs& args) override {
+    if (tap_gradient_ && args.diff_weight[0])
+      tap_gradient_->run(args);
+    else if (args.diff_weight[0] || args.diff_weight[1])
+      backward_weights(args);
+    if (!args.diff_src[0]) return;
+    if (tap_data_) return tap_data_->run(args);
+    if (!backward_data_) return;
+    backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
+    backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
+    backward_data_.bind(DNNL_ARG_DIFF_SRC, args.diff_src[0].data);
+    run(backward_data_, args);
+  }
+
+ private:
+  void prepare_backward_weights(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
+                                const desc& canonical_diff) {
+    const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
+    backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
+                             {{DNNL_ARG_SRC, shape.src},
+                              {DNNL_ARG_DIFF_DST, shape.dst},
+                              {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+                              {DNNL_ARG_DIFF_BIAS, shape.bias}});
+    const desc& from = weights.diff_weights_desc();
+    diff_is_canonical_ = from == canonical_diff;
+    const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);
+    home_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    home_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    diff_weight_bytes_ = from.get_size();
+  }
+
+  // Workspace: oneDNN's scratch first, shared by the calls, then the gradients on their way home.
+  void plan() {
+    std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
+    for (const Call* call : {&forward_, &backward_data_, &backward_weights_, &home_[0], &home_[1]})
+      scratch = std::max(scratch, call->scratch_bytes());
+    diff_weight_at_ = align64(scratch);
+    diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
+    needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
+    if (tap_gradient_) needs_.workspace = std::max(needs_.workspace, tap_gradient_->workspace());
+    for (const auto* sum : {&tap_forward_, &tap_data_})
+      if (*sum) needs_.workspace = std::max(needs_.workspace, (*sum)->workspace());
+  }
+
+  void backward_weights(const OpArgs& args) {
+    const Tensor &weight = args.diff_weight[0], &bias = args.diff_weight[1];
+    const bool weight_direct = weight && diff_is_canonical_ && args.mode[0] == GradMode::write;
+    const bool bias_direct = bias && args.mode[1] == GradMode::write;
+    void* diff_weight = weight_direct ? weight.data : at(args.workspace, diff_weight_at_);
+    float* diff_bias = bias_direct ? bias.as<float>() : static_cast<float*>(at(args.workspace, diff_bias_at_));
+
+    backward_weights_.bind(DNNL_ARG_SRC, args.src[0].data);
+    backward_weights_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
+    backward_weights_.bind(DNNL_ARG_DIFF_WEIGHTS, diff_weight);
+    backward_weights_.bind(DNNL_ARG_DIFF_BIAS, diff_bias);
+    run(backward_weights_, args);
+
+    if (weight && !weight_direct) {
+      Call& home = home_[args.mode[0] == GradMode::add];
+      home.bind(DNNL_ARG_FROM, diff_weight);
+      home.bind(DNNL_ARG_TO, weight.data);
+      run(home, args);
+    }
+    if (bias && !bias_direct)
+      for (std::int64_t k = 0; k < bias_count_; ++k) bias.as<float>()[k] += diff_bias[k];
+  }
+
+  std::int64_t bias_count_;
+  Needs needs_;
+  Call forward_, backward_data_, backward_weights_;
+  DerivedWeight forward_weight_, backward_weight_;
+  std::optional<TapSum> tap_forward_, tap_data_;  // in place of the calls above
+  std::optional<TapGradient> tap_gradient_;
+  Call home_[2];  // gradient to its canonical place: write, add
+  std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
+  bool shares_copy_ = false, diff_is_canonical_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv(const ConvSpec& spec) {
+  const Shape dst = spec.dst();  // checks the spec
+  return native_or_emulated<Conv>(spec, cat("conv ", spec.src.str(), " -> ", dst.str()),
+                                  {.src = {spec.src.count()},
+                                   .dst = dst.count(),
+                                   .weight = {spec.weight().count()},
+                                   .keeps_src = true,
+                                   .infer = spec.mode == Mode::infer});
+}
+
+}  // namespace millrace::cpu

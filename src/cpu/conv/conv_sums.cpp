@@ -1,0 +1,92 @@
+// Fusion level 2 around a convolution, by passes of its own: nothing is gained by it on a processor, but it is what
+// fused kernels of other backends are compared with. Sums run over a fixed number of chunks of rows, in double, so that
+// they do not depend on the thread count.
+#include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+class ConvSums : public Op {
+ public:
+  ConvSums(const ConvSpec& spec, std::unique_ptr<Op> conv) : spec_(spec), conv_(std::move(conv)) {
+    if (spec_.mode == Mode::infer || (spec_.makes_diff_sums && !spec_.need_diff_src))
+      fail(Exit::config, "conv ", spec_.src.str(), ": sums for a batch norm that there is no backward of");
+  }
+
+  Needs needs() const override {
+    Needs needs = conv_->needs();
+    const std::int64_t channels = std::max(spec_.src[-1], spec_.out_channels);
+    needs.workspace = std::max(needs.workspace, std::size_t(chunks * 2 * channels) * sizeof(double));
+    return needs;
+  }
+  std::string implementation() const override { return conv_->implementation() + ", sums by openmp"; }
+  void refresh(const OpArgs& args) override { conv_->refresh(args); }
+
+  void forward(const OpArgs& args) override {
+    conv_->forward(args);
+    if (!spec_.makes_sums) return;
+    sum_rows(args, args.sums, args.dst, [&](std::int64_t begin, std::int64_t n, double* sum, double* square) {
+      Tile tile;
+      const float* y = read_floats(args.dst, begin, n, tile);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += double(y[i]), square[i] += double(y[i]) * double(y[i]);
+    });
+  }
+
+  void backward(const OpArgs& args) override {
+    conv_->backward(args);
+    const Tensor& g = args.diff_src[0];
+    if (!spec_.makes_diff_sums || !g) return;
+    const std::int64_t channels = spec_.src[-1];
+    const float *mean = args.moments.as<float>(), *inverse = mean + channels;
+    sum_rows(args, args.diff_sums, g, [&](std::int64_t begin, std::int64_t n, double* product, double* sum) {
+      Tile y_tile, x_tile, g_tile;
+      const float *y = read_floats(args.src[0], begin, n, y_tile), *x = read_floats(args.norm_src, begin, n, x_tile);
+      const float* all = read_floats(g, begin, n, g_tile);
+      float* passed = float_target(g, begin, g_tile);
+      const std::int64_t c0 = begin % channels;
+      for (std::int64_t i = 0; i < n; ++i) {
+        passed[i] = y[i] <= 0 ? 0.0f : all[i];  // a NaN passes
+        product[i] += double(passed[i]) * ((double(x[i]) - double(mean[c0 + i])) * double(inverse[c0 + i]));
+        sum[i] += double(passed[i]);
+      }
+      write_floats(g, begin, n, passed);
+    });
+  }
+
+ private:
+  static constexpr std::int64_t chunks = 64;
+
+  // add(begin, n, a, b) for every piece of a row of `like`, with the sums of its channels; then both go to `to`.
+  template <class Add>
+  static void sum_rows(const OpArgs& args, const Tensor& to, const Tensor& like, const Add& add) {
+    const std::int64_t channels = like.shape[-1], rows = like.count() / channels;
+    auto* sums = static_cast<double*>(args.workspace);  // [chunk][2][channel]
+    parallel_ranges(chunks, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t chunk = first; chunk < last; ++chunk) {
+        double* mine = sums + chunk * 2 * channels;
+        std::fill_n(mine, 2 * channels, 0.0);
+        for (std::int64_t r = rows * chunk / chunks; r < rows * (chunk + 1) / chunks; ++r)
+          for (std::int64_t c = 0; c < channels; c += tile_count)
+            add(r * channels + c, std::min(tile_count, channels - c), mine + c, mine + channels + c);
+      }
+    });
+    float* out = to.as<float>();
+    for (std::int64_t i = 0; i < 2 * channels; ++i) {
+      double total = 0;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += sums[chunk * 2 * channels + i];
+      out[i] = float(total);
+    }
+  }
+
+  ConvSpec spec_;
+  std::unique_ptr<Op> conv_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv_sums(const ConvSpec& spec, std::unique_ptr<Op> conv) {
+  return std::make_unique<ConvSums>(spec, std::move(conv));
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,101 @@
+// Channels of zeros, by copies of their own: nothing is gained by them on a processor, but kernels of other backends
+// are compared with this.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/common/ops.hpp"
+#include "cpu/common/parallel.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+// Rows of another width, in bytes: cut, or with zeros behind.
+void copy_rows(void* to, std::size_t to_width, const void* from, std::size_t from_width, std::int64_t rows) {
+  const std::size_t both = std::min(to_width, from_width);
+  parallel_ranges(rows, 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::byte* row = static_cast<std::byte*>(to) + std::size_t(r) * to_width;
+      std::memcpy(row, static_cast<const std::byte*>(from) + std::size_t(r) * from_width, both);
+      std::memset(row + both, 0, to_width - both);
+    }
+  });
+}
+
+// One more tensor of `narrow` channels in the workspace behind the op's own.
+class Narrow {
+ public:
+  Narrow(const Shape& wide, std::int64_t zero_channels, DType dtype, std::size_t own_workspace)
+      : rows_(wide.count() / wide[-1]),
+        wide_bytes_(std::size_t(wide[-1]) * size_of(dtype)),
+        narrow_bytes_(std::size_t(wide[-1] - zero_channels) * size_of(dtype)),
+        at_((own_workspace + 63) / 64 * 64) {}
+  std::size_t workspace() const { return at_ + std::size_t(rows_) * narrow_bytes_; }
+  void* in(const OpArgs& args) const { return static_cast<std::byte*>(args.workspace) + at_; }
+  void narrow(const OpArgs& args, const void* wide) const {
+    copy_rows(in(args), narrow_bytes_, wide, wide_bytes_, rows_);
+  }
+  void widen(const OpArgs& args, void* wide) const { copy_rows(wide, wide_bytes_, in(args), narrow_bytes_, rows_); }
+
+ private:
+  std::int64_t rows_;
+  std::size_t wide_bytes_, narrow_bytes_, at_;
+};
+
+class ConvOfWideImages : public Op {
+ public:
+  ConvOfWideImages(const ConvSpec& spec, std::unique_ptr<Op> conv)
+      : conv_(std::move(conv)), narrow_(spec.src, spec.zero_channels, spec.dtype, conv_->needs().workspace) {}
+  Needs needs() const override {
+    Needs needs = conv_->needs();
+    needs.workspace = narrow_.workspace();
+    return needs;
+  }
+  std::string implementation() const override { return conv_->implementation() + ", without channels of zeros"; }
+  void refresh(const OpArgs& args) override { conv_->refresh(args); }
+  void forward(const OpArgs& args) override { conv_->forward(of_narrow(args)); }
+  void backward(const OpArgs& args) override { conv_->backward(of_narrow(args)); }
+
+ private:
+  OpArgs of_narrow(const OpArgs& args) const {
+    narrow_.narrow(args, args.src[0].data);
+    OpArgs of = args;
+    of.src[0].data = narrow_.in(args);
+    return of;
+  }
+  std::unique_ptr<Op> conv_;
+  Narrow narrow_;
+};
+
+class WideInput : public Op {
+ public:
+  WideInput(const InputSpec& spec, std::unique_ptr<Op> input)
+      : input_(std::move(input)), narrow_(spec.dst(), spec.zero_channels, spec.dtype, input_->needs().workspace) {}
+  Needs needs() const override {
+    Needs needs = input_->needs();
+    needs.workspace = narrow_.workspace();
+    return needs;
+  }
+  std::string implementation() const override { return input_->implementation() + ", channels of zeros"; }
+  void forward(const OpArgs& args) override {
+    OpArgs of = args;
+    of.dst.data = narrow_.in(args);
+    input_->forward(of);
+    narrow_.widen(args, args.dst.data);
+  }
+  void backward(const OpArgs&) override {}
+
+ private:
+  std::unique_ptr<Op> input_;
+  Narrow narrow_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv_of_wide_images(const ConvSpec& spec, std::unique_ptr<Op> conv) {
+  return std::make_unique<ConvOfWideImages>(spec, std::move(conv));
+}
+std::unique_ptr<Op> make_wide_input(const InputSpec& spec, std::unique_ptr<Op> input) {
+  return std::make_unique<WideInput>(spec, std::move(input));
+}
+
+}  // namespace millrace::cpu

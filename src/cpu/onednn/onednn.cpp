@@ -1,0 +1,211 @@
+#include "cpu/onednn/onednn.hpp"
+
+namespace millrace::cpu::onednn {
+namespace {
+
+#if DNNL_VERSION_MAJOR < 3  // operation descriptors first, then the primitive descriptor
+template <class Primitive, class... Hint, class... Op>
+typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attr, std::tuple<Op...> op,
+                                            const Hint&... hint) {
+  return {std::make_from_tuple<typename Primitive::desc>(op), attr, engine(), hint...};
+}
+#else
+template <class Primitive, class... Hint, class... Op>
+typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attr, std::tuple<Op...> op,
+                                            const Hint&... hint) {
+  return std::apply([&](const auto&... o) { return typename Primitive::primitive_desc(engine(), o..., hint..., attr); },
+                    op);
+}
+#endif
+
+dnnl::primitive_attr user_scratch() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+dnnl::prop_kind kind_of(Mode mode) {
+  return mode == Mode::train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+}
+
+bool empty(const desc& d) { return d.get_size() == 0; }
+
+}  // namespace
+
+dnnl::engine& engine() {
+  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream stream(engine());
+  return stream;
+}
+
+bool has_bf16() {
+  static const bool yes = [] {
+    try {  // asked of oneDNN itself: what a processor must have differs between releases
+      const desc square = plain({64, 64}, DType::bf16);
+      const std::string name = matmul(square, square, desc(), square).impl_info_str();
+      return name.find("ref") == std::string::npos;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return yes;
+}
+
+std::string isa_name() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "SSE4.1";
+    case dnnl::cpu_isa::avx:
+      return "AVX";
+    case dnnl::cpu_isa::avx2:
+      return "AVX2";
+    case dnnl::cpu_isa::avx512_core:
+      return "AVX-512";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "AVX-512 VNNI";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "AVX-512 BF16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AMX (bf16)";
+    default:
+      return has_bf16() ? "vectors with bf16" : "vectors";
+  }
+}
+
+dnnl::memory::data_type type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
+    case DType::f16:
+      return dnnl::memory::data_type::f16;
+    default:
+      fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  }
+}
+
+dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {
+  switch (kind) {
+    case Activation::relu:
+      return from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu;
+    case Activation::tanh:
+      return from_dst ? dnnl::algorithm::eltwise_tanh_use_dst_for_bwd : dnnl::algorithm::eltwise_tanh;
+    case Activation::gelu:
+      return dnnl::algorithm::eltwise_gelu_erf;
+    case Activation::gelu_tanh:
+      return dnnl::algorithm::eltwise_gelu_tanh;
+    case Activation::none:
+      break;
+  }
+  return dnnl::algorithm::undef;
+}
+
+desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
+
+desc plain(const dims& d, DType dtype) {
+  dims strides(d.size(), 1);
+  for (std::size_t axis = d.size() - 1; axis > 0; --axis) strides[axis - 1] = strides[axis] * d[axis];
+  return strided(d, dtype, strides);
+}
+
+desc any(const dims& d, DType dtype) { return desc(d, type_of(dtype), dnnl::memory::format_tag::any); }
+
+ConvForward conv_forward(const ConvShape& s, Mode mode) {
+  const auto direct = dnnl::algorithm::convolution_direct;
+  if (empty(s.bias))
+    return describe<dnnl::convolution_forward>(
+        user_scratch(), std::tuple(kind_of(mode), direct, s.src, s.weight, s.dst, s.stride, s.dilation, s.pad, s.pad));
+  return describe<dnnl::convolution_forward>(user_scratch(), std::tuple(kind_of(mode), direct, s.src, s.weight, s.bias,
+                                                                        s.dst, s.stride, s.dilation, s.pad, s.pad));
+}
+
+ConvBackwardData conv_backward_data(const ConvShape& s, const ConvForward& hint) {
+  return describe<dnnl::convolution_backward_data>(
+      user_scratch(),
+      std::tuple(dnnl::algorithm::convolution_direct, s.src, s.weight, s.dst, s.stride, s.dilation, s.pad, s.pad),
+      hint);
+}
+
+ConvBackwardWeights conv_backward_weights(const ConvShape& s, const ConvForward& hint) {
+  const auto direct = dnnl::algorithm::convolution_direct;
+  if (empty(s.bias))
+    return describe<dnnl::convolution_backward_weights>(
+        user_scratch(), std::tuple(direct, s.src, s.weight, s.dst, s.stride, s.dilation, s.pad, s.pad), hint);
+  return describe<dnnl::convolution_backward_weights>(
+      user_scratch(), std::tuple(direct, s.src, s.weight, s.bias, s.dst, s.stride, s.dilation, s.pad, s.pad), hint);
+}
+
+dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const desc& bias, const desc& dst,
+                                    Activation activation, bool add) {
+  auto attr = user_scratch();
+  dnnl::post_ops after;
+  if (add) after.append_sum(1.0f);
+#if DNNL_VERSION_MAJOR < 3
+  if (activation != Activation::none) after.append_eltwise(1.0f, algorithm_of(activation), 0.0f, 0.0f);
+#else
+  if (activation != Activation::none) after.append_eltwise(algorithm_of(activation), 0.0f, 0.0f);
+#endif
+  attr.set_post_ops(after);
+  if (empty(bias)) return describe<dnnl::matmul>(attr, std::tuple(src, weight, dst));
+  return describe<dnnl::matmul>(attr, std::tuple(src, weight, bias, dst));
+}
+
+dnnl::eltwise_forward::primitive_desc eltwise_forward(dnnl::algorithm algorithm, const desc& data, Mode mode) {
+#if DNNL_VERSION_MAJOR < 3
+  return describe<dnnl::eltwise_forward>(user_scratch(), std::tuple(kind_of(mode), algorithm, data, 0.0f, 0.0f));
+#else
+  return describe<dnnl::eltwise_forward>(user_scratch(), std::tuple(kind_of(mode), algorithm, data, data, 0.0f, 0.0f));
+#endif
+}
+
+dnnl::eltwise_backward::primitive_desc eltwise_backward(dnnl::algorithm algorithm, const desc& data,
+                                                        const dnnl::eltwise_forward::primitive_desc& hint) {
+#if DNNL_VERSION_MAJOR < 3
+  return describe<dnnl::eltwise_backward>(user_scratch(), std::tuple(algorithm, data, data, 0.0f, 0.0f), hint);
+#else
+  return describe<dnnl::eltwise_backward>(user_scratch(), std::tuple(algorithm, data, data, data, 0.0f, 0.0f), hint);
+#endif
+}
+
+dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add) {
+  auto attr = user_scratch();
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
+  return {engine(), from, engine(), to, attr};
+}
+
+Call::Call(dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args, const desc& scratch,
+           std::string name)
+    : primitive_(std::move(primitive)), scratch_bytes_(scratch.get_size()), name_(std::move(name)) {
+  const auto add = [this](int arg, const desc& d) {
+    memory_.emplace_back(d, engine(), nullptr);
+    args_.push_back({arg, memory_.back().get()});
+    data_.push_back(nullptr);
+  };
+  for (const auto& [arg, d] : args)
+    if (!empty(d)) add(arg, d);
+  if (scratch_bytes_) add(DNNL_ARG_SCRATCHPAD, scratch);
+}
+
+void Call::bind(int arg, void* data) {
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    if (args_[i].arg != arg || data_[i] == data) continue;
+    memory_[i].set_data_handle(data);
+    data_[i] = data;
+  }
+}
+
+void Call::run() {
+  const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
+  if (status != dnnl_success) fail(Exit::internal, "oneDNN's ", name_, " failed (status ", int(status), ")");
+}
+
+}  // namespace millrace::cpu::onednn

@@ -1,0 +1,67 @@
+// What the operations on oneDNN share: running a call, weights in oneDNN's layouts, the choice between native and
+// emulated 16 bits.
+#pragma once
+#include "cpu/common/half.hpp"
+#include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn.hpp"
+
+namespace millrace::cpu {
+
+inline void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+// Binds the scratchpad, which every op keeps at the beginning of its workspace, and runs.
+inline void run(onednn::Call& call, const OpArgs& args) {
+  call.bind_scratch(args.workspace);
+  call.run();
+}
+
+// A copy of weight[0], or of what begins `skip` bytes into it, in the layout that a primitive asked for, kept in
+// `derived` and filled by refresh(). Where the primitive takes the canonical weight there is no copy.
+class DerivedWeight {
+ public:
+  DerivedWeight() = default;
+  DerivedWeight(const onednn::desc& canonical, const onednn::desc& wanted, Needs& needs, std::size_t skip = 0)
+      : skip_(skip) {
+    if (wanted == canonical) return;
+    offset_ = needs.derived;
+    needs.derived += align64(wanted.get_size());
+    const auto pd = onednn::reorder(canonical, wanted);
+    copy_ = onednn::Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, canonical}, {DNNL_ARG_TO, wanted}});
+  }
+
+  std::size_t scratch_bytes() const { return copy_.scratch_bytes(); }
+  void* data(const OpArgs& args) const { return copy_ ? at(args.derived, offset_) : from(args); }
+  void refresh(const OpArgs& args) {
+    if (!copy_) return;
+    copy_.bind(DNNL_ARG_FROM, from(args));
+    copy_.bind(DNNL_ARG_TO, data(args));
+    run(copy_, args);
+  }
+
+ private:
+  void* from(const OpArgs& args) const { return at(args.weight[0].data, skip_); }
+
+  onednn::Call copy_;
+  std::size_t offset_ = 0, skip_ = 0;
+};
+
+// NativeOp(spec) where oneDNN computes in the Spec's dtype with a real kernel, else emulated around float32: reference
+// code would be a hundred times slower than that.
+template <class NativeOp, class OpSpec>
+std::unique_ptr<Op> native_or_emulated(const OpSpec& spec, const std::string& what, const HalfTensors& tensors) {
+  onednn::type_of(spec.dtype);  // refuses what is no floating type
+  if (spec.dtype == DType::bf16 && onednn::has_bf16()) {
+    try {
+      auto op = std::make_unique<NativeOp>(spec);
+      if (op->implementation().find("ref:") == std::string::npos) return op;
+    } catch (const dnnl::error&) {  // no bf16 for this shape
+    }
+  }
+  OpSpec float_spec = spec;
+  float_spec.dtype = DType::f32;
+  auto op = onednn::checked(what, [&] { return std::make_unique<NativeOp>(float_spec); });
+  if (spec.dtype == DType::f32) return op;
+  return emulate_half(spec.dtype, std::move(op), tensors);
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,276 @@
+// Convolution by cuDNN. Activations and canonical weights lie as cuDNN's channels-last layouts do, so that nothing is
+// reordered. Two things differ in 16 bits: cuDNN gives weight gradients in 16 bits only, which reach the float32
+// gradient by way of the workspace; and a bias joins the convolution in 16 bits, a copy of which is kept in `derived`.
+//
+// Narrow images (3 channels) in 16 bits: engines read vectors of 4 or 8 channels, and cuDNN fills up to 8 in a
+// workspace at every call. The op may do so itself, with a copy of the weights in `derived` that has the wider rows:
+// whichever is faster, or, untimed, takes less memory. Images that come with channels of zeros need no copy.
+#include "cuda/dnn/conv.hpp"
+
+#include <algorithm>
+
+#include "cuda/dnn/cudnn.hpp"
+#include "cuda/dnn/pass_time.hpp"
+#include "cuda/kernels/conv_kernels.hpp"
+#include "cuda/kernels/kernels.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
+
+std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channels) {
+  ConvProblem p;
+  p.direction = direction, p.dtype = s.dtype, p.window = s.window;
+  p.src = s.src, p.weight = s.weight(), p.dst = s.dst();
+  p.src[-1] = channels;
+  if (s.groups == 1) p.weight[-1] = channels;
+  return p;
+}
+
+ConvProblem forward_problem(const ConvSpec& s, std::int64_t channels, bool bias) {
+  ConvProblem p = problem(s, Direction::forward, channels);
+  p.bias = bias, p.sums = s.makes_sums;
+  return p;
+}
+
+ConvProblem data_problem(const ConvSpec& s) {
+  ConvProblem p = problem(s, Direction::backward_data, s.src[-1]);
+  p.norm = s.makes_diff_sums;
+  return p;
+}
+
+// Engines of 16 bits read vectors of channels: these would have zeros added to them.
+bool narrow(const ConvSpec& s) { return s.dtype != DType::f32 && s.groups == 1 && s.src[-1] % 8 != 0; }
+
+// One way to run the directions that read src: with this many channels.
+struct Way {
+  std::int64_t channels = 0;
+  std::optional<Choice> forward, weights;
+  bool bias = false;  // part of forward
+  double seconds = 0;
+  std::size_t workspace = 0;
+  bool timed = true;
+};
+
+std::optional<Way> find_way(const ConvSpec& s, std::int64_t channels, Cudnn& library) {
+  Way way;
+  way.channels = channels;
+  const std::size_t copy =
+      channels == s.src[-1] ? 0 : std::size_t(s.src.count() / s.src[-1] * channels) * size_of(s.dtype);
+  const auto count = [&](const std::optional<Choice>& choice) {
+    way.seconds += choice->seconds + 2 * double(copy) / copy_bytes_per_second;
+    way.workspace = std::max(way.workspace, copy + choice->plan.workspace_bytes());
+    way.timed = way.timed && choice->seconds > 0;
+  };
+  if (s.bias) {
+    way.forward = library.choose(forward_problem(s, channels, true));
+    way.bias = way.forward.has_value();
+  }
+  if (!way.forward) way.forward = library.choose(forward_problem(s, channels, false));
+  if (!way.forward) return std::nullopt;
+  count(way.forward);
+  if (s.mode == Mode::infer) return way;
+  way.weights = library.choose(problem(s, Direction::backward_weights, channels));
+  if (!way.weights) return std::nullopt;
+  count(way.weights);
+  return way;
+}
+
+Way best_way(const ConvSpec& s, Cudnn& library) {
+  const std::int64_t own = s.src[-1];
+  std::vector<std::int64_t> widths{own};
+  if (narrow(s) && !s.makes_sums && s.zero_channels == 0) {
+    if (own < 4) widths.push_back(4);
+    widths.push_back((own + 7) / 8 * 8);
+  }
+  std::optional<Way> best;
+  for (const std::int64_t width : widths) {
+    auto way = find_way(s, width, library);
+    if (!way) continue;
+    const bool better =
+        !best || (best->timed && way->timed ? way->seconds < best->seconds : way->workspace < best->workspace);
+    if (better) best = std::move(way);
+  }
+  if (!best)
+    fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the convolution ", s.src.str(), " -> ",
+         s.dst().str(), " in ", name_of(s.dtype), " (", library.options().rules.key(),
+         " bytes). choose another run.precision, or other channels or groups");
+  return std::move(*best);
+}
+
+class Conv : public Op {
+ public:
+  Conv(const ConvSpec& s, const Context& context, Cudnn& library)
+      : spec_(s), context_(context), handle_(library.handle()) {
+    if (s.makes_sums && s.bias) fail(Exit::config, "conv ", s.src.str(), ": sums with a bias. cuDNN has none");
+    Way way = best_way(s, library);
+    wide_ = way.channels;
+    fused_bias_ = way.bias;
+    own_ = s.src[-1] - s.zero_channels;
+    const ConvProblem weights = problem(s, Direction::backward_weights, wide_);
+    if (way.weights) weights_ = Call(std::move(way.weights->plan), weights);
+    forward_ = Call(std::move(way.forward->plan), forward_problem(s, wide_, fused_bias_));
+    if (s.mode == Mode::train && s.need_diff_src) {
+      auto choice = library.choose(data_problem(s));
+      if (!choice)
+        fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the gradient of the convolution ",
+             s.src.str(), " -> ", s.dst().str(), " in ", name_of(s.dtype), ". choose another run.precision");
+      data_ = Call(std::move(choice->plan), data_problem(s));
+    }
+    if (weights_ && s.dtype == DType::f32 && !widens_weight()) {
+      ConvProblem add = weights;
+      add.add = true;
+      if (auto choice = library.choose(add)) weights_add_ = Call(std::move(choice->plan), add);
+    }
+    plan();
+  }
+
+  Needs needs() const override { return needs_; }
+  std::string implementation() const override {
+    std::string text = "cudnn " + forward_.plan().engine();
+    if (spec_.makes_sums) text += " with sums";
+    if (data_) text += ", backward data " + data_.plan().engine();
+    if (spec_.makes_diff_sums) text += " with sums";
+    if (weights_) text += ", backward weights " + weights_.plan().engine();
+    if (widens_weight()) text += cat(", ", wide_, " channels");
+    if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
+    return text;
+  }
+
+  void refresh(const OpArgs& args) override {
+    if (widens_weight())
+      copy_channels(context_, {at(args.derived, 0), spec_.dtype, wide_}, {args.weight[0].data, spec_.dtype, own_},
+                    weight_rows());
+    if (copies_bias())
+      convert(context_, at(args.derived, bias_at_), spec_.dtype, args.weight[1].data, DType::f32, spec_.out_channels);
+  }
+
+  void forward(const OpArgs& args) override {
+    void* weight = widens_weight() ? at(args.derived, 0) : args.weight[0].data;
+    std::vector<void*> pointers{wide_src(args), weight, args.dst.data};
+    if (fused_bias_) pointers.push_back(copies_bias() ? at(args.derived, bias_at_) : args.weight[1].data);
+    if (spec_.makes_sums)
+      for (const int k : {0, 1}) pointers.push_back(args.sums.as<float>() + k * spec_.out_channels);
+    forward_.run(handle_, std::move(pointers), args.workspace);
+    if (spec_.bias && !fused_bias_)
+      add_bias(context_, args.dst.data, spec_.dtype, args.weight[1].as<float>(), dst_rows(), spec_.out_channels);
+  }
+
+  void backward(const OpArgs& args) override {
+    if (args.diff_weight[1])
+      row_sums(context_, args.diff_weight[1].as<float>(), args.diff_dst.data, spec_.dtype, dst_rows(),
+               spec_.out_channels, args.mode[1], args.workspace);
+    if (args.diff_weight[0]) backward_weights(args);
+    if (data_ && args.diff_src[0]) backward_data(args);
+  }
+
+ private:
+  bool widens_src() const { return wide_ != spec_.src[-1]; }
+  bool widens_weight() const { return spec_.groups == 1 && wide_ != own_; }
+  bool copies_bias() const { return fused_bias_ && spec_.dtype != DType::f32; }
+  std::int64_t dst_rows() const { return dst_rows_; }
+  std::int64_t weight_rows() const { return weight_rows_; }
+
+  // Workspace: cuDNN's or row_sums' own first, then src with more channels, then the weight gradient on its way home;
+  // or, in place of these, results of backward_data that nobody reads.
+  void plan() {
+    const Shape dst = spec_.dst(), weight = spec_.weight();
+    dst_rows_ = dst.count() / dst[-1], weight_rows_ = weight.count() / weight[-1];
+    const std::size_t element = size_of(spec_.dtype);
+    std::size_t own = 0;
+    for (const Call* call : {&forward_, &data_, &weights_, &weights_add_}) own = std::max(own, call->workspace_bytes());
+    if (weights_ && spec_.bias) own = std::max(own, row_sums_bytes(dst_rows_, spec_.out_channels, context_));
+    src_at_ = unused_at_ = align64(own);
+    diff_weight_at_ =
+        src_at_ + (widens_src() ? align64(std::size_t(spec_.src.count() / spec_.src[-1] * wide_) * element) : 0);
+    needs_.workspace = diff_weight_at_;
+    const std::size_t weight_bytes = align64(std::size_t(weight_rows_ * weight_channels()) * element);
+    if (weights_ && !weights_add_) needs_.workspace += weight_bytes;
+    if (spec_.makes_diff_sums) needs_.workspace = std::max(needs_.workspace, unused_at_ + 3 * unused_bytes());
+    if (widens_weight()) needs_.derived = bias_at_ = weight_bytes;
+    if (copies_bias()) needs_.derived += align64(std::size_t(spec_.out_channels) * element);
+  }
+
+  std::size_t unused_bytes() const { return align64(std::size_t(spec_.src[-1]) * sizeof(float)); }
+  std::int64_t weight_channels() const { return wide_ / spec_.groups; }
+
+  void* wide_src(const OpArgs& args) const {
+    if (!widens_src()) return args.src[0].data;
+    void* wide = at(args.workspace, src_at_);
+    copy_channels(context_, {wide, spec_.dtype, wide_}, {args.src[0].data, spec_.dtype, spec_.src[-1]},
+                  spec_.src.count() / spec_.src[-1]);
+    return wide;
+  }
+
+  void backward_data(const OpArgs& args) {
+    std::vector<void*> pointers{args.diff_src[0].data, args.weight[0].data, args.diff_dst.data};
+    if (spec_.makes_diff_sums) {
+      const std::int64_t channels = spec_.src[-1];
+      float *moments = args.moments.as<float>(), *sums = args.diff_sums.as<float>();
+      pointers.insert(pointers.end(), {args.norm_src.data, moments, moments + channels, args.weight[2].data,
+                                       args.weight[3].data, sums, sums + channels});
+      for (const std::size_t k : {0, 1, 2}) pointers.push_back(at(args.workspace, unused_at_ + k * unused_bytes()));
+    }
+    data_.run(handle_, std::move(pointers), args.workspace);
+  }
+
+  void backward_weights(const OpArgs& args) {
+    const Tensor& home = args.diff_weight[0];
+    const bool add = args.mode[0] == GradMode::add;
+    const bool direct = spec_.dtype == DType::f32 && !widens_weight() && (!add || weights_add_);
+    void* diff = direct ? home.data : at(args.workspace, diff_weight_at_);
+    Call& call = direct && add ? weights_add_ : weights_;
+    call.run(handle_, {wide_src(args), diff, args.diff_dst.data}, args.workspace);
+    if (direct) return;
+    if (widens_weight())
+      copy_channels(context_, {home.data, DType::f32, own_}, {diff, spec_.dtype, wide_}, weight_rows(), args.mode[0]);
+    else
+      accumulate(context_, home.as<float>(), diff, spec_.dtype, home.count(), args.mode[0]);
+  }
+
+  ConvSpec spec_;
+  Context context_;
+  cudnnHandle_t handle_;
+  std::int64_t own_ = 0, wide_ = 0;  // channels of the weights, and those that cuDNN sees
+  std::int64_t dst_rows_ = 0, weight_rows_ = 0;
+  bool fused_bias_ = false;
+  Call forward_, data_, weights_, weights_add_;
+  std::size_t src_at_ = 0, diff_weight_at_ = 0, unused_at_ = 0;  // in the workspace
+  std::size_t bias_at_ = 0;                                      // in derived
+  Needs needs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_conv(const ConvSpec& spec, const Context& context, Cudnn& library) {
+  spec.dst();  // checks the spec
+  return std::make_unique<Conv>(spec, context, library);
+}
+
+std::int64_t zero_channels(const ConvSpec& spec, Cudnn& library) {
+  if (!narrow(spec)) return 0;
+  ConvSpec wide = spec;
+  wide.src[-1] = best_way(spec, library).channels;
+  return wide.src[-1] - spec.src[-1];
+}
+
+std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
+  const std::int64_t channels = s.makes_sums ? s.out_channels : s.src[-1];
+  if (s.makes_sums && s.bias) return "cuDNN has no sums behind a bias";
+  if (s.makes_sums && narrow(s)) return cat("channels are added to its ", s.src[-1]);
+  if (channels % 4 != 0) return cat(channels, " channels: cuDNN reads four at a time");
+  const ConvProblem fused = s.makes_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
+  const auto fused_seconds = library.seconds(fused);
+  if (!fused_seconds) return cat("cuDNN ", cudnnGetVersion(), " has no engine for it in ", name_of(s.dtype));
+  if (*fused_seconds == 0) return "";
+  ConvProblem plain = fused;
+  plain.sums = plain.norm = false;
+  const double passes = s.makes_sums ? double(s.dst().count()) : 2 * double(s.src.count());
+  return why_slower(*fused_seconds, library.seconds(plain).value_or(0), passes * double(size_of(s.dtype)));
+}
+
+}  // namespace millrace::cuda

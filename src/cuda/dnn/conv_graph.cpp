@@ -1,0 +1,207 @@
+// A convolution, and what is fused with it, as cuDNN's graph of operations.
+#include "cuda/dnn/cudnn_graph.hpp"
+#include "millrace/base/types.hpp"
+
+namespace millrace::cuda::cudnn {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+cudnnDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return CUDNN_DATA_FLOAT;
+    case DType::f16:
+      return CUDNN_DATA_HALF;
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      fail(Exit::config, "cuDNN does not convolve in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  }
+}
+
+// (N, spatial..., C) in memory, (N, C, spatial...) to cuDNN; one spatial dimension becomes two with a height of 1.
+Descriptor tensor(Shape shape, DType dtype, Role role) {
+  if (shape.rank == 3) shape = {shape[0], 1, shape[1], shape[2]};
+  Numbers dims{shape[0], shape[-1]}, strides{shape.row_count(), 1};
+  std::int64_t stride = shape.row_count();
+  for (int axis = 1; axis < shape.rank - 1; ++axis) {
+    stride /= shape[axis];
+    dims.push_back(shape[axis]), strides.push_back(stride);
+  }
+  Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type_of(dtype));
+  d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, dims);
+  d.set(CUDNN_ATTR_TENSOR_STRIDES, strides);
+  d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t(role));
+  d.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t(16));
+  if (role >= virtual_roles) {
+    const bool is_virtual = true;
+    d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+  }
+  d.finalize();
+  return d;
+}
+
+Descriptor convolution(const Window& w) {
+  Numbers pad, stride, dilation;
+  if (w.rank == 1) pad = {0}, stride = {1}, dilation = {1};
+  for (std::size_t axis = 0; axis < std::size_t(w.rank); ++axis)
+    pad.push_back(w.pad[axis]), stride.push_back(w.stride[axis]), dilation.push_back(w.dilation[axis]);
+  const auto mode = CUDNN_CROSS_CORRELATION;
+  Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  d.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+  d.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+  d.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t(pad.size()));
+  d.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, pad);
+  d.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, pad);
+  d.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation);
+  d.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride);
+  d.finalize();
+  return d;
+}
+
+// The attributes of the three convolution operations, which differ in name alone.
+struct ConvNames {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t conv, src, weight, dst, alpha, beta;
+};
+
+ConvNames names_of(Direction direction) {
+  switch (direction) {
+    case Direction::forward:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+    case Direction::backward_data:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    default:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  }
+}
+
+Shape per_channel(Shape shape) {
+  for (int axis = 0; axis < shape.rank - 1; ++axis) shape[axis] = 1;
+  return shape;
+}
+
+}  // namespace
+
+std::vector<Argument> ConvProblem::arguments() const {
+  std::vector<Argument> all{{src_role, src, dtype}, {weight_role, weight, dtype}, {dst_role, dst, dtype}};
+  if (bias) all.push_back({bias_role, per_channel(dst), dtype});
+  if (sums)
+    for (const Role role : {sum_role, square_role}) all.push_back({role, per_channel(dst), DType::f32});
+  if (norm) {
+    all.push_back({norm_src_role, src, dtype});
+    for (int role = mean_role; role <= offset_role; ++role) all.push_back({Role(role), per_channel(src), DType::f32});
+  }
+  return all;
+}
+
+ConvGraph::ConvGraph(const Target& target, const ConvProblem& p) : target_(target), dtype_(p.dtype) {
+  const Descriptor& src = keep(tensor(p.src, p.dtype, src_role));
+  const Descriptor& weight = keep(tensor(p.weight, p.dtype, weight_role));
+  const Descriptor& dst = keep(tensor(p.dst, p.dtype, dst_role));
+  const Descriptor& from = p.norm ? intermediate(p.src, conv_role) : src;
+  const Descriptor& to = p.bias ? intermediate(p.dst, conv_role) : dst;
+  const ConvNames names = names_of(p.direction);
+  Descriptor conv(names.type);
+  conv.set(names.conv, keep(convolution(p.window)));
+  conv.set(names.src, from), conv.set(names.weight, weight), conv.set(names.dst, to);
+  conv.set(names.alpha, 1.0f), conv.set(names.beta, p.add ? 1.0f : 0.0f);
+  operation(std::move(conv));
+  if (p.bias) pointwise(CUDNN_POINTWISE_ADD, to, keep(tensor(per_channel(p.dst), p.dtype, bias_role)), dst);
+  if (p.sums) sums(p, dst);
+  if (p.norm) norm(p, from, src);
+  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::int64_t(operations_.size()),
+             operations_.data());
+  if (target_.handle_) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
+  graph_.finalize();
+}
+
+const Descriptor& ConvGraph::keep(Descriptor d) {
+  parts_.push_back(std::move(d));
+  return parts_.back();
+}
+const Descriptor& ConvGraph::intermediate(const Shape& shape, Role role) {
+  return keep(tensor(shape, DType::f32, role));
+}
+void ConvGraph::operation(Descriptor d) {
+  d.finalize();
+  operations_.push_back(keep(std::move(d)).raw());
+}
+
+// result = x (+, -, *) b; of CUDNN_POINTWISE_RELU_BWD, the gradient b where x is above 0.
+void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& b,
+                          const Descriptor& result) {
+  Descriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+  kind.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+  kind.finalize();
+  const bool backward = mode == CUDNN_POINTWISE_RELU_BWD;
+  Descriptor d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(kind)));
+  d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+  d.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+  d.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC, result);
+  operation(std::move(d));
+}
+
+void ConvGraph::sums(const ConvProblem& p, const Descriptor& dst) {
+  const auto mode = CUDNN_GENSTATS_SUM_SQSUM;
+  const Shape shape = per_channel(p.dst);
+  Descriptor d(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+  d.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+  d.set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+  d.set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, dst);
+  d.set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, keep(tensor(shape, DType::f32, sum_role)));
+  d.set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, keep(tensor(shape, DType::f32, square_role)));
+  operation(std::move(d));
+}
+
+// The pattern that cuDNN's engines know: the norm is computed anew, for the ReLU's sake, and all outputs are there.
+void ConvGraph::norm(const ConvProblem& p, const Descriptor& diff, const Descriptor& passed) {
+  const auto value = [&](Role role) -> const Descriptor& { return keep(tensor(per_channel(p.src), DType::f32, role)); };
+  const Descriptor &mean = value(mean_role), &inverse = value(inverse_role), &gamma = value(gamma_role);
+  const Descriptor& x = keep(tensor(p.src, p.dtype, norm_src_role));
+  const Descriptor &centered = intermediate(p.src, centered_role), &scaled = intermediate(p.src, scaled_role);
+  const Descriptor &weighted = intermediate(p.src, weighted_role), &normed = intermediate(p.src, normed_role);
+  pointwise(CUDNN_POINTWISE_SUB, x, mean, centered);
+  pointwise(CUDNN_POINTWISE_MUL, centered, inverse, scaled);
+  pointwise(CUDNN_POINTWISE_MUL, scaled, gamma, weighted);
+  pointwise(CUDNN_POINTWISE_ADD, weighted, value(beta_role), normed);
+  pointwise(CUDNN_POINTWISE_RELU_BWD, normed, diff, passed);
+  Descriptor d(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_DATA_FLOAT);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, passed);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, inverse);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, gamma);
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, value(diff_gamma_role));
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, value(diff_beta_role));
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, value(factor_role));
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, value(slope_role));
+  d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, value(offset_role));
+  operation(std::move(d));
+}
+
+}  // namespace millrace::cuda::cudnn

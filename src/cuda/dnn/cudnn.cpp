@@ -1,0 +1,86 @@
+#include "cuda/dnn/cudnn.hpp"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "cuda/runtime/check.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::cuda::cudnn {
+namespace {
+
+cudnnHandle_t make_handle(Stream stream) {
+  cudnnHandle_t handle = nullptr;
+  check(cudnnCreate(&handle), "cudnnCreate", Exit::config);
+  if (const auto status = cudnnSetStream(handle, stream); status != CUDNN_STATUS_SUCCESS) {
+    cudnnDestroy(handle);
+    check(status, "cudnnSetStream", Exit::config);
+  }
+  return handle;
+}
+
+ChoiceOptions untimed(ChoiceOptions options) {
+  options.tune = false;
+  return options;
+}
+
+}  // namespace
+
+Cudnn::Cudnn(const Context& context, const Options& options)
+    : stream_(context.stream),
+      handle_(make_handle(context.stream)),
+      options_(options),
+      target_(handle_),
+      choices_(PlanChoices::of_current_device("cudnn", cudnnGetVersion(), options.choices)) {}
+
+Cudnn::Cudnn(const std::string& device_properties, const Options& options)
+    : options_(options),
+      target_(Target::described_by(device_properties)),
+      choices_(device_properties, "", untimed(options.choices)) {}
+
+Cudnn::~Cudnn() {
+  if (handle_) cudnnDestroy(handle_);
+}
+
+// The same on every rank.
+PlanEntry Cudnn::entry(const ConvProblem& problem) {
+  return choices_.get(cat(problem.key(), " ", options_.rules.key()), [&] { return select(problem); });
+}
+
+std::optional<double> Cudnn::seconds(const ConvProblem& problem) {
+  const PlanEntry entry = this->entry(problem);
+  if (entry.plan.empty()) return std::nullopt;
+  return entry.seconds;
+}
+
+std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
+  const PlanEntry entry = this->entry(problem);
+  if (entry.plan.empty()) return std::nullopt;
+  if (auto plan = Plan::from_json(target_, entry.plan)) return Choice{std::move(*plan), entry.seconds};
+  if (!warned_)
+    log::local(cat("warning: a remembered convolution kernel does not load here (", last_error(),
+                   "). cuDNN's own choice is taken"));
+  warned_ = true;
+  auto plans = ConvGraph(target_, problem).plans(options_.rules, 1);
+  if (plans.empty()) return std::nullopt;
+  return Choice{std::move(plans.front()), 0};
+}
+
+PlanEntry Cudnn::select(const ConvProblem& problem) {
+  // Few channels: the good engines stand far down in cuDNN's list.
+  const std::size_t most = !choices_.times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
+  const ConvGraph graph(target_, problem);
+  auto plans = graph.plans(options_.rules, most);
+  if (plans.empty() || plans.front().at_run_time()) not_ahead_[problem.key()] = graph.at_run_time(options_.rules);
+  if (plans.empty()) return {};
+  if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};
+  std::vector<Call> calls;
+  for (Plan& plan : plans) calls.emplace_back(std::move(plan), problem);
+  const auto seconds = time_plans(handle_, stream_, problem, calls);
+  const auto best = std::size_t(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const bool timed = seconds[best] < 1e30;
+  return {calls[best].plan().json(), timed ? seconds[best] : 0};
+}
+
+}  // namespace millrace::cuda::cudnn

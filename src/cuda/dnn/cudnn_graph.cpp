@@ -1,0 +1,120 @@
+// What cuDNN proposes for a graph: heuristics, engines, and which of them the rules allow.
+#include "cuda/dnn/cudnn_graph.hpp"
+
+#include <algorithm>
+
+namespace millrace::cuda::cudnn {
+
+std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t most) const {
+  for (const auto compiled : {Compiled::ahead, Compiled::at_run_time})
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+      if (auto plans = collect(mode, compiled, rules, most); !plans.empty()) return plans;
+  return {};
+}
+
+ConvGraph::Proposals ConvGraph::proposals(cudnnBackendHeurMode_t mode) const {
+  Proposals out{Descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), {}};
+  Descriptor& heuristics = out.heuristics;
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  if (!target_.handle_) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target_.properties_);
+  if (!heuristics.try_finalize()) return out;
+  std::int64_t count = 0;
+  if (cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                               &count, nullptr) != CUDNN_STATUS_SUCCESS)
+    return out;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < count; ++i) {
+    out.configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    raw.push_back(out.configs.back().raw());
+  }
+  prepared(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                    count, &count, raw.data()),
+           "results of the heuristics");
+  out.configs.resize(std::size_t(count));
+  return out;
+}
+
+std::optional<Plan> ConvGraph::plan_of(Descriptor config) const {
+  Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (target_.handle_)
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
+  else
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target_.properties_);
+  d.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  return Plan::finished(std::move(d), std::move(config));
+}
+
+std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
+                                     std::size_t most) const {
+  std::vector<Plan> plans;
+  auto proposed = proposals(mode);
+  for (Descriptor& config : proposed.configs) {
+    if (plans.size() >= most) break;
+    if (!allowed(config, compiled, rules)) continue;
+    if (auto plan = plan_of(std::move(config)); plan && plan->workspace_bytes() <= rules.workspace_limit) {
+      plan->at_run_time_ = compiled == Compiled::at_run_time;
+      plans.push_back(std::move(*plan));
+    }
+  }
+  return plans;
+}
+
+ConvGraph::AtRunTime ConvGraph::at_run_time(const PlanRules& rules) const {
+  AtRunTime out;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    auto proposed = proposals(mode);
+    for (Descriptor& config : proposed.configs) {
+      if (!allowed(config, Compiled::at_run_time, rules)) continue;
+      ++out.proposed;
+      if (plan_of(std::move(config)))
+        ++out.finished;
+      else
+        out.why_not = last_error();
+    }
+  }
+  return out;
+}
+
+// By the engine's notes. Sums in less than float32 are never allowed.
+bool ConvGraph::allowed(const Descriptor& config, Compiled compiled, const PlanRules& rules) const {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.raw();
+  std::int64_t count = 0;
+  prepared(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                    &raw),
+           "engine of a configuration");
+  cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+  prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                    CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior),
+           "behavior notes of an engine");
+  const bool at_run_time =
+      std::find(behavior, behavior + count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior + count;
+  if (at_run_time != (compiled == Compiled::at_run_time)) return false;
+  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+           "numerical notes of an engine");
+  const bool exact = dtype_ == DType::f32 && !rules.tf32;
+  return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
+    switch (note) {
+      case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+        return true;
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        return exact;
+      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        return rules.deterministic;
+      case CUDNN_NUMERICAL_NOTE_FFT:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+        return exact || rules.deterministic;
+      default:
+        return false;
+    }
+  });
+}
+
+}  // namespace millrace::cuda::cudnn

@@ -1,0 +1,128 @@
+// Descriptors, targets and plans of cudnn_graph.hpp: what does not depend on the kind of graph.
+
+#include "cuda/dnn/cudnn_graph.hpp"
+
+namespace millrace::cuda::cudnn {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+}  // namespace
+
+std::string last_error() {
+  char text[1024] = "";
+  cudnnGetLastErrorString(text, sizeof text);
+  return text;
+}
+
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  prepared(cudnnBackendCreateDescriptor(type, &raw_), "cudnnBackendCreateDescriptor");
+}
+
+void Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                     const void* values) {
+  prepared(cudnnBackendSetAttribute(raw_, name, type, count, values), "cudnnBackendSetAttribute");
+}
+void Descriptor::set(cudnnBackendAttributeName_t name, std::int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
+void Descriptor::set(cudnnBackendAttributeName_t name, const Numbers& values) {
+  set(name, CUDNN_TYPE_INT64, std::int64_t(values.size()), values.data());
+}
+void Descriptor::set(cudnnBackendAttributeName_t name, const Descriptor& other) {
+  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.raw_);
+}
+void Descriptor::set(cudnnBackendAttributeName_t name, float value) { set(name, CUDNN_TYPE_FLOAT, 1, &value); }
+void Descriptor::set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
+  set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
+}
+void Descriptor::set(cudnnBackendAttributeName_t name, const std::string& text) {
+  set(name, CUDNN_TYPE_CHAR, std::int64_t(text.size()), text.data());
+}
+void Descriptor::finalize() { prepared(cudnnBackendFinalize(raw_), "cudnnBackendFinalize"); }
+bool Descriptor::try_finalize() { return cudnnBackendFinalize(raw_) == CUDNN_STATUS_SUCCESS; }
+
+Target Target::described_by(const std::string& json) {
+  Target target;
+  target.properties_ = Descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  target.properties_.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json);
+  target.properties_.finalize();
+  return target;
+}
+
+std::string ConvProblem::key() const {
+  static const char* const names[] = {"forward", "backward_data", "backward_weights"};
+  std::string text =
+      cat(names[int(direction)], " ", name_of(dtype), " ", src.str(), " * ", weight.str(), " -> ", dst.str());
+  for (const auto& [name, extents] :
+       {std::pair("stride", window.stride), std::pair("pad", window.pad), std::pair("dilation", window.dilation)}) {
+    text += cat(" ", name);
+    for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis) text += cat(axis ? "x" : " ", extents[axis]);
+  }
+  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "");
+}
+
+std::string PlanRules::key() const {
+  return cat("workspace ", workspace_limit, deterministic ? " deterministic" : "", tf32 ? " tf32" : "");
+}
+
+std::optional<Plan> Plan::finished(Descriptor d, Descriptor config) {
+  if (!d.try_finalize()) return std::nullopt;
+  std::int64_t bytes = 0, count = 0;
+  prepared(
+      cudnnBackendGetAttribute(d.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes),
+      "workspace of an execution plan");
+  Plan plan;
+  plan.plan_ = std::move(d), plan.config_ = std::move(config), plan.workspace_bytes_ = std::size_t(bytes);
+  return plan;
+}
+
+std::optional<Plan> Plan::from_json(const Target& target, const std::string& json) {
+  Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (target.handle_)
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle_);
+  else
+    d.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.properties_);
+  if (cudnnBackendSetAttribute(d.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                               std::int64_t(json.size()), json.data()) != CUDNN_STATUS_SUCCESS)
+    return std::nullopt;
+  return finished(std::move(d), {});
+}
+
+std::string Plan::json() const {
+  std::int64_t size = 0;
+  prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                    &size, nullptr),
+           "size of a plan's text");
+  std::string text(std::size_t(size), '\0');
+  prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, size,
+                                    &size, text.data()),
+           "text of a plan");
+  text.resize(text.find_last_not_of('\0') + 1);
+  return text;
+}
+
+std::string Plan::engine() const {
+  static const std::string key = "\"engineId\":";
+  const std::string text = json();
+  const auto at = text.find(key), from = at + key.size();
+  return "eng" + (at == text.npos ? "?" : text.substr(from, text.find_first_not_of("0123456789", from) - from));
+}
+
+Call::Call(Plan plan, const ConvProblem& problem) : plan_(std::move(plan)) {
+  for (const Argument& argument : problem.arguments()) roles_.push_back(argument.role);
+}
+
+void Call::run(cudnnHandle_t handle, std::vector<void*> pointers, void* workspace) {
+  if (!pack_ || pointers != pointers_ || workspace != workspace_) {
+    MR_CHECK(pointers.size() == roles_.size());
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);  // a finalized one takes no other pointers
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, roles_);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::int64_t(pointers.size()),
+             pointers.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    pack.finalize();
+    pack_ = std::move(pack), pointers_ = std::move(pointers), workspace_ = workspace;
+  }
+  MR_CUDNN(cudnnBackendExecute(handle, plan_->raw(), pack_.raw()));
+}
+
+}  // namespace millrace::cuda::cudnn

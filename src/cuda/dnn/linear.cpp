@@ -1,0 +1,201 @@
+// Column-major, as cuBLAS sees them: src is in x rows, dst out x rows, weight in x out. So
+//   dst = weight^T src,   diff_src = weight diff,   diff_weight = src diff^T,
+// the last one into float32, written or added to by the product itself.
+// Bias, relu and gelu_tanh ride on the forward product (cuBLAS knows gelu only so), the bias gradient on the one of the
+// weights. gelu and tanh are kernels. On the way back all of them are, since the product before belongs to another
+// layer; at fusion level 2 that layer's product goes on through relu and gelu_tanh.
+#include "cuda/dnn/linear.hpp"
+
+#include <algorithm>
+
+#include "cuda/dnn/linear_products.hpp"
+#include "cuda/kernels/conv_kernels.hpp"
+#include "cuda/kernels/kernels.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
+
+class Linear : public Op {
+ public:
+  Linear(const LinearSpec& s, const Context& context, Cublas& cublas)
+      : context_(context),
+        spec_(s),
+        rows_(s.src[0]),
+        in_(s.src.row_count()),
+        out_(s.out_features),
+        keeps_pre_(backward_reads_src(s.activation) && s.mode == Mode::train) {
+    const bool train = s.mode == Mode::train;
+    make_forward(cublas);
+    if (s.activation != Activation::none)
+      activate_ = make_activation({{rows_, out_}, s.activation, s.dtype, s.mode}, context);
+    if (train) {
+      if (s.need_diff_src) backward_data_ = cublas.make(backward_data_product(s));
+      MatmulSpec weights{in_, out_, rows_, false, true, s.dtype, DType::f32, Epilogue::none};
+      backward_weights_ = cublas.make(weights);
+      // Older versions of cuBLAS failed on odd shapes here; they gain nothing by it either.
+      const bool sums = s.bias && !s.takes_diff_bias;
+      if (sums && s.dtype != DType::f32 && rows_ % 8 == 0 && in_ % 8 == 0 && out_ % 8 == 0) {
+        weights.epilogue = Epilogue::bias_grad;
+        backward_weights_and_bias_ = cublas.find(weights);
+      }
+    }
+    plan(train);
+  }
+
+  Needs needs() const override { return needs_; }
+
+  std::string implementation() const override {
+    const std::string activation = name_of(spec_.activation);
+    std::string text = forward_->name();
+    if (fused_bias_ || fused_activation_)
+      text += cat(" with", fused_bias_ ? " bias" : "", fused_activation_ ? " " + activation : "");
+    if (spec_.activation != Activation::none && !fused_activation_) {
+      text += ", " + activation + " by a kernel";
+      if (!why_kernel_.empty()) text += " (" + why_kernel_ + ")";
+    }
+    if (backward_data_) text += ", backward data " + backward_data_->name();
+    if (spec_.makes_diff_pre != Activation::none)
+      text += cat(" with the gradient of ", name_of(spec_.makes_diff_pre), spec_.makes_diff_bias ? " and bias" : "");
+    if (backward_weights_and_bias_)
+      text += cat(", backward weights ", backward_weights_and_bias_->name(), " with bias");
+    else if (backward_weights_)
+      text += ", backward weights " + backward_weights_->name();
+    return text;
+  }
+
+  // The product adds a bias of its result's type.
+  void refresh(const OpArgs& args) override {
+    if (needs_.derived) convert(context_, args.derived, spec_.dtype, args.weight[1].data, DType::f32, out_);
+  }
+
+  void forward(const OpArgs& args) override {
+    const bool activates = spec_.activation != Activation::none && !fused_activation_;
+    void* const to = activates && keeps_pre_ ? args.saved : args.dst.data;
+    MatmulArgs product{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
+    if (fused_bias_) product.bias = needs_.derived ? args.derived : args.weight[1].data;
+    if (forward_aux_) product.aux = args.saved;
+    forward_->run(context_.stream, product);
+    if (spec_.bias && !fused_bias_) add_bias(context_, to, spec_.dtype, args.weight[1].as<float>(), rows_, out_);
+    if (activates) activate_->forward(of_activation(args, to));
+  }
+
+  void backward(const OpArgs& args) override {
+    const void* diff = args.diff_dst.data;
+    if (kernel_before()) {
+      void* before = at(args.workspace, diff_at_);
+      OpArgs of = of_activation(args, args.saved);
+      of.diff_src[0] = activations(before);
+      activate_->backward(of);
+      diff = before;
+    }
+    backward_parameters(args, diff);
+    if (!backward_data_ || !args.diff_src[0]) return;
+    MatmulArgs product{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
+    if (spec_.makes_diff_bias) product.bias = args.src_diff_bias.data;
+    if (spec_.makes_diff_pre != Activation::none) product.aux = const_cast<void*>(args.src_saved);
+    backward_data_->run(context_.stream, product);
+  }
+
+ private:
+  // The most that cuBLAS has: with bias and activation, with the bias alone, plain. The layer behind may go back by
+  // relu's bits, which the product alone writes: then it was found before.
+  void make_forward(Cublas& cublas) {
+    const Epilogue wanted = whole(spec_);
+    if (aux_of(wanted) == Aux::bits)
+      forward_ = cublas.make(forward_product(spec_, wanted));
+    else if (aux_of(wanted) == Aux::values && !fits_aux(spec_.activation, out_))
+      why_kernel_ = cat(out_, " features, no multiple of 8");
+    else if (in_products(spec_.activation))
+      forward_ = find_faster(cublas, forward_product(spec_, wanted), ahead(Activation::none, spec_.bias, false), 2,
+                             why_kernel_);
+    fused_activation_ = forward_ != nullptr;
+    if (fused_activation_) forward_aux_ = aux_bytes(forward_product(spec_, wanted));
+    if (!forward_ && spec_.bias) forward_ = cublas.find(forward_product(spec_, Epilogue::bias));
+    fused_bias_ = forward_ && spec_.bias;
+    if (!forward_) forward_ = cublas.make(forward_product(spec_, Epilogue::none));
+  }
+
+  // A kernel makes the gradient before the activation.
+  bool kernel_before() const { return spec_.activation != Activation::none && !spec_.takes_diff_pre; }
+
+  Tensor activations(void* data) const {
+    Tensor t;
+    t.data = data, t.shape = {rows_, out_}, t.dtype = spec_.dtype;
+    return t;
+  }
+  OpArgs of_activation(const OpArgs& args, void* pre) const {
+    OpArgs of;
+    of.src[0] = activations(pre), of.dst = args.dst, of.diff_dst = args.diff_dst;
+    return of;
+  }
+
+  void backward_parameters(const OpArgs& args, const void* diff) {
+    const Tensor &weight = args.diff_weight[0], &bias = args.diff_weight[1];
+    MatmulArgs product{.a = args.src[0].data,
+                       .b = diff,
+                       .d = weight.data,
+                       .workspace = args.workspace,
+                       .beta = args.mode[0] == GradMode::add ? 1.0f : 0.0f};
+    if (weight && bias && backward_weights_and_bias_) {
+      const bool add = args.mode[1] == GradMode::add;  // the product can only write a bias gradient
+      product.bias = add ? at(args.workspace, sums_at_) : bias.data;
+      backward_weights_and_bias_->run(context_.stream, product);
+      if (add) accumulate(context_, bias.as<float>(), product.bias, DType::f32, out_, GradMode::add);
+      return;
+    }
+    if (weight) backward_weights_->run(context_.stream, product);
+    if (!bias) return;
+    if (spec_.takes_diff_bias)
+      accumulate(context_, bias.as<float>(), args.diff_bias.data, spec_.dtype, out_, args.mode[1]);
+    else
+      row_sums(context_, bias.as<float>(), diff, spec_.dtype, rows_, out_, args.mode[1], args.workspace);
+  }
+
+  // Workspace: scratch of the products and of row_sums, the gradient before the activation, a bias gradient. Saved:
+  // what the activation is taken of, or what the forward product leaves beside its result.
+  void plan(bool train) {
+    std::size_t scratch = 0;
+    for (const Matmul* m :
+         {forward_.get(), backward_data_.get(), backward_weights_.get(), backward_weights_and_bias_.get()})
+      if (m) scratch = std::max(scratch, m->workspace_bytes());
+    if (train && spec_.bias && !spec_.takes_diff_bias)
+      scratch = std::max(scratch, row_sums_bytes(rows_, out_, context_));
+    const std::size_t activation_bytes = align64(std::size_t(rows_ * out_) * size_of(spec_.dtype));
+    diff_at_ = align64(scratch);
+    sums_at_ = diff_at_ + (train && kernel_before() ? activation_bytes : 0);
+    needs_.workspace = sums_at_ + (backward_weights_and_bias_ ? align64(std::size_t(out_) * sizeof(float)) : 0);
+    needs_.saved = keeps_pre_ ? activation_bytes : align64(forward_aux_);
+    needs_.derived = fused_bias_ && spec_.dtype != DType::f32 ? align64(std::size_t(out_) * size_of(spec_.dtype)) : 0;
+  }
+
+  Context context_;
+  LinearSpec spec_;
+  std::int64_t rows_, in_, out_;
+  bool keeps_pre_, fused_bias_ = false, fused_activation_ = false;
+  std::size_t forward_aux_ = 0;  // bytes that the forward product writes to `saved`
+  Needs needs_;
+  std::string why_kernel_;        // and no product activates; "": none could
+  std::unique_ptr<Op> activate_;  // null without activation
+  std::unique_ptr<Matmul> forward_, backward_data_, backward_weights_;
+  std::unique_ptr<Matmul> backward_weights_and_bias_;  // null: row_sums
+  std::size_t diff_at_ = 0, sums_at_ = 0;              // in the workspace
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_linear(const LinearSpec& spec, const Context& context, Cublas& cublas) {
+  if (spec.out_features < 1 || spec.src.count() < 1)
+    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
+         " has nothing to compute. give it inputs and outputs");
+  if (spec.takes_diff_pre || spec.makes_diff_pre != Activation::none)
+    if (const std::string why = why_not_fused(spec, cublas); !why.empty())
+      fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (", why,
+           "). use fusion level 1");
+  return std::make_unique<Linear>(spec, context, cublas);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,100 @@
+#include "cuda/dnn/plan_cache.hpp"
+
+#include <cctype>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::cuda {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const PlanEntry* PlanCache::find(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+void PlanCache::insert(const std::string& key, PlanEntry entry) {
+  changed_ = changed_ || entry.kept;
+  entries_[key] = std::move(entry);
+}
+
+std::string PlanCache::exported() const {
+  json plans = json::object();
+  for (const auto& [key, entry] : entries_)
+    if (entry.kept) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
+  return json{{"format", 1}, {"identity", identity_}, {"plans", plans}}.dump();
+}
+
+std::string PlanCache::absorb(const std::string& text) {
+  try {
+    const json j = json::parse(text);
+    if (j.at("format") != 1) return "another format";
+    if (const std::string other = j.at("identity"); other != identity_)
+      return cat("made for ", other, ", this is ", identity_);
+    std::map<std::string, PlanEntry> entries;
+    for (const auto& [key, entry] : j.at("plans").items())
+      entries[key] = {entry.at("plan").get<std::string>(), entry.at("seconds").get<double>()};
+    for (auto& [key, entry] : entries) entries_[key] = std::move(entry);
+    return "";
+  } catch (const json::exception& e) {
+    return e.what();
+  }
+}
+
+std::string PlanCache::adopt(const std::string& text) {
+  try {
+    PlanCache other(json::parse(text).at("identity").get<std::string>());
+    const std::string why = other.absorb(text);
+    if (why.empty()) *this = std::move(other);
+    return why;
+  } catch (const json::exception& e) {
+    return e.what();
+  }
+}
+
+void PlanCache::load(const fs::path& path) {
+  std::error_code ignored;
+  if (path.empty() || !fs::exists(path, ignored)) return;
+  std::string why;
+  try {
+    why = absorb(read_file(path));
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  if (!why.empty()) log::warn(cat(path.string(), " is not used (", why, "). kernels are timed again"));
+}
+
+void PlanCache::save(const fs::path& path) {
+  if (path.empty() || !changed_) return;
+  try {
+    fs::create_directories(path.parent_path());
+    write_file_atomically(path, exported());
+    changed_ = false;
+  } catch (const std::exception& e) {
+    log::warn(cat("the choice of kernels is not kept (", e.what(), "). set XDG_CACHE_HOME to a folder of yours"));
+    changed_ = false;
+  }
+}
+
+fs::path plan_cache_file(const std::string& library, std::size_t version, const std::string& device,
+                         int multiprocessors) {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  fs::path folder;
+  if (cache && *cache == '/')
+    folder = cache;
+  else if (home && *home)
+    folder = fs::path(home) / ".cache";
+  else
+    return {};
+  std::string name = device;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return folder / "millrace" / cat(library, "-", version, "-", name, "-", multiprocessors, ".json");
+}
+
+}  // namespace millrace::cuda

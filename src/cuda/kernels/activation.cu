@@ -1,0 +1,183 @@
+#include <cmath>
+
+#include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/packs.hpp"
+#include "cuda/runtime/with_type.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+// Phi(x). In float32 by erfc, which keeps the lower tail's digits; 16 bits have no room for them, and erf is cheaper.
+template <class T>
+MR_BODY float normal_cumulative(float x) {
+  constexpr float root_half = 0.70710678f;
+  if constexpr (sizeof(T) == 4)
+    return 0.5f * erfcf(-root_half * x);
+  else
+    return 0.5f + 0.5f * erff(root_half * x);
+}
+
+// Each kind: the value at x, and the gradient from diff_dst and what it is computed from, which is dst (uses_dst) or
+// src. NaNs stay.
+struct Relu {
+  static constexpr bool uses_dst = true;
+  template <class T>
+  static MR_BODY float value(float x) {
+    return x < 0 ? 0 : x;
+  }
+  template <class T>
+  static MR_BODY float gradient(float dy, float y) {
+    return y <= 0 ? 0 : dy;
+  }
+};
+struct Tanh {
+  static constexpr bool uses_dst = true;
+  template <class T>
+  static MR_BODY float value(float x) {
+    return tanhf(x);
+  }
+  template <class T>
+  static MR_BODY float gradient(float dy, float y) {
+    return dy * (1 - y * y);
+  }
+};
+// x * S(x) with a cumulative distribution S, which approximates Phi here. S and its derivative from |x| up to 40, far
+// beyond where they are 0 and 1 in float32: no x overflows.
+struct GeluTanh {
+  static constexpr bool uses_dst = false;
+  template <class T>
+  static MR_BODY float value(float x) {
+    return x * distribution(x).cumulative;
+  }
+  template <class T>
+  static MR_BODY float gradient(float dy, float x) {
+    const Distribution s = distribution(x);
+    return dy * (s.cumulative + x * s.density);
+  }
+
+ private:
+  struct Distribution {
+    float cumulative, density;
+  };
+  static MR_BODY Distribution distribution(float x) {
+    constexpr float scale = 0.79788456f, cube = 0.044715f;  // sqrt(2 / pi)
+    const float size = fabsf(x), a = size > 40 ? 40 : size, square = cube * a * a;
+    const float t = expf(-2 * scale * a * (1 + square)), part = 1 / (1 + t);
+    return {(x < 0 ? t : 1) * part, 2 * scale * (1 + 3 * square) * t * part * part};
+  }
+};
+struct Gelu {
+  static constexpr bool uses_dst = false;
+  template <class T>
+  static MR_BODY float value(float x) {
+    return x * normal_cumulative<T>(x);
+  }
+  template <class T>
+  static MR_BODY float gradient(float dy, float x) {
+    return dy * (normal_cumulative<T>(x) + x * (0.39894228f * expf(-0.5f * x * x)));
+  }
+};
+
+template <class Kind, class T>
+struct Forward {
+  T* dst;
+  const T* src;
+  template <int n>
+  MR_BODY void at(std::int64_t i) const {
+    float x[n];
+    load(x, src + i);
+    for (int k = 0; k < n; ++k) x[k] = Kind::template value<T>(x[k]);
+    store(dst + i, x);
+  }
+};
+
+template <class Kind, class T>
+struct Backward {
+  T* diff_src;
+  const T *diff_dst, *kept;
+  template <int n>
+  MR_BODY void at(std::int64_t i) const {
+    float dy[n], v[n];
+    load(dy, diff_dst + i), load(v, kept + i);
+    for (int k = 0; k < n; ++k) dy[k] = Kind::template gradient<T>(dy[k], v[k]);
+    store(diff_src + i, dy);
+  }
+};
+
+template <class Kind>
+class ActivationOp : public Op {
+ public:
+  ActivationOp(const ActivationSpec& s, const Context& context)
+      : context_(context), count_(s.src.count()), dtype_(s.dtype) {
+    with_type(dtype_, [](auto) {});
+  }
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "kernel"; }
+
+  void forward(const OpArgs& args) override {
+    with_type(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int n = pack_size<T>;
+      const Forward<Kind, T> body{args.dst.as<T>(), args.src[0].as<T>()};
+      for_each_pack<n>(context_, count_, aligned(body.dst, n) && aligned(body.src, n), body);
+    });
+  }
+
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    with_type(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int n = pack_size<T>;
+      const Tensor& kept = Kind::uses_dst ? args.dst : args.src[0];
+      const Backward<Kind, T> body{args.diff_src[0].as<T>(), args.diff_dst.as<T>(), kept.as<T>()};
+      const bool wide = aligned(body.diff_src, n) && aligned(body.diff_dst, n) && aligned(body.kept, n);
+      for_each_pack<n>(context_, count_, wide, body);
+    });
+  }
+
+ private:
+  Context context_;
+  std::int64_t count_;
+  DType dtype_;
+};
+
+class Identity : public Op {
+ public:
+  Identity(const ActivationSpec& s, const Context& context)
+      : context_(context), count_(s.src.count()), dtype_(s.dtype) {
+    with_type(dtype_, [](auto) {});
+  }
+  Needs needs() const override { return {}; }
+  std::string implementation() const override { return "kernel"; }
+  void forward(const OpArgs& args) override {
+    convert(context_, args.dst.data, dtype_, args.src[0].data, dtype_, count_);
+  }
+  void backward(const OpArgs& args) override {
+    if (args.diff_src[0]) convert(context_, args.diff_src[0].data, dtype_, args.diff_dst.data, dtype_, count_);
+  }
+
+ private:
+  Context context_;
+  std::int64_t count_;
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, const Context& context) {
+  switch (spec.kind) {
+    case Activation::relu:
+      return std::make_unique<ActivationOp<Relu>>(spec, context);
+    case Activation::tanh:
+      return std::make_unique<ActivationOp<Tanh>>(spec, context);
+    case Activation::gelu:
+      return std::make_unique<ActivationOp<Gelu>>(spec, context);
+    case Activation::gelu_tanh:
+      return std::make_unique<ActivationOp<GeluTanh>>(spec, context);
+    case Activation::none:
+      break;
+  }
+  return std::make_unique<Identity>(spec, context);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,114 @@
+// How batch norm's blocks walk a tensor and sum over it. The tensor is seen as lines of `width` elements, the least
+// common multiple of the channel count and 8, whatever the count: an element's column tells its channel, packs of 8 are
+// aligned and never straddle two lines, and only the tensor's very end needs care. A thread owns 8 columns and walks
+// down lines; a block owns a tile of columns; blocks interleave by lines, so that memory is read in order, and the
+// second pass, which goes the other way, finds the first one's last lines in the L2 cache.
+#pragma once
+#include "cuda/runtime/half.hpp"
+
+namespace millrace::cuda::batch_norm {
+
+#ifdef __CUDACC__
+#define MR_NO_UNROLL _Pragma("unroll 1")
+#else
+#define MR_NO_UNROLL
+#endif
+
+constexpr int pack = 8;  // elements; a byte of ReLU bits
+
+struct Layout {
+  std::int64_t count, width;    // width: of a line
+  int whole_lines, lines;       // the last line may be short
+  std::int64_t channels, rows;  // as the op's caller sees the tensor
+  int tile, tiles, lanes;       // packs in a tile; lanes of a block, each at a line of its own
+};
+
+struct Place {
+  std::int64_t column;    // the first of eight
+  int first, step, lane;  // in groups of lines; the group's line
+  bool idle;
+};
+
+template <class Block>
+MR_BODY Place place_of(const Block& block, const Layout& l) {
+  const int lane = block.thread() / l.tile;
+  const unsigned at = unsigned(block.index()), tiles = unsigned(l.tiles);
+  const std::int64_t column = (std::int64_t(at % tiles) * l.tile + block.thread() % l.tile) * pack;
+  return {column, int(at / tiles), int(unsigned(block.blocks()) / tiles), lane, lane >= l.lanes || column >= l.width};
+}
+
+template <class T>
+using Raw = Pack<T, pack>;
+
+// Lines that a thread loads at once: 64 bytes in flight.
+template <class T, int inputs>
+constexpr int at_once = 8 / inputs / int(sizeof(T)) < 1 ? 1 : 8 / inputs / int(sizeof(T));
+
+template <class T>
+MR_BODY Raw<T> load_raw(const T* from, int n) {
+  if (n == pack) return *reinterpret_cast<const Raw<T>*>(from);
+  Raw<T> raw{};
+  for (int i = 0; i < pack; ++i)
+    if (i < n) raw.v[i] = from[i];
+  return raw;
+}
+template <class T>
+MR_BODY void store_some(T* to, const float (&from)[pack], int n) {
+  if (n == pack) return store(to, from);
+  for (int i = 0; i < pack; ++i)
+    if (i < n) to[i] = narrow<T>(from[i]);
+}
+
+// use(load(e, n), e, n) for the packs of n elements at e that are this thread's; the loads of several lines go first.
+template <int lines, bool descending, class Load, class Use>
+MR_BODY void walk(const Layout& l, const Place& p, const Load& load, const Use& use) {
+  const int group_lines = l.lanes * lines;
+  const int groups = int(unsigned(l.whole_lines) / unsigned(group_lines));
+  const std::int64_t stride = l.lanes * l.width, origin = p.lane * l.width + p.column;
+  MR_NO_UNROLL
+  for (int g = p.first; g < groups; g += p.step) {
+    const std::int64_t e = std::int64_t(descending ? groups - 1 - g : g) * group_lines * l.width + origin;
+    decltype(load(e, pack)) loaded[lines];
+    for (int i = 0; i < lines; ++i) loaded[i] = load(e + i * stride, pack);
+    for (int i = 0; i < lines; ++i) use(loaded[i], e + i * stride, pack);
+  }
+  if (unsigned(groups) % unsigned(p.step) != unsigned(p.first)) return;
+  MR_NO_UNROLL
+  for (std::int64_t e = std::int64_t(groups) * group_lines * l.width + origin; e < l.count; e += stride) {
+    const int n = l.count - e < pack ? int(l.count - e) : pack;
+    use(load(e, n), e, n);
+  }
+}
+
+// The values of the thread's columns, from one a channel.
+MR_BODY void of_columns(float (&to)[pack], const float* from, const Layout& l, const Place& p) {
+  if (l.width == l.channels && reinterpret_cast<std::uintptr_t>(from) % alignof(Raw<float>) == 0) {
+    load(to, from + p.column);
+  } else {
+    for (int i = 0; i < pack; ++i) to[i] = from[(p.column + i) % l.channels];
+  }
+}
+
+constexpr std::size_t fold_bytes(const Layout& l) { return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float); }
+
+// The block's two sums a column, lane by lane, to partial[p.first][2][width].
+template <class Block>
+MR_BODY void fold(Block& block, const Layout& l, const Place& p, const float (&a)[pack], const float (&b)[pack],
+                  float* partial) {
+  float* shared = block.template shared<float>();  // [2][lanes][columns]
+  const int columns = l.tile * pack, half = l.lanes * columns;
+  const int mine = p.lane * columns + block.thread() % l.tile * pack;
+  if (!p.idle)
+    for (int i = 0; i < pack; ++i) shared[mine + i] = a[i], shared[half + mine + i] = b[i];
+  block.sync();
+  const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
+  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
+    const int k = at >= columns, column = at - k * columns;
+    if (tile_column + column >= l.width) continue;
+    double sum = 0;
+    for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[k * half + lane * columns + column]);
+    partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
+  }
+}
+
+}  // namespace millrace::cuda::batch_norm

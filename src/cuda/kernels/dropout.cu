@@ -1,0 +1,129 @@
+// One thread makes a group of pack_size elements of a row, and one byte in `saved`: bit k says that element k is kept.
+#include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/packs.hpp"
+#include "cuda/runtime/with_type.hpp"
+#include "millrace/base/rng.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+struct Rows {
+  std::int64_t row_count, groups;  // elements and groups of a row; the last group may be short
+  float factor;                    // of a kept element
+  bool wide;                       // all groups are whole and aligned
+
+  template <class T>
+  MR_BODY void apply(T* dst, const T* src, std::int64_t row, std::int64_t begin, unsigned kept) const {
+    constexpr int n = pack_size<T>;
+    const std::int64_t at = row * row_count + begin;
+    if (wide) {
+      float x[n];
+      load(x, src + at);
+      for (int k = 0; k < n; ++k) x[k] = kept >> k & 1u ? x[k] * factor : 0;
+      store(dst + at, x);
+    } else {
+      for (int k = 0; k < n && begin + k < row_count; ++k)
+        dst[at + k] = narrow<T>(kept >> k & 1u ? widen(src[at + k]) * factor : 0);
+    }
+  }
+};
+
+template <class T>
+struct Draw {
+  Rows rows;
+  T* dst;
+  const T* src;
+  const std::int64_t* ids;
+  std::uint8_t* saved;
+  const StepState* state;
+  std::uint64_t key;
+  float probability;
+  MR_BODY void operator()(std::int64_t i) const {
+    constexpr int n = pack_size<T>;
+    const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * n;
+    const std::uint64_t step = state->rng_step << 32, id = std::uint64_t(ids[row]);
+    unsigned kept = 0;
+    for (int k = 0; k < n; k += 4) {
+      const Random4 r = philox(key, step | std::uint64_t((begin + k) / 4), id);
+      for (int j = 0; j < 4; ++j) kept |= unsigned(uniform01(r.v[j]) >= probability) << (k + j);
+    }
+    saved[i] = std::uint8_t(kept);
+    rows.apply(dst, src, row, begin, kept);
+  }
+};
+
+template <class T>
+struct Redo {
+  Rows rows;
+  T* dst;
+  const T* src;
+  const std::uint8_t* saved;
+  MR_BODY void operator()(std::int64_t i) const {
+    const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * pack_size<T>;
+    rows.apply(dst, src, row, begin, saved[i]);
+  }
+};
+
+class Dropout : public Op {
+ public:
+  Dropout(const DropoutSpec& spec, const Context& context) : spec_(spec), context_(context) {
+    with_type(spec_.dtype, [&](auto zero) {
+      constexpr int n = pack_size<decltype(zero)>;
+      rows_ = {spec_.src.row_count(), (spec_.src.row_count() + n - 1) / n, 1 / (1 - spec_.probability), false};
+    });
+    if (!(spec_.probability >= 0 && spec_.probability < 1))
+      fail(Exit::config, "dropout: probability ", spec_.probability, " is not in [0, 1)");
+  }
+
+  Needs needs() const override {
+    Needs needs;
+    if (spec_.mode == Mode::train) needs.saved = std::size_t(groups());
+    return needs;
+  }
+  std::string implementation() const override { return "kernel"; }
+
+  void forward(const OpArgs& args) override {
+    if (spec_.mode == Mode::infer)
+      return convert(context_, args.dst.data, spec_.dtype, args.src[0].data, spec_.dtype, spec_.src.count());
+    with_type(spec_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      T* dst = args.dst.as<T>();
+      const T* src = args.src[0].as<T>();
+      for_each(context_, groups(),
+               Draw<T>{rows(dst, src), dst, src, args.src[1].as<std::int64_t>(), static_cast<std::uint8_t*>(args.saved),
+                       args.state, rng_key(spec_.seed, Purpose::dropout) + spec_.layer, spec_.probability});
+    });
+  }
+
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    with_type(spec_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      T* dst = args.diff_src[0].as<T>();
+      const T* src = args.diff_dst.as<T>();
+      for_each(context_, groups(), Redo<T>{rows(dst, src), dst, src, static_cast<const std::uint8_t*>(args.saved)});
+    });
+  }
+
+ private:
+  std::int64_t groups() const { return spec_.src[0] * rows_.groups; }
+  template <class T>
+  Rows rows(const T* dst, const T* src) const {
+    constexpr int n = pack_size<T>;
+    Rows rows = rows_;
+    rows.wide = rows.row_count % n == 0 && aligned(dst, n) && aligned(src, n);
+    return rows;
+  }
+
+  DropoutSpec spec_;
+  Context context_;
+  Rows rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, const Context& context) {
+  return std::make_unique<Dropout>(spec, context);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,249 @@
+// What the optimizer's kernels do: a block for each owned piece; sums by piece are added in a fixed order. A piece's
+// last pack may reach into the padding behind its segment, which is zeros and stays so.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "cuda/runtime/half.hpp"
+#include "millrace/device/step_state.hpp"
+#include "millrace/ops/optimizer.hpp"
+
+namespace millrace::cuda {
+
+using Piece = OptimizerPiece;
+constexpr int piece_threads = 256, pack = 4;  // four packs a thread
+
+struct SegmentPieces {
+  std::int64_t first, count;
+  float decay;
+};
+
+// What one step does, the same for all elements. Made on the device.
+struct Decision {
+  bool go;
+  float unscale, learning_rate;  // unscale: 1 / loss scale, and the clip
+  float mean, root;              // Adam's corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
+  float step_size;               // learning rate * mean
+};
+
+// body(at) for the packs of a piece; `at` is where a pack begins in it.
+template <class Block, class Body>
+MR_BODY void for_packs(Block& block, const Piece& piece, const Body& body) {
+  for (int i = block.thread() * pack; i < piece.count; i += block.threads() * pack) body(i);
+}
+
+struct SumSquares {  // in double: a finite gradient has a finite norm
+  const Piece* pieces;
+  const float* values;
+  double* sums;  // by number of the piece
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    const Piece piece = pieces[block.index()];
+    double sum = 0;
+    for_packs(block, piece, [&](int i) {
+      float x[pack];
+      load(x, values + piece.begin + i);
+      for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
+    });
+    sum = block.sum(sum);
+    if (block.thread() == 0) sums[piece.number] = sum;
+  }
+};
+
+// Of one block: the norm, what to do about it, and the step's counters.
+struct Decide {
+  const double* sums;
+  std::int64_t count;
+  StepState* state;
+  Decision* decision;
+  float clip, beta1, beta2;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    double sum = 0;
+    for (std::int64_t i = block.thread(); i < count; i += block.threads()) sum += sums[i];
+    sum = block.sum(sum);
+    if (block.thread() == 0) decide(*state, sqrt(sum) / double(state->loss_scale));
+  }
+
+ private:
+  MR_BODY void decide(StepState& s, double norm) const {
+    ++s.attempted;
+    s.grad_norm = float(norm);
+    const bool finite = norm <= std::numeric_limits<double>::max();  // false for a NaN too
+    s.found_inf = s.force_inf != 0 || !finite;
+    s.force_inf = 0;
+    decision->go = !s.found_inf;
+    if (s.found_inf) {
+      const float lower = s.loss_scale * s.scale_backoff;
+      if (s.scale_on) s.loss_scale = lower > s.scale_floor ? lower : s.scale_floor, s.clean_steps = 0;
+      return;
+    }
+    const double factor = double(clip) / (norm + 1e-6), t = double(s.applied + 1);
+    const double mean = 1 / (1 - pow(double(beta1), t));
+    decision->unscale = float((clip > 0 && factor < 1 ? factor : 1.0) / double(s.loss_scale));
+    decision->learning_rate = s.learning_rate;
+    decision->mean = float(mean);
+    decision->step_size = float(double(s.learning_rate) * mean);
+    decision->root = float(1 / sqrt(1 - pow(double(beta2), t)));
+    ++s.applied, ++s.clean_steps;
+    if (s.scale_on && s.clean_steps >= s.scale_interval) {
+      s.clean_steps = 0;
+      const float higher = s.loss_scale * s.scale_growth;
+      if (higher <= std::numeric_limits<float>::max()) s.loss_scale = higher;
+    }
+  }
+};
+
+struct MoveTowards {
+  const Decision* decision;
+  float* running;
+  const float* stats;
+  float momentum;
+  MR_BODY void operator()(std::int64_t i) const {
+    if (decision->go) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
+  }
+};
+
+// How one element changes. `decay` and `trust` are its segment's; g is the gradient as it lies.
+struct SgdPlain {
+  static constexpr int moments = 0;
+  static constexpr bool takes_gradient = true;
+  MR_BODY void operator()(const Decision& d, float decay, float trust, float g, float& w, float&, float&) const {
+    w -= d.learning_rate * (trust * (g * d.unscale + decay * w));
+  }
+};
+struct SgdMomentum {
+  static constexpr int moments = 1;
+  static constexpr bool takes_gradient = true;
+  float momentum;
+  bool nesterov;
+  MR_BODY void operator()(const Decision& d, float decay, float trust, float g, float& w, float& v, float&) const {
+    const float change = trust * (g * d.unscale + decay * w);
+    v = momentum * v + change;
+    w -= d.learning_rate * (nesterov ? change + momentum * v : v);
+  }
+};
+struct AdamMoments {
+  float beta1, beta2, epsilon;
+  MR_BODY void advance(const Decision& d, float g, float& m, float& v) const {
+    const float x = g * d.unscale;
+    m = beta1 * m + (1 - beta1) * x;
+    v = beta2 * v + (1 - beta2) * x * x;
+  }
+  MR_BODY float divisor(const Decision& d, float v) const { return sqrtf(v) * d.root + epsilon; }
+  MR_BODY float lamb_direction(const Decision& d, float decay, float w, float m, float v) const {
+    return m * d.mean / divisor(d, v) + decay * w;
+  }
+};
+struct AdamW {
+  static constexpr int moments = 2;
+  static constexpr bool takes_gradient = true;
+  AdamMoments adam;
+  MR_BODY void operator()(const Decision& d, float decay, float, float g, float& w, float& m, float& v) const {
+    adam.advance(d, g, m, v);
+    w = w * (1 - d.learning_rate * decay) - d.step_size * m / adam.divisor(d, v);
+  }
+};
+struct Lamb {  // after LambMoments
+  static constexpr int moments = 2;
+  static constexpr bool takes_gradient = false;
+  AdamMoments adam;
+  MR_BODY void operator()(const Decision& d, float decay, float trust, float, float& w, float& m, float& v) const {
+    w -= d.learning_rate * trust * adam.lamb_direction(d, decay, w, m, v);
+  }
+};
+
+// The fused pass. W: the type of `weights`; float: there are none.
+template <class Rule, class W>
+struct Update {
+  const Piece* pieces;
+  const Decision* decision;
+  const float* trust;  // by segment; null: 1
+  const float* gradient;
+  float *master, *moment1, *moment2;
+  W* weights;
+  Rule rule;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    const Decision d = *decision;
+    if (!d.go) return;
+    const Piece piece = pieces[block.index()];
+    const float ratio = trust ? trust[piece.segment] : 1.0f;
+    for_packs(block, piece, [&](int i) {
+      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
+      float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
+      load(w, master + at);
+      if constexpr (Rule::takes_gradient) load(g, gradient + at);
+      if constexpr (Rule::moments > 0) load(m, moment1 + kept);
+      if constexpr (Rule::moments > 1) load(v, moment2 + kept);
+      for (int k = 0; k < pack; ++k) rule(d, piece.weight_decay, ratio, g[k], w[k], m[k], v[k]);
+      store(master + at, w);
+      if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + kept, m);
+      if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + kept, v);
+      if constexpr (!std::is_same_v<W, float>) store(weights + at, w);
+    });
+  }
+};
+
+// LAMB's first pass: the moments, and the squares of weights and direction by piece.
+struct LambMoments {
+  const Piece* pieces;
+  const Decision* decision;
+  const float *gradient, *master;
+  float *moment1, *moment2;
+  double *weight_sums, *direction_sums;
+  AdamMoments adam;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    const Decision d = *decision;
+    if (!d.go) return;
+    const Piece piece = pieces[block.index()];
+    double of_weights = 0, of_direction = 0;
+    for_packs(block, piece, [&](int i) {
+      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
+      float w[pack], g[pack], m[pack], v[pack];
+      load(w, master + at), load(g, gradient + at), load(m, moment1 + kept), load(v, moment2 + kept);
+      for (int k = 0; k < pack; ++k) {
+        adam.advance(d, g[k], m[k], v[k]);
+        const float u = adam.lamb_direction(d, piece.weight_decay, w[k], m[k], v[k]);
+        of_weights += double(w[k]) * double(w[k]), of_direction += double(u) * double(u);
+      }
+      store(moment1 + kept, m), store(moment2 + kept, v);
+    });
+    of_weights = block.sum(of_weights), of_direction = block.sum(of_direction);
+    if (block.thread() == 0) weight_sums[piece.number] = of_weights, direction_sums[piece.number] = of_direction;
+  }
+};
+
+// The trust ratio of a segment, by one block. `other`: of the gradient (lars), of the direction (lamb).
+struct Trust {
+  const SegmentPieces* segments;
+  const double *weight_sums, *other_sums;
+  const Decision* decision;
+  float* trust;
+  bool lars;
+  float factor, epsilon;
+
+  template <class Block>
+  MR_BODY void operator()(Block& block) const {
+    if (!decision->go) return;
+    const SegmentPieces segment = segments[block.index()];
+    double weights = 0, other = 0;
+    for (std::int64_t i = block.thread(); i < segment.count; i += block.threads())
+      weights += weight_sums[segment.first + i], other += other_sums[segment.first + i];
+    weights = sqrt(block.sum(weights)), other = sqrt(block.sum(other));
+    if (block.thread() != 0) return;
+    if (lars) other *= double(decision->unscale);
+    const double decay = double(segment.decay);
+    double ratio = 1;
+    if (decay != 0 && weights > 0 && other > 0)
+      ratio = lars ? double(factor) * weights / (other + decay * weights + double(epsilon)) : weights / other;
+    trust[block.index()] = float(ratio);
+  }
+};
+
+}  // namespace millrace::cuda

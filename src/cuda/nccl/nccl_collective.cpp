@@ -1,0 +1,260 @@
+// Operations go: event on the compute stream, NCCL's kernel on the comm stream behind it, event after it. finish()
+// makes the compute stream wait for the comm stream. A thread of our own asks the Tracker how they are doing.
+#include "cuda/nccl/nccl_collective.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cuda/nccl/nccl_comm.hpp"
+#include "cuda/nccl/tracker.hpp"
+#include "cuda/runtime/check.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/comm/progress_board.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+using Kind = Watchdog::Kind;
+
+// Few, since what a sum occupies the step goes without; links between hosts need more of them. Not yet measured.
+int usual_channels(const World& world) { return world.node_count() == 1 ? 8 : 16; }
+
+class NcclCollective : public Collective {
+ public:
+  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int channels, bool even_alone)
+      : world_(world), device_(device), timeout_(options.timeout_seconds), alone_(world.size() == 1 && !even_alone) {
+    MR_CUDA(cudaSetDevice(device.ordinal()));
+    CollectiveOptions host = options;
+    host.progress = CollectiveOptions::Progress::inline_;
+    small_ = make_host_collective(world, host);
+    if (alone_) return;
+    board_ = make_progress_board(world);
+    comm_ = std::make_unique<NcclComm>(world, channels > 0 ? channels : usual_channels(world), timeout_);
+    tracker_ = std::make_unique<Tracker>(timeout_);
+    MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
+    MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
+    watcher_ = std::thread([this] { watch(); });
+    device.trail().beside([this] { return tracker_->under_way(); });
+  }
+
+  ~NcclCollective() override {
+    device_.trail().beside(nullptr);
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
+    if (comm_ && failure_.empty()) try {
+        device_.synchronize();
+      } catch (const Error& error) {  // a rank that was lost at the end
+        log::error(error.what());
+        comm_->abort();
+      }
+    for (NcclRegion& r : regions_) {
+      if (comm_)
+        comm_->release(r);
+      else
+        device_.release(MemoryKind::device, r.data, r.bytes);
+    }
+    for (const auto& [tag, event] : passed_) cudaEventDestroy(event);
+    if (filled_) cudaEventDestroy(filled_);
+    if (joined_) cudaEventDestroy(joined_);
+  }
+
+  std::string describe() const override {
+    if (alone_) return "one rank";
+    const bool zero_copy = !regions_.empty() && regions_.front().registration;
+    return cat("NCCL ", NcclComm::version(), ", ", world_.size(), " GPUs, ",
+               zero_copy ? "registered memory" : "plain device memory");
+  }
+
+  SharedRegion allocate(std::size_t bytes) override {
+    NcclRegion region;
+    if (alone_) {
+      region.bytes = (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
+      region.data = device_.allocate(MemoryKind::device, region.bytes);
+    } else {
+      region = comm_->allocate(world_, std::max<std::size_t>(bytes, 1));
+    }
+    regions_.push_back(region);
+    return {region.data, region.bytes, int(regions_.size()) - 1};
+  }
+
+  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    start(Kind::sum, tag, count * size_of(t), "ncclAllReduce", [&](ncclComm_t comm, Stream stream) {
+      return ncclAllReduce(data, data, count, type_of(t), ncclSum, comm, stream);
+    });
+  }
+  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    const std::size_t part = part_of(count);
+    start(Kind::reduce_scatter, tag, count * size_of(t), "ncclReduceScatter", [&](ncclComm_t comm, Stream stream) {
+      return ncclReduceScatter(data, mine(data, part * size_of(t)), part, type_of(t), ncclSum, comm, stream);
+    });
+  }
+  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    char* data = at(r, begin, count, size_of(t));
+    const std::size_t part = part_of(count);
+    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, Stream stream) {
+      return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
+    });
+  }
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
+    char* data = at(r, begin, bytes, 1);
+    start(Kind::broadcast, root, bytes, "ncclBroadcast", [&](ncclComm_t comm, Stream stream) {
+      return ncclBroadcast(data, data, bytes, ncclInt8, root, comm, stream);
+    });
+    finish();
+  }
+
+  void wait(int tag) override {
+    if (alone_) return;
+    throw_failure();
+    const auto passed = passed_.find(tag);
+    MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(Lane::compute), passed->second, 0));
+  }
+
+  void finish() override {
+    if (alone_) return;
+    const bool capturing = device_.capturing();
+    if (capturing && !captured_) return;  // the comm stream is not part of this capture
+    captured_ = false;
+    const Stream compute = device_.stream(Lane::compute), comm = device_.stream(Lane::comm);
+    Tracker::Operation step;
+    if (capturing)
+      tracker_->end_captured(comm);
+    else
+      step = tracker_->begin(Kind::step, 0, 0, comm);
+    MR_CUDA(cudaEventRecord(joined_, comm));
+    MR_CUDA(cudaStreamWaitEvent(compute, joined_, 0));
+    if (!capturing) tracker_->end(step, compute);
+  }
+
+  void small_sum(std::span<double> values) override {
+    throw_failure();
+    small_->small_sum(values);
+  }
+
+  void take_spans(std::vector<CommSpan>& out) override {
+    out.clear();
+    if (!alone_ && !device_.capturing()) tracker_->take_spans(out);
+  }
+
+ private:
+  char* at(const SharedRegion& r, std::size_t begin, std::size_t count, std::size_t size) const {
+    MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
+    const NcclRegion& region = regions_[std::size_t(r.id)];
+    MR_CHECK((begin + count) * size <= region.bytes);
+    return static_cast<char*>(region.data) + begin * size;
+  }
+  std::size_t part_of(std::size_t count) const {
+    MR_CHECK(count % std::size_t(world_.size()) == 0);
+    return count / std::size_t(world_.size());
+  }
+  char* mine(char* data, std::size_t part_bytes) const { return data + part_bytes * std::size_t(world_.rank()); }
+
+  void throw_failure() {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) fail(Exit::comm, failure_);
+  }
+
+  template <class Call>
+  void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
+    if (alone_) return;
+    throw_failure();
+    const bool capturing = device_.capturing();
+    const Stream comm = device_.stream(Lane::comm);
+    MR_CUDA(cudaEventRecord(filled_, device_.stream(Lane::compute)));
+    MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
+    if (capturing && !captured_) tracker_->begin_captured(comm);
+    const auto op = capturing ? tracker_->capture(kind, tag, bytes, comm) : tracker_->begin(kind, tag, bytes, comm);
+    comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
+    captured_ = capturing;
+    cudaEvent_t& passed = passed_[tag];
+    if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
+    MR_CUDA(cudaEventRecord(passed, comm));
+    capturing ? tracker_->end_capture_of(op, comm) : tracker_->end(op, comm);
+  }
+
+  void watch() {
+    try {
+      work::set_rank(world_.rank()), work::follow(&device_.trail());
+      MR_CUDA(cudaSetDevice(device_.ordinal()));
+      for (;;) {
+        std::string trouble;
+        {
+          std::unique_lock lock(mutex_);
+          if (wake_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ending_; })) return;
+        }
+        const auto late = tracker_->late();
+        const std::uint64_t begun = tracker_->begun();
+        board_->post(begun);
+        if (late) trouble = tracker_->explain(*late, board_->words(board_->inquire(begun, 2)));
+        if (trouble.empty()) trouble = comm_->error();
+        // NCCL says no more than that CUDA has failed: what failed is in the GPU's own error.
+        const cudaError_t status = trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Lane::comm));
+        if (status != cudaSuccess && status != cudaErrorNotReady)
+          trouble = work::describe_failure("the watch over sums", status);
+        if (!trouble.empty()) return give_up(trouble);
+      }
+    } catch (const std::exception& error) {
+      give_up(error.what());
+    }
+  }
+
+  // Frees the GPU, so that whoever waits for it goes on, and ends all ranks.
+  void give_up(const std::string& message) {
+    log::error(message);
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = message;
+    }
+    auto aborted = std::make_shared<std::atomic<bool>>(false);
+    std::thread([comm = comm_, aborted] {  // may itself wait for what is broken
+      comm->abort();
+      *aborted = true;
+    })
+        .detach();
+    for (int i = 0; i < 500 && !*aborted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    try {
+      world_.abort(int(Exit::comm));
+    } catch (const std::exception&) {  // ranks as threads: the others end by their own watchdogs
+    }
+  }
+
+  World& world_;
+  CudaDevice& device_;
+  const double timeout_;
+  const bool alone_;
+  std::unique_ptr<Collective> small_;  // for small sums
+  std::unique_ptr<ProgressBoard> board_;
+  std::shared_ptr<NcclComm> comm_;
+  std::unique_ptr<Tracker> tracker_;
+  std::deque<NcclRegion> regions_;
+  cudaEvent_t filled_ = nullptr, joined_ = nullptr;
+  std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
+  bool captured_ = false;              // the running capture has operations that no finish() has joined
+  std::thread watcher_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::string failure_;
+  bool ending_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> make_nccl_collective(World& world, CudaDevice& device, const CollectiveOptions& options,
+                                                 int channels, bool even_alone) {
+  return std::make_unique<NcclCollective>(world, device, options, channels, even_alone);
+}
+
+}  // namespace millrace::cuda

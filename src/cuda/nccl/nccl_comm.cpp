@@ -1,0 +1,179 @@
+#include "cuda/nccl/nccl_comm.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "cuda/runtime/check.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// True when every rank says so.
+bool all_agree(World& world, bool mine) {
+  std::int64_t value = mine;
+  world.all_reduce(std::span<std::int64_t>(&value, 1), World::Reduce::min);
+  return value != 0;
+}
+
+}  // namespace
+
+ncclDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    default:
+      fail(Exit::internal, "internal error: sums of ", name_of(t));
+  }
+}
+
+NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout_(timeout_seconds) {
+  ncclUniqueId id{};
+  std::string trouble;
+  if (world.rank() == 0)
+    if (const auto status = ncclGetUniqueId(&id); status != ncclSuccess)
+      trouble = cat("NCCL found no way to the other ranks: ", words(status), ". see NCCL_SOCKET_IFNAME");
+  world.agree(Exit::comm, trouble);
+  world.broadcast(&id, sizeof id, 0);
+
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (max_ctas > 0) config.maxCTAs = max_ctas;
+  ncclResult_t status = ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config);
+  for (const auto deadline = after(timeout_); status == ncclInProgress && Clock::now() < deadline;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+  }
+  if (status == ncclInProgress)
+    trouble = cat("NCCL did not connect all ranks within ", timeout_, " s. NCCL_DEBUG=INFO says why");
+  else if (status != ncclSuccess)
+    trouble = cat("NCCL did not start: ", words(status),
+                  ". for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO says more");
+  try {
+    world.agree(Exit::comm, trouble);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclComm::~NcclComm() {
+  if (!comm_) return;
+  ncclResult_t status = ncclCommFinalize(comm_);
+  for (const auto deadline = after(10); status == ncclInProgress && Clock::now() < deadline;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+  }
+  if (status == ncclSuccess)
+    ncclCommDestroy(comm_);
+  else
+    ncclCommAbort(comm_);
+}
+
+NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
+  NcclRegion region;
+  region.bytes = (bytes + 4095) / 4096 * 4096;
+  region.from_nccl = ncclMemAlloc(&region.data, region.bytes) == ncclSuccess;
+  if (!all_agree(world, region.from_nccl)) {
+    if (region.from_nccl) ncclMemFree(region.data);
+    (void)cudaGetLastError();
+    region.data = nullptr, region.from_nccl = false;
+    const cudaError_t status = cudaMalloc(&region.data, region.bytes);
+    if (status != cudaSuccess) (void)cudaGetLastError();
+    world.agree(Exit::config, status == cudaSuccess
+                                  ? std::string()
+                                  : cat("no memory on the GPU for ", format_bytes(region.bytes), " of gradients (",
+                                        cudaGetErrorString(status), "). use a smaller model"));
+  }
+  MR_CUDA(cudaMemset(region.data, 0, region.bytes));
+  MR_CUDA(cudaDeviceSynchronize());
+  if (!region.from_nccl) return region;  // NCCL calls the registration of other memory unsafe
+  bool registered = true;
+  try {
+    enqueue("ncclCommRegister",
+            [&](ncclComm_t c) { return ncclCommRegister(c, region.data, region.bytes, &region.registration); });
+  } catch (const Error&) {
+    registered = false, region.registration = nullptr;
+  }
+  if (!all_agree(world, registered) && region.registration) deregister(region);  // all ranks or none
+  return region;
+}
+
+// Waits: the memory may go back only when NCCL has let go of it.
+void NcclComm::deregister(NcclRegion& region) {
+  enqueue("ncclCommDeregister", [&](ncclComm_t c) { return ncclCommDeregister(c, region.registration); });
+  region.registration = nullptr;
+}
+
+void NcclComm::release(NcclRegion& region) noexcept {
+  try {
+    if (region.registration) deregister(region);
+  } catch (const Error&) {  // the communicator is gone, and its registrations with it
+  }
+  if (region.from_nccl)
+    ncclMemFree(region.data);
+  else
+    cudaFree(region.data);
+  region = {};
+}
+
+std::string NcclComm::error() {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) return "";
+  ncclResult_t status = ncclSuccess;
+  if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+  return status == ncclSuccess || status == ncclInProgress ? "" : "NCCL failed: " + words(status);
+}
+
+void NcclComm::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_) ncclCommAbort(comm_);
+  comm_ = nullptr;
+}
+
+std::string NcclComm::version() {
+  int code = 0;
+  if (ncclGetVersion(&code) != ncclSuccess) return "?";
+  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);
+}
+
+void NcclComm::check_alive() const {
+  if (!comm_) fail(Exit::comm, "communication between the GPUs was aborted");
+}
+
+void NcclComm::settle(std::unique_lock<std::mutex>& lock, const char* what, ncclResult_t status) {
+  for (const auto deadline = after(timeout_); status == ncclInProgress;) {
+    lock.unlock();  // here the watchdog may abort
+    std::this_thread::yield();
+    lock.lock();
+    check_alive();
+    if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+    if (status == ncclInProgress && Clock::now() > deadline)
+      fail(Exit::comm, "waited ", timeout_, " s for ", what, " to begin (a rank is late, or cannot be reached). ",
+           "raise comm.timeout if it only needs longer");
+  }
+  if (status != ncclSuccess) throw Error(Exit::comm, work::describe_failure(what, words(status)));
+}
+
+std::string NcclComm::words(ncclResult_t status) const {
+  std::string text = ncclGetErrorString(status);
+  const char* more = ncclGetLastError(comm_);
+  if (more && *more) text += cat(" (", more, ")");
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  return text;
+}
+
+}  // namespace millrace::cuda

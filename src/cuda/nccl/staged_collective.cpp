@@ -1,0 +1,27 @@
+#include "cuda/nccl/nccl_collective.hpp"
+#include "cuda/runtime/check.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/comm/staged.hpp"
+
+namespace millrace::cuda {
+
+std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& device, const CollectiveOptions& options) {
+  const int ordinal = device.ordinal();
+  StagingHooks hooks;
+  hooks.pin = [ordinal](void* memory, std::size_t bytes) {
+    MR_CUDA(cudaSetDevice(ordinal));
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return;
+    (void)cudaGetLastError();
+    log::warn("gradients on the host cannot be page-locked: copies to and from the GPU are slower (see ulimit -l)");
+  };
+  hooks.begin_thread = [ordinal, rank = world.rank()] {
+    work::set_rank(rank);
+    MR_CUDA(cudaSetDevice(ordinal));  // or it would make a context on the first GPU
+  };
+  hooks.unpin = [](void* memory) {
+    if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();
+  };
+  return millrace::make_staged_collective(world, device, options, std::move(hooks));
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,73 @@
+#include "cuda/nccl/watchdog.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+std::string place_of(const Watchdog::Late& late) {
+  const std::string name = Watchdog::name_of(late.kind, late.tag, late.bytes);
+  if (!late.recorded || late.kind == Watchdog::Kind::replay) return name;
+  return cat(late.begun ? "" : "the gradients of ", name, " of a recorded step");
+}
+
+}  // namespace
+
+std::string Watchdog::name_of(Kind kind, int tag, std::size_t bytes) {
+  switch (kind) {
+    case Kind::sum:
+      return cat("sum ", tag, " (", format_bytes(bytes), ")");
+    case Kind::reduce_scatter:
+      return cat("the scattered sum ", tag, " (", format_bytes(bytes), ")");
+    case Kind::all_gather:
+      return cat("the gathering ", tag, " (", format_bytes(bytes), ")");
+    case Kind::broadcast:
+      return cat("a broadcast (", format_bytes(bytes), ")");
+    case Kind::step:
+      return "the end of a step's sums";
+    case Kind::replay:
+      return "the sums of a recorded step";
+  }
+  return "";
+}
+
+std::uint64_t Watchdog::begin(Kind kind, int tag, std::size_t bytes, double now) {
+  begun_.push_back({kind, tag, bytes, now});
+  return done_ + begun_.size();
+}
+
+void Watchdog::done(std::uint64_t number, double now) {
+  MR_CHECK(number <= done_ + begun_.size());
+  while (done_ < number) begun_.pop_front(), ++done_, progress_ = now;
+}
+
+void Watchdog::replays(const Replays& r, double now) {
+  const auto at = [](const Replays& x) { return std::array{x.begun, x.ended, x.operations_begun, x.operations_ended}; };
+  if (at(r) != at(replays_)) replays_changed_ = now;
+  replays_ = r;
+}
+
+std::optional<Watchdog::Late> Watchdog::late(double now) const {
+  const Replays& r = replays_;
+  if (r.begun != r.ended && now - replays_changed_ > timeout_) {
+    Late late{true, r.operations_begun != r.operations_ended, Kind::replay, 0, 0, now - replays_changed_, r.ended, 0};
+    if (r.known) late.kind = r.kind, late.tag = r.tag, late.bytes = r.bytes, late.done = r.operations_ended;
+    return late;
+  }
+  if (begun_.empty()) return std::nullopt;
+  const Begun& oldest = begun_.front();
+  const double seconds = now - std::max(oldest.at, progress_);
+  if (seconds <= timeout_) return std::nullopt;
+  return Late{false, true, oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
+}
+
+std::string Watchdog::explain(const Late& late, const std::string& who) const {
+  return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
+             " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,77 @@
+// The element types inside kernels, and packs of several elements that move as one wide load or store. Arithmetic is
+// float.
+#pragma once
+#include "cuda/runtime/block.hpp"
+#include "millrace/base/types.hpp"
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace millrace::cuda {
+
+MR_BODY float widen(float value) { return value; }
+MR_BODY float widen(bf16 value) {
+#ifdef __CUDACC__
+  return __uint_as_float(unsigned(value.bits) << 16);
+#else
+  return float(value);
+#endif
+}
+MR_BODY float widen(f16 value) {
+#ifdef __CUDACC__
+  return __half2float(__ushort_as_half(value.bits));
+#else
+  return float(value);
+#endif
+}
+
+// Rounds to nearest, ties to even.
+template <class T>
+MR_BODY T narrow(float value);
+template <>
+MR_BODY float narrow<float>(float value) {
+  return value;
+}
+template <>
+MR_BODY bf16 narrow<bf16>(float value) {
+#ifdef __CUDACC__
+  bf16 out;
+  out.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  return out;
+#else
+  return bf16(value);
+#endif
+}
+template <>
+MR_BODY f16 narrow<f16>(float value) {
+#ifdef __CUDACC__
+  f16 out;
+  out.bits = __half_as_ushort(__float2half_rn(value));
+  return out;
+#else
+  return f16(value);
+#endif
+}
+
+template <class T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  T v[n];
+};
+// As many elements as one 16-byte access holds.
+template <class T>
+constexpr int pack_size = 16 / int(sizeof(T));
+
+template <int n, class T>
+MR_BODY void load(float (&to)[n], const T* from) {  // from: aligned to n elements
+  const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
+  for (int i = 0; i < n; ++i) to[i] = widen(pack.v[i]);
+}
+template <int n, class T>
+MR_BODY void store(T* to, const float (&from)[n]) {
+  Pack<T, n> pack;
+  for (int i = 0; i < n; ++i) pack.v[i] = narrow<T>(from[i]);
+  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
+}  // namespace millrace::cuda

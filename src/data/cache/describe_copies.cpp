@@ -1,0 +1,34 @@
+#include "millrace/data/cache/describe_copies.hpp"
+
+#include <filesystem>
+
+#include "data/cache/stage_file.hpp"
+#include "data/index/staged_copies.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/index/shards.hpp"
+
+namespace millrace {
+
+std::string describe_copies(const ShardIndex& index, const std::string& where) {
+  if (where == "memory" || where == "none")
+    fail(Exit::config, "copies in memory are those of one run, and go with it. name the folder of data.cache");
+  const StagedCopies copies(index.shards, folder_of_copies(where));
+  std::size_t whole = 0;
+  std::uint64_t bytes = 0, all = 0;
+  std::string first;
+  for (std::size_t s = 0; s < index.shards.size(); ++s) {
+    const Shard shard = index.shards[s];
+    const std::string source = std::filesystem::absolute(shard.path.str()).lexically_normal().string();
+    const std::string problem = problem_by_record(source, copies.path_in_folder(s));
+    all += shard.file_bytes;
+    if (problem.empty())
+      ++whole, bytes += shard.file_bytes;
+    else if (problem != "none" && first.empty())
+      first = cat("; the copy of ", shard.path, " is made again: ", problem);
+  }
+  return cat("copies in ", copies.folder(), ": ", whole, " of ", index.shards.size(), " files, ", format_bytes(bytes),
+             " of ", format_bytes(all), whole ? " (checksums are compared by the run that takes them)" : "", first);
+}
+
+}  // namespace millrace

@@ -1,0 +1,78 @@
+// Around a guarded engine whose index knows the copies: begins to make them with the first reads, and counts the
+// samples that come from them.
+#include "data/cache/stager.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+class StagedSource : public Source {
+ public:
+  StagedSource(std::unique_ptr<Source> inner, const ShardIndex& index, std::unique_ptr<Stager> stager)
+      : index_(index), inner_(std::move(inner)), stager_(std::move(stager)) {}
+
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override { read_of(0, ids, x, y); }
+  void read_of(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) override {
+    start();
+    count(ids);
+    inner_->read_of(epoch, ids, x, y);
+  }
+  std::unique_ptr<Reads> reads(std::span<char> slots) override {
+    start();
+    return std::make_unique<Counted>(*this, inner_->reads(slots));
+  }
+  std::string describe() const override { return cat(inner_->describe(), "; ", stager_->describe()); }
+  Decoded decoded() const override { return inner_->decoded(); }
+  int max_workers() const override { return inner_->max_workers(); }
+  FaultFigures faults() const override { return inner_->faults(); }
+  StagingFigures staging() const override {
+    StagingFigures out = stager_->figures();
+    out.samples = samples_, out.samples_from_copies = from_copies_;
+    return out;
+  }
+
+ private:
+  class Counted : public Reads {
+   public:
+    Counted(StagedSource& source, std::unique_ptr<Reads> inner) : source_(source), inner_(std::move(inner)) {}
+    void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
+      source_.count(ids);
+      inner_->begin(ids, x, y);
+    }
+    void epoch(std::int64_t e) override { inner_->epoch(e); }
+    bool room() const override { return inner_->room(); }
+    void finish() override { inner_->finish(); }
+    std::int64_t skipped() const override { return inner_->skipped(); }
+    void stop() override { inner_->stop(); }
+
+   private:
+    StagedSource& source_;
+    std::unique_ptr<Reads> inner_;
+  };
+
+  void start() {
+    stager_->start([this](std::size_t shard) { inner_->reopen(shard); });
+  }
+
+  void count(std::span<const std::int64_t> ids) {
+    std::uint64_t from_copies = 0;
+    for (const std::int64_t id : ids) from_copies += index_.copies->used(shard_of(index_, id));
+    samples_.fetch_add(ids.size(), std::memory_order_relaxed);
+    from_copies_.fetch_add(from_copies, std::memory_order_relaxed);
+  }
+
+  const ShardIndex index_;
+  std::atomic<std::uint64_t> samples_{0}, from_copies_{0};
+  std::unique_ptr<Source> inner_;
+  std::unique_ptr<Stager> stager_;  // the first to go: its thread calls the engine
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_staged_source(std::unique_ptr<Source> inner, const ShardIndex& index,
+                                           std::unique_ptr<Stager> stager) {
+  return std::make_unique<StagedSource>(std::move(inner), index, std::move(stager));
+}
+
+}  // namespace millrace

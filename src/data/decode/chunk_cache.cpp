@@ -1,0 +1,74 @@
+#include "millrace/data/decode/chunk_cache.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t most_spares = 8;
+
+}  // namespace
+
+std::unique_ptr<io::Bytes> ChunkCache::Spares::take() {
+  const std::lock_guard lock(mutex_);
+  if (all_.empty()) return std::make_unique<io::Bytes>();
+  auto out = std::move(all_.back());
+  all_.pop_back();
+  return out;
+}
+
+void ChunkCache::Spares::give(std::unique_ptr<io::Bytes> bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (all_.capacity() < most_spares) try {
+      all_.reserve(most_spares);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  if (all_.size() < most_spares) all_.push_back(std::move(bytes));
+}
+
+ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::function<void(io::Bytes&)>& make) {
+  std::unique_lock lock(mutex_);
+  for (auto found = places_.find(key); found != places_.end(); found = places_.find(key)) {
+    Entry& entry = *found->second;
+    if (entry.ready) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return entry.bytes;
+    }
+    if (!wait) return nullptr;
+    made_.wait(lock);
+  }
+  const auto entry = entries_.insert(entries_.begin(), {key, nullptr, false});
+  places_[key] = entry;
+  lock.unlock();
+  std::shared_ptr<io::Bytes> bytes;
+  try {
+    bytes = {spares_->take().release(),
+             [spares = spares_](io::Bytes* done) { spares->give(std::unique_ptr<io::Bytes>(done)); }};
+    make(*bytes);
+  } catch (...) {
+    lock.lock();
+    places_.erase(key);
+    entries_.erase(entry);
+    made_.notify_all();
+    throw;
+  }
+  ++made_count_;
+  lock.lock();
+  entry->bytes = bytes, entry->ready = true;
+  held_ += bytes->size();
+  evict(*entry);
+  made_.notify_all();
+  return bytes;
+}
+
+// The newest stays, whatever its size: others may be waiting for it.
+void ChunkCache::evict(const Entry& but) {
+  for (auto at = entries_.end(); held_ > budget_ && at != entries_.begin();) {
+    --at;
+    if (!at->ready || &*at == &but) continue;
+    held_ -= at->bytes->size();
+    places_.erase(at->key);
+    at = entries_.erase(at);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,11 @@
+// Linked where the library is absent.
+#include "millrace/base/error.hpp"
+#include "millrace/data/decode/image.hpp"
+
+namespace millrace {
+
+void decode_jpeg(std::string_view, const std::string& path, const Choose&, Image&) {
+  fail(Exit::data, path, " is a JPEG image, which this build does not read. install libjpeg-dev and build again");
+}
+
+}  // namespace millrace

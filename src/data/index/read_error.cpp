@@ -1,0 +1,28 @@
+#include "data/index/read_error.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+namespace millrace {
+namespace {
+
+constexpr int passing[] = {EIO,        EAGAIN,       EINTR,       ESTALE,    ETIMEDOUT, EREMOTEIO,
+                           EBUSY,      ENETDOWN,     ENETUNREACH, ENETRESET, EHOSTDOWN, EHOSTUNREACH,
+                           ECONNRESET, ECONNREFUSED, ENOTCONN,    ESHUTDOWN};
+
+}  // namespace
+
+bool may_pass(int error) { return std::find(std::begin(passing), std::end(passing), error) != std::end(passing); }
+
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+int system_error_of(const Error& e) {
+  if (const auto* read = dynamic_cast<const ReadError*>(&e)) return read->system_error();
+  for (const int error : passing)
+    if (std::strstr(e.what(), std::strerror(error))) return error;
+  return 0;
+}
+
+}  // namespace millrace

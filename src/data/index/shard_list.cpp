@@ -1,0 +1,154 @@
+// A list is three pieces of memory: records of one size; names; folders, which are few, in the
+// same memory as names.
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "millrace/base/error.hpp"
+#include "millrace/data/index/shards.hpp"
+
+namespace millrace {
+namespace {
+
+struct Record {
+  std::int64_t first, rows;
+  std::uint64_t x_offset, y_offset, file_bytes;
+  std::uint32_t folder, name;  // where they begin; offsets of 4 GiB of names
+  std::uint16_t folder_bytes, name_bytes;
+  std::uint32_t written;  // no padding: the same shards are the same bytes
+};
+struct Header {
+  std::uint64_t records, name_bytes;
+};
+
+// One range of bytes each of x and y, and nothing else. A member that is new has to be thought of here.
+bool is_plain(const Shard& shard) {
+  const auto& [path, first, rows, x_offset, y_offset, file_bytes, x_chunks, y_chunks, x_encoded, hdf5_only, more_x,
+               more_y, array, pixels, written] = shard;
+  return !x_chunks && !y_chunks && !x_encoded && hdf5_only.empty() && more_x.empty() && more_y.empty() &&
+         array.rank == 0 && !pixels;
+}
+
+}  // namespace
+
+struct ShardList::Data {
+  // Of this list, while it grows; else empty, and the memory somebody's.
+  std::vector<Record> own_records;
+  std::string own_names;
+  std::unordered_map<std::string, std::uint32_t> folders;
+  std::shared_ptr<const char> keep;
+  const Record* records = nullptr;
+  const char* names = nullptr;
+  std::size_t count = 0, name_bytes = 0;
+  std::map<std::size_t, Shard> whole;
+
+  Data() = default;
+  Data(const Data& other)
+      : own_records(other.records, other.records + other.count),
+        own_names(other.names, other.name_bytes),
+        folders(other.folders),
+        whole(other.whole) {
+    look_at_own();
+  }
+
+  void look_at_own() {
+    records = own_records.data(), count = own_records.size();
+    names = own_names.data(), name_bytes = own_names.size();
+  }
+
+  std::uint32_t add_name(std::string_view name) {
+    const std::size_t at = own_names.size();
+    if (at + name.size() >= std::size_t(1) << 32) fail(Exit::data, "the names of the files take more than 4 GiB");
+    own_names.append(name);
+    return std::uint32_t(at);
+  }
+
+  void add(const Shard& shard) {
+    const std::string path = shard.path.str();
+    const std::size_t slash = path.rfind('/') + 1;  // npos + 1: 0
+    const auto [folder, is_new] = folders.try_emplace(path.substr(0, slash), 0u);
+    if (is_new) folder->second = add_name(folder->first);
+    if (!is_plain(shard)) {
+      Shard& kept = whole.emplace(own_records.size(), shard).first->second;
+      kept.path = path;
+    }
+    if (path.size() >= std::size_t(1) << 16) fail(Exit::data, path, " is too long a path");
+    own_records.push_back({shard.first, shard.rows, shard.x_offset, shard.y_offset, shard.file_bytes, folder->second,
+                           add_name(std::string_view(path).substr(slash)), std::uint16_t(slash),
+                           std::uint16_t(path.size() - slash), shard.written});
+    look_at_own();
+  }
+};
+
+ShardList::ShardList() : data_(std::make_shared<Data>()) {}
+
+ShardList::ShardList(std::initializer_list<Shard> shards) : ShardList() {
+  for (const Shard& s : shards) push_back(s);
+}
+
+std::size_t ShardList::size() const { return data_->count; }
+
+Shard ShardList::operator[](std::size_t s) const {
+  if (!data_->whole.empty())
+    if (const auto found = data_->whole.find(s); found != data_->whole.end()) return found->second;
+  const Record& r = data_->records[s];
+  Shard out;
+  out.path = FilePath({data_->names + r.folder, r.folder_bytes}, {data_->names + r.name, r.name_bytes});
+  out.first = r.first, out.rows = r.rows;
+  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes, out.written = r.written;
+  return out;
+}
+
+Shard ShardList::at(std::size_t s) const {
+  MR_CHECK(s < size(), "shard ", s, " of ", size());
+  return (*this)[s];
+}
+
+ShardRange ShardList::range(std::size_t s) const {
+  const Record& r = data_->records[s];
+  return {r.first, r.rows, r.x_offset};
+}
+
+std::size_t ShardList::holding(std::int64_t id) const {
+  const Record* const end = data_->records + data_->count;
+  const auto after =
+      std::upper_bound(data_->records, end, id, [](std::int64_t i, const Record& r) { return i < r.first; });
+  return std::size_t(after - data_->records) - 1;
+}
+
+void ShardList::push_back(const Shard& shard) {
+  const bool own = data_.use_count() == 1 && !data_->keep;
+  const auto data = own ? std::const_pointer_cast<Data>(data_) : std::make_shared<Data>(*data_);
+  data->add(shard);
+  data_ = data;
+}
+
+const std::map<std::size_t, Shard>& ShardList::whole() const { return data_->whole; }
+
+std::string ShardList::plain_bytes() const {
+  const Header header{data_->count, data_->name_bytes};
+  std::string out(sizeof header + data_->count * sizeof(Record) + data_->name_bytes, '\0');
+  std::memcpy(out.data(), &header, sizeof header);
+  if (data_->count > 0) std::memcpy(out.data() + sizeof header, data_->records, data_->count * sizeof(Record));
+  if (data_->name_bytes > 0) std::memcpy(out.data() + out.size() - data_->name_bytes, data_->names, data_->name_bytes);
+  return out;
+}
+
+ShardList ShardList::in_memory_of(std::shared_ptr<const char> memory, std::size_t bytes,
+                                  std::map<std::size_t, Shard> whole) {
+  MR_CHECK(bytes >= sizeof(Header) && reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(Record) == 0);
+  Header header;
+  std::memcpy(&header, memory.get(), sizeof header);
+  MR_CHECK(bytes == sizeof header + header.records * sizeof(Record) + header.name_bytes);
+  auto data = std::make_shared<Data>();
+  data->count = header.records, data->name_bytes = header.name_bytes;
+  data->records = reinterpret_cast<const Record*>(memory.get() + sizeof header);
+  data->names = memory.get() + sizeof header + header.records * sizeof(Record);
+  data->keep = std::move(memory);
+  data->whole = std::move(whole);
+  ShardList out;
+  out.data_ = std::move(data);
+  return out;
+}
+
+}  // namespace millrace

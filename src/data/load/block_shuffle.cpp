@@ -1,0 +1,86 @@
+// A block order fitted to what the files are made of.
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/load/block_order.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t unchunked_block_bytes = 1 << 20;
+constexpr std::int64_t worthwhile_rows = 4;  // of a chunk: fewer are about as quick in a random order
+
+// Of the chunks of x.
+struct Chunks {
+  std::int64_t rows = 0;         // in a chunk, at most; 0: no file is chunked
+  std::uint64_t band_bytes = 0;  // the chunks of as many rows, decoded
+};
+
+Chunks chunks_of(const ShardIndex& index) {
+  Chunks out;
+  if (index.cut() && index.view.sample != SampleKind::pair) return out;  // samples are not the rows of chunks
+  for (const Shard& s : index.shards) {
+    if (!s.x_chunks || s.x_chunks->chunk[0] <= out.rows) continue;
+    out.rows = s.x_chunks->chunk[0], out.band_bytes = s.x_chunks->chunk_bytes();
+    for (std::size_t d = 1; d < s.x_chunks->shape.size(); ++d) out.band_bytes *= std::uint64_t(s.x_chunks->grid(d));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string BlockShuffle::str() const {
+  return cat("blocks of ", layout.block, " rows, windows of ", layout.window, " blocks");
+}
+
+BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int64_t window,
+                           std::uint64_t cache_bytes) {
+  const Chunks chunks = chunks_of(index);
+  if (chunks.rows > 0 && block % chunks.rows != 0)
+    fail(Exit::config, "data.shuffle_block: ", block, " is no multiple of the ", chunks.rows,
+         " rows of a chunk, which would be decoded twice. give a multiple, or auto");
+  BlockShuffle out;
+  for (const Shard& s : index.shards) out.layout.file_rows.push_back(s.rows);
+  if (index.shards.empty()) out.layout.file_rows.push_back(index.rows);  // synthetic
+  const auto sample_bytes = std::int64_t(std::max<std::size_t>(1, index.sample_bytes()));
+  const std::int64_t usual =
+      chunks.rows > 0 ? chunks.rows : std::max<std::int64_t>(1, unchunked_block_bytes / sample_bytes);
+  const std::int64_t longest = *std::max_element(out.layout.file_rows.begin(), out.layout.file_rows.end());
+  const std::int64_t unit = std::max<std::int64_t>(1, chunks.rows);
+  out.layout.block = std::min(block > 0 ? block : usual, ((longest - 1) / unit + 1) * unit);
+  out.block_bytes = chunks.rows > 0 ? chunks.band_bytes * std::uint64_t(out.layout.block / chunks.rows)
+                                    : std::uint64_t(out.layout.block * sample_bytes);
+  std::int64_t blocks = 0;
+  for (const std::int64_t rows : out.layout.file_rows) blocks += (rows - 1) / out.layout.block + 1;
+  const auto fits = std::int64_t(cache_bytes / 2 / out.block_bytes);
+  out.layout.window = std::clamp<std::int64_t>(window > 0 ? (window - 1) / out.layout.block + 1 : fits, 1, blocks);
+  if (chunks.rows == 0) return out;
+  const std::uint64_t needed = std::uint64_t(std::min(2 * out.layout.window, blocks)) * out.block_bytes;
+  if (needed > cache_bytes) {
+    const std::uint64_t unit = needed < (1u << 20) ? 1u << 10 : 1u << 20, enough = (needed + unit - 1) / unit * unit;
+    out.problem = cat("data.shuffle = block: two windows of ", out.layout.window, " blocks of ", out.layout.block,
+                      " rows are ", format_bytes(needed), " of decoded chunks, data.chunk_cache keeps ",
+                      format_bytes(cache_bytes), ": chunks are decoded more than once. raise data.chunk_cache to ",
+                      print_bytes(enough), out.layout.window > 1 ? " or lower data.shuffle_window" : "");
+  }
+  for (const Shard& s : index.shards)
+    if (out.problem.empty() && s.x_chunks && out.layout.block % s.x_chunks->chunk[0] != 0)
+      out.problem =
+          cat("data.shuffle = block: the chunks of ", s.path, " hold ", s.x_chunks->chunk[0], " rows, blocks ",
+              out.layout.block, ": some chunks are decoded twice. set data.shuffle_block to a multiple of both");
+  return out;
+}
+
+std::string block_shuffle_advice(const ShardIndex& index, std::uint64_t cache_bytes) {
+  const Chunks chunks = chunks_of(index);
+  if (chunks.rows < worthwhile_rows) return "";
+  std::uint64_t bytes = 0;
+  for (const Shard& s : index.shards) bytes += std::uint64_t((s.rows - 1) / chunks.rows + 1) * chunks.band_bytes;
+  if (bytes <= cache_bytes) return "";
+  return cat("data.shuffle = block would help: chunks of ", chunks.rows, " rows, ", format_bytes(bytes),
+             " when decoded, of which a rank keeps ", format_bytes(cache_bytes),
+             ": a random order over all samples decodes a chunk for nearly every row");
+}
+
+}  // namespace millrace

@@ -1,0 +1,199 @@
+// The loader as the step sees it: batches in order, brought to the device. How they are filled: loader_workers.cpp.
+#include "millrace/data/load/loader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "data/load/loader_ring.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+constexpr std::size_t least_depth = 4;         // of a ring that finds its own
+constexpr std::size_t most_ahead = 64u << 20;  // bytes of such a ring, unless the least takes more
+constexpr std::size_t most_slots = 256;
+constexpr std::uint64_t timed_copies = 8;  // one of so many: to read a time costs the host some microseconds
+
+std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
+  if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
+  return std::clamp(most_ahead / slot_bytes, least_depth, most_slots);
+}
+
+}  // namespace
+
+Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& order, const LoaderOptions& o,
+                   std::function<std::optional<MicroBatch>()> next, DeviceSlots* on_device)
+    : SlotLayout(i, o.max_rows),
+      device(d),
+      source(s),
+      index(i),
+      sampler(order),
+      items(std::move(next)),
+      workers(std::min(o.workers, s.max_workers())),
+      max_rows(o.max_rows),
+      most_held(std::min(std::size_t(o.together) - 1, ring_slots(o, bytes) - 2)),
+      device_slots(on_device) {
+  MR_CHECK(o.max_rows >= 1 && o.together >= 1);
+  if (!device_slots) {
+    own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
+    device_slots = own_device_slots.get();
+  }
+  if (device_slots->count() > 0) copy_marks = device.make_marks(2);
+  MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
+  batches.reserve(std::size_t(o.together));
+  const std::size_t count = ring_slots(o, bytes);
+  host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
+  slots.resize(count), free.reserve(count);
+  deepen_to(o.prefetch > 0 ? count : std::max(std::min(least_depth, count), most_held + 2));
+  // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
+  const std::int64_t by_size = std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
+  unit_rows =
+      workers > 1 ? std::max<std::int64_t>(1, std::min(by_size, (o.max_rows + workers - 1) / workers)) : o.max_rows;
+}
+
+Loader::Impl::~Impl() {
+  stop();
+  device.synchronize();
+}
+
+std::span<const Batch> Loader::Impl::take(std::size_t count, bool uses) {
+  MR_CHECK(count <= batches.capacity() && (count <= 1 || device_slots->count() > 0));
+  if (ends_use)
+    for (const Batch& b : batches) b.end_use();
+  ends_use = uses;
+  batches.clear();
+  while (batches.size() < count) {
+    while (head - tail > most_held) release_oldest();
+    Slot* s = take_filled();
+    if (!s) break;
+    hand_over(*s);
+    if (uses) batches.back().begin_use();
+  }
+  return batches;
+}
+
+Loader::Impl::Slot* Loader::Impl::take_filled() {
+  std::unique_lock lock(mutex);
+  const std::uint64_t seen = ready;
+  const auto began = Clock::now();
+  const auto there = [this] { return head < planned && slot(head).filled; };
+  if (workers == 0) fill_here(lock);
+  if (!there()) {
+    deepen();
+    filled.wait(lock, there);
+  }
+  Slot& s = slot(head);
+  figures.wait_seconds += seconds_since(began), figures.clock_reads += 2;
+  if (s.failure) std::rethrow_exception(s.failure);
+  if (s.last) return nullptr;
+  if (figures.batches == 0) figures.first_batch_seconds = seconds_since(started);
+  figures.queue_depth_sum += seen, ++figures.batches;
+  ++figures.queue_depths[std::min<std::size_t>(seen, figures.queue_depths.size() - 1)];
+  ++head, --ready;
+  return &s;
+}
+
+void Loader::Impl::deepen() {
+  if (!was_full || depth == slots.size()) return;
+  deepen_to(std::min(2 * depth, slots.size()));
+  was_full = false;
+  room.notify_all();
+}
+
+void Loader::Impl::deepen_to(std::size_t wanted) {
+  for (; depth < wanted; ++depth) free.push_back(host_memory.as<char>() + depth * bytes);
+}
+
+void Loader::Impl::release_oldest() {
+  Slot& s = slot(tail);  // head and tail are moved by this thread alone
+  if (s.copied) s.copied->synchronize();
+  std::array<double, 2> copy{};
+  if (s.timed) copy_marks->read(copy), timing = false;
+  bool enough = false;  // room to wake the workers for, who fill several slots then: all that can become free / 4
+  {
+    const std::lock_guard lock(mutex);
+    if (s.timed)
+      figures.copy_seconds += copy[1], figures.copied_bytes += bytes,
+          figures.copied_samples += std::uint64_t(s.item.rows);
+    s.planned = false;
+    free.push_back(s.host);
+    ++tail;
+    enough = depth - std::min(depth, planned - tail) >= std::max<std::size_t>(1, (depth - most_held - 1) / 4);
+  }
+  if (enough) room.notify_all();
+}
+
+void Loader::Impl::hand_over(Slot& s) {
+  char* at = s.host;
+  Batch batch;
+  if (device_slots->count() > 0) {
+    DeviceSlots::Slot& there = (*device_slots)[next_on_device];
+    next_on_device = (next_on_device + 1) % device_slots->count();
+    at = there.data;
+    there.consumed->wait(Lane::copy);  // the first time it holds nobody up
+    s.timed = !timing && figures.batches % timed_copies == 2;
+    if (s.timed) timing = true, copy_marks->mark(Lane::copy, 0);
+    device.copy_in(Lane::copy, at, s.host, bytes);
+    if (s.timed) copy_marks->mark(Lane::copy, 1);
+    there.copied->record(Lane::copy);
+    s.copied = there.copied.get();
+    batch.slot = &there;
+  }
+  const std::int64_t rows = s.item.rows;
+  const auto with_rows = [rows](const Shape& one) {
+    Shape out;
+    out.rank = one.rank + 1;
+    out.dims[0] = rows;
+    for (int a = 0; a < one.rank; ++a) out.dims[std::size_t(a) + 1] = one.dims[std::size_t(a)];
+    return out;
+  };
+  batch.item = s.item;
+  batch.skipped = s.skipped;
+  batch.x = {at, index.x_dtype, with_rows(index.sample)};
+  batch.ids = {at + ids_offset, DType::i64, {rows}};
+  batch.y = {at + y_offset, index.labels ? DType::i32 : DType::f32,
+             index.labels ? Shape{rows} : with_rows(index.target)};
+  batches.push_back(batch);
+}
+
+Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
+               const LoaderOptions& options, std::function<std::optional<MicroBatch>()> items, DeviceSlots* slots)
+    : impl_(std::make_unique<Impl>(device, source, index, sampler, options, std::move(items), slots)) {
+  impl_->start();
+}
+Loader::~Loader() = default;
+const Batch* Loader::next() {
+  const auto one = impl_->take(1, true);
+  return one.empty() ? nullptr : one.data();
+}
+std::span<const Batch> Loader::take(std::size_t count) { return impl_->take(count, false); }
+void Loader::rewind(std::size_t slot) {
+  const std::size_t count = impl_->device_slots->count();
+  MR_CHECK(count == 0 || slot < count);
+  impl_->next_on_device = slot;
+}
+std::size_t Loader::device_bytes(const Device& device, const ShardIndex& index, const LoaderOptions& options) {
+  const std::size_t bytes = SlotLayout(index, options.max_rows).bytes;
+  return bytes * (device.shares_host_memory() ? ring_slots(options, bytes) : std::size_t(options.device_slots));
+}
+void Loader::trace(bool on) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->tracing = on;
+}
+std::vector<LoaderSpan> Loader::take_spans() {
+  const std::lock_guard lock(impl_->mutex);
+  return std::exchange(impl_->spans, {});
+}
+LoaderFigures Loader::figures() const {
+  const std::lock_guard lock(impl_->mutex);
+  LoaderFigures out = impl_->figures;
+  out.decoded = impl_->source.decoded();
+  return out;
+}
+
+}  // namespace millrace

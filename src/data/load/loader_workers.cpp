@@ -1,0 +1,148 @@
+// The loader's workers: they claim rows of slots, read them, and say when a slot is filled.
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "data/load/loader_ring.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_of(Clock::time_point t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); }
+
+constexpr std::size_t most_spans = 1 << 16;
+
+}  // namespace
+
+void Loader::Impl::start() {
+  started = Clock::now();
+  figures.workers = workers;
+  try {
+    for (int w = 0; w < std::max(1, workers); ++w)
+      reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
+    for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)], w); });
+  } catch (const std::system_error& e) {
+    const std::size_t started = threads.size();
+    stop();
+    fail(Exit::config, "cannot start ", workers, " loader threads (", e.code().message(), " after ", started,
+         "). lower data.workers");
+  }
+}
+
+void Loader::Impl::stop() {
+  {
+    const std::lock_guard lock(mutex);
+    ending = true;
+  }
+  room.notify_all();
+  for (auto& r : reads) r->stop();
+  for (auto& t : threads) t.join();
+  threads.clear();
+}
+
+Loader::Impl::Unit Loader::Impl::claim() {
+  if (exhausted) return {};
+  if (planned > head)  // all before were claimed when this one was planned
+    if (Slot& s = slot(planned - 1); s.claimed < s.item.rows) return take(s);
+  if (planned - tail >= depth) return was_full = true, Unit{};
+  Slot& s = slot(planned);
+  s = Slot{};
+  s.host = free.front(), s.planned = true, s.number = planned;
+  free.erase(free.begin());
+  try {
+    const auto item = items();
+    if (item) s.item = *item;
+    MR_CHECK(!item || (item->rows >= 1 && item->rows <= max_rows), "a micro-batch of ", item->rows, " rows");
+    s.last = !item;
+  } catch (...) {
+    s.failure = std::current_exception(), s.last = true;
+  }
+  exhausted = s.last;
+  ++planned;
+  if (!s.last) return take(s);
+  s.filled = true, ++ready;
+  filled.notify_all();
+  return {};
+}
+
+Loader::Impl::Unit Loader::Impl::take(Slot& s) {
+  const std::int64_t begin = s.claimed;
+  s.claimed = std::min(s.item.rows, s.claimed + unit_rows);
+  return {&s, begin, s.claimed};
+}
+
+void Loader::Impl::begin(Reads& reads, const Unit& u) {
+  const Slot& s = *u.slot;
+  auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
+  const auto first = std::size_t(u.begin), rows = std::size_t(u.end - u.begin);
+  sampler.ids({s.item.epoch, s.item.step, s.item.first + u.begin, u.end - u.begin}, ids);
+  reads.epoch(s.item.epoch);
+  reads.begin({ids, rows}, s.host + first * x_bytes, s.host + y_offset + first * y_bytes);
+}
+
+void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  const auto began = Clock::now();
+  if (unit.slot) begin(w.reads, w.units[w.begun++ % w.units.size()] = unit);
+  const bool finishing = !unit.slot || !w.room();
+  std::exception_ptr failure;
+  try {
+    if (finishing) w.reads.finish();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const double took = seconds_since(began);
+  lock.lock();
+  figures.read_seconds += took, figures.clock_reads += 2;
+  const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
+  Slot& s = *done.slot;
+  if (tracing && spans.size() < most_spans)
+    spans.push_back({w.number, s.number, seconds_of(began), seconds_of(began) + took});
+  if (!finishing) return;
+  figures.samples += std::uint64_t(done.end - done.begin);
+  figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
+  if (failure && !s.failure) s.failure = failure;
+  s.skipped += w.reads.skipped();
+  s.finished += done.end - done.begin;
+  if (s.finished < s.item.rows) return;
+  s.filled = true, ++ready;
+  if (workers == 0) return;
+  lock.unlock();
+  filled.notify_one();
+  lock.lock();
+}
+
+void Loader::Impl::await_room(std::unique_lock<std::mutex>& lock, Unit& unit) {
+  const auto ready = [&] { return ending || (unit = claim()).slot; };
+  if (ready()) return;
+  const auto began = Clock::now();
+  room.wait(lock, ready);
+  figures.room_seconds += seconds_since(began), figures.clock_reads += 2;
+}
+
+void Loader::Impl::work(Reads& reads, int number) {
+  Worker w{reads, number};
+  std::unique_lock lock(mutex);
+  for (;;) {
+    Unit unit;
+    if (w.idle())
+      await_room(lock, unit);
+    else if (w.room())
+      unit = claim();
+    if (ending) return;
+    advance(w, unit, lock);
+  }
+}
+
+void Loader::Impl::fill_here(std::unique_lock<std::mutex>& lock) {
+  if (!here) here.reset(new Worker{*reads.front()});
+  while (!(head < planned && slot(head).filled)) {
+    const Unit unit = here->room() ? claim() : Unit{};
+    if (unit.slot || !here->idle()) advance(*here, unit, lock);
+  }
+}
+
+}  // namespace millrace

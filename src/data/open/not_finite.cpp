@@ -1,0 +1,40 @@
+// Asked once, when a loss is no number: whether the data is.
+#include <cmath>
+#include <vector>
+
+#include "data/decode/raw_rows.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+bool is_float(DType type) {
+  return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
+}
+
+bool all_finite(const void* values, DType type, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(value_at(values, type, i))) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string not_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids) {
+  if (!is_float(index.x_dtype) && index.labels) return "";
+  std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_step_bytes(index)));
+  for (const std::int64_t id : ids) {
+    source.read({&id, 1}, x.data(), y.data());
+    const bool good_x = !is_float(index.x_dtype) || all_finite(x.data(), index.x_dtype, index.sample.count());
+    const bool good_y = index.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
+    if (good_x && good_y) continue;
+    return cat("sample ", id, " of the data, in ", index.shards[shard_of(index, id)].path, ", has ",
+               good_x ? "a target that is" : "values that are", " not finite");
+  }
+  return "";
+}
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+#include "millrace/data/open/open_source.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "data/cache/stager.hpp"
+#include "data/decode/raw_rows.hpp"
+#include "data/index/joined.hpp"
+#include "data/open/wrappers.hpp"
+#include "data/read/synthetic.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+
+namespace {
+
+// Said once, whatever the number of data sets.
+void say_no_uring(const std::string& why) {
+  static std::once_flag said;
+  std::call_once(said, [&] { log::warn("data.reader = uring: no io_uring, " + why + ". threads read instead"); });
+}
+
+// automatic: through the HDF5 library, without MPI-IO.
+std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reader reader, const std::string& why,
+                                    const ChunkOptions& chunks) {
+  if (!index.x_parts.empty()) {
+    std::vector<std::unique_ptr<Source>> parts;
+    ChunkOptions each = chunks;
+    each.cache_bytes /= index.x_parts.size();
+    for (std::size_t p = 0; p < index.x_parts.size(); ++p)
+      parts.push_back(open_engine(world, part_of(index, p), reader, p ? "" : why, each));
+    ShardIndex whole = index;
+    if (through_mpi(reader) || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
+    return make_joined_source(whole, std::move(parts));
+  }
+  if (reader == Reader::mmap) return make_mmap_source(index, why);
+  if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
+  if (reader == Reader::direct) return make_direct_source(index, why, chunks);
+  return make_hdf5_source(world, index, reader, why);
+}
+
+// What HDF5 1.10 reads wrongly by all ranks together: chunks whose filter was left out for them, or never written.
+void refuse_for_collective(const ShardIndex& index) {
+  for (const Shard& shard : index.shards)
+    for (const auto& layout : {shard.x_chunks, shard.y_chunks}) {
+      if (!layout) continue;
+      for (std::size_t c = 0; c < layout->chunks.size(); ++c)
+        if (layout->chunks[c].filter_mask != 0 || layout->chunks[c].bytes == 0)
+          fail(Exit::config, "data.reader = mpio_collective: ", shard.path,
+               " has chunks that were stored without their filter or not at all, which HDF5 reads wrongly by all ranks "
+               "together. use auto, direct or mpio");
+    }
+}
+
+std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
+  if (index.encoded()) {
+    if (reader != Reader::automatic && reader != Reader::direct)
+      fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
+           " holds encoded images. use auto or direct");
+    if (!own_reads(index))
+      fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
+    return make_encoded_source(index);
+  }
+  if (index.cut()) return make_view_source(index, reader, chunks);
+  if (reader == Reader::mpio_collective) refuse_for_collective(index);
+  if (through_mpi(reader)) return open_engine(world, index, reader, "", chunks);
+  const ReaderFacts facts = reader_facts(index);
+  std::string why;
+  if (reader == Reader::automatic) {
+    const ReaderChoice choice = choose_reader(facts);
+    reader = choice.reader, why = " (auto: " + choice.why + ")";
+    if (reader == Reader::mpio) return open_engine(world, index, Reader::automatic, why, chunks);
+  } else {
+    if (const std::string problem = refusal(reader, facts, index); !problem.empty()) fail(Exit::config, problem);
+    if (reader == Reader::uring && !facts.no_uring.empty()) say_no_uring(facts.no_uring);
+  }
+  return open_engine(world, index, reader, why, chunks);
+}
+
+}  // namespace
+
+std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
+                                    const ChunkOptions& chunks, const StagingOptions& staging) {
+  if (staging.budget > 0 && !staging.wanted())
+    fail(Exit::config, "data.cache_budget does nothing without data.cache. set that to memory or a path, or leave it ",
+         "away");
+  if (index.synthetic) return make_synthetic_source(index);
+  if (staging.wanted()) {
+    if (through_mpi(reader))
+      fail(Exit::config, "data.cache = ", staging.where, ": data.reader = ", name_of(reader),
+           " keeps its files open on all ranks together. use auto, direct, mmap or uring");
+    auto stager = std::make_unique<Stager>(world, index, staging);
+    ShardIndex near = index;
+    near.copies = stager->copies();
+    auto engine = make_guarded_source(make_engine(world, near, reader, chunks), near, faults);
+    return make_staged_source(std::move(engine), near, std::move(stager));
+  }
+  return make_guarded_source(make_engine(world, index, reader, chunks), index, faults);
+}
+
+}  // namespace millrace

@@ -1,0 +1,195 @@
+#include "data/pack/csv.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "data/pack/importers.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// Also of what is infinite or no number.
+std::optional<double> number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> finite(std::string_view text) {
+  const auto value = number(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+char separator_of(std::string_view line) {
+  for (const char c : {';', '\t'})
+    if (line.find(c) != line.npos) return c;
+  return ',';
+}
+
+// None: a quote is not closed. A quote within quotes is written twice, and stays so.
+bool split(std::string_view line, char separator, std::vector<std::string_view>& fields) {
+  fields.clear();
+  for (;;) {
+    while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+    std::size_t end = 0;
+    if (line.starts_with('"')) {
+      for (end = 1; (end = line.find('"', end)) != line.npos && line.substr(end + 1).starts_with('"');) end += 2;
+      if (end == line.npos) return false;
+      fields.push_back(line.substr(1, end - 1));
+      end = line.find(separator, end + 1);
+    } else {
+      end = line.find(separator);
+      fields.push_back(trimmed(line.substr(0, end)));
+    }
+    if (end == line.npos) return true;
+    line.remove_prefix(end + 1);
+  }
+}
+
+// Not all of it is numbers, and what is looks like a column's name ("label,0,1,2"), not like a measured value.
+bool is_header(const std::vector<std::string_view>& fields) {
+  bool words = false;
+  for (const std::string_view f : fields) {
+    const bool digits = !f.empty() && f.find_first_not_of("0123456789") == f.npos;
+    if (number(f) && !digits) return false;
+    words = words || !digits;
+  }
+  return words;
+}
+
+class Parser {
+ public:
+  Parser(const std::string& path, const std::optional<std::string>& label) : label_(label) { out_.path = path; }
+
+  CsvTable run() {
+    const std::string content = read_maybe_gzip(out_.path);
+    std::string_view rest = content;
+    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a mark of UTF-8, from spreadsheets
+    while (!rest.empty()) {
+      const auto end = rest.find('\n');
+      const std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+      ++line_;
+      if (line.find('\0') != line.npos)
+        complain("a byte of value 0: this is no text of 8 bits. save the table as UTF-8");
+      if (!trimmed(line).empty()) take(line);
+    }
+    if (out_.rows == 0) fail(Exit::data, out_.path, " holds no rows");
+    number_classes();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Words>
+  [[noreturn]] void complain(const Words&... words) const {
+    fail(Exit::data, out_.path, ":", line_, ": ", words...);
+  }
+
+  void take(std::string_view line) {
+    const bool first = out_.columns.empty();
+    if (first) separator_ = separator_of(line);
+    if (!split(line, separator_, fields_)) complain("a quote is not closed");
+    if (first && begin()) return;
+    if (fields_.size() != out_.columns.size())
+      complain(fields_.size(), " fields, the first line has ", out_.columns.size(), ". every line needs as many");
+    for (std::size_t c = 0; c < fields_.size(); ++c)
+      if (c == out_.label_at)
+        take_label(c);
+      else
+        out_.values.push_back(float(value(c, "fill gaps with a number, give words numbers, or leave the column out")));
+    ++out_.rows;
+  }
+
+  // True: the line is a header.
+  bool begin() {
+    out_.header = is_header(fields_);
+    for (std::size_t c = 0; c < fields_.size(); ++c)
+      out_.columns.push_back(out_.header ? std::string(fields_[c]) : cat(c + 1));
+    if (label_ && !label_->empty()) out_.label_at = label_column(*label_);
+    if (label_ && label_->empty() && fields_.size() == 1) out_.label_at = 0;
+    return out_.header;
+  }
+
+  // By the header's word, or by number from 1.
+  std::size_t label_column(const std::string& label) const {
+    const auto& names = out_.columns;
+    const auto found = out_.header ? std::count(names.begin(), names.end(), label) : 0;
+    if (found > 1) fail(Exit::data, out_.path, " has ", found, " columns '", label, "'. give --y-name its number");
+    if (found == 1) return std::size_t(std::find(names.begin(), names.end(), label) - names.begin());
+    std::size_t wanted = 0;
+    const auto [end, problem] = std::from_chars(label.data(), label.data() + label.size(), wanted);
+    if (problem == std::errc() && end == label.data() + label.size() && wanted >= 1 && wanted <= names.size())
+      return wanted - 1;
+    std::string known;
+    for (std::size_t c = 0; c < std::min<std::size_t>(names.size(), 20); ++c) known += cat(c ? ", " : "", names[c]);
+    fail(Exit::data, out_.path, " has no column '", label, "' (",
+         out_.header ? known : cat(names.size(), " without names"),
+         "). name the labels' with --y-name: its name, or its number from 1");
+  }
+
+  [[noreturn]] void refuse(std::size_t c, const char* mend) const {
+    const auto shown = fields_[c].empty() ? std::string("nothing") : cat("'", fields_[c], "'");
+    complain(shown, " in column ", out_.header ? cat("'", out_.columns[c], "'") : out_.columns[c], " is not a number. ",
+             mend);
+  }
+
+  double value(std::size_t c, const char* mend) const {
+    const auto value = finite(fields_[c]);
+    if (!value) refuse(c, mend);
+    if (std::abs(*value) > double(std::numeric_limits<float>::max()))
+      complain(fields_[c], " in column ", c + 1, " is too large for 32-bit floating point. scale the column");
+    return *value;
+  }
+
+  // The first row says whether labels are numbers or words.
+  void take_label(std::size_t c) {
+    const bool is_number = number(fields_[c]).has_value(), is_word = !is_number && !fields_[c].empty();
+    if (out_.rows == 0) words_ = is_word;
+    if (words_ && !is_word)
+      complain(is_number ? cat("the number ", fields_[c]) : "nothing", " in column ", c + 1,
+               ", where others are words. labels are all numbers or all words");
+    if (words_)
+      names_.emplace_back(fields_[c]);
+    else
+      out_.labels.push_back(value(c, "labels are all numbers or all words"));
+  }
+
+  void number_classes() {
+    if (!words_) return;
+    out_.classes = names_;
+    std::sort(out_.classes.begin(), out_.classes.end());
+    out_.classes.erase(std::unique(out_.classes.begin(), out_.classes.end()), out_.classes.end());
+    for (const auto& name : names_)
+      out_.labels.push_back(
+          double(std::lower_bound(out_.classes.begin(), out_.classes.end(), name) - out_.classes.begin()));
+  }
+
+  const std::optional<std::string> label_;
+  CsvTable out_;
+  std::size_t line_ = 0;
+  char separator_ = ',';
+  bool words_ = false;
+  std::vector<std::string_view> fields_;
+  std::vector<std::string> names_;  // of the label column, row by row
+};
+
+}  // namespace
+
+CsvTable read_csv(const std::string& path, const std::optional<std::string>& label) {
+  return Parser(path, label).run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+// JPEG and PNG in HDF5 as rows of pixels: encoded shards packed anew, decoded and fitted as a folder's images are.
+#include "data/pack/image_samples.hpp"
+#include "data/pack/importers.hpp"
+#include "data/scan/shard_index.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/encoded_rows.hpp"
+#include "millrace/data/read/shard_files.hpp"
+
+namespace millrace {
+namespace {
+
+class EncodedImages : public RowFile {
+ public:
+  EncodedImages(const Shard& shard, const std::string& dataset, const ImportOptions& o)
+      : place_(shard.path + ":" + dataset),
+        shard_(shard),
+        fd_(open_file(shard.path)),
+        samples_(o, content_of(0), place_of(shard_, 0)) {}
+  std::int64_t rows() const override { return shard_.x_encoded->rows; }
+  Shape row() const override { return samples_.sample(); }
+  DType dtype() const override { return DType::u8; }
+  bool any_order() const override { return true; }
+  void read(std::int64_t begin, std::int64_t count, void* out) const override {
+    ImageSamples::Maker maker(samples_);
+    auto* to = static_cast<std::uint8_t*>(out);
+    for (std::int64_t i = begin; i < begin + count; ++i, to += row().count())
+      maker.make(content_of(i), place_of(shard_, i), to);
+  }
+  const std::string& path() const override { return place_; }
+  std::optional<std::string> layout() const override { return "channels_last"; }
+
+ private:
+  std::string content_of(std::int64_t image) const {
+    std::string out;
+    read_encoded(fd_, shard_, image, out);
+    return out;
+  }
+
+  const std::string place_;
+  const Shard shard_;
+  const Descriptor fd_;
+  const ImageSamples samples_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowFile> open_encoded_rows(const std::string& path, const std::string& dataset,
+                                           const ImportOptions& o) {
+  const io::File file = io::File::open(path);
+  Shard shard;
+  shard.path = path;
+  note_file(shard);
+  shard.x_encoded = find_encoded(file, dataset, shard);
+  if (!shard.x_encoded) return nullptr;
+  if (shard.x_encoded->rows == 0) fail(Exit::data, path, ": '", dataset, "' holds no images. leave it away");
+  return std::make_unique<EncodedImages>(shard, dataset, o);
+}
+
+}  // namespace millrace

@@ -1,0 +1,240 @@
+#include "millrace/data/pack/pack.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "data/decode/raw_rows.hpp"
+#include "data/pack/chunked_shard.hpp"
+#include "data/pack/pack_steps.hpp"
+#include "data/pack/row_reader.hpp"
+#include "data/scan/shard_values.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/message_of.hpp"
+#include "millrace/base/permutation.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/index/class_names.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t buffer_bytes = 64u << 20;  // of x rows, a rank
+constexpr std::int64_t statistics_blocks = 64;
+constexpr std::size_t usual_chunk_bytes = 16u << 10;
+constexpr std::int64_t most_chunks = 1 << 14;  // of a shard, unless asked for
+
+struct Column {
+  const char* name;
+  DType dtype;
+  const char* data;
+};
+
+class Packer {
+ public:
+  Packer(World& world, const Importer& in, const PackOptions& options)
+      : world_(world),
+        in_(in),
+        options_(options),
+        order_(options.seed, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows())), Purpose::pack),
+        x_bytes_(std::size_t(in.sample().count()) * size_of(in.x_dtype())),
+        y_bytes_(std::size_t(std::max<std::int64_t>(1, in.target().count())) * size_of(in.y_dtype())),
+        scale_(in.scale().value_or(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1)),
+        rows_(in, x_bytes_, y_bytes_, std::size_t(world.local_size())) {}
+
+  PackReport run() {
+    const auto began = std::chrono::steady_clock::now();
+    prepare_folder(world_, in_.rows(), options_);
+    const std::int64_t valid = valid_rows(in_.rows(), options_);
+    const std::string problem = message_of([&] { rows_.keep_small(); });
+    world_.agree(Exit::data, problem);
+    measure(in_.rows() - valid);
+    write({options_.prefix, 0, in_.rows() - valid});
+    if (valid > 0) write({"valid", in_.rows() - valid, valid});
+    shards_.put_in_place();
+    report_.rows = in_.rows() - valid, report_.valid_rows = valid;
+    std::int64_t bytes = std::int64_t(report_.own_bytes);
+    world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
+    report_.bytes = std::uint64_t(bytes);
+    report_.row_bytes = std::uint64_t(in_.rows()) * (x_bytes_ + y_bytes_);
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return report_;
+  }
+
+ private:
+  // Packed positions [begin, begin + count) in one go.
+  void read(std::int64_t begin, std::int64_t count, char* x, char* y) const {
+    rows_.read(
+        std::size_t(count), [&](std::size_t i) { return source_row(begin + std::int64_t(i)); }, x, y);
+  }
+
+  std::int64_t source_row(std::int64_t position) const {
+    return options_.shuffle ? std::int64_t(order_(std::uint64_t(position))) : position;
+  }
+
+  // Mean and deviation per channel over the training rows, and the number of classes over all. In the order of the
+  // source, by blocks whose number depends on the rows alone: the same on any number of ranks.
+  void measure(std::int64_t train_rows) {
+    std::vector<bool> valid(train_rows < in_.rows() ? std::size_t(in_.rows()) : 0);
+    for (std::int64_t p = train_rows; p < in_.rows(); ++p) valid[std::size_t(source_row(p))] = true;
+    const Shape sample = in_.sample();
+    const std::int64_t channels = in_.channels_first() ? sample[0] : sample[-1];
+    const std::int64_t values = sample.count(), blocks = std::min(in_.rows(), statistics_blocks);
+    std::vector<double> sums(std::size_t(2 * channels * blocks), 0.0);
+    std::int64_t largest = -1;
+    const std::string problem = message_of([&] {
+      const std::int64_t piece = std::max<std::int64_t>(1, std::int64_t((4u << 20) / x_bytes_));
+      std::vector<char> x, y;
+      for (std::int64_t b = world_.rank(); b < blocks; b += world_.size()) {
+        const std::int64_t end = in_.rows() * (b + 1) / blocks;
+        for (std::int64_t row = in_.rows() * b / blocks; row < end; row += piece) {
+          const std::int64_t count = std::min(piece, end - row);
+          x.resize(std::size_t(count) * x_bytes_), y.resize(std::size_t(count) * y_bytes_);
+          rows_.read_consecutive(row, count, x.data(), y.data());
+          for (std::int64_t r = 0; r < count; ++r) {
+            if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
+            if (valid.empty() || !valid[std::size_t(row + r)])
+              add_to_sums(x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first(),
+                          {scale_, in_.offset(), options_.transform}, sums.data() + 2 * channels * b,
+                          sums.data() + 2 * channels * b + channels);
+          }
+        }
+      }
+    });
+    world_.agree(Exit::data, problem);
+    world_.all_reduce(std::span<double>(sums), World::Reduce::sum);  // every block has one contributor: exact
+    world_.all_reduce(std::span<std::int64_t>(&largest, 1), World::Reduce::max);
+    classes_ = largest + 1;
+    mean_.assign(std::size_t(channels), 0), std_.assign(std::size_t(channels), 0);
+    for (std::int64_t b = 0; b < blocks; ++b)
+      for (std::int64_t c = 0; c < channels; ++c) {
+        mean_[std::size_t(c)] += sums[std::size_t(2 * channels * b + c)];
+        std_[std::size_t(c)] += sums[std::size_t(2 * channels * b + channels + c)];
+      }
+    const double count = double(std::max<std::int64_t>(1, train_rows)) * double(values) / double(channels);
+    for (std::size_t c = 0; c < mean_.size(); ++c) {
+      mean_[c] /= count;
+      std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
+      if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
+        fail(Exit::data, "values of channel ", c, " are not all finite", not_finite(options_.transform),
+             ". leave --transform away");
+    }
+  }
+
+  bool labels() const { return holds_labels(in_.y_dtype(), in_.target(), "y"); }
+
+  void write(const Part& part) {
+    const std::int64_t per_shard =
+        std::max<std::int64_t>(1, std::int64_t(options_.shard_bytes / std::max<std::size_t>(1, x_bytes_)));
+    const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
+    if (options_.codec) choose_chunk((part.rows + shards - 1) / shards);
+    for (std::int64_t s = 0; s < shards; ++s) {
+      // Equal shards: the last is not a crumb.
+      const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
+      const std::string path = shards_.write(part.prefix, s, [&](const fs::path& aside) {
+        if (options_.codec)
+          write_chunks(aside, begin, end - begin);
+        else
+          write_shard(aside, begin, end - begin);
+      });
+      report_.files.push_back(path);
+      if (world_.rank() == 0)
+        log::info(
+            cat("packed ", path, ": ", end - begin, " rows, ", format_bytes(std::uint64_t(end - begin) * x_bytes_)));
+    }
+  }
+
+  // Not so small that a chunk's own cost tells, nor so many that HDF5 takes long to list them.
+  void choose_chunk(std::int64_t shard_rows) {
+    const auto small = std::int64_t(usual_chunk_bytes / x_bytes_), few = (shard_rows - 1) / most_chunks + 1;
+    chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), small, few});
+    if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::chunks_listed_quickly())
+      fail(Exit::config, "chunks of ", chunk_rows_, " rows are ", chunks, " in a shard, this HDF5 lists ",
+           io::chunks_listed_quickly(), " within seconds. raise --chunk-rows or lower --shard-size");
+  }
+
+  void write_chunks(const fs::path& path, std::int64_t begin, std::int64_t rows) {
+    report_.own_bytes += write_chunked_shard(
+        world_, path,
+        {*options_.codec, rows, chunk_rows_, in_.y_dtype(), x_bytes_, y_bytes_,
+         [&](io::File& file) { describe(file, rows); },
+         [&](std::int64_t row, std::int64_t count, char* x, char* y) { read(begin + row, count, x, y); }});
+    report_.io_mode = cat("chunks of ", std::min(chunk_rows_, rows), " rows, one rank after the other");
+  }
+
+  // A rank that cannot read or write goes on taking part, with no rows, so that the others do not wait for it for ever.
+  void write_shard(const fs::path& path, std::int64_t begin, std::int64_t rows) {
+    io::File file = io::File::create_parallel(path, world_);
+    std::string problem = message_of([&] { describe(file, rows); });
+    world_.agree(Exit::data, problem);
+    const std::int64_t first = rows * world_.rank() / world_.size(), last = rows * (world_.rank() + 1) / world_.size();
+    const std::int64_t round = std::max<std::int64_t>(1, std::int64_t(buffer_bytes / x_bytes_));
+    const std::int64_t most = (rows + world_.size() - 1) / world_.size(), rounds = (most + round - 1) / round;
+    x_.resize(std::max(x_.size(), std::size_t(std::min(round, most)) * x_bytes_));
+    y_.resize(std::max(y_.size(), std::size_t(std::min(round, most)) * y_bytes_));
+    const auto first_of = [&](std::string message) {
+      if (problem.empty()) problem = std::move(message);
+    };
+    for (std::int64_t r = 0; r < rounds; ++r) {
+      const std::int64_t from = std::min(last, first + r * round);
+      std::int64_t count = problem.empty() ? std::min(last, from + round) - from : 0;
+      first_of(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
+      if (!problem.empty()) count = 0;
+      for (const Column& c : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
+        first_of(message_of([&] {
+          file.write_rows(c.name, from, count, c.dtype, c.data, io::File::Transfer::collective);
+          if (c.data == x_.data()) report_.io_mode = file.last_io_mode();
+        }));
+    }
+    first_of(message_of([&] { file.flush(); }));
+    first_of(message_of([&] { file.close(); }));
+    report_.own_bytes += file.bytes_written();
+    world_.agree(Exit::data, problem);
+  }
+
+  void describe(io::File& file, std::int64_t rows) {
+    const auto extents = [&](const Shape& one) {
+      std::vector<std::int64_t> out{rows};
+      out.insert(out.end(), one.dims.begin(), one.dims.begin() + one.rank);
+      return out;
+    };
+    if (options_.codec)
+      file.create_chunked("/x", in_.x_dtype(), extents(in_.sample()), chunk_rows_, options_.codec->filter);
+    else
+      file.create_dataset("/x", in_.x_dtype(), extents(in_.sample()));
+    file.create_dataset("/y", in_.y_dtype(), extents(in_.target().count() == 1 ? Shape{} : in_.target()));
+    file.set("/", "format", std::string("millrace-1"));
+    file.set("/", "layout", std::string(in_.channels_first() ? "channels_first" : "channels_last"));
+    file.set("/", "scale", scale_);
+    if (in_.offset() != 0) file.set("/", "offset", in_.offset());
+    if (labels()) file.set("/", "classes", classes_);
+    if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", lines_of(names));
+    file.set("/x", "mean", mean_);
+    file.set("/x", "std", std_);
+    if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));
+  }
+
+  World& world_;
+  const Importer& in_;
+  const PackOptions& options_;
+  NewShards shards_{world_, options_};
+  Permutation order_;
+  std::size_t x_bytes_, y_bytes_;
+  double scale_;
+  std::vector<double> mean_, std_;
+  std::int64_t classes_ = 0, chunk_rows_ = 1;
+  RowReader rows_;
+  std::vector<char> x_, y_;
+  PackReport report_;
+};
+
+}  // namespace
+
+PackReport pack(World& world, const Importer& in, const PackOptions& options) {
+  return Packer(world, in, options).run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,167 @@
+#include "millrace/data/read/encoded_rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "data/index/read_error.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/decode/chunked_rows.hpp"
+#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/read/shard_files.hpp"
+#include "millrace/io/heap.hpp"
+
+namespace millrace {
+namespace {
+
+using Rows = std::vector<EncodedRow>;
+
+std::string place(const Shard& shard, const EncodedRows& rows) { return shard.path + ":" + rows.name; }
+
+EncodedRow between(const Shard& shard, const EncodedRows& rows, std::int64_t image, std::int64_t from,
+                   std::int64_t to) {
+  if (from < 0 || to < from || std::uint64_t(to) > rows.bytes || to - from > std::numeric_limits<std::int32_t>::max())
+    fail(Exit::data, shard.path, ": '", offsets_name(rows.name), "': image ", image, " is from byte ", from, " to ", to,
+         " of ", rows.bytes, ". write it again: offsets ascend from 0");
+  return {rows.base + std::uint64_t(from), std::uint32_t(to - from), 0};
+}
+
+EncodedRow behind(const Shard& shard, const EncodedRows& rows, std::int64_t image, const char* stored) {
+  const io::HeapReference r = io::heap_reference(stored);
+  const std::uint64_t at = r.collection + rows.base;
+  if (r.count > 0 && (r.object == 0 || at < r.collection || at > shard.file_bytes || r.count > shard.file_bytes - at))
+    fail(Exit::data, place(shard, rows), ": image ", image, " would be at byte ", at, ", the file ends at ",
+         shard.file_bytes, ". it is truncated or damaged: copy it again");
+  return r.count > 0 ? EncodedRow{at, r.count, r.object} : EncodedRow{};
+}
+
+EncodedRows by_offsets(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
+  const std::string name = offsets_name(x.name), place = cat(shard.path, ": '", name, "'");
+  const io::DatasetInfo info = file.info(name);
+  if (!info.refusal.empty() || info.shape.size() != 1 || info.shape[0] < 1 || info.dtype != DType::i64)
+    fail(Exit::data, place, " is not int64 [images + 1], which says where each image in '", x.name, "' begins",
+         info.refusal.empty() ? "" : " (" + info.refusal + ")");
+  EncodedRows rows{EncodedRows::Told::offsets, info.shape[0] - 1, 0, 0, std::uint64_t(x.shape[0]), x.name, nullptr};
+  if (rows.rows == 0) return rows;
+  if (!x.offset)
+    fail(Exit::data, shard.path, ": '", x.name, "' holds encoded images, but is not contiguous. `millrace pack ",
+         "--encoded` writes it so; or create it without chunks");
+  rows.base = *x.offset;
+  if (rows.base + rows.bytes > shard.file_bytes)
+    fail(Exit::data, shard.path, " is truncated (", x.name, " ends at byte ", rows.base + rows.bytes, ", the file at ",
+         shard.file_bytes, "). copy or pack it again");
+  if (info.offset && !info.big_endian) {
+    rows.at = *info.offset;
+    return rows;
+  }
+  std::vector<std::int64_t> offsets(std::size_t(info.shape[0]));
+  file.read_rows(name, 0, info.shape[0], DType::i64, offsets.data());
+  auto list = std::make_shared<Rows>();
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
+    list->push_back(between(shard, rows, std::int64_t(i), offsets[i], offsets[i + 1]));
+  rows.told = EncodedRows::Told::list, rows.list = list;
+  return rows;
+}
+
+EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
+  EncodedRows rows{EncodedRows::Told::references, 0, 0, *x.heap_base, 0, x.name, nullptr};
+  const std::string place = millrace::place(shard, rows);
+  if (x.shape.size() != 1) fail(Exit::data, place, " has ", x.shape.size(), " dimensions. encoded images are [images]");
+  rows.rows = x.shape[0];
+  if (x.offset) {
+    rows.at = *x.offset;
+    return rows;
+  }
+  if (rows.rows == 0) return rows;
+  if (!x.chunked)
+    fail(Exit::data, place, " was never written, or is neither contiguous nor chunked. write it with h5py's defaults");
+  const io::ChunkedLayout layout = file.chunked_layout(x.name);
+  if (const std::string why = io::cannot_decode(layout.filters); !why.empty())
+    fail(Exit::data, place, " cannot be read (", why, ")");
+  std::string stored(std::size_t(rows.rows) * io::heap_reference_bytes, '\0');
+  std::vector<ChunkedRows::Row> places;
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    places.push_back({i, stored.data() + std::size_t(i) * io::heap_reference_bytes});
+  const Descriptor fd = open_file(shard.path);
+  ChunkedRows(16u << 20).read({fd, 0, layout, place}, places, false);
+  auto list = std::make_shared<Rows>();
+  for (std::int64_t i = 0; i < rows.rows; ++i) list->push_back(behind(shard, rows, i, places[std::size_t(i)].to));
+  rows.told = EncodedRows::Told::list, rows.list = list;
+  return rows;
+}
+
+}  // namespace
+
+std::shared_ptr<const EncodedRows> find_encoded(const io::File& file, const std::string& x, const Shard& shard) {
+  if (!file.has(x)) return nullptr;
+  const io::DatasetInfo info = file.info(x);
+  const bool blob = info.dtype == DType::u8 && info.refusal.empty() && info.shape.size() == 1;
+  if (!info.heap_base && !(blob && file.has(offsets_name(x)))) return nullptr;
+  Shard found = shard;
+  found.x_encoded = std::make_shared<const EncodedRows>(info.heap_base ? by_references(file, info, shard)
+                                                                       : by_offsets(file, info, shard));
+  if (const EncodedRows& rows = *found.x_encoded; rows.told != EncodedRows::Told::list && rows.rows > 0) {
+    const Descriptor fd = open_file(shard.path);  // a file cut off, or of other offsets, shows at its ends
+    for (const std::int64_t image : {std::int64_t(0), rows.rows - 1}) encoded_row(fd, found, found.first + image);
+  }
+  return found.x_encoded;
+}
+
+EncodedRow encoded_row(int fd, const Shard& shard, std::int64_t id) {
+  const EncodedRows& rows = *shard.x_encoded;
+  const std::int64_t image = id - shard.first;
+  if (rows.told == EncodedRows::Told::list) return (*rows.list)[std::size_t(image)];
+  char stored[16];
+  static_assert(sizeof stored == io::heap_reference_bytes);
+  const bool offsets = rows.told == EncodedRows::Told::offsets;
+  const std::size_t step = offsets ? sizeof(std::int64_t) : sizeof stored;
+  read_fully(fd, shard, rows.at + std::uint64_t(image) * step, stored, sizeof stored, id, sizeof stored);
+  if (!offsets) return behind(shard, rows, image, stored);
+  std::int64_t ends[2];
+  std::memcpy(ends, stored, sizeof ends);
+  return between(shard, rows, image, ends[0], ends[1]);
+}
+
+io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const DataOptions& options) {
+  if (options.layout == Layout::channels_first || options.layout == Layout::no_channels)
+    fail(Exit::config, "data.layout: ", shard.path,
+         " holds encoded images, which are decoded with their channels last");
+  io::DatasetInfo x;
+  x.name = options.x, x.dtype = DType::u8;
+  x.shape = {shard.x_encoded->rows, index.sample[0], index.sample[1], 3};
+  if (!index.shards.empty() || shard.x_encoded->rows == 0) return x;
+  Image size;
+  if (options.decode.resize == 0 && options.decode.crop == 0) {
+    const Descriptor fd = open_file(shard.path);
+    std::string content;
+    read_encoded(fd, shard, shard.first, content);
+    decode_image(content, place_of(shard, shard.first), size_alone, size);
+  }
+  const Fit fit = fit_of(options.decode.resize, options.decode.crop, "", "", size.whole_height, size.whole_width);
+  x.shape[1] = fit.height, x.shape[2] = fit.width;
+  return x;
+}
+
+void read_encoded(int fd, const Shard& shard, std::int64_t id, std::string& out) {
+  const EncodedRow row = encoded_row(fd, shard, id);
+  if (row.object == 0) {
+    out.resize(row.bytes);
+    return read_fully(fd, shard, row.offset, out.data(), out.size(), id, std::max<std::size_t>(1, row.bytes));
+  }
+  const auto read = [&](std::uint64_t offset, char* to, std::size_t bytes) {
+    read_fully(fd, shard, offset, to, bytes, id, bytes);
+  };
+  try {
+    io::read_heap_object(read, {row.offset, row.object, row.bytes}, out);
+  } catch (const ReadError&) {  // it may pass
+    throw;
+  } catch (const Error& e) {
+    fail(e.code(), place_of(shard, id), " cannot be read (", e.what(), "). copy the file again");
+  }
+}
+
+std::string place_of(const Shard& shard, std::int64_t id) {
+  return cat("image ", id - shard.first, " of ", shard.path, " (sample ", id, ")");
+}
+
+}  // namespace millrace

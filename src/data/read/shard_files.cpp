@@ -1,0 +1,279 @@
+#include "millrace/data/read/shard_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "data/index/joined.hpp"
+#include "data/index/read_error.hpp"
+#include "data/index/staged_copies.hpp"
+#include "data/read/read_watch.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t y_memory_bytes = 64u << 20;  // a rank; larger y are read with their samples
+
+}  // namespace
+
+Descriptor::Descriptor(int fd, bool kept) : fd_(fd) {
+  if (!kept && fd >= 0) closes_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
+}
+
+Descriptor open_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
+  return {fd, false};
+}
+
+ShardFiles::ShardFiles(const ShardIndex& index, int flags, std::size_t share)
+    : index_(index),
+      flags_(flags),
+      may_open_(std::max<std::size_t>(
+          1, allow_open_files(share * index.part.count * index.shards.size()) / (share * index.part.count))),
+      fds_(index.shards.size() <= may_open_ ? index.shards.size() : 0) {
+  for (auto& fd : fds_) fd.store(-1, std::memory_order_relaxed);
+}
+
+ShardFiles::~ShardFiles() {
+  for (auto& fd : fds_)
+    if (fd.load() >= 0) ::close(fd.load());
+}
+
+int ShardFiles::open_file(std::size_t s) const {
+  const Shard shard = index_.shards[s];
+  const Reading here(shard);
+  const bool near = index_.copies && index_.copies->used(s);
+  const std::string path = path_to_read(index_, s);
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
+  if (fd < 0 && near) fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // memory may know no O_DIRECT, and needs none
+  const int error = errno;
+  if (fd < 0 && near) {
+    if (index_.copies->leave(s))
+      log::local(
+          cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). ", shard.path, " is read"));
+    return open_file(s);
+  }
+  if (fd < 0)
+    throw ReadError(cat("cannot open ", path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
+                    error);
+  struct stat status {};
+  const bool known = ::fstat(fd, &status) == 0;
+  if (known && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
+    ::close(fd);
+    fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
+         " bytes). let no program write to it, and start again");
+  }
+  if (known && !near) judge(shard, status.st_mtim.tv_sec);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  return fd;
+}
+
+// Another file under the name is met when it is opened. What is written into a file that is open shows by looking,
+// which costs a request on file systems of the network: at some files a second, those that are read at that moment.
+void ShardFiles::look(std::size_t s, int fd) const {
+  constexpr std::int64_t between = 100;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t at = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  std::int64_t next = next_look_.load(std::memory_order_relaxed);
+  if (at < next || !next_look_.compare_exchange_strong(next, at + between, std::memory_order_relaxed)) return;
+  if (index_.copies && index_.copies->used(s)) return;
+  const Shard shard = index_.shards[s];
+  const Reading here(shard);
+  struct stat status {};
+  if (::fstat(fd, &status) == 0) judge(shard, status.st_mtim.tv_sec);
+}
+
+void ShardFiles::judge(const Shard& shard, std::int64_t written) const {
+  if (shard.written == 0 || shard.written == std::uint32_t(written)) return;
+  const std::lock_guard lock(mutex_);
+  if (told_.insert(shard.first).second)
+    log::local(cat("warning: ", shard.path,
+                   " has been written to since the start. its samples may be others now: let no ",
+                   "program write to it, and start again"));
+}
+
+// The number stays and means another file from one moment to the next, so reads by others need no lock.
+void ShardFiles::replace(int there, std::size_t s) const {
+  const int fd = open_file(s);
+  const int failed = ::dup3(fd, there, O_CLOEXEC) < 0 ? errno : 0;
+  ::close(fd);
+  if (failed) throw ReadError(cat("cannot open ", index_.shards[s].path, " (", std::strerror(failed), ")"), failed);
+}
+
+void ShardFiles::reopen(std::size_t s) {
+  if (!fds_.empty()) {
+    const int there = fds_[s].load(std::memory_order_acquire);
+    if (there >= 0) replace(there, s);
+    return;
+  }
+  Descriptor held;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = recent_.find(s); found != recent_.end()) held = found->second.file;
+  }
+  if (held >= 0) replace(held, s);
+}
+
+Descriptor ShardFiles::open(std::size_t s) {
+  if (fds_.empty()) return open_recent(s);
+  const int there = fds_[s].load(std::memory_order_acquire);
+  if (there >= 0) {
+    look(s, there);
+    return {there, true};
+  }
+  const int fd = open_file(s);
+  int none = -1;
+  if (fds_[s].compare_exchange_strong(none, fd, std::memory_order_acq_rel)) return {fd, true};
+  ::close(fd);  // another worker was first
+  return {none, true};
+}
+
+Descriptor ShardFiles::open_recent(std::size_t s) {
+  const auto there = [&]() -> Descriptor {
+    const auto found = recent_.find(s);
+    if (found == recent_.end()) return {};
+    used_.splice(used_.begin(), used_, found->second.used);
+    return found->second.file;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (Descriptor file = there(); file >= 0) return file;
+  }
+  Descriptor opened(open_file(s), false);
+  const std::lock_guard lock(mutex_);
+  if (Descriptor file = there(); file >= 0) return file;  // another worker was first
+  if (recent_.size() >= may_open_) {
+    recent_.erase(used_.back());
+    used_.pop_back();
+  }
+  used_.push_front(s);
+  recent_[s] = {opened, used_.begin()};
+  return opened;
+}
+
+Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedRows& chunks)
+    : index_(index),
+      files_(files),
+      chunks_(chunks),
+      stored_(y_stored_bytes(index)),
+      step_(y_step_bytes(index)),
+      there_(index.shards.size()) {
+  if (std::size_t(index.rows) * step_ <= y_memory_bytes) memory_.resize(std::size_t(index.rows) * step_);
+}
+
+void Targets::read(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
+  if (step_ == 0) return;
+  if (memory_.empty()) return load(s, id, rows, to);
+  if (!there_[s].load(std::memory_order_acquire)) {
+    const Shard& shard = index_.shards[s];
+    const std::lock_guard lock(loading_);
+    if (!there_[s].load(std::memory_order_relaxed))
+      load(s, shard.first, std::size_t(shard.rows), memory_.data() + std::size_t(shard.first) * step_);
+    there_[s].store(true, std::memory_order_release);
+  }
+  std::memcpy(to, memory_.data() + std::size_t(id) * step_, rows * step_);
+}
+
+void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
+  const Shard& shard = index_.shards[s];
+  const Reading here(shard);
+  const Descriptor fd = files_.open(s);
+  thread_local std::vector<char> stored, converted;
+  thread_local std::vector<ChunkedRows::Row> places;
+  const std::size_t block = std::max<std::size_t>(1, (1u << 20) / stored_);
+  const auto parts = targets_of(index_, shard);
+  for (std::size_t done = 0; done < rows; done += block) {
+    const std::size_t n = std::min(block, rows - done);
+    stored.resize(std::max(stored.size(), n * stored_)), converted.resize(std::max(converted.size(), n * step_));
+    const std::int64_t row = id - shard.first + std::int64_t(done);
+    std::size_t first = 0;  // byte of a target
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const TargetPart& part = parts[p];
+      const std::size_t bytes = std::size_t(part.count) * size_of(index_.y_dtype);
+      if (part.chunks) {
+        places.clear();
+        for (std::size_t r = 0; r < n; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});
+        const std::string place = shard.path + ":" + part.name;
+        // Even keys are of x.
+        chunks_.read({fd, 2 * (p * index_.shards.size() + s) + 1, *part.chunks, place}, places, false);
+      } else {
+        read_fully(fd, shard, part.offset + std::uint64_t(row) * bytes, stored.data(), n * bytes,
+                   id + std::int64_t(done), bytes);
+      }
+      const std::size_t step = parts.size() == 1 ? step_ : std::size_t(part.count) * sizeof(float);
+      char* const out = parts.size() == 1 ? to + done * step_ : converted.data();
+      convert_targets(index_, shard, std::int64_t(n) * part.count, stored.data(), out);
+      if (parts.size() > 1)
+        for (std::size_t r = 0; r < n; ++r) std::memcpy(to + (done + r) * step_ + first, out + r * step, step);
+      first += step;
+    }
+  }
+}
+
+void fail_reading(const Shard& shard, std::int64_t sample, int error) {
+  throw ReadError(cat("cannot read sample ", sample, " of ", shard.path, " (", std::strerror(error), ")"), error);
+}
+
+void fail_truncated(const Shard& shard, std::int64_t sample) {
+  fail(Exit::data, shard.path, " ends before sample ", sample, " (truncated while in use). copy or pack it again");
+}
+
+namespace {
+
+// How many bytes were read: all, or up to the end of the file (error = 0) or a failure.
+std::size_t read_some(int fd, std::uint64_t offset, char* to, std::size_t bytes, int& error) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    error = n < 0 ? errno : 0;
+    if (n <= 0) break;
+    done += std::size_t(n);
+  }
+  return done;
+}
+
+[[noreturn]] void fail_after(std::size_t done, int error, const Shard& shard, std::int64_t id, std::size_t row_bytes) {
+  const std::int64_t sample = id + std::int64_t(done / row_bytes);
+  if (error) fail_reading(shard, sample, error);
+  fail_truncated(shard, sample);
+}
+
+}  // namespace
+
+void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
+                std::size_t row_bytes) {
+  const Reading here(shard);
+  int error = 0;
+  const std::size_t done = read_some(fd, offset, to, bytes, error);
+  if (done < bytes) fail_after(done, error, shard, id, row_bytes);
+}
+
+void read_fully(int fd, const ShardIndex& index, std::size_t s, std::uint64_t offset, char* to, std::size_t bytes,
+                std::int64_t id, std::size_t row_bytes) {
+  const Reading here(index.shards.range(s));
+  int error = 0;
+  const std::size_t done = read_some(fd, offset, to, bytes, error);
+  if (done < bytes) fail_after(done, error, index.shards[s], id, row_bytes);
+}
+
+std::string count_shards(const ShardIndex& index) {
+  return cat(index.shards.size(), index.shards.size() == 1 ? " shard" : " shards");
+}
+
+bool contiguous(const ShardIndex& index) {
+  return own_reads(index) && std::none_of(index.shards.begin(), index.shards.end(), [](const Shard& s) {
+           return s.x_chunks || std::any_of(s.more_x.begin(), s.more_x.end(), [](const Extent& e) { return e.chunks; });
+         });
+}
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+#include "millrace/data/read/source.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "data/decode/raw_rows.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+
+std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
+  MR_CHECK(id >= 0 && id < index.rows, "sample ", id, " of ", index.rows);
+  return index.shards.holding(id);
+}
+
+std::size_t allow_open_files(std::size_t wanted) {
+  constexpr rlim_t others = 128;  // sockets, libraries, logs
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::min<std::size_t>(wanted, 256);
+  if (limit.rlim_cur < 2 * wanted + others) {
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 2 * wanted + others);
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  }
+  return std::min<std::size_t>(wanted,
+                               (limit.rlim_cur > 2 * others ? limit.rlim_cur - others : limit.rlim_cur / 2) / 2);
+}
+
+std::size_t y_stored_bytes(const ShardIndex& index) {
+  return size_of(index.y_dtype) * std::size_t(index.target.count());
+}
+
+std::size_t y_step_bytes(const ShardIndex& index) {
+  return index.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.target.count());
+}
+
+void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t count, void* y_stored, void* y) {
+  if (index.y_big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y_dtype));
+  try {
+    if (index.labels)
+      labels_to_int32(y_stored, index.y_dtype, count, static_cast<std::int32_t*>(y));
+    else
+      targets_to_float(y_stored, index.y_dtype, count, static_cast<float*>(y));
+  } catch (const Error& e) {
+    fail(e.code(), shard.path, ": ", e.what());
+  }
+}
+
+const char* name_of(Reader reader) {
+  return reader == Reader::direct  ? "direct"
+         : reader == Reader::mmap  ? "mmap"
+         : reader == Reader::uring ? "uring"
+         : reader == Reader::mpio  ? "mpio"
+                                   : "mpio_collective";
+}
+
+namespace {
+
+class OneByOne : public Reads {
+ public:
+  explicit OneByOne(Source& source) : source_(source) {}
+  void begin(std::span<const std::int64_t> ids, void* x, void* y) override { ids_ = ids, x_ = x, y_ = y; }
+  bool room() const override { return ids_.empty(); }
+  void finish() override { source_.read(std::exchange(ids_, {}), x_, y_); }
+
+ private:
+  Source& source_;
+  std::span<const std::int64_t> ids_;
+  void *x_ = nullptr, *y_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+// The engine `direct`: own threads, own pread through the page cache, at the extents that HDF5 gave; the hot path never
+// calls HDF5. Contiguous samples cost one system call each; chunks are decoded by the calling worker and kept for a
+// while.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "data/decode/raw_rows.hpp"
+#include "data/read/read_watch.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/decode/chunked_rows.hpp"
+#include "millrace/data/read/shard_files.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+class DirectSource : public Source {
+ public:
+  DirectSource(const ShardIndex& index, std::string why, const ChunkOptions& chunks)
+      : index_(index),
+        why_(std::move(why)),
+        x_bytes_(index.sample_bytes()),
+        pitch_(index.sample_pitch()),
+        chunked_(std::any_of(index.shards.begin(), index.shards.end(),
+                             [](const Shard& s) { return s.x_chunks || s.y_chunks; })),
+        ahead_(chunks.ahead),
+        chunks_(chunks.cache_bytes) {}
+
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    char *to_x = static_cast<char*>(x), *to_y = static_cast<char*>(y);
+    if (ids.empty()) return;
+    if (chunked_)
+      read_sorted(ids, to_x, to_y);
+    else
+      read_runs(ids, to_x, to_y);
+    if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+  }
+
+  std::string describe() const override {
+    return cat("direct: ", describe_storage(index_), ", ", count_shards(index_),
+               targets_.in_memory() ? ", y in memory" : "", why_);
+  }
+  void reopen(std::size_t s) override { files_.reopen(s); }
+
+  Decoded decoded() const override { return chunks_.decoded(); }
+
+ private:
+  void read_runs(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
+    for (std::size_t i = 0; i < ids.size();) {
+      const std::size_t s = shard_of(index_, ids[i]);
+      const ShardRange shard = index_.shards.range(s);
+      const std::size_t run = run_length(index_, shard, ids, i);
+      const std::uint64_t row = std::uint64_t(ids[i] - shard.first);
+      read_fully(files_.open(s), index_, s, shard.x_offset + row * x_bytes_, to_x + i * pitch_, run * x_bytes_, ids[i],
+                 x_bytes_);
+      targets_.read(s, ids[i], run, to_y + i * targets_.bytes());
+      i += run;
+    }
+  }
+
+  // In the order of the files, so that the rows of a chunk follow each other and need it once.
+  void read_sorted(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
+    thread_local std::vector<std::size_t> order;
+    thread_local std::vector<ChunkedRows::Row> rows;
+    order.resize(ids.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+    const bool in_order = ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
+    for (std::size_t i = 0; i < ids.size();) {
+      const std::size_t s = shard_of(index_, ids[order[i]]);
+      const ShardRange shard = index_.shards.range(s);
+      rows.clear();
+      for (; i < ids.size() && ids[order[i]] < shard.end(); ++i) {
+        rows.push_back({ids[order[i]] - shard.first, to_x + order[i] * pitch_});
+        targets_.read(s, ids[order[i]], 1, to_y + order[i] * targets_.bytes());
+      }
+      read_shard(s, rows, in_order);
+    }
+  }
+
+  void read_shard(std::size_t s, std::span<const ChunkedRows::Row> rows, bool in_order) {
+    const Shard& shard = index_.shards[s];
+    const Reading here(shard);
+    const Descriptor fd = files_.open(s);
+    if (shard.x_chunks) {
+      const std::string place = shard.path + ":" + index_.x_name;
+      return chunks_.read({fd, 2 * s, *shard.x_chunks, place}, rows, in_order);
+    }
+    for (const auto& [row, to] : rows)
+      read_fully(fd, shard, shard.x_offset + std::uint64_t(row) * x_bytes_, to, x_bytes_, shard.first + row, x_bytes_);
+  }
+
+  const ShardIndex index_;
+  const std::string why_;
+  const std::size_t x_bytes_, pitch_;
+  const bool chunked_, ahead_;
+  ShardFiles files_{index_};
+  ChunkedRows chunks_;
+  Targets targets_{index_, files_, chunks_};
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_direct_source(const ShardIndex& index, const std::string& why,
+                                           const ChunkOptions& chunks) {
+  return std::make_unique<DirectSource>(index, why, chunks);
+}
+
+}  // namespace millrace

@@ -1,0 +1,118 @@
+// The engine `mmap`: files mapped into memory, samples copied out of them: no system call a sample. For sets that stay
+// in memory. A block of a file is read in one piece when its first sample is wanted; since all samples of an epoch are
+// wanted, no byte is read in vain.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <vector>
+
+#include "data/decode/raw_rows.hpp"
+#include "data/read/mapped_file.hpp"
+#include "data/read/read_watch.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/shard_files.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+// Files beyond it are read: a process has vm.max_map_count mappings, and so do its libraries.
+std::size_t most_mapped() {
+  std::size_t most = 65530;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  return most / 4;  // of the data to train on, and to evaluate on
+}
+
+class MappedSource : public Source {
+ public:
+  MappedSource(const ShardIndex& index, std::string why)
+      : index_(index),
+        why_(std::move(why)),
+        x_bytes_(index.sample_bytes()),
+        pitch_(index.sample_pitch()),
+        mapped_(std::min(index.shards.size(), most_mapped())) {}
+
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    Touched touched;
+    for (std::size_t i = 0; i < ids.size();) {
+      const std::size_t s = shard_of(index_, ids[i]);
+      const ShardRange shard = index_.shards.range(s);
+      const std::size_t run = run_length(index_, shard, ids, i);
+      const std::uint64_t offset = shard.x_offset + std::uint64_t(ids[i] - shard.first) * x_bytes_;
+      const std::size_t bytes = run * x_bytes_;
+      const Reading here(shard);
+      if (s >= mapped_.size())
+        read_fully(files_.open(s), index_, s, offset, static_cast<char*>(x) + i * pitch_, bytes, ids[i], x_bytes_);
+      else if (!mapped_[s].mapped())
+        mapped_[s].map(files_.open(s), index_.shards[s], shard.x_offset + std::uint64_t(shard.rows) * x_bytes_);
+      if (s < mapped_.size() && !mapped_[s].copy(offset, static_cast<char*>(x) + i * pitch_, bytes)) {
+        check_end(files_.open(s), index_.shards[s], offset, bytes, ids[i], x_bytes_);
+        fail_reading(index_.shards[s], ids[i], EIO);
+      }
+      targets_.read(s, ids[i], run, static_cast<char*>(y) + i * targets_.bytes());
+      if (s < mapped_.size()) note(touched, {s, offset, bytes, ids[i]});
+      i += run;
+    }
+    check(touched);
+    if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+  }
+
+  void reopen(std::size_t s) override {
+    files_.reopen(s);
+    if (s < mapped_.size()) mapped_[s].map_again(files_.open(s), index_.shards[s]);
+  }
+
+  std::string describe() const override {
+    const std::size_t read = index_.shards.size() - mapped_.size();
+    return cat("mmap: contiguous data, ", count_shards(index_),
+               read > 0 ? cat(" (", read, " of them read: vm.max_map_count)") : "",
+               targets_.in_memory() ? ", y in memory" : "", why_);
+  }
+
+ private:
+  struct Range {
+    std::size_t shard;
+    std::uint64_t offset;
+    std::size_t bytes;
+    std::int64_t id;
+  };
+  struct Touched {  // of each file, the range that ends last; as many as are looked up at once
+    std::array<Range, 16> ranges;
+    std::size_t count = 0;
+  };
+
+  void note(Touched& touched, const Range& r) {
+    for (std::size_t t = 0; t < touched.count; ++t)
+      if (Range& known = touched.ranges[t]; known.shard == r.shard) {
+        if (r.offset > known.offset) known = r;
+        return;
+      }
+    if (touched.count == touched.ranges.size()) check(touched);
+    touched.ranges[touched.count++] = r;
+  }
+
+  void check(Touched& touched) {
+    for (std::size_t t = 0; t < touched.count; ++t) {
+      const Range& r = touched.ranges[t];
+      check_end(files_.open(r.shard), index_.shards[r.shard], r.offset, r.bytes, r.id, x_bytes_);
+    }
+    touched.count = 0;
+  }
+
+  const ShardIndex index_;
+  const std::string why_;
+  const std::size_t x_bytes_, pitch_;
+  ShardFiles files_{index_};
+  ChunkedRows chunks_{16u << 20};  // y may be chunked where x is not
+  Targets targets_{index_, files_, chunks_};
+  std::vector<MappedFile> mapped_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_mmap_source(const ShardIndex& index, const std::string& why) {
+  return std::make_unique<MappedSource>(index, why);
+}
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+// The engine `uring`: reads past the page cache (O_DIRECT), as many under way as the disk makes use of.
+#include <mutex>
+#include <utility>
+
+#include "data/read/unbuffered_reads.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+class UringSource : public Source {
+ public:
+  UringSource(const ShardIndex& index, std::string why, MakeAsyncReads make)
+      : files_{index}, why_(std::move(why)), make_(std::move(make)), how_(make_({})->describe()) {}
+
+  // For callers that are no workers: one at a time.
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    const std::lock_guard lock(mutex_);
+    if (!own_) own_ = reads({});
+    own_->begin(ids, x, y);
+    own_->finish();
+  }
+
+  std::unique_ptr<Reads> reads(std::span<char> slots) override { return make_unbuffered_reads(files_, slots, make_); }
+
+  std::string describe() const override {
+    return cat("uring: O_DIRECT by ", how_, ", contiguous data, ", count_shards(files_.index),
+               files_.targets.in_memory() ? ", y in memory" : "", why_);
+  }
+  void reopen(std::size_t s) override { files_.plain.reopen(s), files_.direct.reopen(s); }
+
+ private:
+  UnbufferedFiles files_;
+  const std::string why_;
+  const MakeAsyncReads make_;
+  const std::string how_;
+  std::mutex mutex_;
+  std::unique_ptr<Reads> own_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_uring_source(const ShardIndex& index, const std::string& why, const MakeAsyncReads& make) {
+  return std::make_unique<UringSource>(index, why, make);
+}
+
+}  // namespace millrace

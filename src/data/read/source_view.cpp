@@ -1,0 +1,168 @@
+// Samples that are cut out of an array (sample_view.hpp): boxes of it are read straight into the slot; only what hangs
+// over the edge of a scene, and the targets of pairs, go by way of memory of the worker's own.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "data/decode/raw_rows.hpp"
+#include "data/read/boxes.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/read/view_boxes.hpp"
+
+namespace millrace {
+namespace {
+
+// The edge is not repeated: ... 2 1 0 1 2 ... By less than n beyond it.
+std::int64_t mirrored(std::int64_t i, std::int64_t n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
+
+// past(i, token) for the first token that is not below `vocabulary`; the last token.
+template <class Past>
+std::int32_t check_tokens(const void* tokens, DType dtype, std::int64_t count, std::int64_t vocabulary,
+                          const Past& past) {
+  std::uint32_t token = 0;
+  const auto check = [&](const auto* t) {
+    for (std::int64_t i = 0; i < count; ++i)
+      if (token = std::uint32_t(t[i]); std::int64_t(token) >= vocabulary) past(i, token);
+  };
+  if (dtype == DType::u8)
+    check(static_cast<const std::uint8_t*>(tokens));
+  else if (dtype == DType::u16)
+    check(static_cast<const std::uint16_t*>(tokens));
+  else
+    check(static_cast<const std::uint32_t*>(tokens));  // int32 too: a negative one is large
+  return std::int32_t(token);
+}
+
+class ViewSource : public Source {
+ public:
+  ViewSource(const ShardIndex& index, bool mapped, std::string why, std::size_t cache_bytes)
+      : index_(index),
+        mapped_(mapped),
+        why_(std::move(why)),
+        x_bytes_(index.sample_bytes()),
+        y_bytes_(y_step_bytes(index)),
+        boxes_(index_, mapped, cache_bytes) {}
+
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::size_t s = shard_of(index_, ids[i]);
+      char *const to_x = static_cast<char*>(x) + i * x_bytes_, *const to_y = static_cast<char*>(y) + i * y_bytes_;
+      if (index_.view.sample == SampleKind::patch)
+        read_patch(s, ids[i], to_x, to_y);
+      else if (index_.view.sample == SampleKind::tokens)
+        read_window(s, ids[i], to_x, to_y);
+      else
+        read_pair(s, ids[i], to_x, reinterpret_cast<float*>(to_y));
+    }
+    if (index_.x_big_endian && index_.view.sample != SampleKind::tokens)
+      swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+  }
+
+  std::string describe() const override {
+    return cat(mapped_ ? "mmap" : "direct", ": ", index_.view.str(), " from ", index_.shards[0].array.str(), ", ",
+               mapped_ ? "contiguous data" : describe_storage(index_), ", ", count_shards(index_), why_);
+  }
+  Decoded decoded() const override { return boxes_.decoded(); }
+  void reopen(std::size_t s) override { boxes_.reopen(s); }
+
+ private:
+  void read_patch(std::size_t s, std::int64_t id, char* x, char* y) {
+    const Shard& shard = index_.shards[s];
+    const Pixel& pixel = (*shard.pixels)[std::size_t(id - shard.first)];
+    std::memcpy(y, &pixel.label, sizeof pixel.label);
+    const int rows = index_.channels_first ? 1 : 0, columns = rows + 1;
+    const Box box = patch_box(index_, shard, id);
+    const auto& [first, extent] = box;
+    if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch) return boxes_.read(s, box, x, id);
+    const std::int64_t half = index_.view.patch / 2;
+    const std::int64_t corner[2] = {std::int64_t(pixel.row) - half, std::int64_t(pixel.column) - half};
+    thread_local std::vector<char> inside;
+    inside.resize(std::size_t(extent.count()) * size_of(index_.x_dtype));
+    boxes_.read(s, box, inside.data(), id);
+    // As (planes, height, width, bytes of a pixel).
+    const std::int64_t planes = index_.channels_first ? extent[0] : 1, side = index_.view.patch;
+    const std::size_t bytes = size_of(index_.x_dtype) * std::size_t(index_.channels_first ? 1 : extent[2]);
+    for (std::int64_t p = 0; p < planes; ++p)
+      for (std::int64_t r = 0; r < side; ++r) {
+        const std::int64_t row = mirrored(corner[0] + r, shard.array[rows]) - first[rows];
+        const char* line = inside.data() + std::size_t((p * extent[rows] + row) * extent[columns]) * bytes;
+        for (std::int64_t c = 0; c < side; ++c, x += bytes)
+          std::memcpy(x, line + std::size_t(mirrored(corner[1] + c, shard.array[columns]) - first[columns]) * bytes,
+                      bytes);
+      }
+  }
+
+  void read_pair(std::size_t s, std::int64_t id, char* x, float* y) {
+    const Shard& shard = index_.shards[s];
+    const std::int64_t row = id - shard.first;
+    boxes_.read(s, row_box(shard, row), x, id);
+    thread_local std::vector<char> stored;
+    thread_local std::vector<float> values;
+    stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
+    boxes_.read(s, row_box(shard, row + index_.view.lead), stored.data(), id);
+    if (index_.x_big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x_dtype));
+    targets_to_float(stored.data(), index_.x_dtype, index_.sample.count(), values.data());
+    const std::size_t channels = std::size_t(index_.sample[-1]), pixels = values.size() / channels;
+    const bool normalize = index_.normalized_targets && !index_.mean.empty();
+    for (std::size_t p = 0; p < pixels; ++p)
+      for (std::size_t c = 0; c < channels; ++c) {
+        const double raw = values[index_.channels_first ? c * pixels + p : p * channels + c];
+        const auto value = float(apply(index_.transform, raw * index_.scale + index_.offset));
+        *y++ = normalize ? (value - float(index_.mean[c])) / float(index_.std[c]) : value;
+      }
+  }
+
+  void read_window(std::size_t s, std::int64_t id, char* x, char* y) {
+    const Shard& shard = index_.shards[s];
+    const std::int64_t window = index_.view.window;
+    const Box box = window_box(index_, shard, id);
+    thread_local std::vector<char> stored;
+    stored.resize(std::size_t(window + 1) * size_of(index_.x_dtype));
+    boxes_.read(s, box, stored.data(), id);
+    if (index_.x_big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x_dtype));
+    const auto past = [&](std::int64_t at, std::uint32_t token) {
+      fail(Exit::data, "token ", token, " of ", shard.path, " (",
+           shard.array.rank > 1 ? cat("row ", box.first[0], ", ") : "", "position ", box.first[-1] + at,
+           ") is not below the vocabulary of ", index_.classes, ". raise data.vocabulary, or see what wrote the file");
+    };
+    const std::int32_t next = check_tokens(stored.data(), index_.x_dtype, window + 1, index_.classes, past);
+    std::memcpy(x, stored.data(), x_bytes_);
+    std::memcpy(y, &next, sizeof next);
+  }
+
+  const ShardIndex index_;
+  const bool mapped_;
+  const std::string why_;
+  const std::size_t x_bytes_, y_bytes_;
+  Boxes boxes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
+  const char* const what = index.view.sample == SampleKind::patch  ? "patch"
+                           : index.view.sample == SampleKind::pair ? "pair"
+                                                                   : "tokens";
+  if (reader == Reader::uring || through_mpi(reader))
+    fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, data.sample = ", what,
+         " cuts samples out of an array. use auto, direct or mmap");
+  ReaderFacts facts = reader_facts(index);
+  if (!facts.hdf5_only.empty())
+    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ", facts.hdf5_only,
+         ". write the file anew, contiguous or in chunks with gzip");
+  facts.bytes = 0;
+  for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x_dtype);
+  std::string why;
+  if (reader == Reader::automatic) {
+    const ReaderChoice choice = choose_reader(facts);
+    reader = choice.reader == Reader::mmap ? Reader::mmap : Reader::direct;
+    why = cat(" (auto: ", choice.why, choice.reader == Reader::uring ? ", and uring reads whole rows" : "", ")");
+  } else if (const std::string problem = refusal(reader, facts, index); !problem.empty()) {
+    fail(Exit::config, problem);
+  }
+  return std::make_unique<ViewSource>(index, reader == Reader::mmap, why, chunks.cache_bytes);
+}
+
+}  // namespace millrace

@@ -1,0 +1,165 @@
+#include "data/read/synthetic.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+#include <vector>
+
+#include "millrace/base/clones.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/rng.hpp"
+
+namespace millrace {
+namespace {
+
+struct Options {
+  std::int64_t rows = 50000, classes = 10;
+  Shape shape{32, 32, 3};
+  std::uint64_t seed = 1;
+};
+
+std::int64_t number(const std::string& text, const std::string& spec) {
+  std::int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value < 1)
+    fail(Exit::config, spec, ": '", text, "' is not a positive number");
+  return value;
+}
+
+Options parse(const std::string& spec) {
+  const std::string head = "synthetic:images";
+  if (spec.rfind(head, 0) != 0 || (spec.size() > head.size() && spec[head.size()] != ':'))
+    fail(Exit::config, "'", spec,
+         "' is no synthetic source. like synthetic:images:rows=50000,shape=32x32x3,classes=10");
+  Options out;
+  std::istringstream in(spec.size() > head.size() ? spec.substr(head.size() + 1) : "");
+  for (std::string part; std::getline(in, part, ',');) {
+    const auto equals = part.find('=');
+    const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (key == "rows")
+      out.rows = number(value, spec);
+    else if (key == "classes")
+      out.classes = number(value, spec);
+    else if (key == "seed")
+      out.seed = std::uint64_t(number(value, spec));
+    else if (key == "shape") {
+      out.shape = Shape{};
+      std::istringstream extents(value);
+      for (std::string one; std::getline(extents, one, 'x') && out.shape.rank < 4;)
+        out.shape.dims[std::size_t(out.shape.rank++)] = number(one, spec);
+    } else {
+      fail(Exit::config, spec, ": '", key, "' is not known. rows, shape, classes, seed");
+    }
+  }
+  if (out.classes > 1000000 || out.shape.rank == 0) fail(Exit::config, spec, ": too many classes, or no shape");
+  return out;
+}
+
+// Noise in groups of 16 Philox counters side by side, so that a compiler can use vectors; a group is 256 bytes.
+constexpr std::size_t group_lanes = 16, group_bytes = 16 * group_lanes;
+
+MR_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t groups, std::uint8_t* out) {
+  using Word = std::uint32_t;
+  for (std::size_t g = 0; g < groups; ++g, out += group_bytes) {
+    Word c0[group_lanes], c1[group_lanes], c2[group_lanes], c3[group_lanes];
+    for (std::size_t j = 0; j < group_lanes; ++j)
+      c0[j] = Word(g * group_lanes + j), c1[j] = 0, c2[j] = Word(id), c3[j] = Word(id >> 32);
+    Word k0 = Word(key), k1 = Word(key >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)  // philox() of base/rng.hpp
+      for (std::size_t j = 0; j < group_lanes; ++j) {
+        const std::uint64_t p0 = std::uint64_t(0xD2511F53u) * c0[j], p1 = std::uint64_t(0xCD9E8D57u) * c2[j];
+        c0[j] = Word(p1 >> 32) ^ c1[j] ^ k0, c1[j] = Word(p1);
+        c2[j] = Word(p0 >> 32) ^ c3[j] ^ k1, c3[j] = Word(p0);
+      }
+    std::memcpy(out, c0, sizeof c0), std::memcpy(out + 64, c1, sizeof c1);
+    std::memcpy(out + 128, c2, sizeof c2), std::memcpy(out + 192, c3, sizeof c3);
+  }
+}
+
+// The mean of the noise and a triangular wave of phase across[i] + down.
+MR_CLONES void blend(const std::uint8_t* across, std::uint8_t down, const std::uint8_t* random, std::int64_t count,
+                     std::uint8_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint8_t phase = std::uint8_t(across[i] + down), mirrored = std::uint8_t(255 - phase);
+    out[i] = std::uint8_t((64u + (phase < mirrored ? phase : mirrored) + random[i]) >> 1);
+  }
+}
+
+// A class is a slow wave over the image with its own direction and phase (a fixed pattern for samples of one
+// dimension); a sample is half of it and half noise.
+class SyntheticSource : public Source {
+ public:
+  explicit SyntheticSource(const Options& o)
+      : o_(o),
+        key_(rng_key(o.seed, Purpose::synthetic)),
+        line_(o.shape.rank > 1 ? o.shape[-1] * o.shape[-2] : o.shape[0]),
+        lines_(o.shape.count() / line_) {
+    across_.resize(std::size_t(o.classes * line_)), down_.resize(std::size_t(o.classes * lines_));
+    for (std::int64_t c = 0; c < o.classes; ++c) describe_class(c);
+  }
+
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override {
+    const std::size_t groups = (std::size_t(line_ * lines_) + group_bytes - 1) / group_bytes;
+    thread_local std::vector<std::uint8_t> random;
+    random.resize(std::max(random.size(), groups * group_bytes));
+    auto* out = static_cast<std::uint8_t*>(x);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::uint64_t id = std::uint64_t(ids[i]);
+      const std::int64_t c = std::int64_t(below(philox(key_, id, ~0ull).v[0], std::uint32_t(o_.classes)));
+      static_cast<std::int32_t*>(y)[i] = std::int32_t(c);
+      noise(key_, id, groups, random.data());
+      for (std::int64_t l = 0; l < lines_; ++l, out += line_)
+        blend(across_.data() + c * line_, down_[std::size_t(c * lines_ + l)], random.data() + l * line_, line_, out);
+    }
+  }
+  std::string describe() const override { return "synthetic images, made by the workers"; }
+
+ private:
+  void describe_class(std::int64_t c) {
+    const Random4 r = philox(key_, ~0ull, std::uint64_t(c));
+    const auto turns = [&](int word) { return 256 * (0.5 + 2.5 * uniform01(r.v[word])); };  // over the whole image
+    if (o_.shape.rank == 1) {
+      for (std::int64_t v = 0; v < line_; ++v)
+        across_[std::size_t(c * line_ + v)] =
+            std::uint8_t(philox(key_, ~1ull - std::uint64_t(c), std::uint64_t(v)).v[0]);
+      return;
+    }
+    const std::int64_t channels = o_.shape[-1], width = o_.shape[-2];
+    const std::int64_t height = o_.shape.rank > 2 ? o_.shape[-3] : 1, depth = lines_ / height;
+    const double fx = turns(0), fy = turns(1), fz = turns(2);
+    for (std::int64_t v = 0; v < line_; ++v)
+      across_[std::size_t(c * line_ + v)] =
+          std::uint8_t(std::int64_t(fx * double(v / channels) / double(width)) + 85 * (v % channels) + r.v[3] % 256);
+    for (std::int64_t l = 0; l < lines_; ++l)
+      down_[std::size_t(c * lines_ + l)] = std::uint8_t(
+          std::int64_t(fy * double(l % height) / double(height) + fz * double(l / height) / double(depth)));
+  }
+
+  Options o_;
+  std::uint64_t key_;
+  std::int64_t line_, lines_;
+  std::vector<std::uint8_t> across_, down_;  // phases, per class: within a line, and of the lines
+};
+
+}  // namespace
+
+ShardIndex synthetic_index(const std::string& spec) {
+  const Options o = parse(spec);
+  ShardIndex d;
+  d.rows = o.rows, d.sample = o.shape, d.classes = o.classes;
+  d.scale = 1 / 255.0;
+  d.y_dtype = DType::i32;
+  d.mean.assign(std::size_t(o.shape[-1]), 0.5), d.std.assign(std::size_t(o.shape[-1]), 0.162);
+  d.synthetic = true, d.synthetic_spec = spec;
+  d.manifest_crc = crc32(spec.data(), spec.size());
+  return d;
+}
+
+std::unique_ptr<Source> make_synthetic_source(const ShardIndex& index) {
+  return std::make_unique<SyntheticSource>(parse(index.synthetic_spec));
+}
+
+}  // namespace millrace

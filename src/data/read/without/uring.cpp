@@ -1,0 +1,12 @@
+// Linked where the library is absent.
+#include "millrace/base/error.hpp"
+#include "millrace/data/read/async_reads.hpp"
+
+namespace millrace {
+
+std::string uring_refused() { return "this build has no liburing (install liburing-dev and build again)"; }
+std::unique_ptr<AsyncReads> make_uring_reads(std::span<const std::span<char>>) {
+  fail(Exit::config, "no io_uring: ", uring_refused());
+}
+
+}  // namespace millrace

@@ -1,0 +1,180 @@
+#include "data/scan/manifest_cache.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/index/shards_text.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr char mark[] = "millrace manifest 3\n";  // another number: another form of what follows
+constexpr std::size_t mark_bytes = sizeof mark - 1;
+constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: clocks of file systems are this coarse
+
+// All that a header's facts depend on besides the file. A member that is new has to be thought of here.
+std::string key_of(const DataOptions& options) {
+  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, held_out, faults] = options;
+  std::string key = cat(io::library_version(), "|", x, "|", y, "|", int(layout), "|", scale, "|", offset, "|",
+                        int(transform), "|", decode.resize, "|", decode.crop);
+  for (const std::string& path : paths) key += cat("|", fs::absolute(path).string());
+  return key;
+}
+
+template <class T>
+json binary(const std::vector<T>& values) {
+  const auto* from = reinterpret_cast<const std::uint8_t*>(values.data());
+  return json::binary({from, from + values.size() * sizeof(T)});
+}
+json binary(const std::string& bytes) { return json::binary({bytes.begin(), bytes.end()}); }
+
+template <class T>
+std::vector<T> values_of(const json& j) {
+  const auto& bytes = j.get_binary();
+  std::vector<T> out(bytes.size() / sizeof(T));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data(), out.size() * sizeof(T));
+  return out;
+}
+
+ShardIndex index_of(const json& text, const json& plain) {
+  const auto &t = text.get_binary(), &p = plain.get_binary();
+  std::shared_ptr<char> memory(new char[p.size()], std::default_delete<char[]>());
+  std::memcpy(memory.get(), p.data(), p.size());
+  return from_text({t.begin(), t.end()}, memory, p.size());
+}
+
+std::string cache_folder() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (xdg && *xdg) return cat(xdg, "/millrace");
+  return home && *home ? cat(home, "/.cache/millrace") : "";
+}
+
+std::string hex(std::uint32_t value) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", value);
+  return text;
+}
+
+}  // namespace
+
+ManifestCache::ManifestCache(const DataOptions& options, const std::string& first_path) : key_(key_of(options)) {
+  const std::string name = hex(crc32(key_.data(), key_.size()));
+  const fs::path folder = fs::path(first_path).parent_path();
+  beside_ = (folder / (".millrace-manifest-" + name)).string();
+  if (const std::string other = cache_folder(); !other.empty()) elsewhere_ = cat(other, "/manifest-", name);
+  if (!load(beside_) && !elsewhere_.empty()) load(elsewhere_);
+}
+
+bool ManifestCache::load(const std::string& path) {
+  std::error_code none;
+  if (!fs::exists(path, none)) return false;
+  try {
+    const std::string all = read_file(path);
+    const std::size_t head = mark_bytes + sizeof(std::uint32_t);
+    if (all.compare(0, mark_bytes - 2, mark, mark_bytes - 2) == 0 && all.compare(0, mark_bytes, mark) != 0)
+      return false;  // of another version of the program
+    std::uint32_t sum = 0;
+    if (all.size() >= head) std::memcpy(&sum, all.data() + mark_bytes, sizeof sum);
+    if (all.size() < head || all.compare(0, mark_bytes, mark) != 0 ||
+        sum != crc32(all.data() + head, all.size() - head))
+      fail(Exit::data, "its checksum is wrong");
+    const json j = json::from_cbor(all.begin() + std::ptrdiff_t(head), all.end());
+    if (j.at("key") != key_) return false;
+    const ShardIndex index = index_of(j.at("index"), j.at("plain"));
+    for (const json& f : j.at("facts")) number_of(index_of(f, j.at("no shards")));
+    old_stamps_ = values_of<FileStamp>(j.at("stamps")), old_facts_ = values_of<std::uint32_t>(j.at("facts of"));
+    old_ = index.shards;
+    if (old_stamps_.size() != old_.size() || old_facts_.size() != old_.size())
+      fail(Exit::data, "its tables differ in length");
+  } catch (const std::exception& e) {
+    log::warn(cat("the manifest cache ", path, " is damaged (", e.what(), "). all headers are read again"));
+    return false;
+  }
+  for (std::size_t s = 0; s < old_.size(); ++s) old_at_.emplace(old_[s].path.str(), s);
+  return true;
+}
+
+std::optional<ManifestCache::Known> ManifestCache::find(const std::string& path, const FileStamp& stamp) const {
+  const auto found = old_at_.find(path);
+  if (found == old_at_.end()) return std::nullopt;
+  const std::size_t s = found->second;
+  if (old_stamps_[s].bytes != stamp.bytes || old_stamps_[s].mtime != stamp.mtime || stamp.mtime == 0)
+    return std::nullopt;
+  if (old_facts_[s] >= facts_.size()) return std::nullopt;
+  Known out{old_[s], facts_[old_facts_[s]].get()};
+  for (const auto& chunks : {out.shard.x_chunks, out.shard.y_chunks})  // another build decodes other filters
+    if (chunks && !io::cannot_decode(chunks->filters).empty()) return std::nullopt;
+  return out;
+}
+
+std::uint32_t ManifestCache::number_of(const ShardIndex& facts) {
+  const auto [at, is_new] = numbers_.try_emplace(to_text(facts), std::uint32_t(facts_.size()));
+  if (is_new) facts_.push_back(std::make_unique<ShardIndex>(facts));
+  return at->second;
+}
+
+const ShardIndex* ManifestCache::add(const Shard& shard, const ShardIndex& one, const FileStamp& stamp) {
+  ShardIndex facts = one;
+  facts.shards = {}, facts.rows = 0;
+  const std::uint32_t number = number_of(facts);
+  new_.push_back(shard), new_stamps_.push_back(stamp), new_facts_.push_back(number);
+  // Its codec may be missing here alone; and the size of images not cut to one is told by the set's first file.
+  const bool cut = one.decode.resize > 0 || one.decode.crop > 0;
+  if (!shard.hdf5_only.empty() || (shard.x_encoded && !cut)) new_stamps_.back().mtime = 0;
+  return facts_[number].get();
+}
+
+void ManifestCache::add(const Known& known, const FileStamp& stamp) {
+  new_.push_back(known.shard), new_stamps_.push_back(stamp);
+  new_facts_.push_back(old_facts_[old_at_.at(known.shard.path.str())]);
+}
+
+std::string ManifestCache::save() const {
+  const auto now =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::vector<FileStamp> stamps = new_stamps_;
+  for (FileStamp& s : stamps)
+    if (now - s.mtime < settled) s.mtime = 0;
+  ShardIndex index;
+  index.shards = new_;
+  json facts = json::array();
+  for (const auto& f : facts_) facts.push_back(binary(to_text(*f)));
+  const json all{{"key", key_},
+                 {"index", binary(to_text(index))},
+                 {"plain", binary(new_.plain_bytes())},
+                 {"facts", facts},
+                 {"no shards", binary(ShardList().plain_bytes())},
+                 {"stamps", binary(stamps)},
+                 {"facts of", binary(new_facts_)}};
+  const auto body = json::to_cbor(all);
+  const std::uint32_t sum = crc32(body.data(), body.size());
+  std::string content(mark, mark_bytes);
+  content.append(reinterpret_cast<const char*>(&sum), sizeof sum).append(body.begin(), body.end());
+  std::string problem = "there is no other place: neither XDG_CACHE_HOME nor HOME is set";
+  for (const std::string& path : {beside_, elsewhere_}) try {
+      if (path.empty()) continue;
+      if (path == elsewhere_) fs::create_directories(fs::path(path).parent_path());
+      const std::string aside = cat(path, ".", int(::getpid()));  // two runs may start at once
+      write_file_atomically(aside, content);
+      rename_durably(aside, path);
+      return path;
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  log::warn(cat("the manifest cache cannot be written (", problem, "). the next start reads all headers again"));
+  return "";
+}
+
+}  // namespace millrace

@@ -1,0 +1,172 @@
+#include "data/scan/shard_values.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/decode/raw_rows.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+
+namespace millrace {
+namespace {
+
+double usual_scale(const ShardIndex& d) { return d.x_dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
+
+std::vector<JoinedPart> parts_of(const ShardIndex& d) {
+  return d.x_parts.empty() ? std::vector<JoinedPart>{{d.x_name, d.sample[-1]}} : d.x_parts;
+}
+
+Scaling scaling_of(const ShardIndex& d, std::size_t channel) {
+  if (d.channel_scale.empty()) return {d.scale, d.offset};
+  return {d.channel_scale[channel], d.channel_offset[channel]};
+}
+
+Scaling asked(const Scaling& own, const DataOptions& options) {
+  return {options.scale > 0 ? options.scale : own.scale, options.offset != files_offset ? options.offset : own.offset};
+}
+
+// Of one data set, converted from its own scaling to the one that is used; empty: none, or none that fits.
+struct Statistics {
+  std::vector<double> mean, std;
+  std::string unfit;
+};
+Statistics statistics_of(const io::File& file, const std::string& dataset, std::int64_t channels, const Scaling& own,
+                         const Scaling& used, Transform transform) {
+  Statistics out;
+  out.mean = file.get_numbers(dataset, "mean").value_or(std::vector<double>{});
+  out.std = file.get_numbers(dataset, "std").value_or(std::vector<double>{});
+  if (out.mean.empty() && out.std.empty()) return {};
+  if (out.mean.size() != std::size_t(channels) || out.std.size() != out.mean.size())
+    return {{}, {}, cat("of ", out.mean.size(), " and ", out.std.size(), " channels, ", dataset, " has ", channels)};
+  if (!std::all_of(out.mean.begin(), out.mean.end(), [](double m) { return std::isfinite(m); }) ||
+      !std::all_of(out.std.begin(), out.std.end(), [](double s) { return std::isfinite(s) && s > 0; }))
+    return {{}, {}, "no numbers to divide by"};
+  const std::string of = file.get_string(dataset, "transform").value_or("none");
+  if (of != name_of(transform)) return {{}, {}, cat("of transform ", of, ", data.transform is ", name_of(transform))};
+  if (own == used) return out;
+  if (transform != Transform::none)
+    return {{},
+            {},
+            cat("of ", of, " with scale ", own.scale, " and offset ", own.offset, ", the run's are ", used.scale,
+                " and ", used.offset)};
+  for (std::size_t c = 0; c < out.mean.size(); ++c) {
+    out.mean[c] = (out.mean[c] - own.offset) * (used.scale / own.scale) + used.offset;
+    out.std[c] *= std::abs(used.scale / own.scale);
+  }
+  return out;
+}
+
+void add_sample(const ShardIndex& d, const char* sample, std::vector<double>& sums) {
+  const std::size_t channels = std::size_t(d.sample[-1]);
+  const std::int64_t positions = d.sample.count() / std::int64_t(channels);
+  std::size_t channel = 0;
+  for (const JoinedPart& part : parts_of(d)) {
+    const Scaling s = scaling_of(d, channel);
+    add_to_sums(sample, d.x_dtype, positions * part.count, part.count, d.channels_first,
+                {s.scale, s.offset, d.transform}, sums.data() + channel, sums.data() + channels + channel);
+    sample += std::size_t(positions * part.count) * size_of(d.x_dtype);
+    channel += std::size_t(part.count);
+  }
+}
+
+}  // namespace
+
+std::string not_finite(Transform t) {
+  return t == Transform::log1p ? " as log1p, which is of values above -1 (data.offset adds to them)" : "";
+}
+
+Scaling scaling_of(const io::File& file, const std::string& dataset, double usual_scale) {
+  const auto number = [&](const std::string& object, const char* name) -> std::optional<double> {
+    const auto stored = file.get_numbers(object, name);
+    return stored && stored->size() == 1 && std::isfinite((*stored)[0]) ? std::optional((*stored)[0]) : std::nullopt;
+  };
+  Scaling out{usual_scale, 0};
+  if (const auto scale = number("/", "scale"); scale && *scale != 0) return {*scale, number("/", "offset").value_or(0)};
+  const auto factor = number(dataset, "scale_factor"), add = number(dataset, "add_offset");
+  const auto odd = [&](const char* name, bool fits) {
+    if (!fits && (file.get_numbers(dataset, name) || file.get_string(dataset, name)))
+      fail(Exit::data, file.path(), ": the attribute ", name, " of ", dataset, " is not one finite number",
+           name == std::string("scale_factor") ? " other than 0" : "",
+           ", by which stored values become those that they stand for. write it anew");
+  };
+  odd("scale_factor", factor && *factor != 0), odd("add_offset", add.has_value());
+  if (factor && *factor != 0) out.scale = *factor;
+  if (add) out.offset = *add;
+  if (add && !factor) out.scale = 1;
+  return out;
+}
+
+void read_values(ShardIndex& out, const io::File& file, const std::vector<std::string>& x, const DataOptions& options) {
+  out.transform = options.transform;
+  const auto parts = parts_of(out);
+  for (std::size_t p = 0; p < x.size(); ++p) {
+    const Scaling own = scaling_of(file, x[p], usual_scale(out)), used = asked(own, options);
+    if (p == 0) out.scale = used.scale, out.offset = used.offset;
+    if (x.size() > 1) {
+      out.channel_scale.insert(out.channel_scale.end(), std::size_t(parts[p].count), used.scale);
+      out.channel_offset.insert(out.channel_offset.end(), std::size_t(parts[p].count), used.offset);
+    }
+    const Statistics s = statistics_of(file, x[p], parts[p].count, own, used, options.transform);
+    out.mean.insert(out.mean.end(), s.mean.begin(), s.mean.end());
+    out.std.insert(out.std.end(), s.std.begin(), s.std.end());
+    if (out.unfit_statistics.empty()) out.unfit_statistics = s.unfit;
+  }
+  if (out.mean.size() != std::size_t(out.sample[-1])) out.mean.clear(), out.std.clear();
+}
+
+void require_same_values(const ShardIndex& d, const ShardIndex& other, const std::string& path) {
+  std::size_t channel = 0;
+  for (const JoinedPart& part : parts_of(d)) {
+    const Scaling first = scaling_of(d, channel), used = scaling_of(other, channel);
+    if (used != first)
+      fail(Exit::data, path, ": values of '", part.name, "' are stored * ", used.scale, " + ", used.offset, ", in ",
+           d.shards.front().path, " * ", first.scale, " + ", first.offset,
+           ". all files need the same scale and offset: write them so, or give data.scale and data.offset");
+    channel += std::size_t(part.count);
+  }
+}
+
+void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, const FaultOptions& faults) {
+  constexpr std::int64_t most_decoded = 2000;  // by one rank, while the others wait
+  const std::size_t channels = std::size_t(index.sample[-1]);
+  constexpr std::uint64_t most_bytes = std::uint64_t(4) << 30;
+  const auto by_bytes = std::int64_t(most_bytes / std::max<std::size_t>(1, index.sample_bytes()));
+  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows,
+                                      std::max<std::int64_t>(100, by_bytes)}),
+                     values = index.sample.count();
+  std::vector<double> sums(2 * channels + 1, 0.0);  // the last: samples
+  std::string problem;
+  if (world.rank() == 0) try {
+      // Evenly spread rows; the same on any number of ranks because one rank reads them.
+      const auto source = make_source(world, index, own_reads(index) ? Reader::direct : Reader::automatic, faults);
+      const auto reads = source->reads({});
+      std::vector<char> x(index.sample_bytes());
+      std::vector<float> y(std::size_t(index.target.count()));
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t id = r * index.rows / rows;
+        reads->begin({&id, 1}, x.data(), y.data());
+        reads->finish();
+        if (reads->skipped() > 0) continue;
+        sums.back() += 1;
+        add_sample(index, x.data(), sums);
+      }
+      if (sums.back() == 0) fail(Exit::data, "no sample of ", index.shards.front().path, " can be read");
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+  world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
+  const double count = sums.back() * double(values) / double(channels);
+  index.mean.resize(channels), index.std.resize(channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    index.mean[c] = sums[c] / count;
+    index.std[c] = std::sqrt(std::max(1e-12, sums[channels + c] / count - index.mean[c] * index.mean[c]));
+    if (!std::isfinite(sums[c]) || !std::isfinite(sums[channels + c]))
+      fail(Exit::data, index.shards.front().path, ": values of ", index.x_name, ", channel ", c, ", are not all ",
+           "finite", not_finite(index.transform), ". write them anew, or give data.mean and data.std");
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+#include "millrace/system/signals.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+namespace millrace {
+namespace {
+
+constexpr int stop_signals[] = {SIGUSR2, SIGTERM, SIGINT};
+volatile std::sig_atomic_t seen = 0;
+
+void on_signal(int signal) {
+  if (signal == SIGINT && seen == SIGINT) ::_exit(130);
+  seen = signal;
+}
+
+}  // namespace
+
+void install_stop_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
+}
+
+void receive_stop_signals_aside() {
+  std::thread([] {
+    for (;;) ::pause();
+  }).detach();
+  sigset_t stop;
+  sigemptyset(&stop);
+  for (const int signal : stop_signals) sigaddset(&stop, signal);
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads started from here on inherit it
+}
+
+int stop_signal() { return seen; }
+void clear_stop_signal() { seen = 0; }
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+#include "millrace/train/distributed/buckets.hpp"
+
+#include <algorithm>
+
+#include "millrace/model/layout.hpp"
+
+namespace millrace {
+
+std::int64_t BucketSpec::unit() const { return divided() ? ranks * OptimizerSpec::piece : ParameterLayout::padding; }
+
+std::int64_t BucketSpec::padded(std::int64_t count) const {
+  return divided() ? (count + unit() - 1) / unit() * unit() : count;
+}
+
+std::vector<Bucket> BucketSpec::cut(std::int64_t count) const {
+  const std::int64_t size = std::max(unit(), elements / unit() * unit());
+  std::vector<Bucket> buckets;
+  for (std::int64_t end = padded(count); end > 0; end -= size)
+    buckets.push_back({std::max<std::int64_t>(0, end - size), end});
+  return buckets;
+}
+
+Bucket BucketSpec::own(const Bucket& b) const {
+  const std::int64_t part = (b.end - b.begin) / ranks;
+  return {b.begin + rank * part, b.begin + (rank + 1) * part};
+}
+
+std::vector<OptimizerSlice> BucketSpec::slices(std::int64_t count) const {
+  std::vector<OptimizerSlice> out;
+  if (!divided()) return out;
+  for (const Bucket& b : cut(count)) out.push_back({own(b).begin, own(b).end - own(b).begin});
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#include "train/logging/progress.hpp"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+// At scale 1, as always in fp32 and bf16, it is not the scale that made it overflow.
+const char* note_of(const StepMetrics& m) {
+  return !m.skipped ? "" : m.loss_scale == 1 ? " | not finite, skipped" : " | overflow, skipped";
+}
+
+}  // namespace
+
+bool on_terminal() {
+  if (const char* told = std::getenv("MILLRACE_TERMINAL")) return std::strcmp(told, "1") == 0;
+  const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_RANK") || std::getenv("SLURM_PROCID");
+  return !launched && ::isatty(STDOUT_FILENO);
+}
+
+Progress::Progress(bool speaks, bool terminal, double every_seconds)
+    : speaks_(speaks), terminal_(terminal), every_(every_seconds) {}
+
+void Progress::line(const std::string& text) {
+  if (!speaks_) return;
+  if (open_line_) std::fputs("\r\033[K", stdout);
+  open_line_ = false;
+  std::fputs(text.c_str(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
+  smooth_seconds_ = shown_ == 0 ? m.seconds : 0.95 * smooth_seconds_ + 0.05 * m.seconds;
+  ++shown_;
+  if (!speaks_) return;
+  const auto now = std::chrono::steady_clock::now();
+  const double since = std::chrono::duration<double>(now - last_).count();
+  const bool due =
+      terminal_ ? since >= 0.2 || m.step == total_steps : shown_ <= 3 || since >= every_ || m.step == total_steps;
+  if (!due) return;
+  last_ = now;
+  const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
+  char text[512], loss[32] = "none, no sample read";
+  if (!std::isnan(m.loss) || m.unread_samples == 0) std::snprintf(loss, sizeof loss, "%.4f", m.loss);
+  std::snprintf(text, sizeof text,
+                "step %lld/%lld epoch %lld | loss %s | lr %.3g | %s samples/s | step %.1f ms = data %.1f fwd %.1f "
+                "bwd %.1f comm %.1f opt %.1f "
+                "other %.1f%s | left %s",
+                (long long)m.step, (long long)total_steps, (long long)m.epoch, loss, m.lr,
+                format_count(m.samples_per_second).c_str(), m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy),
+                ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer),
+                ms(Phase::other), note_of(m), format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());
+  if (!terminal_) return line(text);
+  std::printf("\r%s\033[K", text);
+  std::fflush(stdout);
+  open_line_ = true;
+}
+
+}  // namespace millrace

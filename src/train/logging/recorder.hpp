@@ -1,0 +1,33 @@
+// Recorder: what the account of a run is made of, gathered step by step.
+#pragma once
+#include <vector>
+
+#include "millrace/comm/collective.hpp"
+#include "millrace/runs/metrics.hpp"
+#include "millrace/telemetry/account.hpp"
+#include "millrace/train/distributed/sum_clock.hpp"
+#include "millrace/train/session/session.hpp"
+#include "train/step/pace_clock.hpp"
+
+namespace millrace {
+
+class Recorder {
+ public:
+  Recorder(Session&);  // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepWaits&, const StepPace&);  // collected
+  void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
+  void evaluation() { ++mine_.evaluations; }
+  // This rank's account, but for what others know: phases, device.
+  RankAccount figures(Network&, const LoaderFigures&, int device_marks,
+                      const std::vector<std::int64_t>& milestones) const;
+
+ private:
+  Session& s_;
+  RankAccount mine_;
+  StepClock steps_;
+  SumClock sums_;
+  PaceClock pace_;
+  ProcessFigures before_;
+};
+
+}  // namespace millrace

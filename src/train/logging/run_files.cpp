@@ -1,0 +1,198 @@
+#include "train/logging/run_files.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/comm/world.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "millrace/telemetry/json_text.hpp"
+#include "millrace/train/logging/rewrite_verdict.hpp"
+
+extern char** environ;
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+json environment() {
+  json out = json::object();
+  for (char** e = environ; *e; ++e) {
+    const std::string entry = *e;
+    for (const char* prefix : {"SLURM_", "OMPI_MCA_", "OMP_", "NCCL_", "CUDA_", "GOMP_"})
+      if (entry.rfind(prefix, 0) == 0) out[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+  }
+  return out;
+}
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&t));
+  return text;
+}
+
+// What stands for `auto`, and what was chosen.
+json resolved(const Session& s) {
+  const Backend& backend = *s.compute.backend;
+  return {{"global_batch", s.global_batch},
+          {"micro_batch", s.micro_batch},
+          {"accumulation", s.accumulation()},
+          {"steps", s.total_steps()},
+          {"steps_per_epoch", s.epochs.steps_each()},
+          {"threads", s.placement.compute_threads},
+          {"workers", s.loader_options().workers},
+          {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
+          {"fusion",
+           s.spec.fusion < 0 ? backend.usual_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
+          {"reader", s.train_source->describe()}};
+}
+
+json data_json(const ShardIndex& data) {
+  return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
+          {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
+}
+
+bool tells_of_the_end(const std::filesystem::path& summary, std::int64_t steps) {
+  std::error_code none;
+  if (!std::filesystem::exists(summary, none)) return false;
+  const json there = json::parse(read_file(summary), nullptr, false);
+  return !there.is_discarded() && there.value("status", "") == "finished" &&
+         there.value("steps", std::int64_t(-1)) == steps;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(World& world, const std::filesystem::path& dir) {
+  std::string problem;
+  Exit code = Exit::data;
+  std::error_code error, ignored;
+  if (world.rank() == 0) {
+    std::filesystem::create_directories(dir / "checkpoints", error);
+    if (error) problem = cat("run.dir: cannot make ", (dir / "checkpoints").string(), " (", error.message(), ")");
+    // File systems without locks let both run, as they always did.
+    lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      problem =
+          cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or give this one another run.dir"),
+      code = Exit::config;
+  }
+  world.agree(code, problem);
+  if (world.rank() != 0) return;
+  std::filesystem::remove(dir / "STOP", ignored);  // the request that ended the run before this one
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", ignored))
+    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), ignored);  // left by a killed writer
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void remove_old_run(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  for (const char* file : {"summary.json", "trace.json", "shares.jsonl", "layers.json"})
+    std::filesystem::remove(dir / file, ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "tensorboard", ignored))
+    if (entry.path().filename().string().starts_with("events.")) std::filesystem::remove(entry.path(), ignored);
+  for (const auto& path : CheckpointStore::list(dir / "checkpoints")) std::filesystem::remove(path, ignored);
+  for (const char* note : {"best", "latest"}) std::filesystem::remove(dir / "checkpoints" / note, ignored);
+}
+
+std::string describe_run(const Session& s, const Network& network) {
+  const std::string& why = s.compute.why;
+  return cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
+             " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
+             s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
+             name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")", ", ",
+             s.compute.collective->describe());
+}
+
+Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
+  const auto hosts = s.world.gather(s.world.host());
+  const auto places = s.world.gather(s.placement.str());
+  const auto readers = s.world.gather(s.train_source->describe());  // auto may choose otherwise on another host
+  if (s.world.rank() != 0) return {};
+  const Start start{utc_now(), ::getpid()};
+  json ranks = json::array();
+  for (std::size_t r = 0; r < hosts.size(); ++r)
+    ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
+  const json run{{"started", start.time},
+                 {"resumed_at_step", resumed_at},
+                 {"pid", start.pid},
+                 {"ranks", ranks},
+                 {"device", s.compute.device->describe()},
+                 {"collective", s.compute.collective->describe()},
+                 {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
+                 {"compiler", __VERSION__},
+                 {"provenance", s.provenance()},
+                 {"resolved", resolved(s)},
+                 {"train", data_json(s.train_data)},
+                 {"valid", s.has_valid ? data_json(s.valid_data) : json()},
+                 {"environment", environment()}};
+  write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
+  write_file_atomically(dir / "config.cfg", s.config.text);
+  return start;
+}
+
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+void put_verdict(json& summary, const Evidence& evidence, const std::vector<Trial>& trials) {
+  json found = json::array(), pointed_at = json::array();
+  for (const Finding& f : findings(evidence, trials))
+    found.push_back({{"gain", f.gain},
+                     {"at_most", f.at_most},
+                     {"evidence", f.evidence},
+                     {"advice", f.advice},
+                     {"caution", f.caution}});
+  for (const Hint& h : hints(evidence))
+    pointed_at.push_back({{"advice", h.advice}, {"evidence", h.evidence}, {"caution", h.caution}});
+  if (const std::string said = verdict(evidence, trials); !said.empty()) summary["verdict"] = first_line(said);
+  summary["findings"] = std::move(found), summary["hints"] = std::move(pointed_at);
+}
+
+}  // namespace
+
+void rewrite_verdict(const std::filesystem::path& dir, const Evidence& evidence, const std::vector<Trial>& trials) {
+  std::ifstream in(dir / "summary.json");
+  json out = json::parse(in, nullptr, false);
+  if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
+  put_verdict(out, evidence, trials);
+  write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
+}
+
+void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
+                   const Evidence& evidence) {
+  if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
+  json out{{"started", s.start.time},
+           {"pid", s.start.pid},
+           {"status", s.status},
+           {"steps", s.run.step},
+           {"epoch", s.run.epoch},
+           {"samples", s.run.samples},
+           {"unread_samples", s.run.unread_samples},
+           {"session_steps", s.session_steps},
+           {"session_samples", s.session_samples},
+           {"samples_per_second", s.samples_per_second},
+           {"seconds", s.seconds},
+           {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
+           {"account", json::parse(account.json())}};
+  put_verdict(out, evidence, {});
+  const bool labels = s.validation && s.validation->labels;
+  out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
+  out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
+  out["valid_top5"] = labels ? json(s.validation->top5) : json();
+  write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
+}
+
+}  // namespace millrace

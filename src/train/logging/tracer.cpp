@@ -1,0 +1,84 @@
+#include "train/logging/tracer.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/comm/clock.hpp"
+#include "millrace/train/distributed/buckets.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t most_spans = 500'000;  // of all ranks: all hold the text of all, and people have to load it
+
+std::string name_of_sum(const CommSpan& span) {
+  const int tag = span.tag;
+  if (tag >= 0) return cat("bucket ", tag, span.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(span.op)));
+  return tag == stats_tag ? "statistics" : tag == squares_tag ? "norm" : "other";
+}
+
+}  // namespace
+
+Tracer::Tracer(Session& s, Loader& loader, std::filesystem::path file, std::int64_t begin)
+    : s_(s), loader_(loader), file_(std::move(file)) {
+  const std::int64_t left = std::max<std::int64_t>(0, s.total_steps() - begin);
+  const std::int64_t length = std::min<std::int64_t>(s.config.log.trace, left);
+  first_ = begin + std::min(usual_first, (left - length) / 2), end_ = first_ + length;
+  done_ = length == 0;
+  mine_.host = s.world.host();
+}
+
+void Tracer::before_enqueue(std::int64_t step) {
+  if (done_ || step != first_) return;
+  began_ = true;
+  loader_.trace(true);
+}
+
+void Tracer::collected(std::int64_t step, const StepRunner& runner) {
+  if (done_ || !active(step)) return;
+  runner.phase_spans(mine_.spans);
+  for (const CommSpan& sum : runner.spans())
+    mine_.spans.push_back(
+        {"sums",
+         name_of_sum(sum),
+         sum.started,
+         sum.ended,
+         {{"bytes", double(sum.bytes)}, {"queued_us", std::max(0.0, sum.started - sum.queued) * 1e6}}});
+  if (step + 1 == end_) write();
+}
+
+void Tracer::phase(Phase phase, double began, double ended) {
+  if (began_ && !done_) mine_.spans.push_back({"step", name_of(phase), began, ended});
+}
+
+void Tracer::end() {
+  if (began_ && !done_) write();
+}
+
+void Tracer::write() {
+  done_ = true;
+  loader_.trace(false);
+  for (const LoaderSpan& s : loader_.take_spans())
+    mine_.spans.push_back({cat("loader ", s.worker + 1),
+                           cat("batch ", (long long)s.batch),
+                           s.began,
+                           s.ended,
+                           {{"batch", double(s.batch)}}});
+  limit(mine_, std::max<std::size_t>(64, most_spans / std::size_t(s_.world.size())));
+  const ClockOffset offset = clock_offset(s_.world);
+  mine_.clock_offset = offset.seconds, mine_.clock_error = offset.error;
+  std::vector<RankTrace> all;
+  const auto texts = s_.world.gather(mine_.json());
+  mine_.spans = {};
+  if (s_.world.rank() != 0) return;
+  for (const std::string& text : texts) all.push_back(RankTrace::from_json(text));
+  try {
+    replace_file(file_, trace_json(all));  // the training waits
+  } catch (const Error& e) {
+    log::warn(cat(e.what(), ": the steps that log.trace asked for are not kept. free the disk"));
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,173 @@
+#include "train/session/input_options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+std::int64_t channel_number(const std::string& digits, const std::string& word) {
+  std::int64_t value = -1;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (problem != std::errc() || end != digits.data() + digits.size() || value < 0)
+    fail(Exit::config, "data.channels: '", word, "' is neither a number from 0 on nor a range such as 0-3");
+  return value;
+}
+
+void set_values(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
+  const auto of_used = [&](const std::vector<double>& stored) {
+    std::vector<float> out;
+    for (std::size_t c = 0; c < std::size_t(s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size()));
+         ++c)
+      if (!stored.empty()) out.push_back(float(stored[s.channels.empty() ? c : std::size_t(s.channels[c])]));
+    return out;
+  };
+  s.scale = float(data.scale), s.offset = float(data.offset), s.transform = data.transform;
+  s.channel_scale = of_used(data.channel_scale), s.channel_offset = of_used(data.channel_offset);
+  if (feed.mean.size() != feed.std.size())
+    fail(Exit::config, "data.mean has ", feed.mean.size(), " values, data.std ", feed.std.size(),
+         ". give both, one a channel, or neither");
+  if (!feed.normalize) {
+    if (!feed.mean.empty()) fail(Exit::config, "data.mean and data.std do nothing with data.normalize = off");
+    return;
+  }
+  if (feed.mean.empty()) {
+    s.mean = of_used(data.mean), s.std = of_used(data.std);
+    return;
+  }
+  const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
+  if (feed.mean.size() != used)
+    fail(Exit::config, "data.mean and data.std have ", feed.mean.size(), " values, the network takes ", used,
+         " channels. give one a channel");
+  s.mean.assign(feed.mean.begin(), feed.mean.end()), s.std.assign(feed.std.begin(), feed.std.end());
+}
+
+void set_places(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
+  const std::int64_t spatial = data.sample.rank - 1;
+  if (!feed.subvolume.empty() && std::int64_t(feed.subvolume.size()) != spatial)
+    fail(Exit::config, "data.subvolume: it has ", feed.subvolume.size(), " extents, the samples are ",
+         data.sample.str(), " with ", spatial, " spatial ones. give one for each");
+  for (std::size_t a = 0; a < feed.subvolume.size(); ++a)
+    if (feed.subvolume[a] > data.sample[int(a)])
+      fail(Exit::config, "data.subvolume: ", feed.subvolume[a], " is more than the ", data.sample[int(a)],
+           " of the samples, which are ", data.sample.str());
+  s.subvolume = feed.subvolume;
+  s.subvolume_moves = feed.augment && !feed.subvolume.empty();
+  for (const std::int64_t axis : feed.flip_axes)
+    if (axis >= spatial)
+      fail(Exit::config, "data.flip_axes: there is no spatial axis ", axis, ", the samples are ", data.sample.str(),
+           ". they count from 0");
+  if (!feed.flip_axes.empty() && !(feed.augment && feed.flip))
+    fail(Exit::config, "data.flip_axes does nothing without data.augment = on and data.flip = on");
+  s.flip_axes = feed.flip_axes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> used_channels(const FeedOptions& feed, const ShardIndex& data) {
+  std::vector<std::int64_t> out;
+  for (std::string words : feed.channels)
+    for (std::size_t at = 0; at <= words.size();) {
+      const std::size_t end = std::min(words.find(',', at), words.size());
+      const std::string word = words.substr(at, end - at);
+      at = end + 1;
+      if (word.empty() && end == words.size() && !words.empty()) continue;  // "0-3, 7"
+      const std::size_t dash = word.find('-');
+      const std::int64_t first = channel_number(word.substr(0, dash), word),
+                         last = dash == word.npos ? first : channel_number(word.substr(dash + 1), word);
+      if (last < first) fail(Exit::config, "data.channels: '", word, "' ends before it begins");
+      if (last >= data.sample[-1])
+        fail(Exit::config, "data.channels: there is no channel ", last, ", the samples are ", data.sample.str(), ": ",
+             data.sample[-1], " channels, from 0");
+      for (std::int64_t c = first; c <= last; ++c) out.push_back(c);
+    }
+  return out;
+}
+
+// Of samples that are cut out of an array some keys mean nothing.
+static void refuse_for_cut(const FeedOptions& feed, const ShardIndex& data) {
+  const SampleKind kind = data.view.sample;
+  const auto refuse = [&](bool given, const char* key, const char* why) {
+    if (given) fail(Exit::config, "data.", key, ": ", why, ". leave it away");
+  };
+  if (kind == SampleKind::pair) {
+    refuse(feed.augment, "augment",
+           "with data.sample = pair the target is a whole row, in which nothing is moved or turned with the sample");
+    const char* why = "with data.sample = pair the target is all of a row, normalised as it is stored";
+    refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
+    refuse(!feed.mean.empty(), "mean", why);
+  }
+  if (kind == SampleKind::tokens) {
+    const char* why = "tokens are numbers of words, not values";
+    refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
+    refuse(!feed.mean.empty(), "mean", why), refuse(feed.transform != Transform::none, "transform", why);
+    refuse(feed.offset != files_offset, "offset", why), refuse(feed.scale > 0, "scale", why);
+  }
+}
+
+// What would leave little or nothing of a sample.
+static void require_room(const FeedOptions& feed, const ShardIndex& data) {
+  Shape extents = data.sample;
+  for (std::size_t a = 0; a < feed.subvolume.size(); ++a) extents[int(a)] = feed.subvolume[a];
+  const auto spatial = std::span(extents.dims).first(std::size_t(extents.rank - 1));
+  const std::int64_t shortest = *std::min_element(spatial.begin(), spatial.end());
+  const std::int64_t longest = *std::max_element(spatial.begin(), spatial.end());
+  if (feed.zoom == 0 && feed.crop_pad >= shortest)
+    fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side some samples of ", data.sample.str(),
+         " would be padding alone. it is below ", shortest);
+  if (feed.cutout >= longest)
+    fail(Exit::config, "data.cutout: a square of ", feed.cutout, " covers samples of ", data.sample.str(),
+         ". it is below ", longest);
+}
+
+InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint64_t seed) {
+  refuse_for_cut(feed, data);
+  InputSpec s;
+  s.channels_first = data.channels_first;
+  for (const JoinedPart& part : data.x_parts) s.parts.push_back(part.count);
+  s.channels = used_channels(feed, data);
+  set_values(s, feed, data);
+  set_places(s, feed, data);
+  const bool image = data.sample.rank >= 2;
+  if (feed.augment && !image)
+    fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
+  if (feed.augment && !data.labels && data.target.rank >= 2 && (feed.crop_pad > 0 || feed.flip || feed.zoom > 0))
+    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.target.str(),
+         " would not be. set data.flip = off, data.crop_pad = 0 and data.zoom = 0");
+  if (feed.augment) require_room(feed, data);
+  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
+  // left.
+  const bool cut = feed.augment && feed.zoom > 0 && data.encoded();
+  s.crop_pad = feed.augment && !cut ? feed.crop_pad : 0;
+  s.flip = feed.augment && feed.flip;
+  s.cutout = feed.augment ? feed.cutout : 0;
+  s.zoom = feed.augment && !cut ? float(feed.zoom) : 0;
+  if (s.zoom > 0 && data.sample.rank != 3)
+    fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
+  if (s.zoom > 0 && !s.subvolume.empty())
+    fail(Exit::config, "data.zoom takes a random part of the image in its own way. leave data.subvolume away");
+  s.brightness = feed.augment ? float(feed.brightness) : 0;
+  s.contrast = feed.augment ? float(feed.contrast) : 0;
+  s.saturation = feed.augment ? float(feed.saturation) : 0;
+  s.hue = feed.augment ? float(feed.hue) : 0;
+  const std::int64_t channels = s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size());
+  if ((s.saturation > 0 || s.hue > 0) && channels != 3)
+    fail(Exit::config, "data.saturation and data.hue are of red, green and blue, the network takes ", channels,
+         " channels. leave them away, or choose three by data.channels");
+  if (!feed.augment && (feed.zoom > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
+                        feed.saturation > 0 || feed.hue > 0))
+    fail(Exit::config, "data.zoom, data.cutout, data.brightness, data.contrast, data.saturation and data.hue do ",
+         "nothing without data.augment = on");
+  s.seed = seed;
+  return s;
+}
+
+bool needs_statistics(const FeedOptions& feed, const ShardIndex& data) {
+  const bool values = data.view.sample != SampleKind::tokens;
+  return feed.normalize && feed.mean.empty() && data.mean.empty() && values;
+}
+
+}  // namespace millrace

@@ -1,0 +1,16 @@
+// data.*, as far as it says what the input pass does to values and places.
+#pragma once
+#include "millrace/config/run_config.hpp"
+#include "millrace/data/index/shards.hpp"
+#include "millrace/ops/input.hpp"
+
+namespace millrace {
+
+// The stored channels that data.channels names; empty: all. Error(config).
+std::vector<std::int64_t> used_channels(const FeedOptions&, const ShardIndex&);
+// All of the Spec but what the graph fills in. Error(config) names the key.
+InputSpec input_spec(const FeedOptions&, const ShardIndex&, std::uint64_t seed);
+// Are mean and deviation to be measured?
+bool needs_statistics(const FeedOptions&, const ShardIndex&);
+
+}  // namespace millrace

@@ -1,0 +1,206 @@
+#include "millrace/train/session/network.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
+  ModelBatch batch = spec.batch;
+  batch.rows = rows;
+  return build_model(spec.model, batch, spec.compute, mode);
+}
+
+const Graph& any_graph(const std::vector<Lowered>& train, const std::vector<Lowered>& eval) {
+  MR_CHECK(!train.empty() || !eval.empty());
+  return train.empty() ? eval.front().graph : train.front().graph;
+}
+
+std::vector<Lowered> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
+                               Mode mode) {
+  std::vector<Lowered> out;
+  for (const std::int64_t n : rows) out.push_back(lower(backend, graph_of(spec, n, mode), spec.fusion));
+  return out;
+}
+
+}  // namespace
+
+NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
+  auto train = lower_all(backend, spec, spec.train_rows, Mode::train);
+  auto eval = lower_all(backend, spec, spec.eval_rows, Mode::infer);
+  ParameterLayout layout(any_graph(train, eval));
+  OptimizerSpec optimizer = spec.optimizer;
+  optimizer.count = spec.buckets.padded(layout.count);
+  optimizer.stats_count = layout.stats_count;
+  optimizer.segments = layout.segments(any_graph(train, eval), spec.weight_decay, optimizer);
+  optimizer.slices = spec.buckets.slices(layout.count);
+  optimizer.weight_dtype = spec.buckets.divided() ? DType::f32 : spec.compute;  // divided: rounded when gathered
+  MemoryNeeds needs;
+  const std::size_t count = std::size_t(train.empty() ? layout.count : optimizer.count),
+                    stats = std::size_t(layout.stats_count) * sizeof(float);
+  needs.parameters = count * (4 + (spec.compute == DType::f32 ? 0 : size_of(spec.compute))) + stats;
+  if (!train.empty()) {
+    needs.gradients = count * (4 + (spec.compress == DType::f32 ? 0 : size_of(spec.compress))) + stats;
+    if (spec.buckets.divided()) needs.gradients += std::size_t(square_sums(optimizer)) * sizeof(double);
+    needs.moments = count / std::size_t(spec.buckets.ranks) * 4 * std::size_t(spec.optimizer.moment_count());
+  }
+  for (const auto* programs : {&train, &eval})
+    for (const Lowered& p : *programs) {
+      needs.arena = std::max(needs.arena, p.plan.arena_bytes);
+      needs.derived += p.plan.derived_bytes;
+    }
+  return {std::move(train), std::move(eval), std::move(layout), std::move(optimizer), needs};
+}
+
+Network::Network(Compute& compute, const NetworkSpec& spec)
+    : Network(compute, spec, plan_network(*compute.backend, spec)) {}
+
+Network::Network(Compute& compute, const NetworkSpec& spec, NetworkPlan plan)
+    : compute_(compute),
+      graph_(any_graph(plan.train, plan.eval)),
+      layout_(std::move(plan.layout)),
+      needs_(plan.needs),
+      dtype_(spec.compute) {
+  Device& device = *compute.device;
+  if (needs_.total() > device.memory_bytes())
+    fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
+         " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()),
+         ". lower train.micro_batch");
+  const bool training = !plan.train.empty(), divided = training && spec.buckets.divided();
+  const std::size_t count = std::size_t(training ? plan.optimizer.count : layout_.count),
+                    stats_bytes = std::max<std::size_t>(64, std::size_t(layout_.stats_count) * 4);
+  const auto buffer = [&](std::size_t bytes) {
+    return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
+  };
+  if (divided) shared_master_ = compute.collective->allocate(count * 4);
+  if (!divided) master_ = buffer(count * 4);
+  master_data_ = divided ? static_cast<float*>(shared_master_.data) : master_.as<float>();
+  if (dtype_ != DType::f32) weights_ = buffer(count * size_of(dtype_));
+  running_ = buffer(stats_bytes);
+  arena_ = buffer(needs_.arena);
+  derived_ = buffer(needs_.derived);
+  state_ = buffer(sizeof(StepState));
+  pushed_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
+  recorded_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
+  for (auto& event : state_ready_) event = device.make_event();
+
+  std::vector<float> master(std::size_t(layout_.count)), running(std::size_t(layout_.stats_count));
+  layout_.initialise(graph_, spec.seed, master.data(), running.data());
+  device.copy_in(Lane::compute, master_data_, master.data(), master.size() * 4);
+  device.copy_in(Lane::compute, running_.data(), running.data(), running.size() * 4);
+  device.synchronize();
+
+  if (training) {
+    gradient = compute.collective->allocate(count * 4);
+    stats = compute.collective->allocate(stats_bytes);
+    if (spec.compress != DType::f32) packed = compute.collective->allocate(count * size_of(spec.compress));
+    optimizer_ = compute.backend->make_optimizer(plan.optimizer);
+    if (divided) {
+      buckets_ = spec.buckets;
+      square_sums_ = square_sums(plan.optimizer);
+      squares_ = compute.collective->allocate(std::size_t(square_sums_) * sizeof(double));
+      gatherer_ = std::make_unique<Gatherer>(*compute.collective, *compute.backend, spec.buckets, layout_.count,
+                                             shared_master_, weights_.data(), dtype_);
+    }
+    const std::size_t kept = count / std::size_t(divided ? spec.buckets.ranks : 1);
+    for (int i = 0; i < plan.optimizer.moment_count(); ++i) moments_.push_back(buffer(kept * 4));
+    optimizer_args_ = {master_data_,
+                       weights_.data(),
+                       static_cast<float*>(gradient.data),
+                       moment(0),
+                       moment(1),
+                       running_.as<float>(),
+                       static_cast<float*>(stats.data),
+                       state_.as<StepState>(),
+                       static_cast<double*>(squares_.data)};
+  }
+
+  ProgramMemory memory{arena_.data(),
+                       derived_.data(),
+                       master_data_,
+                       dtype_ == DType::f32 ? master_data_ : weights_.data(),
+                       static_cast<float*>(gradient.data),
+                       running_.as<float>(),
+                       static_cast<float*>(stats.data),
+                       state_.as<StepState>()};
+  for (auto* side : {&plan.train, &plan.eval})
+    for (Lowered& lowered : *side) {
+      const std::int64_t rows = lowered.graph.rows;
+      const std::size_t derived = lowered.plan.derived_bytes;
+      auto& programs = side == &plan.train ? train_ : eval_;
+      programs[rows].program = std::make_unique<Program>(std::move(lowered), layout_, memory);
+      memory.derived = static_cast<char*>(memory.derived) + derived;
+    }
+  weights_changed();
+  push_state();
+}
+
+Program& Network::fresh(std::map<std::int64_t, Prepared>& programs, std::int64_t rows) {
+  MR_CHECK(!gatherer_ || complete_ == version_, "weights of other ranks are missing");
+  const auto found = programs.find(rows);
+  MR_CHECK(found != programs.end(), "no program for ", rows, " rows");
+  Prepared& prepared = found->second;
+  if (prepared.version != version_) prepared.program->refresh_weights(), prepared.version = version_;
+  return *prepared.program;
+}
+
+Program& Network::step_program(std::int64_t rows) {
+  const auto found = train_.find(rows);
+  MR_CHECK(found != train_.end(), "no program for ", rows, " rows");
+  found->second.version = version_;
+  return *found->second.program;
+}
+
+void Network::complete_weights() {
+  if (!gatherer_ || complete_ == version_) return;
+  gatherer_->begin();
+  gatherer_->finish();
+  gathered();
+}
+
+void Network::write_step(int slot) { pushed_.as<StepState>()[slot] = host_state_; }
+
+void Network::push_step(int slot) {
+  compute_.device->copy_in(Lane::compute, state_.data(), pushed_.as<StepState>() + slot, StepState::host_bytes());
+}
+
+void Network::push_state() {
+  compute_.device->copy_in(Lane::compute, state_.data(), &host_state_, sizeof(StepState));
+  compute_.device->synchronize();
+}
+
+void Network::record_state(int slot) {
+  compute_.device->copy_out(Lane::compute, recorded_.as<StepState>() + slot, state_.data(), sizeof(StepState));
+  state_ready_[std::size_t(slot)]->record(Lane::compute);
+}
+
+const StepState& Network::read_state(int slot) {
+  state_ready_[std::size_t(slot)]->synchronize();
+  return recorded_.as<StepState>()[slot];
+}
+
+void Network::optimizer_step(MarkSeries marks) {
+  for (int part = 0; part < optimizer_->parts(); ++part) {
+    if (part > 0 && gatherer_) {
+      marks.mark();
+      compute_.collective->begin_sum(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
+      compute_.collective->finish();
+      marks.mark();
+    }
+    optimizer_->run(part, optimizer_args_);
+  }
+}
+
+void Network::clear_statistics() {
+  if (stats.data) compute_.device->fill_zero(Lane::compute, stats.data, std::size_t(layout_.stats_count) * 4);
+}
+
+void Network::weights_changed() {
+  if (dtype_ != DType::f32) compute_.backend->convert(weights_.data(), dtype_, master_data_, DType::f32, layout_.count);
+  complete_ = ++version_;
+}
+
+}  // namespace millrace

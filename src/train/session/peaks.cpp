@@ -1,0 +1,142 @@
+#include "millrace/train/session/peaks.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "millrace/base/rng.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+// One operation with memory of its own, filled with random values: zeros are faster than data.
+class Trial {
+ public:
+  Trial(Compute& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst, const Shape& weight,
+        DType dtype)
+      : compute_(compute), op_(compute.backend->make(spec)) {
+    const Needs needs = op_->needs();
+    args_.workspace = buffer(needs.workspace), args_.saved = buffer(needs.saved), args_.derived = buffer(needs.derived);
+    args_.state = static_cast<StepState*>(buffer(sizeof(StepState)));
+    for (int i = 0; i < src_count; ++i) args_.src[std::size_t(i)] = tensor(src, dtype);
+    args_.dst = tensor(dst, dtype);
+    if (weight.rank) args_.weight[0] = tensor(weight, dtype);
+    op_->refresh(args_);
+    compute_.device->synchronize();
+  }
+
+  // Best seconds of one call, over about a fifth of a second.
+  double seconds() {
+    const auto now = [] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    };
+    const double end = now() + 0.2;
+    int calls = 1;
+    double best = 1e30;
+    for (int rounds = 0; now() < end || rounds < 4; ++rounds) {
+      const double began = now();
+      for (int i = 0; i < calls; ++i) op_->forward(args_);
+      compute_.device->synchronize();
+      const double one = (now() - began) / calls;
+      if (rounds > 0) best = std::min(best, one);
+      calls = std::clamp(int(0.01 / one), 1, 1000);  // so that waiting for the device counts for little
+    }
+    return best;
+  }
+
+ private:
+  void* buffer(std::size_t bytes) {
+    buffers_.emplace_back(*compute_.device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
+    return buffers_.back().data();
+  }
+  Tensor tensor(const Shape& shape, DType dtype) {
+    const Tensor t{buffer(std::size_t(shape.count()) * size_of(dtype)), dtype, shape};
+    std::vector<float> values(std::size_t(std::min<std::int64_t>(shape.count(), 1 << 20)));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = uniform01(philox(rng_key(1, Purpose::synthetic), 0, i / 4).v[i % 4]) - 0.5f;
+    const Buffer random(*compute_.device, MemoryKind::device, values.size() * sizeof(float));
+    compute_.device->copy_in(Lane::compute, random.data(), values.data(), values.size() * sizeof(float));
+    for (std::int64_t at = 0; at < shape.count(); at += std::int64_t(values.size()))
+      compute_.backend->convert(t.as<char>() + std::size_t(at) * size_of(dtype), dtype, random.data(), DType::f32,
+                                std::min<std::int64_t>(std::int64_t(values.size()), shape.count() - at));
+    compute_.device->synchronize();
+    return t;
+  }
+
+  Compute& compute_;
+  std::unique_ptr<Op> op_;
+  std::vector<Buffer> buffers_;
+  OpArgs args_;
+};
+
+double product(Compute& compute, DType dtype, std::int64_t n) {
+  LinearSpec s;
+  s.src = {n, n}, s.out_features = n, s.bias = false, s.dtype = dtype;
+  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
+}
+
+double convolution(Compute& compute, DType dtype, std::int64_t rows, std::int64_t side, std::int64_t channels) {
+  ConvSpec s;
+  s.src = {rows, side, side, channels}, s.out_channels = channels, s.dtype = dtype;
+  s.window.kernel = {3, 3, 1}, s.window.pad = {1, 1, 0};
+  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
+}
+
+double memory(Compute& compute, DType dtype, std::int64_t count) {
+  AddSpec s;
+  s.src = {count, 1}, s.dtype = dtype;
+  return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds();
+}
+
+double copies(Device& device) {
+  if (device.shares_host_memory()) return 0;
+  constexpr std::size_t bytes = 256u << 20;
+  const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
+  double best = 1e30;
+  for (int round = 0; round < 6; ++round) {
+    const auto began = std::chrono::steady_clock::now();
+    device.copy_in(Lane::copy, there.data(), host.data(), bytes);
+    device.synchronize();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  return double(bytes) / best;
+}
+
+}  // namespace
+
+double Peaks::seconds(const Cost& cost) const {
+  return std::max(cost.flops / std::max(product_flops, convolution_flops), cost.bytes / memory_bytes);
+}
+
+std::string Peaks::str() const {
+  char line[200];
+  std::snprintf(line, sizeof line,
+                "peaks measured here: matrix product %.1f GFLOP/s, convolution %.1f GFLOP/s, memory %.1f GB/s",
+                product_flops * 1e-9, convolution_flops * 1e-9, memory_bytes * 1e-9);
+  std::string out = line;
+  if (copy_bytes > 0) {
+    std::snprintf(line, sizeof line, ", copies to the device %.1f GB/s", copy_bytes * 1e-9);
+    out += line;
+  }
+  return out + "\n";
+}
+
+Peaks measure_peaks(Compute& compute, DType dtype) {
+  // Sizes that keep a GPU busy for a millisecond would keep a processor for minutes.
+  const bool large = !compute.device->shares_host_memory();
+  Peaks peaks;
+  peaks.product_flops = product(compute, dtype, large ? 8192 : 1024);
+  for (const std::int64_t channels : {64, 128, 256}) {
+    const std::int64_t side = 64 * 32 / channels;
+    peaks.convolution_flops =
+        std::max(peaks.convolution_flops, convolution(compute, dtype, large ? 256 : 8, side, channels));
+  }
+  peaks.memory_bytes = memory(compute, dtype, (large ? std::int64_t(512) : 64) << 20 >> (size_of(dtype) / 2));
+  peaks.copy_bytes = copies(*compute.device);
+  return peaks;
+}
+
+}  // namespace millrace
