@@ -71,9 +71,9 @@ Exit comm_bench(World& world, const Arguments& arguments) {
   refuse_rest(parsed);
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
-  Compute compute = make_compute(world, config);
-  const auto rates = bench_sums(world, *compute.collective, {64u << 10, 1u << 20, 16u << 20, 45u << 20},
-                                std::max(1, parse_number<int>(parsed.get("repeats", "15"))));
+  ExecutionContext compute = make_execution_context(world, config);
+  const auto rates = bench_all_reduce(world, *compute.collective, {64u << 10, 1u << 20, 16u << 20, 45u << 20},
+                                      std::max(1, parse_number<int>(parsed.get("repeats", "15"))));
   print(world, compute.collective->describe() + "\n" + str(rates));
   return Exit::ok;
 }

@@ -27,10 +27,10 @@ struct Numbers {
   }
 };
 
-Compute processor(World& world) {
+ExecutionContext processor(World& world) {
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
-  return make_compute(world, config);
+  return make_execution_context(world, config);
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   data.decode.resize = number("resize", 256, between(0, 1 << 20));
   data.decode.crop = number("crop", 224, between(0, 1 << 20));
   const double zoom = number("zoom", 0.0, share());
-  Compute compute = processor(world);
+  ExecutionContext compute = processor(world);
   if (!data.paths.empty()) {
     ShardIndex index = index_shards(world, data);
     index.decode.zoom = zoom;
@@ -135,7 +135,7 @@ Exit storage_bench(World& world, const Arguments& arguments) {
   });
   options.folder = parsed.get("dir", "");
   options.keep = parsed.has("keep");
-  Compute compute = processor(world);
+  ExecutionContext compute = processor(world);
   print(world, bench_storage(world, *compute.device, options).str());
   return Exit::ok;
 }

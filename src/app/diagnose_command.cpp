@@ -33,7 +33,7 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
     return value;
   });
   const RunConfig config = load_config(world, parsed);
-  const Diagnosed found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
+  const DiagnosisResult found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
   print(world, verdict(found.evidence, found.trials) + found.parts);
   return Exit::ok;
 }

@@ -60,8 +60,8 @@ volatile std::sig_atomic_t alarm_code;
   // under which MPI goes away.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
-  if (all.size() > 1) {                       // a rank alone keeps nobody waiting
-    (void)mpi_at_work().try_lock_for(100ms);  // and never given back
+  if (all.size() > 1) {                          // a rank alone keeps nobody waiting
+    (void)mpi_call_mutex().try_lock_for(100ms);  // and never given back
     farewell.reset();
     world.reset();
   }

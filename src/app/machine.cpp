@@ -13,7 +13,7 @@ std::string describe_machine(World& world) {
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
   Placement placement;
-  Compute compute = make_compute(world, config, &placement);
+  ExecutionContext compute = make_execution_context(world, config, &placement);
   const auto places =
       world.gather(cat("  rank ", world.rank(), " @ ", world.host(), " (host ", world.node(), ", ",
                        world.local_rank() + 1, " of ", world.local_size(), "): ", placement.str(), "\n"));

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
 
   if (command->alone && !speaks_first()) return int(Exit::ok);  // under mpirun one of them is enough
   install_stop_signals();
-  receive_stop_signals_aside();
+  receive_stop_signals_in_thread();
   std::unique_ptr<World> started;
   try {
     io::start();

@@ -91,7 +91,7 @@ Account account_of(World& world, const std::filesystem::path& path) {
 
 // Sums that were measured, and between whom.
 struct Sums {
-  std::vector<SumTime> times;
+  std::vector<AllReduceTime> times;
   int ranks = 1, nodes = 1;
   std::string from;
 };
@@ -99,20 +99,20 @@ struct Sums {
 Sums of_the_run(const Account& account, bool zero) {
   std::map<std::string, int> hosts;
   for (const RankAccount& r : account.ranks) ++hosts[r.host];
-  return {sum_times(account, zero), int(account.ranks.size()), int(hosts.size()), "from the run's own sums"};
+  return {all_reduce_times(account, zero), int(account.ranks.size()), int(hosts.size()), "from the run's own sums"};
 }
 
 Sums measured(World& world, const RunConfig& config) {
   if (world.size() < 2)
     fail(Exit::config, "command line: --measure on one rank has nothing to sum. start it by mpirun -n 2 or more");
-  Compute compute = make_compute(world, config);
+  ExecutionContext compute = make_execution_context(world, config);
   Sums out{{},
            world.size(),
            world.node_count(),
            cat("measured on ", world.size(), " ranks of ", world.node_count(),
                world.node_count() == 1 ? " node" : " nodes")};
   for (const std::size_t bytes : {8u << 10, 64u << 10, 512u << 10, 4u << 20}) {
-    const auto rate = bench_sums(world, *compute.collective, {bytes}, 7, false, &*compute.device).front();
+    const auto rate = bench_all_reduce(world, *compute.collective, {bytes}, 7, false, &*compute.device).front();
     out.times.push_back({double(bytes), rate.seconds});
     if (rate.seconds > 0.1) break;  // the same on all ranks
   }
@@ -128,8 +128,8 @@ double parse_latency(const std::string& text) {
 }
 
 // What is given wins. Where nodes of several ranks were measured, all of it counts as between nodes.
-Wires wires_of(const Parsed& parsed, const Sums& sums, Wires wires, std::string& from) {
-  const auto given = [&](const char* rate, const char* latency, Link& link) {
+Interconnect interconnect_of(const Parsed& parsed, const Sums& sums, Interconnect interconnect, std::string& from) {
+  const auto given = [&](const char* rate, const char* latency, LinkModel& link) {
     if (parsed.has(rate))
       link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6},
       from += cat(from.empty() ? "" : ", ", "--", rate);
@@ -137,24 +137,25 @@ Wires wires_of(const Parsed& parsed, const Sums& sums, Wires wires, std::string&
   };
   if (!sums.times.empty()) {
     const bool between = sums.nodes > 1;
-    (between ? wires.far : wires.near) = fit_link(sums.times, between ? sums.nodes : sums.ranks, wires.ring);
+    (between ? interconnect.far : interconnect.near) =
+        fit_link(sums.times, between ? sums.nodes : sums.ranks, interconnect.ring);
     from = sums.from;
   }
-  given("link", "latency", wires.far), given("local-link", "local-latency", wires.near);
-  return wires;
+  given("link", "latency", interconnect.far), given("local-link", "local-latency", interconnect.near);
+  return interconnect;
 }
 
 bool knows_far(const Parsed& parsed, const Sums& sums) {
   return parsed.has("link") || (!sums.times.empty() && sums.nodes > 1);
 }
 
-void require(const Parsed& parsed, const Sums& sums, const Wires& wires, int most) {
+void require(const Parsed& parsed, const Sums& sums, const Interconnect& interconnect, int most) {
   const bool near = parsed.has("local-link") || !sums.times.empty();
-  if (most > wires.ranks_per_node && !knows_far(parsed, sums))
-    fail(Exit::config, "command line: nothing is known of the link between nodes of ", wires.ranks_per_node,
-         wires.ranks_per_node == 1 ? " rank" : " ranks",
+  if (most > interconnect.ranks_per_node && !knows_far(parsed, sums))
+    fail(Exit::config, "command line: nothing is known of the link between nodes of ", interconnect.ranks_per_node,
+         interconnect.ranks_per_node == 1 ? " rank" : " ranks",
          ". give --link, or --measure under mpirun on several nodes, or --ranks-per-node for ranks that share one");
-  if (most > 1 && wires.ranks_per_node > 1 && !near)
+  if (most > 1 && interconnect.ranks_per_node > 1 && !near)
     fail(Exit::config,
          "command line: nothing is known of the link between the ranks of a node. give --local-link, or "
          "--measure under mpirun");
@@ -176,7 +177,7 @@ Exit predict_command(World& world, const Arguments& arguments) {
   Parsed parsed = parse_arguments(arguments, flags(), false);
   if (parsed.rest.size() != 1) fail(Exit::config, "command line: name one run: millrace predict RUN_DIR --ranks 8,64");
   const std::filesystem::path folder = parsed.rest.front();
-  Forecast forecast;
+  ScalingForecast forecast;
   forecast.ranks = ranks_of(parsed);
   forecast.efficiency = option("efficiency", [&] {
     const std::string text = parsed.get("efficiency", "0.9");
@@ -195,39 +196,39 @@ Exit predict_command(World& world, const Arguments& arguments) {
             " is of an earlier start of the run than run.json and config.cfg: the prediction goes by its account"));
   parsed.flags["config"] = {(folder / "config.cfg").string()};
   const RunConfig config = load_config(world, parsed);
-  StepShape& shape = forecast.shape = [&] {
+  StepProfile& shape = forecast.shape = [&] {
     try {
-      return shape_of(account);
+      return step_profile_of(account);
     } catch (const Error& error) {
       fail(error.code(), (folder / "summary.json").string(), ": ", error.what());
     }
   }();
   shape.bucket_bytes = double(config.comm.bucket), shape.overlap = config.comm.overlap;
-  shape.element_bytes = config.comm.compress == "none" ? 4 : 2;
+  shape.element_bytes = config.comm.grad_dtype == "none" ? 4 : 2;
   shape.zero = config.optim.zero == 1, shape.fixed_micro_batch = config.train.micro_batch > 0;
 
   if (parsed.has("even")) shape.own.clear();
 
   const Sums own = of_the_run(account, shape.zero), sums = parsed.has("measure") ? measured(world, config) : own;
-  Wires wires;
-  wires.ring = messages == "ring";
-  wires.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
+  Interconnect interconnect;
+  interconnect.ring = messages == "ring";
+  interconnect.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
   std::string ignored;
-  forecast.of_run = wires_of({}, own, wires, ignored);
-  if (parsed.has("measure")) wires.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
+  forecast.of_run = interconnect_of({}, own, interconnect, ignored);
+  if (parsed.has("measure")) interconnect.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
   if (parsed.has("ranks-per-node"))
-    wires.ranks_per_node = option("ranks-per-node", [&] {
+    interconnect.ranks_per_node = option("ranks-per-node", [&] {
       const std::string text = parsed.get("ranks-per-node", "");
       const int value = parse_number<int>(text);
       between(1, 1024).check(value, text);
       return value;
     });
-  if (const int most = wires.ranks_per_node; !parsed.has("ranks") && !knows_far(parsed, sums) && most > 1) {
+  if (const int most = interconnect.ranks_per_node; !parsed.has("ranks") && !knows_far(parsed, sums) && most > 1) {
     std::erase_if(forecast.ranks, [most](int ranks) { return ranks > most; });
     log::warn(cat("nothing is known of the link between nodes: up to the ", most, " ranks of one. --link tells it"));
   }
-  forecast.wires = wires_of(parsed, sums, wires, forecast.links);
-  require(parsed, sums, forecast.wires, forecast.ranks.back());
+  forecast.interconnect = interconnect_of(parsed, sums, interconnect, forecast.links);
+  require(parsed, sums, forecast.interconnect, forecast.ranks.back());
   print(world, parsed.has("json") ? report_json(forecast) : report(forecast));
   return Exit::ok;
 }

@@ -22,7 +22,7 @@ const std::vector<Flag>& flags() {
   return table;
 }
 
-std::vector<std::string> picture(std::vector<RunWatch>& runs, Look look, int rows) {
+std::vector<std::string> picture(std::vector<RunWatch>& runs, ViewOptions look, int rows) {
   constexpr int lines_each = 10;
   look.brief = runs.size() > 1 && int(runs.size()) * lines_each > rows;
   std::vector<std::string> out;
@@ -40,7 +40,7 @@ void wait_for(double seconds) {
   while (!stop_signal() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(50ms);
 }
 
-void show_until_stopped(std::vector<RunWatch>& runs, double every, Look look) {
+void show_until_stopped(std::vector<RunWatch>& runs, double every, ViewOptions look) {
   try {
     Screen screen;
     while (!stop_signal()) {
@@ -70,14 +70,14 @@ Exit top_command(World&, const Arguments& arguments) {
   if (every <= 0) fail(Exit::config, "command line: --every: '", parsed.get("every", ""), "' is not above 0s");
   std::vector<RunWatch> runs;
   for (const std::string& dir : parsed.rest) runs.emplace_back(dir);
-  Look look;
+  ViewOptions look;
   look.color = may_color(), look.unicode = speaks_unicode();
   if (draws_in_place() && !parsed.has("once")) return show_until_stopped(runs, every, look), Exit::ok;
   look.columns = terminal_size({120, 0}).columns;
   std::string text;
   bool any = false;
   for (const std::string& line : picture(runs, look, 1 << 20)) text += line + "\n";
-  for (RunWatch& run : runs) any = any || run.view().life != Life::absent;
+  for (RunWatch& run : runs) any = any || run.view().life != RunStatus::absent;
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!any) fail(Exit::data, "no run.json in ", parsed.rest.front(), ". give the run.dir of a run that was started");
   return Exit::ok;

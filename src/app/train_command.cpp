@@ -31,11 +31,11 @@ Exit train_command(World& world, const Arguments& arguments) {
   refuse_rest(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
-  Evidence evidence;
+  BottleneckMetrics evidence;
   const Exit result = train(world, config, process_start(), &evidence);
   if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
-    const Diagnosed found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
+    const DiagnosisResult found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
     print(world, verdict(found.evidence, found.trials) + found.parts);
     std::string problem;
     if (world.rank() == 0) try {

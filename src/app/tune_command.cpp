@@ -189,7 +189,7 @@ Exit tune_command(World& world, const Arguments& arguments) {
   print(world, tuning_report(outcome));
   if (!path.empty()) {
     const bool stands = outcome.stands();
-    write(world, path, stands ? snippet_of(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
+    write(world, path, stands ? config_snippet(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
   }
   return Exit::ok;
 }

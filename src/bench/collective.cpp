@@ -24,19 +24,20 @@ double timed(World& world, F f) {
 
 }  // namespace
 
-std::vector<SumRate> bench_sums(World& world, Collective& collective, const std::vector<std::size_t>& sizes,
-                                int repeats, bool beside_mpi, Device* device) {
+std::vector<AllReduceTiming> bench_all_reduce(World& world, Collective& collective,
+                                              const std::vector<std::size_t>& sizes, int repeats, bool beside_mpi,
+                                              Device* device) {
   const std::size_t most = *std::max_element(sizes.begin(), sizes.end());
   const SharedRegion region = collective.allocate(most);
   beside_mpi = beside_mpi && world.mpi_comm();
   std::vector<float> plain(beside_mpi ? most / sizeof(float) : 0, 1.0f);
-  std::vector<SumRate> out;
+  std::vector<AllReduceTiming> out;
   for (const std::size_t bytes : sizes) {
     const std::size_t count = bytes / sizeof(float);
     std::vector<double> ours, theirs;
     for (int r = 0; r < repeats + 1; ++r) {
       const double a = timed(world, [&] {
-        collective.begin_sum(region, 0, count, DType::f32, 0);
+        collective.all_reduce_async(region, 0, count, DType::f32, 0);
         collective.finish();
         if (device) device->synchronize();
       });
@@ -53,11 +54,11 @@ std::vector<SumRate> bench_sums(World& world, Collective& collective, const std:
   return out;
 }
 
-std::string str(const std::vector<SumRate>& rates) {
+std::string str(const std::vector<AllReduceTiming>& rates) {
   char line[160];
   std::snprintf(line, sizeof line, "%14s %16s %16s %8s\n", "bytes", "millrace GB/s", "MPI GB/s", "ratio");
   std::string out = line;
-  for (const SumRate& r : rates) {
+  for (const AllReduceTiming& r : rates) {
     std::snprintf(line, sizeof line, "%14zu %16.2f %16.2f %8.2f\n", r.bytes, double(r.bytes) / r.seconds * 1e-9,
                   r.mpi_seconds > 0 ? double(r.bytes) / r.mpi_seconds * 1e-9 : 0.0, r.mpi_seconds / r.seconds);
     out += line;

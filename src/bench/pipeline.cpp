@@ -9,15 +9,15 @@
 namespace millrace {
 namespace {
 
-// Seconds of one call of work on a lane: the best of some.
+// Seconds of one call of work on a stream: the best of some.
 template <class F>
-double best_seconds(Device& device, Lane lane, int repeats, F work) {
-  const auto marks = device.make_marks(2);
+double best_seconds(Device& device, Stream stream, int repeats, F work) {
+  const auto marks = device.make_timestamps(2);
   double best = 1e30;
   for (int r = 0; r <= repeats; ++r) {
-    marks->mark(lane, 0);
+    marks->record(stream, 0);
     work();
-    marks->mark(lane, 1);
+    marks->record(stream, 1);
     std::array<double, 2> at;
     marks->read(at);
     if (r > 0) best = std::min(best, at[1]);
@@ -39,14 +39,15 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   const auto buffer = [&](std::size_t bytes) {
     return Buffer(device, MemoryKind::device, std::max<std::size_t>(64, bytes));
   };
-  const Buffer workspace = buffer(needs.workspace), saved = buffer(needs.saved), derived = buffer(needs.derived),
-               state = buffer(sizeof(StepState)), dst = buffer(std::size_t(spec.dst().count()) * size_of(spec.dtype));
+  const Buffer workspace = buffer(needs.workspace), saved = buffer(needs.saved),
+               packed_weights = buffer(needs.packed_weights), state = buffer(sizeof(StepState)),
+               dst = buffer(std::size_t(spec.dst().count()) * size_of(spec.dtype));
   OpArgs args;
   args.src[0] = batch.x, args.src[1] = batch.ids;
   args.dst = {dst.data(), spec.dtype, spec.dst()};
-  args.workspace = workspace.data(), args.saved = saved.data(), args.derived = derived.data();
+  args.workspace = workspace.data(), args.saved = saved.data(), args.packed_weights = packed_weights.data();
   args.state = static_cast<StepState*>(state.data());
-  const double seconds = best_seconds(device, Lane::compute, repeats, [&] { op->forward(args); });
+  const double seconds = best_seconds(device, Stream::compute, repeats, [&] { op->forward(args); });
   return {seconds, forward_cost(spec).bytes};
 }
 
@@ -81,8 +82,8 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   if (!device.shares_host_memory()) {
     const std::size_t bytes = std::size_t(batch->item.rows) * s.train_data.sample_bytes();
     const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
-    out.copy = rows / best_seconds(device, Lane::copy, repeats,
-                                   [&] { device.copy_in(Lane::copy, there.data(), host.data(), bytes); });
+    out.copy = rows / best_seconds(device, Stream::copy, repeats,
+                                   [&] { device.copy_to_device(Stream::copy, there.data(), host.data(), bytes); });
     out.bare_copy = peaks.copy_bytes / out.sample_bytes;
   }
   double* const sums[] = {&out.stages.bare_read,

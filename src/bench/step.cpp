@@ -16,26 +16,26 @@
 namespace millrace {
 namespace {
 
-// By marks on the compute lane: how late the host looks does not count. Where the host runs ahead, one call leads and
+// By marks on the compute stream: how late the host looks does not count. Where the host runs ahead, one call leads and
 // several follow each other between the marks, so that launching does not count either.
-class LaneClock {
+class StreamTimer {
  public:
-  explicit LaneClock(Device& device)
-      : marks_(device.make_marks(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), leads_(calls_ > 1) {}
+  explicit StreamTimer(Device& device)
+      : marks_(device.make_timestamps(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), leads_(calls_ > 1) {}
   // Seconds of one call.
   template <class F>
   double time(const F& f) {
     if (leads_) f();
-    marks_->mark(Lane::compute, 0);
+    marks_->record(Stream::compute, 0);
     for (int i = 0; i < calls_; ++i) f();
-    marks_->mark(Lane::compute, 1);
+    marks_->record(Stream::compute, 1);
     std::array<double, 2> at;
     marks_->read(at);
     return at[1] / calls_;
   }
 
  private:
-  std::unique_ptr<Marks> marks_;
+  std::unique_ptr<Timestamps> marks_;
   int calls_;
   bool leads_;
 };
@@ -58,7 +58,7 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
   std::vector<double> whole, without_marks;
   std::array<std::vector<double>, phase_count> phases;
   for (std::int64_t issued = 0, collected = 0; collected < end;) {
-    if (paired == 2) runner.leave_out_marks(issued % 2 == 1);
+    if (paired == 2) runner.disable_timestamps(issued % 2 == 1);
     if (issued < end) runner.enqueue(issued++, 1e-4);
     if (issued < end && issued - collected <= lag) continue;
     const StepMetrics m = runner.collect(collected, false, false).metrics;
@@ -71,7 +71,7 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
     for (std::size_t p = 0; p < phases.size(); ++p) phases[p].push_back(m.phase_seconds[p]);
   }
   out.full_step_seconds = median(whole);
-  out.without_marks_seconds = without_marks.empty() ? 0 : median(without_marks);
+  out.without_timestamps_seconds = without_marks.empty() ? 0 : median(without_marks);
   for (std::size_t p = 0; p < phases.size(); ++p) out.phases[p] = median(phases[p]);
   out.communication_seconds = out.phases[std::size_t(Phase::communication)];
 }
@@ -89,7 +89,7 @@ void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) 
     program.backward(true, nullptr);
   };
   run();
-  LaneClock clock(device);
+  StreamTimer clock(device);
   std::vector<double> times;
   const int nodes = int(program.graph().nodes.size());
   out.ops.resize(std::size_t(nodes));
@@ -117,7 +117,7 @@ void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) 
 
 StepBench bench_step(World& world, const RunConfig& config, int repeats, bool whole) {
   Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec, plan_that_fits(s));
+  Network network(s.compute, s.spec, plan_within_memory(s));
   StepBench out;
   out.peaks = measure_peaks(s.compute, s.spec.compute);
   if (whole) whole_steps(s, network, repeats, out);
@@ -134,9 +134,9 @@ std::string StepBench::str(bool every) const {
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
   std::string out = cat(peaks.str(), line);
-  if (without_marks_seconds > 0) {
+  if (without_timestamps_seconds > 0) {
     std::snprintf(line, sizeof line, "every other step without the marks of the account: %.4f ms, %+.2f %% with them\n",
-                  without_marks_seconds * 1e3, 100 * (full_step_seconds / without_marks_seconds - 1));
+                  without_timestamps_seconds * 1e3, 100 * (full_step_seconds / without_timestamps_seconds - 1));
     out += line;
   }
   out += "its phases, ms:";

@@ -217,7 +217,7 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
 
   // Of every turn's epochs, each accelerator its part of every whole step.
   const Sampler sampler(index.rows, w.batch * o.accelerators, w.batch, 1, true);
-  const std::int64_t steps_each = index.rows / (w.batch * o.accelerators);
+  const std::int64_t steps_per_epoch = index.rows / (w.batch * o.accelerators);
   Accelerators accelerators(world, mine, o.accelerators, w, o.steps);
   std::vector<double> bare;
   for (int turn = 0; turn < o.turns; ++turn) {
@@ -230,7 +230,8 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
       auto items = [&, turn, accelerator = first + a, step = 0]() mutable -> std::optional<MicroBatch> {
         if (step == o.steps) return std::nullopt;
         const std::int64_t number = step++;
-        return sampler.share(turn * 1000 + number / steps_each, number % steps_each, accelerator, o.accelerators)[0];
+        return sampler.share(turn * 1000 + number / steps_per_epoch, number % steps_per_epoch, accelerator,
+                             o.accelerators)[0];
       };
       make_aside([&] {
         loaders.push_back(std::make_unique<Loader>(device, *sources.back(), index, sampler,

@@ -28,9 +28,9 @@ inline void sleep_for(double seconds) {
 inline void come_to_rest(const Loader& loader) {
   std::uint64_t before = 0;
   do {
-    before = loader.figures().bytes_read;
+    before = loader.stats().bytes_read;
     sleep_for(0.05);
-  } while (loader.figures().bytes_read != before);
+  } while (loader.stats().bytes_read != before);
 }
 
 // Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
@@ -88,7 +88,7 @@ class LoaderUnderTest {
   // step: seconds that a step takes, asleep; 0: none. A sleep that ends late shortens the next one, by up to a step, or
   // the emulated step would be a longer one on a busy machine, and the loader look better.
   Turn turn(double least, double step) {
-    const LoaderFigures before = loader_.figures();
+    const LoaderStats before = loader_.stats();
     // What was read ahead before the clock starts is a rate of no use: the ring is emptied first.
     if (step == 0) empty_ring();
     if (step > 0) loader_.next();
@@ -104,7 +104,7 @@ class LoaderUnderTest {
       due = std::max(due + (there - took), there - lasts) + lasts;
       sleep_for(std::max(0.0, due - there));
     }
-    const LoaderFigures after = loader_.figures();
+    const LoaderStats after = loader_.stats();
     const double read =
         double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
     const double busy = (after.read_seconds - before.read_seconds) / double(std::max(1, options_.workers));
@@ -118,9 +118,9 @@ class LoaderUnderTest {
   // As soon as a batch has to be waited for, nothing is left of what was read before.
   void empty_ring() {
     for (int b = 0; b < 1024; ++b) {
-      const double before = loader_.figures().wait_seconds;
+      const double before = loader_.stats().wait_seconds;
       loader_.next();
-      if (loader_.figures().wait_seconds > before + 20e-6) return;
+      if (loader_.stats().wait_seconds > before + 20e-6) return;
     }
   }
 

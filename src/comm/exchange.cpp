@@ -15,33 +15,33 @@ enum Tag { of_slices, of_sums };
 
 }  // namespace
 
-Exchange::Exchange(MPI_Comm comm) : comm_(comm) {
+DirectAllReduce::DirectAllReduce(MPI_Comm comm) : comm_(comm) {
   MR_MPI(MPI_Comm_rank(comm, &rank_));
   MR_MPI(MPI_Comm_size(comm, &size_));
   parts_.resize(std::size_t(size_));
 }
 
 // Cut at cache lines.
-Exchange::Range Exchange::slice(int rank, std::size_t count) const {
+DirectAllReduce::Range DirectAllReduce::slice(int rank, std::size_t count) const {
   const auto cut = [&](int i) { return i == size_ ? count : count * std::size_t(i) / std::size_t(size_) / 16 * 16; };
   return {cut(rank), cut(rank + 1)};
 }
 
-void Exchange::send(const char* from, Range r, int to, int tag) {
+void DirectAllReduce::send(const char* from, Range r, int to, int tag) {
   MR_MPI(
       MPI_Isend(from + r.begin * element_, int(r.size() * element_), MPI_BYTE, to, tag, comm_, &sends_.emplace_back()));
 }
 
-void Exchange::receive(char* to, Range r, int from, int tag, std::vector<MPI_Request>& pending) {
+void DirectAllReduce::receive(char* to, Range r, int from, int tag, std::vector<MPI_Request>& pending) {
   MR_MPI(MPI_Irecv(to + r.begin * element_, int(r.size() * element_), MPI_BYTE, from, tag, comm_,
                    &pending.emplace_back()));
 }
 
-void Exchange::wait(std::vector<MPI_Request>& pending, std::size_t begin, std::size_t end) {
+void DirectAllReduce::wait(std::vector<MPI_Request>& pending, std::size_t begin, std::size_t end) {
   MR_MPI(MPI_Waitall(int(end - begin), pending.data() + begin, MPI_STATUSES_IGNORE));
 }
 
-void Exchange::sum(float* data, std::size_t count, DType wire) {
+void DirectAllReduce::sum(float* data, std::size_t count, DType wire) {
   element_ = size_of(wire);
   if (size_ == 1) return;
   if (count * element_ / std::size_t(size_) < least_slice) {
@@ -57,17 +57,17 @@ void Exchange::sum(float* data, std::size_t count, DType wire) {
   const auto grow = [](std::vector<char>& v, std::size_t bytes) {
     if (v.size() < bytes) v.resize(bytes);
   };
-  grow(outbox_, count * element_), grow(inbox_, others * own.size() * element_);
+  grow(send_buffer_, count * element_), grow(receive_buffer_, others * own.size() * element_);
   if (!whole) grow(sums_, count * element_);
   char* const sums = whole ? reinterpret_cast<char*>(data) : sums_.data();
   sends_.clear(), slices_.clear(), results_.clear();
 
-  void* out[] = {outbox_.data()};
+  void* out[] = {send_buffer_.data()};
   write_from_float(data, out, 0, count, wire);
-  char* inbox = inbox_.data();
+  char* inbox = receive_buffer_.data();
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) {
-      parts_[std::size_t(r)] = outbox_.data() + own.begin * element_;
+      parts_[std::size_t(r)] = send_buffer_.data() + own.begin * element_;
       continue;
     }
     parts_[std::size_t(r)] = inbox;
@@ -90,13 +90,13 @@ void Exchange::sum(float* data, std::size_t count, DType wire) {
       const int to = (rank_ + i) % size_;
       const Range theirs = slice(to, count);
       if (theirs.begin + at < theirs.end)
-        send(outbox_.data(), {theirs.begin + at, std::min(theirs.begin + at + piece, theirs.end)}, to, of_slices);
+        send(send_buffer_.data(), {theirs.begin + at, std::min(theirs.begin + at + piece, theirs.end)}, to, of_slices);
     }
   std::size_t arrived = 0;
   each_piece({0, own.size()}, [&](Range r) {
     wait(slices_, arrived, arrived + others), arrived += others;
     float* const sum = data + own.begin + r.begin;
-    sum_peers_to_float(parts_, r.begin, r.end, wire, sum);
+    reduce_peers_to_float(parts_, r.begin, r.end, wire, sum);
     const Range there{own.begin + r.begin, own.begin + r.end};
     void* to[] = {sums};
     if (!whole) write_from_float(sum, to, there.begin, there.end, wire);
@@ -107,7 +107,7 @@ void Exchange::sum(float* data, std::size_t count, DType wire) {
   if (whole) return;
   void* const all[] = {sums};
   for (int r = 0; r < size_; ++r)
-    if (const Range s = slice(r, count); r != rank_) sum_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
+    if (const Range s = slice(r, count); r != rank_) reduce_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
 }
 
 }  // namespace millrace

@@ -14,9 +14,9 @@ namespace millrace {
 // (btl_tcp_eager_limit is 64 KiB): of longer ones the answer to "may I send" queues behind what flows the same way, so
 // that in the end one direction waits for the other. Numbers of 16 bits travel as such, are added in float32 and
 // rounded once. Few numbers are left to MPI, which needs fewer messages.
-class Exchange {
+class DirectAllReduce {
  public:
-  explicit Exchange(MPI_Comm comm);  // outlives this; no other calls of it meanwhile
+  explicit DirectAllReduce(MPI_Comm comm);  // outlives this; no other calls of it meanwhile
   // In place, the same bits everywhere; wire: f32, bf16 or f16.
   void sum(float* data, std::size_t count, DType wire);
 
@@ -33,7 +33,7 @@ class Exchange {
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
   std::size_t element_ = 4;  // bytes of a number on its way
-  std::vector<char> outbox_, inbox_, sums_;
+  std::vector<char> send_buffer_, receive_buffer_, sums_;
   std::vector<void*> parts_;  // of this rank's slice, by host
   std::vector<MPI_Request> sends_, slices_, results_;
 };

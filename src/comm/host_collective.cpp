@@ -27,8 +27,8 @@
 namespace millrace {
 namespace {
 
-using Counter = std::atomic<std::uint64_t> RankBoard::*;
-using Meeting = SharedMemory::Meeting;
+using Counter = std::atomic<std::uint64_t> RankCounters::*;
+using Barrier = SharedMemory::Barrier;
 
 // "1, 2, 5", at most eight of them.
 std::string list(const std::vector<int>& ranks) {
@@ -55,12 +55,12 @@ class HostCollective : public Collective {
     if (!world.mpi_comm()) {
       memory_ = make_thread_memory(world);
     } else {
-      const bool room = options.private_memory || shared_memory_has_room(world, sizeof(RankBoard));
-      if (!room) say_private(sizeof(RankBoard));
+      const bool room = options.private_memory || fits_in_shared_memory(world, sizeof(RankCounters));
+      if (!room) say_private(sizeof(RankCounters));
       memory_ = make_mpi_memory(world, options.private_memory || !room);
     }
-    const MappedRegion board = memory_->allocate(sizeof(RankBoard));
-    for (void* peer : board.peers) boards_.push_back(static_cast<RankBoard*>(peer));
+    const MappedRegion board = memory_->allocate(sizeof(RankCounters));
+    for (void* peer : board.peers) boards_.push_back(static_cast<RankCounters*>(peer));
     mine_ = boards_[std::size_t(memory_->local)];
     const auto nodes = world.gather(std::to_string(world.node()));
     for (int r = 0; r < world.size(); ++r)
@@ -68,7 +68,7 @@ class HostCollective : public Collective {
         near_ranks_.push_back(r);
     if (!memory_->one_host) all_ranks_ = make_progress_board(world);
     spans_.reserve(4096);
-    threaded_ = by_thread(world, options.progress);
+    threaded_ = uses_progress_thread(world, options.progress);
     if (threaded_ || !memory_->one_host) start_worker();
   }
 
@@ -103,7 +103,7 @@ class HostCollective : public Collective {
       return {data, bytes, id};
     }
     SharedMemory* memory = memory_.get();
-    if (memory->shared() && world_.mpi_comm() && !shared_memory_has_room(world_, bytes)) {
+    if (memory->shared() && world_.mpi_comm() && !fits_in_shared_memory(world_, bytes)) {
       say_private(bytes);
       if (!fallback_) fallback_ = make_mpi_memory(world_, true);
       memory = fallback_.get();
@@ -113,13 +113,13 @@ class HostCollective : public Collective {
     return {regions_.back().mine, bytes, id};
   }
 
-  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    this->begin(CollectiveOp::sum, r, begin, count, t, tag);
+  void all_reduce_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    this->begin(CollectiveOp::all_reduce, r, begin, count, t, tag);
   }
-  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     this->begin(CollectiveOp::reduce_scatter, r, begin, count, t, tag);
   }
-  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     this->begin(CollectiveOp::all_gather, r, begin, count, t, tag);
   }
 
@@ -133,10 +133,10 @@ class HostCollective : public Collective {
     if (!alone_) complete(begun_);
   }
 
-  void small_sum(std::span<double> values) override {
+  void all_reduce_scalars(std::span<double> values) override {
     if (alone_) return;
-    for (std::size_t at = 0; at < values.size(); at += RankBoard::values_count)
-      sum_values(values.subspan(at, std::min(RankBoard::values_count, values.size() - at)));
+    for (std::size_t at = 0; at < values.size(); at += RankCounters::values_count)
+      sum_values(values.subspan(at, std::min(RankCounters::values_count, values.size() - at)));
   }
 
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
@@ -157,7 +157,7 @@ class HostCollective : public Collective {
 
   bool all_reached(Counter counter, std::uint64_t value) const {
     return std::all_of(boards_.begin(), boards_.end(),
-                       [&](const RankBoard* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
+                       [&](const RankCounters* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
   }
 
   [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const {
@@ -166,7 +166,7 @@ class HostCollective : public Collective {
   }
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
     if (all_ranks_) {  // a rank of this host may itself wait for one of another
-      const auto standing = all_ranks_->inquire(posted_, 0.5);
+      const auto standing = all_ranks_->query_ranks(posted_, 0.5);
       if (!standing.behind.empty() || !standing.silent.empty()) fail_waiting(what, all_ranks_->words(standing));
     }
     std::vector<int> late;
@@ -175,22 +175,22 @@ class HostCollective : public Collective {
     fail_waiting(what, cat("late: rank ", list(late), " on ", world_.host()));
   }
   [[noreturn]] void fail_far(const std::string& what) const {
-    fail_waiting(what, all_ranks_ ? all_ranks_->words(all_ranks_->inquire(posted_, 0.5)) : "within MPI");
+    fail_waiting(what, all_ranks_ ? all_ranks_->words(all_ranks_->query_ranks(posted_, 0.5)) : "within MPI");
   }
 
   // Until all ranks have begun op, the oldest one. False: the collective goes away.
   bool await(const Operation& op) {
-    Patience patience(options_.timeout_seconds);
-    while (!all_reached(&RankBoard::begun, executed_ + 1)) {
+    Backoff backoff(options_.timeout_seconds);
+    while (!all_reached(&RankCounters::begun, executed_ + 1)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_late(name_of(op), &RankBoard::begun, executed_ + 1);
+      if (!backoff.wait()) fail_late(name_of(op), &RankCounters::begun, executed_ + 1);
     }
     SharedMemory& memory = *op.region->memory;
     if (memory.one_host) return true;
-    patience.spin_again();
-    while (!memory.met(Meeting::operation)) {
+    backoff.spin_again();
+    while (!memory.barrier_passed(Barrier::operation)) {
       if (ending_) return false;
-      if (!patience.wait()) fail_far(name_of(op));
+      if (!backoff.wait()) fail_far(name_of(op));
     }
     return true;
   }
@@ -200,7 +200,7 @@ class HostCollective : public Collective {
     MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
     const MappedRegion& region = regions_[std::size_t(r.id)];
     MR_CHECK((begin + count) * size_of(dtype) <= region.bytes);
-    MR_CHECK(op == CollectiveOp::sum || count % std::size_t(world_.size()) == 0);
+    MR_CHECK(op == CollectiveOp::all_reduce || count % std::size_t(world_.size()) == 0);
     {
       const std::lock_guard lock(mutex_);
       if (failure_) std::rethrow_exception(failure_);
@@ -211,7 +211,7 @@ class HostCollective : public Collective {
     newest_[tag] = begun_;
     if (threaded_) work_.notify_one();
     if (worker_.joinable()) return;
-    while (!queue_.empty() && all_reached(&RankBoard::begun, executed_ + 1)) run_front(true);
+    while (!queue_.empty() && all_reached(&RankCounters::begun, executed_ + 1)) run_front(true);
   }
 
   // Returns when all ranks have done their operations up to this number.
@@ -223,9 +223,9 @@ class HostCollective : public Collective {
         await(queue_.front());
         run_front();
       }
-    Patience patience(options_.timeout_seconds);
-    while (!all_reached(&RankBoard::done, number))
-      if (!patience.wait()) fail_late("the end of a step's sums", &RankBoard::done, number);
+    Backoff backoff(options_.timeout_seconds);
+    while (!all_reached(&RankCounters::done, number))
+      if (!backoff.wait()) fail_late("the end of a step's sums", &RankCounters::done, number);
   }
 
   // Executes the oldest operation, which all ranks have begun.
@@ -253,9 +253,9 @@ class HostCollective : public Collective {
   void sum_values(std::span<double> values) {
     if (!memory_->one_host) {
       post();
-      Patience patience(options_.timeout_seconds);
-      while (!memory_->met(Meeting::values))
-        if (!patience.wait()) fail_far("a step's small sum");
+      Backoff backoff(options_.timeout_seconds);
+      while (!memory_->barrier_passed(Barrier::values))
+        if (!backoff.wait()) fail_far("a step's small sum");
       const auto all = memory_->gather_values(values.data(), values.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = all[i];
@@ -264,13 +264,13 @@ class HostCollective : public Collective {
       return;
     }
     // Two generations: a rank may be one sum ahead of a slow reader, never two.
-    const std::size_t at = (small_sums_ % 2) * RankBoard::values_count;
+    const std::size_t at = (small_sums_ % 2) * RankCounters::values_count;
     ++small_sums_;
     std::copy(values.begin(), values.end(), mine_->values.begin() + std::ptrdiff_t(at));
     mine_->posted.store(small_sums_, std::memory_order_release);
-    Patience patience(options_.timeout_seconds);
-    while (!all_reached(&RankBoard::posted, small_sums_))
-      if (!patience.wait()) fail_late("a step's small sum", &RankBoard::posted, small_sums_);
+    Backoff backoff(options_.timeout_seconds);
+    while (!all_reached(&RankCounters::posted, small_sums_))
+      if (!backoff.wait()) fail_late("a step's small sum", &RankCounters::posted, small_sums_);
     for (std::size_t i = 0; i < values.size(); ++i) {
       values[i] = boards_[0]->values[at + i];
       for (std::size_t r = 1; r < boards_.size(); ++r) values[i] += boards_[r]->values[at + i];
@@ -332,8 +332,8 @@ class HostCollective : public Collective {
   Executor executor_;
   std::unique_ptr<SharedMemory> memory_, fallback_;  // fallback_: private, for regions that /dev/shm has no room for
   std::deque<MappedRegion> regions_;                 // operations point to them
-  std::vector<RankBoard*> boards_;                   // of near_ranks_
-  RankBoard* mine_ = nullptr;
+  std::vector<RankCounters*> boards_;                // of near_ranks_
+  RankCounters* mine_ = nullptr;
   std::vector<int> near_ranks_;               // whose progress is seen here
   std::unique_ptr<ProgressBoard> all_ranks_;  // where there are others: who has begun how much
   std::atomic<std::uint64_t> posted_ = 0;     // there
@@ -354,7 +354,7 @@ class HostCollective : public Collective {
 
 }  // namespace
 
-bool by_thread(const World& world, CollectiveOptions::Progress progress) {
+bool uses_progress_thread(const World& world, CollectiveOptions::Progress progress) {
   using enum CollectiveOptions::Progress;
   return progress == thread || (progress == automatic && usable_cores() / std::max(1, world.local_size()) >= 2);
 }

@@ -24,11 +24,11 @@ class MpiMemory : public SharedMemory {
     MR_MPI(MPI_Comm_dup(all, &values_.handle));
     std::int64_t fewest = world.local_size();
     world.all_reduce(std::span<std::int64_t>(&fewest, 1), World::Reduce::min);
-    slicers = private_ ? 1 : int(fewest);
+    slice_owners = private_ ? 1 : int(fewest);
     one_host = world.node_count() == 1 && !private_;
     MR_MPI(MPI_Comm_split(all_.handle, world.node(), world.rank(), &local_.handle));
     local = private_ ? 0 : world.local_rank();
-    MR_MPI(MPI_Comm_split(all_.handle, local < slicers ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
+    MR_MPI(MPI_Comm_split(all_.handle, local < slice_owners ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
     if (across_.handle != MPI_COMM_NULL) exchange_.emplace(across_.handle);
     for (const Comm* c : {&all_, &values_, &local_, &across_})
       if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
@@ -72,24 +72,24 @@ class MpiMemory : public SharedMemory {
     return region;
   }
 
-  void sum_between_hosts(float* data, std::size_t count, DType wire) override {
+  void all_reduce_between_hosts(float* data, std::size_t count, DType wire) override {
     if (exchange_) exchange_->sum(data, count, wire);
   }
-  void sum_between_hosts(double* data, std::size_t count) override {
+  void all_reduce_between_hosts(double* data, std::size_t count) override {
     if (across_.handle != MPI_COMM_NULL)
       MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_DOUBLE, MPI_SUM, across_.handle));
   }
 
-  bool met(Meeting meeting) override {
-    MPI_Request& request = requests_[meeting == Meeting::values];
+  bool barrier_passed(Barrier meeting) override {
+    MPI_Request& request = requests_[meeting == Barrier::values];
     if (request == MPI_REQUEST_NULL)
-      MR_MPI(MPI_Ibarrier((meeting == Meeting::values ? values_ : all_).handle, &request));
+      MR_MPI(MPI_Ibarrier((meeting == Barrier::values ? values_ : all_).handle, &request));
     int done = 0;
     MR_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   }
 
-  void gather_everywhere(void* data, std::size_t bytes) override {
+  void all_gather_in_place(void* data, std::size_t bytes) override {
     constexpr std::size_t most = std::size_t(1) << 30;  // MPI counts are ints
     if (bytes > most) {
       for (int root = 0; root < size_; ++root)
@@ -110,7 +110,7 @@ class MpiMemory : public SharedMemory {
   int size_;
   bool private_;
   Comm all_, values_, local_, across_;
-  std::optional<Exchange> exchange_;  // where this rank owns a slice
+  std::optional<DirectAllReduce> exchange_;  // where this rank owns a slice
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;
   std::vector<std::unique_ptr<char[]>> owned_;

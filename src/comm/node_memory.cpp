@@ -42,7 +42,7 @@ NodeMemory node_memory(World& world, std::size_t bytes) {
   static std::atomic<unsigned> made{0};
   bytes = std::max<std::size_t>(1, bytes);
   const std::size_t of_rank = (bytes + std::size_t(world.local_size()) - 1) / std::size_t(world.local_size());
-  if (!shared_memory_has_room(world, of_rank)) return {own_memory(bytes), bytes, world.local_size() == 1};
+  if (!fits_in_shared_memory(world, of_rank)) return {own_memory(bytes), bytes, world.local_size() == 1};
   const bool leads = world.local_rank() == 0;
   std::string name;
   SharedFile file;

@@ -22,38 +22,38 @@ void Executor::run(const Operation& op) {
   const std::size_t element = size_of(op.dtype), part = op.count / size_, own = op.begin + part * rank_;
   if (op.span.op == CollectiveOp::all_gather) {
     if (region.memory->one_host) return copy_to_peers(region, own * element, part * element);
-    return region.memory->gather_everywhere(static_cast<char*>(region.mine) + op.begin * element, part * element);
+    return region.memory->all_gather_in_place(static_cast<char*>(region.mine) + op.begin * element, part * element);
   }
   if (op.span.op == CollectiveOp::reduce_scatter && region.memory->one_host) {
     void* mine[] = {region.mine};
-    return sum_peers(region.peers, mine, own, own + part, op.dtype);
+    return reduce_peers(region.peers, mine, own, own + part, op.dtype);
   }
   // Large sums in chunks that stay in the caches between the ranks.
   const std::size_t chunk = std::max<std::size_t>(4096, chunk_bytes_ / element);
   for (std::size_t at = op.begin; at < op.begin + op.count; at += chunk)
-    sum_chunk(region, at, std::min(at + chunk, op.begin + op.count), op.dtype);
+    reduce_chunk(region, at, std::min(at + chunk, op.begin + op.count), op.dtype);
 }
 
 // This rank's slice of [begin, end), cut at cache lines.
-void Executor::sum_chunk(const MappedRegion& region, std::size_t begin, std::size_t end, DType dtype) {
+void Executor::reduce_chunk(const MappedRegion& region, std::size_t begin, std::size_t end, DType dtype) {
   SharedMemory& memory = *region.memory;
-  if (memory.local >= memory.slicers) return;
-  const std::size_t slicers = std::size_t(memory.slicers), line = 64;
+  if (memory.local >= memory.slice_owners) return;
+  const std::size_t slice_owners = std::size_t(memory.slice_owners), line = 64;
   const auto cut = [&](std::size_t i) {
-    return i == slicers ? end : begin + (end - begin) * i / slicers / line * line;
+    return i == slice_owners ? end : begin + (end - begin) * i / slice_owners / line * line;
   };
   const std::size_t first = cut(std::size_t(memory.local)), last = cut(std::size_t(memory.local) + 1);
   if (first >= last) return;
-  if (memory.one_host) return sum_peers(region.peers, region.peers, first, last, dtype);
+  if (memory.one_host) return reduce_peers(region.peers, region.peers, first, last, dtype);
   if (dtype == DType::f64) {
     void* mine[] = {region.mine};
-    sum_peers(region.peers, mine, first, last, dtype);
-    memory.sum_between_hosts(static_cast<double*>(region.mine) + first, last - first);
+    reduce_peers(region.peers, mine, first, last, dtype);
+    memory.all_reduce_between_hosts(static_cast<double*>(region.mine) + first, last - first);
     return copy_to_peers(region, first * sizeof(double), (last - first) * sizeof(double));
   }
   if (scratch_.size() < last - first) scratch_.resize(last - first);
-  sum_peers_to_float(region.peers, first, last, dtype, scratch_.data());
-  memory.sum_between_hosts(scratch_.data(), last - first, dtype);
+  reduce_peers_to_float(region.peers, first, last, dtype, scratch_.data());
+  memory.all_reduce_between_hosts(scratch_.data(), last - first, dtype);
   write_from_float(scratch_.data(), region.peers, first, last, dtype);
 }
 

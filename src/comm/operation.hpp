@@ -39,7 +39,7 @@ class Executor {
   void run(const Operation&);
 
  private:
-  void sum_chunk(const MappedRegion&, std::size_t begin, std::size_t end, DType);
+  void reduce_chunk(const MappedRegion&, std::size_t begin, std::size_t end, DType);
   std::size_t rank_, size_, chunk_bytes_;
   std::vector<float> scratch_;
 };

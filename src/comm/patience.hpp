@@ -9,9 +9,9 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-class Patience {
+class Backoff {
  public:
-  explicit Patience(double timeout) : deadline_(seconds_now() + timeout) {}
+  explicit Backoff(double timeout) : deadline_(seconds_now() + timeout) {}
   // False: the time is over.
   bool wait() {
     if (++tries_ < 200) return true;

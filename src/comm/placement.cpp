@@ -69,10 +69,10 @@ std::string warning_of(const std::vector<Mask>& ranks) {
 }  // namespace
 
 std::string Placement::str() const {
-  return cat("cpus ", list(cpus), ": ", compute_threads,
-             compute_threads == 1 ? " compute thread, " : " compute threads, ", workers,
-             workers == 1 ? " loader worker" : " loader workers", shared_cores ? ", cores shared with other ranks" : "",
-             spare_core ? ", a core free for communication" : "");
+  return cat(
+      "cpus ", list(cpus), ": ", compute_threads, compute_threads == 1 ? " compute thread, " : " compute threads, ",
+      workers, workers == 1 ? " loader worker" : " loader workers",
+      oversubscribed ? ", cores shared with other ranks" : "", spare_core ? ", a core free for communication" : "");
 }
 
 Placement plan_placement(World& world, int compute_threads, int workers) {
@@ -87,7 +87,7 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
   if (n >= s)
     out.cpus.assign(mine.begin() + std::ptrdiff_t(n * b / s), mine.begin() + std::ptrdiff_t(n * (b + 1) / s));
   else
-    out.cpus = {mine[b % n]}, out.shared_cores = true;
+    out.cpus = {mine[b % n]}, out.oversubscribed = true;
   out.cores = int(out.cpus.size());
   out.compute_threads = compute_threads > 0 ? compute_threads : out.cores;
   out.workers = workers > 0 ? workers : std::clamp(out.cores / 4, 1, 4);

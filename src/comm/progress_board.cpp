@@ -24,11 +24,11 @@ using Group = std::vector<int>;
 
 // Questions and answers between groups, in a communicator of their own. A question is its number; an answer is that
 // number and those of the group's ranks.
-class Post {
+class QueryChannel {
  public:
   using Numbers = std::vector<std::uint64_t>;
-  explicit Post(const void* comm) { MR_MPI(MPI_Comm_dup(*static_cast<const MPI_Comm*>(comm), &comm_)); }
-  ~Post() {
+  explicit QueryChannel(const void* comm) { MR_MPI(MPI_Comm_dup(*static_cast<const MPI_Comm*>(comm), &comm_)); }
+  ~QueryChannel() {
     bool all = true;
     for (auto& [request, numbers] : sent_) {
       int done = 0;
@@ -51,7 +51,7 @@ class Post {
   }
   // False: there is nothing. One thread a tag.
   bool receive(Tag tag, int& from, Numbers& numbers) {
-    const std::lock_guard lock(mpi_at_work());
+    const std::lock_guard lock(mpi_call_mutex());
     int there = 0, count = 0;
     MPI_Status status;
     MR_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &there, &status));
@@ -73,12 +73,12 @@ class SharedBoard : public ProgressBoard {
  public:
   explicit SharedBoard(World& world) {
     if (world.mpi_comm())
-      memory_ = make_mpi_memory(world, !shared_memory_has_room(world, sizeof(RankBoard)));
+      memory_ = make_mpi_memory(world, !fits_in_shared_memory(world, sizeof(RankCounters)));
     else
       memory_ = make_thread_memory(world);
-    const MappedRegion region = memory_->allocate(sizeof(RankBoard));
-    for (void* peer : region.peers) boards_.push_back(static_cast<RankBoard*>(peer));
-    mine_ = static_cast<RankBoard*>(region.mine);
+    const MappedRegion region = memory_->allocate(sizeof(RankCounters));
+    for (void* peer : region.peers) boards_.push_back(static_cast<RankCounters*>(peer));
+    mine_ = static_cast<RankCounters*>(region.mine);
     const bool shared = memory_->shared();
     std::map<int, Group> groups;  // by their first rank
     std::map<int, int> first_of_node;
@@ -91,13 +91,13 @@ class SharedBoard : public ProgressBoard {
     }
     for (auto& [first, group] : groups) {
       const bool ours = std::find(group.begin(), group.end(), world.rank()) != group.end();
-      if (ours) speaks_ = first == world.rank();
+      if (ours) is_responder_ = first == world.rank();
       ours ? near_ = group : far_[first] = group;
     }
     if (!world.mpi_comm()) far_.clear();
     if (far_.empty()) return;
-    post_ = std::make_unique<Post>(world.mpi_comm());
-    if (speaks_) answerer_ = std::thread([this] { answer(); });
+    channel_ = std::make_unique<QueryChannel>(world.mpi_comm());
+    if (is_responder_) responder_ = std::thread([this] { answer(); });
   }
   ~SharedBoard() override {
     {
@@ -105,7 +105,7 @@ class SharedBoard : public ProgressBoard {
       ending_ = true;
     }
     wake_.notify_all();
-    if (answerer_.joinable()) answerer_.join();
+    if (responder_.joinable()) responder_.join();
   }
 
   // Of two threads that post at once the larger number stays.
@@ -122,16 +122,16 @@ class SharedBoard : public ProgressBoard {
     return out;
   }
 
-  Standing inquire(std::uint64_t number, double patience_seconds) override {
+  RankStatus query_ranks(std::uint64_t number, double timeout_seconds) override {
     const std::lock_guard lock(asking_);
-    Standing out{behind(number), {}};
+    RankStatus out{behind(number), {}};
     auto waiting = far_;
     ++questions_;
-    for (const auto& [first, group] : waiting) post_->send(first, Post::question, {questions_});
-    for (Patience patience(patience_seconds); !waiting.empty() && patience.wait();) {
+    for (const auto& [first, group] : waiting) channel_->send(first, QueryChannel::question, {questions_});
+    for (Backoff backoff(timeout_seconds); !waiting.empty() && backoff.wait();) {
       int from = 0;
-      Post::Numbers numbers;
-      if (!post_->receive(Post::answer, from, numbers)) continue;
+      QueryChannel::Numbers numbers;
+      if (!channel_->receive(QueryChannel::answer, from, numbers)) continue;
       const auto group = waiting.find(from);
       if (group == waiting.end() || numbers.at(0) != questions_) continue;  // of an earlier question
       for (std::size_t i = 0; i < group->second.size(); ++i)
@@ -143,7 +143,7 @@ class SharedBoard : public ProgressBoard {
     return out;
   }
 
-  std::string words(const Standing& s) const override {
+  std::string words(const RankStatus& s) const override {
     if (s.behind.empty() && s.silent.empty()) return "no rank is known to be late: it may be the network";
     std::string text = s.behind.empty() ? "" : "late: " + list(s.behind);
     if (!s.silent.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.silent));
@@ -173,9 +173,9 @@ class SharedBoard : public ProgressBoard {
       lock.unlock();
       try {
         int from = 0;
-        for (Post::Numbers numbers; post_->receive(Post::question, from, numbers);) {
+        for (QueryChannel::Numbers numbers; channel_->receive(QueryChannel::question, from, numbers);) {
           for (std::size_t i = 0; i < boards_.size(); ++i) numbers.push_back(posted(i));
-          post_->send(from, Post::answer, std::move(numbers));
+          channel_->send(from, QueryChannel::answer, std::move(numbers));
         }
       } catch (const Error&) {  // MPI is at its end: others will find no answer
         return;
@@ -185,21 +185,21 @@ class SharedBoard : public ProgressBoard {
   }
 
   std::unique_ptr<SharedMemory> memory_;
-  std::vector<RankBoard*> boards_;  // of near_
-  RankBoard* mine_ = nullptr;
+  std::vector<RankCounters*> boards_;  // of near_
+  RankCounters* mine_ = nullptr;
   std::vector<std::string> hosts_;  // by rank
   Group near_;
   std::map<int, Group> far_;
-  bool speaks_ = false;
+  bool is_responder_ = false;
   // From another start in every board: Open MPI keeps what is sent to a communicator that is gone for the next one of
   // its number, so that late words may reach a later board.
   std::uint64_t questions_ = std::uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
-  std::unique_ptr<Post> post_;  // null where there are no others
-  std::mutex asking_;           // one question at a time
+  std::unique_ptr<QueryChannel> channel_;  // null where there are no others
+  std::mutex asking_;                      // one question at a time
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;
-  std::thread answerer_;
+  std::thread responder_;
 };
 
 }  // namespace

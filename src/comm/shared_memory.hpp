@@ -24,7 +24,7 @@ struct MappedRegion {
 
 // How far each local rank is, in operations begun and done, and a board for small sums. Zero-filled memory is its valid
 // start.
-struct alignas(64) RankBoard {
+struct alignas(64) RankCounters {
   std::atomic<std::uint64_t> begun;
   std::atomic<std::uint64_t> done;
   std::atomic<std::uint64_t> posted;  // small sums
@@ -41,17 +41,17 @@ class SharedMemory {
 
   // The rest is for ranks of several hosts, or of private memory. MPI waits for ever, and with a busy core: ask met()
   // until it says true before each of the calls below. Operations and values may be met for by two threads.
-  enum class Meeting { operation, values };
-  virtual bool met(Meeting) = 0;
+  enum class Barrier { operation, values };
+  virtual bool barrier_passed(Barrier) = 0;
   // Sum of count floats (or doubles) over the hosts, among the ranks of this local number: in place, the same bits
   // everywhere. wire: what floats travel as.
-  virtual void sum_between_hosts(float* data, std::size_t count, DType wire) = 0;
-  virtual void sum_between_hosts(double* data, std::size_t count) = 0;
-  virtual void gather_everywhere(void* data, std::size_t bytes_per_rank) = 0;  // in place, over all ranks
+  virtual void all_reduce_between_hosts(float* data, std::size_t count, DType wire) = 0;
+  virtual void all_reduce_between_hosts(double* data, std::size_t count) = 0;
+  virtual void all_gather_in_place(void* data, std::size_t bytes_per_rank) = 0;  // in place, over all ranks
   virtual std::vector<double> gather_values(const double* mine,
                                             std::size_t count) = 0;  // all ranks' values, rank by rank
   int local = 0;                                                     // this rank among those whose memory is mapped
-  int slicers = 1;  // local ranks that own a slice: the fewest ranks on any host
+  int slice_owners = 1;  // local ranks that own a slice: the fewest ranks on any host
   bool one_host = true;
 };
 

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-bool shared_memory_has_room(World& world, std::size_t bytes) {
+bool fits_in_shared_memory(World& world, std::size_t bytes) {
   std::int64_t fits = 1;
   const double needed = double(bytes) * world.local_size() * 1.05 + (1 << 20);
   struct statvfs space {};

@@ -1,7 +1,7 @@
 // A begun operation is cut into pieces whose copies to the host are enqueued at once, each followed by an event. The
 // worker takes pieces in order: it waits for the event, sums with the other ranks, and enqueues the way back. That goes
-// by the copy lane: on the comm lane it would queue behind the copies of later operations, which wait for their
-// gradients. The copy lane never waits for what is not yet enqueued, so this cannot lock up.
+// by the copy stream: on the comm stream it would queue behind the copies of later operations, which wait for their
+// gradients. The copy stream never waits for what is not yet enqueued, so this cannot lock up.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -75,9 +75,9 @@ class StagedCollective : public Collective {
     return {regions_.back().device.data(), region.host.bytes, int(regions_.size()) - 1};
   }
 
-  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void all_reduce_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t most = std::max<std::size_t>(1, options_.chunk_bytes / size_of(t));
-    const CommSpan whole = span(CollectiveOp::sum, tag, count, t);
+    const CommSpan whole = span(CollectiveOp::all_reduce, tag, count, t);
     start(r, begin, count, t);
     for (std::size_t at = 0; at < count; at += most) {
       const std::size_t n = std::min(most, count - at);
@@ -85,14 +85,14 @@ class StagedCollective : public Collective {
     }
   }
   // These two have one piece: which part of it belongs to whom depends on its length.
-  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t part = part_of(count);
     start(r, begin, count, t);
     send({&region(r), begin, count, begin + part * rank(), part, t, nullptr, true, true,
           span(CollectiveOp::reduce_scatter, tag, count, t)},
          begin, count);
   }
-  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t part = part_of(count);
     start(r, begin, count, t);
     send(
@@ -109,21 +109,21 @@ class StagedCollective : public Collective {
     complete([&] { return queue_.empty(); });
   }
 
-  void small_sum(std::span<double> values) override { host_->small_sum(values); }
+  void all_reduce_scalars(std::span<double> values) override { host_->all_reduce_scalars(values); }
 
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     if (alone()) return;
     MR_CHECK(begin + bytes <= region(r).device.bytes());
     char *host = static_cast<char*>(region(r).host.data) + begin, *here = static_cast<char*>(r.data) + begin;
     if (world_->rank() == root) {
-      device_.copy_out(Lane::compute, host, here, bytes);
-      moved_->record(Lane::compute);
+      device_.copy_to_host(Stream::compute, host, here, bytes);
+      moved_->record(Stream::compute);
       moved_->synchronize();
     }
     world_->broadcast(host, bytes, root);
     if (world_->rank() == root) return;
-    device_.copy_in(Lane::compute, here, host, bytes);
-    moved_->record(Lane::compute);
+    device_.copy_to_device(Stream::compute, here, host, bytes);
+    moved_->record(Stream::compute);
     moved_->synchronize();
   }
 
@@ -134,14 +134,14 @@ class StagedCollective : public Collective {
   }
 
  private:
-  // The compute lane goes on when what has come back so far is on the device.
+  // The compute stream goes on when what has come back so far is on the device.
   template <class Done>
   void complete(const Done& done) {
     if (alone()) return;
     std::unique_lock lock(mutex_);
     advanced_.wait(lock, [&] { return failure_ || done(); });  // the host collective knows when to give up
     if (failure_) std::rethrow_exception(failure_);
-    landed_->wait(Lane::compute);
+    landed_->wait(Stream::compute);
   }
 
   bool alone() const { return world_->size() == 1; }
@@ -158,12 +158,12 @@ class StagedCollective : public Collective {
     return {tag, count * size_of(t), seconds_now(), 0, 0, false, op};
   }
 
-  // The comm lane goes on when the compute lane has written what it has been told to so far.
+  // The comm stream goes on when the compute stream has written what it has been told to so far.
   void start(const SharedRegion& r, std::size_t begin, std::size_t count, DType t) {
     MR_CHECK((begin + count) * size_of(t) <= region(r).device.bytes());
     if (alone()) return;
-    filled_->record(Lane::compute);
-    filled_->wait(Lane::comm);
+    filled_->record(Stream::compute);
+    filled_->wait(Stream::comm);
   }
 
   // Elements [begin, begin + count) to the host, then the piece to the worker.
@@ -176,9 +176,9 @@ class StagedCollective : public Collective {
     }
     if (!piece.here) piece.here = device_.make_event();
     const std::size_t size = size_of(piece.dtype), at = begin * size;
-    device_.copy_out(Lane::comm, static_cast<char*>(piece.region->host.data) + at,
-                     static_cast<char*>(piece.region->device.data()) + at, count * size);
-    piece.here->record(Lane::comm);
+    device_.copy_to_host(Stream::comm, static_cast<char*>(piece.region->host.data) + at,
+                         static_cast<char*>(piece.region->device.data()) + at, count * size);
+    piece.here->record(Stream::comm);
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(piece));
     work_.notify_one();
@@ -200,12 +200,13 @@ class StagedCollective : public Collective {
         if (piece->first) started = seconds_now();
         sum(*piece);
         const std::size_t at = piece->back_begin * size_of(piece->dtype);
-        device_.copy_in(Lane::copy, static_cast<char*>(piece->region->device.data()) + at,
-                        static_cast<char*>(piece->region->host.data) + at, piece->back_count * size_of(piece->dtype));
+        device_.copy_to_device(Stream::copy, static_cast<char*>(piece->region->device.data()) + at,
+                               static_cast<char*>(piece->region->host.data) + at,
+                               piece->back_count * size_of(piece->dtype));
         piece->span.started = started, piece->span.ended = seconds_now();
 
         const std::lock_guard lock(mutex_);
-        landed_->record(Lane::copy);
+        landed_->record(Stream::copy);
         if (piece->last) spans_.push_back(piece->span);
         spare_.push_back(std::move(piece->here));
         queue_.pop_front();
@@ -220,12 +221,12 @@ class StagedCollective : public Collective {
 
   void sum(const Piece& p) {
     const SharedRegion& host = p.region->host;
-    if (p.span.op == CollectiveOp::sum)
-      host_->begin_sum(host, p.begin, p.count, p.dtype, p.span.tag);
+    if (p.span.op == CollectiveOp::all_reduce)
+      host_->all_reduce_async(host, p.begin, p.count, p.dtype, p.span.tag);
     else if (p.span.op == CollectiveOp::reduce_scatter)
-      host_->begin_reduce_scatter(host, p.begin, p.count, p.dtype, p.span.tag);
+      host_->reduce_scatter_async(host, p.begin, p.count, p.dtype, p.span.tag);
     else
-      host_->begin_all_gather(host, p.begin, p.count, p.dtype, p.span.tag);
+      host_->all_gather_async(host, p.begin, p.count, p.dtype, p.span.tag);
     host_->finish();
     host_->take_spans(unused_);
   }

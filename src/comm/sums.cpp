@@ -42,13 +42,13 @@ void write_from_float(const float* sums, std::span<void* const> targets, std::si
   }
 }
 
-void sum_peers_to_float(std::span<void* const> peers, std::size_t begin, std::size_t end, DType dtype, float* out) {
+void reduce_peers_to_float(std::span<void* const> peers, std::size_t begin, std::size_t end, DType dtype, float* out) {
   for (std::size_t at = begin; at < end; at += block)
     accumulate(peers, at, std::min(block, end - at), dtype, out + (at - begin));
 }
 
-void sum_peers(std::span<void* const> peers, std::span<void* const> targets, std::size_t begin, std::size_t end,
-               DType dtype) {
+void reduce_peers(std::span<void* const> peers, std::span<void* const> targets, std::size_t begin, std::size_t end,
+                  DType dtype) {
   if (dtype == DType::f64) {
     double acc[block];
     for (std::size_t at = begin; at < end; at += block) {

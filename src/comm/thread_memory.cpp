@@ -9,7 +9,7 @@ namespace {
 
 class ThreadMemory : public SharedMemory {
  public:
-  explicit ThreadMemory(World& world) : world_(world) { slicers = world.size(), local = world.rank(); }
+  explicit ThreadMemory(World& world) : world_(world) { slice_owners = world.size(), local = world.rank(); }
 
   bool shared() const override { return true; }
 
@@ -32,10 +32,10 @@ class ThreadMemory : public SharedMemory {
     return region;
   }
 
-  bool met(Meeting) override { return true; }
-  void sum_between_hosts(float*, std::size_t, DType) override {}
-  void sum_between_hosts(double*, std::size_t) override {}
-  void gather_everywhere(void*, std::size_t) override {}
+  bool barrier_passed(Barrier) override { return true; }
+  void all_reduce_between_hosts(float*, std::size_t, DType) override {}
+  void all_reduce_between_hosts(double*, std::size_t) override {}
+  void all_gather_in_place(void*, std::size_t) override {}
   std::vector<double> gather_values(const double* mine, std::size_t count) override { return {mine, mine + count}; }
 
  private:

@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-ThreadMeeting::ThreadMeeting(int size) : size(size), slots(std::size_t(size)) {}
+ThreadRendezvous::ThreadRendezvous(int size) : size(size), slots(std::size_t(size)) {}
 
-void ThreadMeeting::wait() {
+void ThreadRendezvous::wait() {
   std::unique_lock lock(mutex);
   if (broken) fail(Exit::comm, "another rank ended");
   const std::uint64_t mine = generation;
@@ -28,7 +28,7 @@ void ThreadMeeting::wait() {
   if (generation == mine) fail(Exit::comm, "another rank ended");
 }
 
-void ThreadMeeting::break_up() {
+void ThreadRendezvous::abort_waits() {
   const std::lock_guard lock(mutex);
   broken = true;
   all_here.notify_all();
@@ -38,7 +38,7 @@ namespace {
 
 class ThreadWorld : public World {
  public:
-  ThreadWorld(std::shared_ptr<ThreadMeeting> meeting, int rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  ThreadWorld(std::shared_ptr<ThreadRendezvous> meeting, int rank) : meeting_(std::move(meeting)), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return meeting_->size; }
   int local_rank() const override { return rank_; }
@@ -65,16 +65,16 @@ class ThreadWorld : public World {
     return all;
   }
   [[noreturn]] void abort(int exit_code) override {
-    meeting_->break_up();
+    meeting_->abort_waits();
     throw Error(Exit(exit_code), "aborted");
   }
   const void* mpi_comm() const override { return nullptr; }
   std::unique_ptr<World> duplicate() override {
-    std::shared_ptr<ThreadMeeting> fresh;
-    if (rank_ == 0) fresh = std::make_shared<ThreadMeeting>(meeting_->size);
+    std::shared_ptr<ThreadRendezvous> fresh;
+    if (rank_ == 0) fresh = std::make_shared<ThreadRendezvous>(meeting_->size);
     meeting_->slots[std::size_t(rank_)] = &fresh;
     meeting_->wait();
-    if (rank_ != 0) fresh = *static_cast<std::shared_ptr<ThreadMeeting>*>(meeting_->slots[0]);
+    if (rank_ != 0) fresh = *static_cast<std::shared_ptr<ThreadRendezvous>*>(meeting_->slots[0]);
     meeting_->wait();
     return std::make_unique<ThreadWorld>(fresh, rank_);
   }
@@ -95,14 +95,14 @@ class ThreadWorld : public World {
     }
     meeting_->wait();
   }
-  std::shared_ptr<ThreadMeeting> meeting_;
+  std::shared_ptr<ThreadRendezvous> meeting_;
   int rank_;
 };
 
 }  // namespace
 
 void run_thread_world(int size, const std::function<void(World&)>& body) {
-  const auto meeting = std::make_shared<ThreadMeeting>(size);
+  const auto meeting = std::make_shared<ThreadRendezvous>(size);
   std::mutex first_mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
@@ -116,7 +116,7 @@ void run_thread_world(int size, const std::function<void(World&)>& body) {
           const std::lock_guard lock(first_mutex);
           if (!first) first = std::current_exception();
         }
-        meeting->break_up();
+        meeting->abort_waits();
       }
     });
   for (auto& t : threads) t.join();

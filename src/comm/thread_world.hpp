@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-// Where the ranks of a thread world meet: wait() returns when all have come; break_up() makes all waits fail.
-struct ThreadMeeting {
-  explicit ThreadMeeting(int size);
+// Where the ranks of a thread world meet: wait() returns when all have come; abort_waits() makes all waits fail.
+struct ThreadRendezvous {
+  explicit ThreadRendezvous(int size);
   void wait();
-  void break_up();
+  void abort_waits();
   const int size;
   const std::string host = "threads";
   std::mutex mutex;

@@ -38,7 +38,7 @@ class SoloWorld : public World {
 
 }  // namespace
 
-std::timed_mutex& mpi_at_work() {
+std::timed_mutex& mpi_call_mutex() {
   static std::timed_mutex mutex;
   return mutex;
 }

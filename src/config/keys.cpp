@@ -127,7 +127,7 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(size_key(
       MR_FIELD(comm.bucket), Range{.low = 1024, .high = double(1ull << 40)},
       "gradients are summed over ranks in buckets of this size; small ones start earlier, large ones cost less each"));
-  k.push_back(word_key(MR_FIELD(comm.compress), {"none", "bf16", "fp16"},
+  k.push_back(word_key(MR_FIELD(comm.grad_dtype), {"none", "bf16", "fp16"},
                        "type of gradients while summed: half the bytes, less precision"));
   k.push_back(switch_key(MR_FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
   k.push_back(word_key(MR_FIELD(comm.progress), {"auto", "thread", "inline"},
@@ -143,7 +143,7 @@ void add_rest(std::vector<Key>& k) {
                          "newest checkpoints kept; the best by validation accuracy is kept besides"));
   k.push_back(switch_key(MR_FIELD(cuda.graph),
                          "capture a step once and replay it as one launch; off: launch one by one, to debug"));
-  k.push_back(number_key(MR_FIELD(cuda.graph_batches), at_least(1),
+  k.push_back(number_key(MR_FIELD(cuda.graph_micro_batches), at_least(1),
                          "micro-batches in one graph, at most: a step with more of them is several graphs; that many "
                          "are kept on the GPU as they were read"));
   using Crumbs = CudaOptions::Breadcrumbs;

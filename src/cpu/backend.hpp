@@ -1,4 +1,4 @@
-// The CPU's device and backend on their own, without a World: for tests and benches. Programs call make_cpu_compute.
+// The CPU's device and backend on their own, without a World: for tests and benches. Programs call make_cpu_context.
 #pragma once
 #include <memory>
 

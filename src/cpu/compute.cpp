@@ -5,9 +5,9 @@
 
 namespace millrace {
 
-Compute make_cpu_compute(World& world, const ComputeOptions& options) {
+ExecutionContext make_cpu_context(World& world, const ExecutionOptions& options) {
   cpu::set_thread_count(options.placement.compute_threads);
-  Compute compute;
+  ExecutionContext compute;
   compute.device = make_cpu_device(world.local_size());
   compute.backend = make_cpu_backend(*compute.device);
   compute.collective = make_host_collective(world, options.collective);

@@ -29,15 +29,15 @@ std::string processor_model() {
 
 // Compute is immediate: what was recorded has happened, and the loader orders its workers' writes itself.
 struct ImmediateEvent : Event {
-  void record(Lane) override {}
-  void wait(Lane) override {}
+  void record(Stream) override {}
+  void wait(Stream) override {}
   void synchronize() override {}
 };
 
-class ClockMarks : public Marks {
+class ClockMarks : public Timestamps {
  public:
   explicit ClockMarks(int count) : at_(std::size_t(count)) {}
-  void mark(Lane, int index) override { at_.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
+  void record(Stream, int index) override { at_.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
   void read(std::span<double> out) override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at_.at(i) - at_[0]).count();
   }
@@ -46,7 +46,7 @@ class ClockMarks : public Marks {
   std::vector<std::chrono::steady_clock::time_point> at_;
 };
 
-class KeptStep : public Recorded {
+class KeptStep : public CapturedStep {
  public:
   explicit KeptStep(std::function<void()> step) : step_(std::move(step)) {}
   void run() override { step_(); }
@@ -82,15 +82,15 @@ class CpuDevice : public Device {
     else
       std::free(data);
   }
-  void copy_in(Lane, void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
-  void copy_out(Lane, void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
-  void fill_zero(Lane, void* device, std::size_t bytes) override {
+  void copy_to_device(Stream, void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
+  void copy_to_host(Stream, void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void fill_zero(Stream, void* device, std::size_t bytes) override {
     if (bytes) std::memset(device, 0, bytes);
   }
   bool shares_host_memory() const override { return true; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
-  std::unique_ptr<Marks> make_marks(int count) override { return std::make_unique<ClockMarks>(count); }
-  std::unique_ptr<Recorded> record(const std::string&, std::function<void()> step) override {
+  std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<ClockMarks>(count); }
+  std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
     return std::make_unique<KeptStep>(std::move(step));
   }
   void synchronize() override {}

@@ -96,9 +96,9 @@ class Linear : public Op {
     return text;
   }
 
-  void refresh(const OpArgs& args) override {
-    forward_weight_.refresh(args);
-    backward_weight_.refresh(args);
+  void repack(const OpArgs& args) override {
+    forward_weight_.repack(args);
+    backward_weight_.repack(args);
   }
 
   void forward(const OpArgs& args) override {

@@ -11,7 +11,7 @@
 namespace millrace::cuda {
 namespace {
 
-ChoiceOptions choice_options(World& world, const ComputeOptions& options) {
+ChoiceOptions choice_options(World& world, const ExecutionOptions& options) {
   ChoiceOptions out;
   out.tune = options.cuda.tune;
   out.rank = world.rank();
@@ -19,7 +19,7 @@ ChoiceOptions choice_options(World& world, const ComputeOptions& options) {
   return out;
 }
 
-cudnn::Options cudnn_options(World& world, const ComputeOptions& options) {
+cudnn::Options cudnn_options(World& world, const ExecutionOptions& options) {
   cudnn::Options out;
   out.rules.workspace_limit = options.cuda.workspace;
   out.rules.deterministic = options.deterministic;
@@ -30,9 +30,9 @@ cudnn::Options cudnn_options(World& world, const ComputeOptions& options) {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(World& world, CudaDevice& device, const ComputeOptions& options)
+  CudaBackend(World& world, CudaDevice& device, const ExecutionOptions& options)
       : device_(device),
-        context_{device.stream(Lane::compute), device.multiprocessors()},
+        context_{device.stream(Stream::compute), device.multiprocessors()},
         cudnn_(context_, cudnn_options(world, options)),
         products_(PlanChoices::of_current_device("cublaslt", cublas_version(), choice_options(world, options))),
         cublas_(make_cublas(context_, products_, {.tf32 = options.cuda.tf32})) {}
@@ -79,7 +79,7 @@ class CudaBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(World& world, CudaDevice& device, const ComputeOptions& options) {
+std::unique_ptr<Backend> make_cuda_backend(World& world, CudaDevice& device, const ExecutionOptions& options) {
   return std::make_unique<CudaBackend>(world, device, options);
 }
 

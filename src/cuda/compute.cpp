@@ -80,19 +80,19 @@ std::string describe_gpus() {
   return count > 0 ? out : "none: " + why_not;
 }
 
-Compute make_cuda_compute(World& world, const ComputeOptions& options) {
+ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options) {
   std::string problem;
   choose_slice(world);
   const int count = gpu_count(&problem);
   world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
-  Compute compute;
+  ExecutionContext compute;
   std::unique_ptr<CudaDevice> device;
   world.agree(Exit::config, problem_of([&] {
                 cudnn_library.load(), cublas_library.load();
                 device = std::make_unique<CudaDevice>(
                     world.local_rank() % count,
-                    DeviceOptions{options.cuda.graph, options.cuda.graph_batches, options.collective.timeout_seconds,
-                                  world.rank(), options.cuda.breadcrumbs});
+                    DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
+                                  options.collective.timeout_seconds, world.rank(), options.cuda.breadcrumbs});
               }));
   const auto seats = gather_seats(world, {world.host(), device->bus_id(), count, device->slice()});
   const Seating seating = seating_of(seats, std::size_t(world.rank()));

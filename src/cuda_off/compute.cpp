@@ -11,7 +11,7 @@ const char* const absent =
 
 }  // namespace
 
-Compute make_cuda_compute(World&, const ComputeOptions&) {
+ExecutionContext make_cuda_context(World&, const ExecutionOptions&) {
   throw Error(Exit::config, std::string("run.device: ") + absent);
 }
 

@@ -4,11 +4,11 @@
 
 namespace millrace {
 
-std::unique_ptr<ActivityWatch> Device::watch_activity(std::string* why_not) {
+std::unique_ptr<ActivityTracer> Device::make_activity_tracer(std::string* why_not) {
   if (why_not) *why_not = name() + " does not tell what it runs";
   return nullptr;
 }
 
-bool Device::read_health(Health&) { return false; }
+bool Device::read_health(DeviceHealth&) { return false; }
 
 }  // namespace millrace

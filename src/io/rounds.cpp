@@ -65,7 +65,7 @@ struct Rounds::Impl {
 
   // A message that is there, from anyone.
   std::optional<std::pair<MPI_Status, Numbers>> receive() {
-    const std::lock_guard lock(mpi_at_work());
+    const std::lock_guard lock(mpi_call_mutex());
     int there = 0, count = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &there, &status), "MPI_Iprobe");

@@ -39,8 +39,8 @@ class Planner {
       if (needs.saved)
         out_.saved_region[std::size_t(i)] =
             add(graph.nodes[std::size_t(i)].name + ".saved", needs.saved, i, backward_time(i));
-      out_.derived_offset.push_back(out_.plan.derived_bytes);
-      out_.plan.derived_bytes += aligned(needs.derived);
+      out_.packed_weight_offset.push_back(out_.plan.packed_weight_bytes);
+      out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
     }
     for (const auto& adder : out_.adders)
       if (adder) workspace = std::max(workspace, adder->needs().workspace);

@@ -39,7 +39,7 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
     args.state = memory.state;
     args.workspace = region(lowered_.workspace_region);
     args.saved = region(lowered_.saved_region[std::size_t(i)]);
-    args.derived = at(memory.derived, lowered_.derived_offset[std::size_t(i)]);
+    args.packed_weights = at(memory.packed_weights, lowered_.packed_weight_offset[std::size_t(i)]);
     if (node.dst >= 0) args.dst = values_[std::size_t(node.dst)], args.diff_dst = diffs[std::size_t(node.dst)];
     for (std::size_t s = 0; s < node.src.size(); ++s) {
       const std::size_t v = std::size_t(node.src[s]);
@@ -96,15 +96,15 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
       if (!seen[std::size_t(p)]) seen[std::size_t(p)] = true, announces_[std::size_t(i)].push_back(p);
 }
 
-void Program::refresh_weights() {
+void Program::repack_weights() {
   for (std::size_t i = 0; i < args_.size(); ++i) {
-    const Working here(*lowered_.device, labels_[i].refresh.c_str());
-    lowered_.ops[i]->refresh(args_[i]);
+    const ScopedLabel here(*lowered_.device, labels_[i].repack.c_str());
+    lowered_.ops[i]->repack(args_[i]);
   }
 }
 
-void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate,
-                      MarkSeries around_input) {
+void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate,
+                      TimestampSeries around_input) {
   const Graph& graph = lowered_.graph;
   const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
@@ -121,19 +121,19 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
         const auto& slot = layout_.parameters[std::size_t(p)];
         gate->need(slot.begin, slot.end);
       }
-      const Working here(*lowered_.device, labels_[i].refresh.c_str());
-      lowered_.ops[i]->refresh(args);
+      const ScopedLabel here(*lowered_.device, labels_[i].repack.c_str());
+      lowered_.ops[i]->repack(args);
     }
-    const Working here(*lowered_.device, labels_[i].forward.c_str());
-    if (i == 0) around_input.mark();
-    if (i == 0 && !reads_input) around_input.mark();
+    const ScopedLabel here(*lowered_.device, labels_[i].forward.c_str());
+    if (i == 0) around_input.record();
+    if (i == 0 && !reads_input) around_input.record();
     lowered_.ops[i]->forward(args);
-    if (i == 0 && reads_input) around_input.mark();
+    if (i == 0 && reads_input) around_input.record();
   }
 }
 
 void Program::backward_node(int i, bool first) {
-  const Working here(*lowered_.device, labels_[std::size_t(i)].backward.c_str());
+  const ScopedLabel here(*lowered_.device, labels_[std::size_t(i)].backward.c_str());
   OpArgs& args = args_[std::size_t(i)];
   const auto& weight = lowered_.graph.nodes[std::size_t(i)].weight;
   for (std::size_t w = 0; w < weight.size(); ++w)
@@ -143,7 +143,7 @@ void Program::backward_node(int i, bool first) {
     lowered_.adders[std::size_t(addition.value)]->forward(addition.args);
 }
 
-void Program::backward(bool first, GradSink* sink) {
+void Program::backward(bool first, GradReadyHook* sink) {
   for (int i = int(args_.size()) - 1; i >= 0; --i) {
     const Node& node = lowered_.graph.nodes[std::size_t(i)];
     const bool wanted = node.dst < 0 || lowered_.graph.values[std::size_t(node.dst)].needs_grad;

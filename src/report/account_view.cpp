@@ -73,7 +73,7 @@ std::string loader_of(const Run& run) {
     rows += pair_row("workers decoding", percent(decode / (read + room)));
     rows += pair_row("waiting for room", percent(room / (read + room)));
   }
-  const Way way = way_of(ranks);
+  const InputPathRates way = input_path_rates(ranks);
   if (way.copy > 0)
     rows += pair_row("copies, by themselves", cat(number(way.copy), " samples/s, ", bytes_text(way.copy_bytes), "/s"));
   if (way.input_pass > 0)
@@ -84,18 +84,18 @@ std::string loader_of(const Run& run) {
   return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
 }
 
-std::string sums_of(const Run& run) {
+std::string communication_of(const Run& run) {
   const RankAccount* first = first_of(run);
   if (!first || first->sums.empty() || run.ending->account.ranks.size() < 2) return "";
   constexpr std::size_t most = 12;
   const auto ranks = double(run.ending->account.ranks.size());
   std::string rows;
   std::size_t shown = 0;
-  for (const SumFigures& s : first->sums) {
+  for (const CollectiveOpStats& s : first->sums) {
     if (s.times == 0 || shown++ >= most) continue;
     const double times = double(s.times);
     rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
-                s.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
+                s.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
                 bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.ready / times * 1e3, 2), "</td><td>",
                 fixed(s.queued / times * 1e3, 2), "</td><td>", fixed(s.busy / times * 1e3, 2), "</td><td>",
                 fixed(s.needed / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2), "</td><td>",
@@ -139,20 +139,20 @@ std::string kernels_of(const Run& run) {
 
 std::string layers_of(const Run& run) {
   constexpr std::size_t most = 16;
-  std::vector<const Operation*> all;
+  std::vector<const LayerTiming*> all;
   double sum = 0, least = 0, longest = 0;
-  for (const Operation& op : run.operations) {
+  for (const LayerTiming& op : run.operations) {
     all.push_back(&op);
     sum += op.forward_ms + op.backward_ms, least += op.least_ms;
     longest = std::max(longest, op.forward_ms + op.backward_ms);
   }
   if (sum <= 0) return "";
-  std::stable_sort(all.begin(), all.end(), [](const Operation* a, const Operation* b) {
+  std::stable_sort(all.begin(), all.end(), [](const LayerTiming* a, const LayerTiming* b) {
     return a->forward_ms + a->backward_ms > b->forward_ms + b->backward_ms;
   });
   std::string rows;
   for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
-    const Operation& op = *all[i];
+    const LayerTiming& op = *all[i];
     const double ms = op.forward_ms + op.backward_ms;
     const auto part = [&](const char* css, double value) {
       return cat("<i class=\"", css, "\" style=\"width:", fixed(100 * value / longest, 2), "%\"></i>");

@@ -84,10 +84,10 @@ std::vector<Label> labels_of(const Axis& axis) {
   std::vector<Label> out;
   for (const double tick : axis.ticks) {
     const std::string text = tick_text(axis, tick);
-    const double place = axis.place(tick), at = narrowest * place, length = characters(text);
+    const double place = axis.place(tick), at = min_width_chars * place, length = characters(text);
     if (place < 0.03)
       out.push_back({text, place, at, at + length, "x first"});
-    else if (place > 0.97 || at + length / 2 > narrowest + 1)
+    else if (place > 0.97 || at + length / 2 > min_width_chars + 1)
       out.push_back({text, place, at - length, at, "x last"});
     else
       out.push_back({text, place, at - length / 2, at + length / 2, "x"});
@@ -103,14 +103,14 @@ bool stand_apart(const Axis& axis) {
 
 }  // namespace
 
-Axis across_axis(double low, double high, int count) {
+Axis x_axis(double low, double high, int count) {
   Axis axis = linear_axis(low, high, count);
   while (!stand_apart(axis) && --count > 0) axis = linear_axis(low, high, count);
   if (count == 0) axis.ticks.resize(1);
   return axis;
 }
 
-std::string across_labels(const Axis& axis) {
+std::string x_axis_labels(const Axis& axis) {
   std::string out;
   for (const Label& l : labels_of(axis))
     out += cat("<span class=\"", l.css, "\" style=\"left:", fixed(100 * l.place, 2), "%\">", l.text, "</span>");

@@ -35,7 +35,7 @@ State state_of(const Run& run) {
   return {status == "finished" ? "good" : status == "stopped" ? "busy" : "bad", status, progress_of(run)};
 }
 
-std::vector<std::pair<std::string, std::string>> figures_of(const Run& run) {
+std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   std::vector<std::pair<std::string, std::string>> out;
   const auto add = [&](const char* name, const std::string& value) { out.emplace_back(name, value); };
   const bool over = run.ending && !run.outdated;
@@ -58,7 +58,7 @@ std::vector<std::pair<std::string, std::string>> figures_of(const Run& run) {
   add("steps", whole(double(run.curves.last)));
   add("epochs done", std::to_string(over ? run.ending->epoch : run.curves.epoch));
   if (run.ending && run.ending->steps > 0 && !run.ending->account.ranks.empty()) {
-    const StepTimes& t = run.ending->account.ranks.front().step_times;
+    const StepTimeStats& t = run.ending->account.ranks.front().step_times;
     if (t.mean > 0) add("a step, median", seconds_text(t.p50)), add("a step, 99th %", seconds_text(t.p99));
   }
   std::set<std::string> hosts;
@@ -72,7 +72,7 @@ std::vector<std::pair<std::string, std::string>> figures_of(const Run& run) {
 
 std::string findings_of(const Run& run) {
   if (!run.ending) return "<p class=\"quiet\">A verdict is written at the end of a run; this one has none.</p>";
-  const Ending& e = *run.ending;
+  const RunSummary& e = *run.ending;
   std::string out;
   if (!e.verdict.empty()) out += cat("<p class=\"verdict\">", arrows(e.verdict), "</p>");
   if (e.verdict.empty() && e.findings.empty()) out += "<p class=\"verdict\">Nothing worth changing was found.</p>";

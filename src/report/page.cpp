@@ -38,7 +38,7 @@ std::string heading(const Runs& runs) {
                "</p></header>\n");
   const Run& run = runs.front();
   std::string tiles;
-  for (const auto& [name, value] : figures_of(run)) tiles += cat("<div><dt>", name, "</dt><dd>", value, "</dd></div>");
+  for (const auto& [name, value] : run_facts(run)) tiles += cat("<div><dt>", name, "</dt><dd>", value, "</dd></div>");
   return cat("<header><h1>", escaped(run.name), "</h1><p>", state_html(run), "</p><p class=\"quiet\">",
              escaped(run.device), run.started.empty() ? "" : " · started ", escaped(run.started), " · report of ",
              utc_now(), "</p></header>\n<dl class=\"tiles\">", tiles, "</dl>\n");
@@ -76,7 +76,7 @@ std::string comparison(const Runs& runs) {
   for (const Run& run : runs) {
     const State s = state_of(run);
     figures.push_back({{"state", cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span>")}});
-    for (auto& figure : figures_of(run)) figures.back().push_back(figure);
+    for (auto& figure : run_facts(run)) figures.back().push_back(figure);
     for (const auto& [key, value] : run.keys) keys.insert(key);
   }
   for (const std::string& key : keys) {
@@ -154,7 +154,7 @@ std::string side_by_side(const Runs& runs, const std::string& title, const std::
 }
 
 std::string body_of(const Runs& runs) {
-  const auto parts = [](const Run& run) { return time_by_rank(run) + loader_of(run) + sums_of(run); };
+  const auto parts = [](const Run& run) { return time_by_rank(run) + loader_of(run) + communication_of(run); };
   const bool one = runs.size() == 1;
   std::string out = heading(runs) + comparison(runs);
   out += side_by_side(runs, "What bounds it, and what to change", each(runs, findings_of));

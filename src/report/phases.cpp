@@ -85,11 +85,12 @@ std::string time_over_steps(const Run& run) {
   const Curves& c = run.curves;
   std::vector<double> begin, end;
   for (std::size_t i = 0; i < c.bins(); ++i) begin.push_back(c.begin(i)), end.push_back(c.end(i));
-  std::vector<Layer> layers;
+  std::vector<StackedSeries> layers;
   for (const Phase p : phase_order())
     if (const Curve& values = c.phase_ms[std::size_t(p)]; !values.mean.empty())
       layers.push_back({phase_name(p), phase_class(p), values.mean});
-  return stack({"A step’s time, over the run", "ms a step, mean of rank 0", "step", true, false}, begin, end, layers);
+  return stacked_areas({"A step’s time, over the run", "ms a step, mean of rank 0", "step", true, false}, begin, end,
+                       layers);
 }
 
 std::string time_by_rank(const Run& run) {

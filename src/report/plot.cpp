@@ -27,7 +27,7 @@ std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std
     grid += cat("M0 ", fixed(1000 - 1000 * place, 1), "H1000");
     labels += cat("<span class=\"y\" style=\"bottom:", fixed(100 * place, 2), "%\">", tick_text(y, tick), "</span>");
   }
-  labels += across_labels(x);
+  labels += x_axis_labels(x);
   return cat("<div class=\"frame\"><div class=\"unit\">", escaped(text.unit), y.logarithmic ? ", logarithmic" : "",
              "</div><div class=\"area\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" "
              "aria-label=\"",
@@ -119,7 +119,7 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
       if (std::isfinite(line.curve.mid[i])) begin = std::min(begin, line.x[i]), end = std::max(end, line.x[i]);
   if (end < begin) return "";
   bool clipped = false;
-  const Axis x = across_axis(begin, end, 5), y = axis_of(text, lines, &clipped);
+  const Axis x = x_axis(begin, end, 5), y = axis_of(text, lines, &clipped);
   std::string bands, strokes, legend;
   bool any_band = false;
   for (const Line& line : lines) {
@@ -143,21 +143,20 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
   return figure(text, legend, framed(text, x, y, bands + strokes));
 }
 
-std::string stack(const PlotText& text, const std::vector<double>& begin, const std::vector<double>& end,
-                  const std::vector<Layer>& layers) {
+std::string stacked_areas(const PlotText& text, const std::vector<double>& begin, const std::vector<double>& end,
+                          const std::vector<StackedSeries>& layers) {
   if (begin.empty()) return "";
   const std::size_t count = begin.size();
   std::vector<double> totals(count, 0.0), below(count, 0.0);
   double all = 0;
-  for (const Layer& layer : layers)
+  for (const StackedSeries& layer : layers)
     for (std::size_t i = 0; i < count; ++i)
       if (std::isfinite(layer.values[i])) totals[i] += layer.values[i], all += layer.values[i] * (end[i] - begin[i]);
   const double most = *std::max_element(totals.begin(), totals.end()), usual = quantile(totals, 0.98);
   const bool clipped = most > 1.5 * usual && usual > 0;
-  const Axis x = across_axis(begin.front(), end.back(), 5),
-             y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
+  const Axis x = x_axis(begin.front(), end.back(), 5), y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
   std::string drawn, legend;
-  for (const Layer& layer : layers) {
+  for (const StackedSeries& layer : layers) {
     double sum = 0;
     std::string top, bottom;
     for (std::size_t i = 0; i < count; ++i) {

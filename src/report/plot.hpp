@@ -20,10 +20,10 @@ Axis logarithmic_axis(double low, double high);  // both above 0
 std::string tick_text(const Axis&, double tick);
 
 // What a phone's width, 320 px, leaves a picture, in characters.
-constexpr double narrowest = 26;
+constexpr double min_width_chars = 26;
 // Below a picture: as many of about `count` ticks as stand beside each other in `narrowest` characters.
-Axis across_axis(double low, double high, int count);
-std::string across_labels(const Axis&);
+Axis x_axis(double low, double high, int count);
+std::string x_axis_labels(const Axis&);
 
 // The value that a share of them lie below.
 double quantile(std::vector<double>, double share);
@@ -45,11 +45,11 @@ struct PlotText {
 std::string plot(const PlotText&, const std::vector<Line>&);
 
 // Parts of a whole, one upon the other, by ranges of x.
-struct Layer {
+struct StackedSeries {
   std::string name, css;  // css: class of its colour
   std::vector<double> values;
 };
-std::string stack(const PlotText&, const std::vector<double>& begin, const std::vector<double>& end,
-                  const std::vector<Layer>&);
+std::string stacked_areas(const PlotText&, const std::vector<double>& begin, const std::vector<double>& end,
+                          const std::vector<StackedSeries>&);
 
 }  // namespace millrace::report

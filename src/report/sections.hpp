@@ -14,7 +14,7 @@ struct State {
 State state_of(const Run&);
 
 // What is known of a run in a word each: label, HTML.
-std::vector<std::pair<std::string, std::string>> figures_of(const Run&);
+std::vector<std::pair<std::string, std::string>> run_facts(const Run&);
 std::string findings_of(const Run&);
 
 // The phases as they are stacked, what computes first.
@@ -26,7 +26,7 @@ std::string time_over_steps(const Run&);  // of rank 0
 std::string time_by_rank(const Run&);
 std::string timeline_of(const Run&);  // of the sampled steps
 std::string loader_of(const Run&);
-std::string sums_of(const Run&);
+std::string communication_of(const Run&);
 std::string kernels_of(const Run&);
 std::string layers_of(const Run&);
 std::string settings_of(const Run&);

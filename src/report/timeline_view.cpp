@@ -50,7 +50,7 @@ std::string shown_name(const Span& s) {
 
 std::string tip(const Span& s) {
   std::string out = cat(shown_name(s), ", ", seconds_text(s.ended - s.began));
-  for (const auto& [name, value] : s.figures) {
+  for (const auto& [name, value] : s.stats) {
     if (name == "bytes") out += cat(", ", bytes_text(value));
     if (name == "queued_us") out += cat(", queued ", seconds_text(value * 1e-6));
   }
@@ -124,7 +124,7 @@ std::string timeline_of(const Run& run) {
   std::string steps;
   double free_from = 0;  // a step too short for its name goes without
   for (const auto& [name, began] : w.steps) {
-    const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / narrowest;
+    const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / min_width_chars;
     if (place < free_from || place + wide > 1) continue;
     free_from = place + wide;
     steps += cat("<span style=\"left:", fixed(100 * place, 2), "%\">", escaped(name), "</span>");
@@ -135,7 +135,7 @@ std::string timeline_of(const Run& run) {
              "head\"><span class=\"name\"></span><span class=\"track\">",
              steps, "</span></div>", rows,
              "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">",
-             across_labels(across_axis(0, (w.end - w.begin) * 1e3, 6)), "</span></div></div>",
+             x_axis_labels(x_axis(0, (w.end - w.begin) * 1e3, 6)), "</span></div></div>",
              run.trace.size() > ranks.size() ? cat("<p class=\"quiet\">The first ", (unsigned long long)ranks.size(),
                                                    " of ", (unsigned long long)run.trace.size(), " ranks.</p>")
                                              : std::string(),

@@ -39,7 +39,7 @@ struct Fields {
 
 }  // namespace
 
-void Sample::add(double v) {
+void BinSampler::add(double v) {
   if (!std::isfinite(v)) return;
   if (seen_ == 0) low_ = high_ = v;
   low_ = std::min(low_, v), high_ = std::max(high_, v), sum_ += v;
@@ -51,7 +51,7 @@ void Sample::add(double v) {
   kept_.push_back(v);
 }
 
-void Sample::flush(Curve& out) {
+void BinSampler::flush(Curve& out) {
   double middle = nothing;
   if (!kept_.empty()) {
     const auto half = kept_.begin() + std::ptrdiff_t(kept_.size() / 2);
@@ -67,7 +67,7 @@ void Sample::flush(Curve& out) {
 
 double Curves::end(std::size_t bin) const { return std::min(begin(bin) + double(width), double(last) + 0.5); }
 
-Curves read_curves(const std::filesystem::path& path, std::size_t most_bins) {
+Curves read_curves(const std::filesystem::path& path, std::size_t max_bins) {
   Curves out;
   out.last = last_step(path);
   Fields fields{{{"step", 0}, {"epoch", 0}, {"samples", 0}, {"skipped", 0}}};
@@ -81,7 +81,7 @@ Curves read_curves(const std::filesystem::path& path, std::size_t most_bins) {
   for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::communication,
                         Phase::optimizer, Phase::other})
     follow(cat(name_of(p), "_ms"), out.phase_ms[std::size_t(p)]);
-  std::vector<Sample> samples(curves.size());
+  std::vector<BinSampler> samples(curves.size());
   std::int64_t bin = 0;
   const auto flush_to = [&](std::int64_t next) {
     for (; bin < next; ++bin)
@@ -97,7 +97,7 @@ Curves read_curves(const std::filesystem::path& path, std::size_t most_bins) {
     if (out.first == 0) {
       out.first = step;
       out.last = std::max(out.last, step);
-      out.width = std::max<std::int64_t>(1, (out.last - step + std::int64_t(most_bins)) / std::int64_t(most_bins));
+      out.width = std::max<std::int64_t>(1, (out.last - step + std::int64_t(max_bins)) / std::int64_t(max_bins));
     }
     if (step <= before) damaged(path, number, "its step does not come after the one before");
     if (step > out.last) return;  // written since

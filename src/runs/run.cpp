@@ -59,8 +59,8 @@ void take_run_json(const json& j, Run& run) {
   for (const auto& [key, value] : j.at("libraries").items()) run.facts.emplace_back(key, text_of(value));
 }
 
-Ending ending_of(const json& j) {
-  Ending e;
+RunSummary ending_of(const json& j) {
+  RunSummary e;
   e.status = text_of(j.at("status"));
   e.steps = j.at("steps"), e.epoch = j.at("epoch"), e.samples = j.at("samples");
   e.unread_samples = j.value("unread_samples", std::int64_t(0));

@@ -48,20 +48,20 @@ double age(double modified) { return modified < 0 ? -1 : std::max(0.0, unix_time
 
 }  // namespace
 
-Life life_of(const Signs& s) {
+RunStatus run_status_of(const StatusInputs& s) {
   constexpr double patience = 10, least = 5;  // seconds
-  if (s.run_age < 0) return Life::absent;
-  if (s.summary_age >= 0 && (s.summary_age <= s.run_age || s.summary_is_final)) return Life::ended;
+  if (s.run_age < 0) return RunStatus::absent;
+  if (s.summary_age >= 0 && (s.summary_age <= s.run_age || s.summary_is_final)) return RunStatus::ended;
   const bool gone = s.same_host && !s.process_there;
-  if (!s.stepped || s.metrics_age < 0) return gone && s.run_age > least ? Life::gone : Life::starting;
-  if (s.metrics_age <= std::max(least, 3 * s.step_seconds)) return Life::running;
-  if (gone) return Life::gone;
-  return s.metrics_age <= std::max(patience, 5 * s.step_seconds) ? Life::running : Life::silent;
+  if (!s.stepped || s.metrics_age < 0) return gone && s.run_age > least ? RunStatus::gone : RunStatus::starting;
+  if (s.metrics_age <= std::max(least, 3 * s.step_seconds)) return RunStatus::running;
+  if (gone) return RunStatus::gone;
+  return s.metrics_age <= std::max(patience, 5 * s.step_seconds) ? RunStatus::running : RunStatus::silent;
 }
 
-bool RunWatch::Note::fresh() {
+bool RunWatch::WatchedFile::fresh() {
   struct stat now {};
-  const Note then = *this;
+  const WatchedFile then = *this;
   const bool there = ::stat(path.c_str(), &now) == 0;
   modified = there ? double(now.st_mtim.tv_sec) + 1e-9 * double(now.st_mtim.tv_nsec) : -1;
   inode = std::int64_t(now.st_ino), bytes = std::int64_t(now.st_size);
@@ -125,7 +125,7 @@ void RunWatch::read_validations() {
   view_.valid_loss = value(last, "loss", std::numeric_limits<double>::quiet_NaN());
 }
 
-const RunView& RunWatch::look() {
+const RunSnapshot& RunWatch::look() {
   if (run_.fresh()) read_run();
   if (summary_.fresh()) read_summary();
   read_validations();
@@ -138,7 +138,7 @@ const RunView& RunWatch::look() {
   for (const std::string& line : news.lines)
     if (const auto step = parse_metrics(line)) view_.steps.add(*step);
 
-  Signs signs{age(run_.modified), age(news.modified), age(summary_.modified)};
+  StatusInputs signs{age(run_.modified), age(news.modified), age(summary_.modified)};
   if (signs.metrics_age >= 0)  // the clock of the files' host may be another
     signs.metrics_age = std::min(signs.metrics_age, std::chrono::duration<double>(now - news_).count());
   signs.summary_is_final = view_.status == "finished" && summary_steps_ >= view_.planned_steps;
@@ -146,7 +146,7 @@ const RunView& RunWatch::look() {
   signs.process_there = ::kill(pid_, 0) == 0 || errno == EPERM;
   signs.stepped = !view_.steps.empty() && view_.steps.last().step > resumed_at_;
   signs.step_seconds = view_.steps.recent().step_seconds();
-  view_.life = life_of(signs);
+  view_.life = run_status_of(signs);
   view_.quiet_seconds = signs.metrics_age < 0 ? signs.run_age : std::min(signs.run_age, signs.metrics_age);
   view_.checkpoint_age = age(latest_.modified);
   return view_;

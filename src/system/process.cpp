@@ -48,7 +48,7 @@ double throttled_seconds(const std::filesystem::path& root) {
   return -1;
 }
 
-void read_cores(const std::filesystem::path& root, ProcessFigures& out) {
+void read_cores(const std::filesystem::path& root, ProcessStats& out) {
   const std::string key = "Cpus_allowed_list:";
   std::ifstream status(root / "proc/self/status");
   for (std::string line; out.cores.empty() && std::getline(status, line);)
@@ -83,8 +83,8 @@ std::set<int> cores_of(const std::string& list) {
   return out;
 }
 
-ProcessFigures process_figures(const std::filesystem::path& root) {
-  ProcessFigures out;
+ProcessStats process_stats(const std::filesystem::path& root) {
+  ProcessStats out;
   rusage usage{};
   if (::getrusage(RUSAGE_SELF, &usage) == 0) {
     const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
@@ -97,8 +97,8 @@ ProcessFigures process_figures(const std::filesystem::path& root) {
   return out;
 }
 
-ProcessFigures ProcessFigures::since(const ProcessFigures& before) const {
-  ProcessFigures out = *this;
+ProcessStats ProcessStats::since(const ProcessStats& before) const {
+  ProcessStats out = *this;
   const auto take = [](double& now, double then) { now = now < 0 || then < 0 ? -1 : std::max(0.0, now - then); };
   take(out.cpu_seconds, before.cpu_seconds), take(out.throttled_seconds, before.throttled_seconds);
   take(out.cores_busy_seconds, before.cores_busy_seconds), take(out.stolen_seconds, before.stolen_seconds);

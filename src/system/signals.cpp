@@ -25,7 +25,7 @@ void install_stop_signals() {
   for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
 }
 
-void receive_stop_signals_aside() {
+void receive_stop_signals_in_thread() {
   std::thread([] {
     for (;;) ::pause();
   }).detach();

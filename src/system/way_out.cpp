@@ -19,10 +19,10 @@ double number_in(const std::string& text) { return text.empty() ? 0 : std::strto
 
 }  // namespace
 
-WayOut fastest_way_out(const std::filesystem::path& root) {
+NetworkLink fastest_network_link(const std::filesystem::path& root) {
   namespace fs = std::filesystem;
-  WayOut best;
-  const auto offer = [&best](WayOut link) {
+  NetworkLink best;
+  const auto offer = [&best](NetworkLink link) {
     if (link.rate > best.rate) best = std::move(link);
   };
   std::error_code none;
@@ -30,7 +30,7 @@ WayOut fastest_way_out(const std::filesystem::path& root) {
     for (const auto& port : fs::directory_iterator(device.path() / "ports", none))
       if (first_line(port.path() / "state").find("ACTIVE") != std::string::npos)  // "4: ACTIVE", "100 Gb/sec (4X EDR)"
         offer({device.path().filename(), number_in(first_line(port.path() / "rate")) * 1e9 / 8,
-               WayOut::Kind::infiniband});
+               NetworkLink::Kind::infiniband});
   // Bridges and pairs of containers leave no host, whatever speed they state; a bond has the speed of its links.
   const auto leaves_the_host = [&](const fs::path& i) {
     return fs::exists(i / "device", none) || fs::exists(i / "bonding", none);

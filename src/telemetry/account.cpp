@@ -16,7 +16,7 @@ namespace {
 std::string step_line(const std::vector<RankAccount>& ranks) {
   if (ranks.empty() || ranks[0].steps == 0) return "";
   const RankAccount& r = ranks[0];  // ranks step together
-  const StepTimes& t = r.step_times;
+  const StepTimeStats& t = r.step_times;
   std::string out = text("  steps, ms: %.2f on average, %.2f median, %.2f p90, %.2f p99, %.2f at most", t.mean * 1e3,
                          t.p50 * 1e3, t.p90 * 1e3, t.p99 * 1e3, t.longest * 1e3);
   if (r.flops > 0 && t.mean > 0) out += cat("; ", format_count(r.flops / t.mean), "FLOP/s a rank");
@@ -53,7 +53,7 @@ std::string loader_lines(const std::vector<RankAccount>& ranks) {
     out += cat("  its workers' time: ", stage("reading", reading - decoding), ", ", stage("decoding", decoding),
                text(", waiting for room %.0f %%\n", 100 * room / all));
   }
-  const Way way = way_of(ranks);
+  const InputPathRates way = input_path_rates(ranks);
   if (way.copy_bytes > 0)
     out += text("  copies to the device, by themselves: %.3f GB/s, %s samples/s\n", way.copy_bytes * 1e-9,
                 format_count(way.copy).c_str());
@@ -74,7 +74,7 @@ std::string sum_lines(const std::vector<RankAccount>& ranks) {
   std::size_t shown = 0, lines = 0;
   int buckets = 0;
   double busy = 0, exposed = 0;
-  for (const SumFigures& s : ranks[0].sums) {
+  for (const CollectiveOpStats& s : ranks[0].sums) {
     busy += s.busy, exposed += s.exposed, lines += s.tag >= 0, buckets = std::max(buckets, s.tag + 1);
     if (s.tag < 0 || s.times == 0 || shown++ >= most) continue;
     const double times = double(s.times), bytes = double(s.bytes) / times;
@@ -119,7 +119,7 @@ std::string fault_lines(const std::vector<RankAccount>& ranks) {
 
 // Of all ranks together: they share the copies of their nodes.
 std::string staging_line(const std::vector<RankAccount>& ranks) {
-  StagingFigures all;
+  LocalCacheStats all;
   for (const RankAccount& r : ranks) {
     all.bytes_copied += r.staging.bytes_copied, all.bytes_reused += r.staging.bytes_reused;
     all.samples += r.staging.samples, all.samples_from_copies += r.staging.samples_from_copies;

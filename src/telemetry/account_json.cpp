@@ -7,22 +7,23 @@
 
 namespace millrace {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, mean, p50, p90, p99, longest)
-NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::sum, "sum"},
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimeStats, mean, p50, p90, p99, longest)
+NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::all_reduce, "sum"},
                                             {CollectiveOp::reduce_scatter, "reduce_scatter"},
                                             {CollectiveOp::all_gather, "all_gather"}})
 // Without the last three where it was told by an older version.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SumFigures, tag, times, bytes, queued, busy, exposed, op, ready, needed)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessFigures, cpu_seconds, throttled_seconds, preempted,
-                                                resident_bytes, cores, cores_busy_seconds, stolen_seconds)
-NLOHMANN_JSON_SERIALIZE_ENUM(WayOut::Kind, {{WayOut::Kind::interface, "interface"},
-                                            {WayOut::Kind::infiniband, "infiniband"},
-                                            {WayOut::Kind::nvlink, "nvlink"}})
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WayOut, name, rate, kind)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScaleChange, step, scale)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CollectiveOpStats, tag, times, bytes, queued, busy, exposed, op, ready,
+                                                needed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessStats, cpu_seconds, throttled_seconds, preempted, resident_bytes,
+                                                cores, cores_busy_seconds, stolen_seconds)
+NLOHMANN_JSON_SERIALIZE_ENUM(NetworkLink::Kind, {{NetworkLink::Kind::interface, "interface"},
+                                                 {NetworkLink::Kind::infiniband, "infiniband"},
+                                                 {NetworkLink::Kind::nvlink, "nvlink"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NetworkLink, name, rate, kind)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LossScaleChange, step, scale)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeBin, seconds, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadyBytes, bytes, seconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PaceFigures, steps, step, input, forward, backward, optimizer,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StepTimingStats, steps, step, input, forward, backward, optimizer,
                                                 last_backward, input_pass, sums, meeting, other, micro_batches, samples,
                                                 stats_bytes, beside, meets, ready, own)
 
@@ -32,7 +33,7 @@ using nlohmann::json;
 
 constexpr std::size_t most_files = 8;  // of a rank, in full
 
-json to_json(const FaultFigures& f) {
+json to_json(const FaultStats& f) {
   json files = json::array();
   for (const FileFaults& one : f.files) {
     if (files.size() == most_files) break;
@@ -45,15 +46,15 @@ json to_json(const FaultFigures& f) {
   return {{"retries", f.retries}, {"skipped_samples", f.skipped_samples}, {"files", files}};
 }
 
-FaultFigures faults_from(const json& j) {
-  FaultFigures f;
+FaultStats faults_from(const json& j) {
+  FaultStats f;
   f.retries = j.at("retries"), f.skipped_samples = j.at("skipped_samples");
   for (const auto& one : j.at("files"))
     f.files.push_back({one.at("path"), one.at("retries"), one.at("skipped_samples"), one.at("slow"), one.at("error")});
   return f;
 }
 
-json to_json(const StagingFigures& s) {
+json to_json(const LocalCacheStats& s) {
   return {{"files", s.files},
           {"files_staged", s.files_staged},
           {"bytes", s.bytes},
@@ -65,8 +66,8 @@ json to_json(const StagingFigures& s) {
           {"stopped", s.stopped}};
 }
 
-StagingFigures staging_from(const json& j) {
-  StagingFigures s;
+LocalCacheStats staging_from(const json& j) {
+  LocalCacheStats s;
   s.files = j.at("files"), s.files_staged = j.at("files_staged");
   s.bytes = j.at("bytes"), s.bytes_staged = j.at("bytes_staged");
   s.bytes_copied = j.at("bytes_copied"), s.bytes_reused = j.at("bytes_reused");
@@ -75,7 +76,7 @@ StagingFigures staging_from(const json& j) {
   return s;
 }
 
-json to_json(const LoaderFigures& l) {
+json to_json(const LoaderStats& l) {
   return {{"workers", l.workers},
           {"batches", l.batches},
           {"samples", l.samples},
@@ -95,8 +96,8 @@ json to_json(const LoaderFigures& l) {
           {"queue_depths", l.queue_depths}};
 }
 
-LoaderFigures loader_from(const json& j) {
-  LoaderFigures l;
+LoaderStats loader_from(const json& j) {
+  LoaderStats l;
   l.workers = j.at("workers"), l.batches = j.at("batches"), l.samples = j.at("samples");
   l.bytes_read = j.at("bytes_read");
   l.decoded = {j.at("chunks_decoded"), j.value("decode_seconds", 0.0)};
@@ -116,8 +117,8 @@ json to_json(const Spread& s) {
 }
 
 // Older versions wrote the first ones alone: there were as many changes, or more.
-ScaleFigures scales_from(const json& j) {
-  std::vector<ScaleChange> kept = j.at("loss_scales");
+LossScaleStats scales_from(const json& j) {
+  std::vector<LossScaleChange> kept = j.at("loss_scales");
   const std::uint64_t least = kept.empty() ? 0 : kept.size() - 1;
   return {std::move(kept), j.value("loss_scale_changes", least)};
 }
@@ -137,7 +138,7 @@ RankAccount rank_from(const json& j) {
   r.skipped_steps = j.at("skipped_steps"), r.scales = scales_from(j);
   r.flops = j.at("step_flops"), r.marks = j.at("marks_per_step"), r.mark_seconds = j.at("mark_seconds");
   r.memory_limit = j.at("memory_limit");
-  if (j.contains("way_out")) r.way_out = j.at("way_out");
+  if (j.contains("way_out")) r.network_link = j.at("way_out");
   if (j.contains("pace")) r.pace = j.at("pace");
   if (j.contains("faults")) r.faults = faults_from(j.at("faults"));
   if (j.contains("staging")) r.staging = staging_from(j.at("staging"));
@@ -188,7 +189,7 @@ std::string Account::json() const {
                        {"marks_per_step", r.marks},
                        {"mark_seconds", r.mark_seconds}};
     for (int p = 0; p < phase_count; ++p) one["seconds"][name_of(Phase(p))] = r.seconds[std::size_t(p)];
-    if (r.way_out.rate > 0) one["way_out"] = r.way_out;
+    if (r.network_link.rate > 0) one["way_out"] = r.network_link;
     if (r.pace.steps > 0) one["pace"] = r.pace;
     if (!r.faults.files.empty()) one["faults"] = to_json(r.faults);
     if (r.staging.files > 0) one["staging"] = to_json(r.staging);

@@ -42,7 +42,7 @@ std::string health_lines(const std::vector<RankAccount>& ranks) {
   }
   std::string out;
   if (slowest) {
-    const HealthFigures& h = slowest->health;
+    const DeviceHealthStats& h = slowest->health;
     out = text("  slowest device: %.0f MHz on average (least %.0f, top %.0f)", h.clock_mhz, h.least_clock_mhz,
                h.top_clock_mhz);
     if (h.watts >= 0) out += text(", %.0f W of %.0f", h.watts, h.limit_watts);
@@ -90,7 +90,7 @@ DeviceTime device_time_from(const json& j) {
   return d;
 }
 
-json to_json(const HealthFigures& h) {
+json to_json(const DeviceHealthStats& h) {
   const auto known = [](double v) { return v >= 0 ? json(v) : json(); };
   return {{"samples", h.samples},
           {"clock_mhz", known(h.clock_mhz)},
@@ -107,9 +107,9 @@ json to_json(const HealthFigures& h) {
           {"slowed", h.slowed}};
 }
 
-HealthFigures health_from(const json& j) {
+DeviceHealthStats health_from(const json& j) {
   const auto of = [&](const char* key) { return j.at(key).is_null() ? -1 : j.at(key).get<double>(); };
-  HealthFigures h;
+  DeviceHealthStats h;
   h.samples = j.at("samples");
   h.clock_mhz = of("clock_mhz"), h.least_clock_mhz = of("least_clock_mhz"), h.top_clock_mhz = of("top_clock_mhz");
   const auto pair = [&](const char* key, int& generation, int& lanes) {

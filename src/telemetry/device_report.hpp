@@ -8,9 +8,9 @@
 namespace millrace {
 
 nlohmann::json to_json(const DeviceTime&);
-nlohmann::json to_json(const HealthFigures&);
+nlohmann::json to_json(const DeviceHealthStats&);
 DeviceTime device_time_from(const nlohmann::json&);
-HealthFigures health_from(const nlohmann::json&);
+DeviceHealthStats health_from(const nlohmann::json&);
 
 // Of all ranks; kernels are those of the first that was traced. "" where no device told anything.
 std::string device_lines(const std::vector<RankAccount>&);

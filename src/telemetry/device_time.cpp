@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-std::vector<Interval> united(std::vector<Interval> intervals) {
+std::vector<Interval> merge_intervals(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end());
   std::vector<Interval> out;
   for (const auto& [begin, end] : intervals) {
@@ -34,7 +34,7 @@ std::int64_t length_outside(const std::vector<Interval>& disjoint, const std::ve
   return outside;
 }
 
-void DeviceTimes::learn(const std::vector<Activity>& activities) {
+void DeviceTimeCollector::learn(const std::vector<Activity>& activities) {
   std::map<std::uint64_t, double> seconds_of_call;
   const auto known = [&](const Activity& a) {
     return a.kind == Activity::Kind::kernel && a.work && least_.count(a.work) > 0;
@@ -50,7 +50,7 @@ void DeviceTimes::learn(const std::vector<Activity>& activities) {
   }
 }
 
-void DeviceTimes::add(const std::vector<Activity>& activities, int steps) {
+void DeviceTimeCollector::add(const std::vector<Activity>& activities, int steps) {
   if (activities.empty()) return;
   learn(activities);
   std::vector<Interval> all, computing, sums, copies;
@@ -64,8 +64,9 @@ void DeviceTimes::add(const std::vector<Activity>& activities, int steps) {
   }
   std::vector<Interval> kernels = computing;
   kernels.insert(kernels.end(), sums.begin(), sums.end());
-  all = united(std::move(all)), computing = united(std::move(computing)), sums = united(std::move(sums));
-  copies = united(std::move(copies)), kernels = united(std::move(kernels));
+  all = merge_intervals(std::move(all)), computing = merge_intervals(std::move(computing)),
+  sums = merge_intervals(std::move(sums));
+  copies = merge_intervals(std::move(copies)), kernels = merge_intervals(std::move(kernels));
   sum_.steps += steps;
   if (all.empty()) return;
   sum_.seconds += double(all.back().second - all.front().first) * 1e-9;
@@ -75,7 +76,7 @@ void DeviceTimes::add(const std::vector<Activity>& activities, int steps) {
   sum_.exposed_copies += double(length_outside(copies, kernels)) * 1e-9;
 }
 
-DeviceTime DeviceTimes::figures(std::size_t most_kernels) const {
+DeviceTime DeviceTimeCollector::stats(std::size_t most_kernels) const {
   DeviceTime out = sum_;
   for (const auto& [name, kernel] : kernels_) {
     out.kernels.push_back(kernel);
@@ -91,7 +92,7 @@ DeviceTime DeviceTimes::figures(std::size_t most_kernels) const {
   return out;
 }
 
-void HealthFigures::add(const Health& h) {
+void DeviceHealthStats::add(const DeviceHealth& h) {
   const auto into_mean = [](double& mean, int& count, double value) {
     if (value < 0) return;
     mean = count == 0 ? value : mean + (value - mean) / (count + 1);

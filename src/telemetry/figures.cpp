@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-double LoaderFigures::capacity() const {
+double LoaderStats::capacity() const {
   return read_seconds > 0 ? double(samples) * std::max(1, workers) / read_seconds : 0;
 }
 
@@ -21,22 +21,22 @@ double RankAccount::demand() const {
   return used > 0 ? double(loader.samples) / used : 0;
 }
 
-void StepClock::add(double seconds) {
+void StepTimeHistogram::add(double seconds) {
   const double octave = std::log2(std::max(seconds, 1e-9) / 1e-9);
   ++bins_[std::min(bins_.size() - 1, std::size_t(octave * per_octave))];
   ++count_, sum_ += seconds, longest_ = std::max(longest_, seconds);
 }
 
-double StepClock::middle_of(std::size_t bin) { return 1e-9 * std::exp2((double(bin) + 0.5) / per_octave); }
+double StepTimeHistogram::middle_of(std::size_t bin) { return 1e-9 * std::exp2((double(bin) + 0.5) / per_octave); }
 
-std::vector<TimeBin> StepClock::bins() const {
+std::vector<TimeBin> StepTimeHistogram::bins() const {
   std::vector<TimeBin> out;
   for (std::size_t b = 0; b < bins_.size(); ++b)
     if (bins_[b] > 0) out.push_back({middle_of(b), bins_[b]});
   return out;
 }
 
-StepTimes StepClock::figures() const {
+StepTimeStats StepTimeHistogram::stats() const {
   if (count_ == 0) return {};
   // The middle of the bin that the share of all falls in.
   const auto percentile = [&](double share) {
@@ -48,15 +48,15 @@ StepTimes StepClock::figures() const {
   return {sum_ / double(count_), percentile(0.5), percentile(0.9), percentile(0.99), longest_};
 }
 
-void ScaleFigures::add(std::int64_t step, double scale) {
+void LossScaleStats::add(std::int64_t step, double scale) {
   if (!kept_.empty() && kept_.back().scale == scale) return;
   changes_ += !kept_.empty();
   if (kept_.size() == most_kept) kept_.erase(kept_.begin() + most_kept / 2);
   kept_.push_back({step, scale});
 }
 
-Way way_of(const std::vector<RankAccount>& ranks) {
-  Way way;
+InputPathRates input_path_rates(const std::vector<RankAccount>& ranks) {
+  InputPathRates way;
   for (const RankAccount& r : ranks) {
     way.copy_bytes += r.loader.copy_bytes_rate(), way.copy += r.loader.copy_rate();
     if (r.pace.input_pass > 0) way.input_pass += 1 / r.pace.input_pass;

@@ -65,7 +65,7 @@ std::array<double, phase_count> Timeline::seconds() const {
   return out;
 }
 
-double cost_of_a_mark() {
+double timestamp_cost() {
   constexpr int marks = 64;
   double least = 1;
   Timeline t;

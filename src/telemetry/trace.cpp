@@ -16,7 +16,7 @@ using nlohmann::json;
 
 json figures_json(const Span& s) {
   json out = json::object();
-  for (const auto& [name, value] : s.figures) out[name] = value;
+  for (const auto& [name, value] : s.stats) out[name] = value;
   return out;
 }
 
@@ -120,7 +120,7 @@ std::string trace_json(const std::vector<RankTrace>& ranks) {
                           {"tid", tid + lanes[i]},
                           {"ts", began},
                           {"dur", ended - began}});
-        if (!s.figures.empty()) events.back()["args"] = figures_json(s);
+        if (!s.stats.empty()) events.back()["args"] = figures_json(s);
       }
       tid += count;
     }

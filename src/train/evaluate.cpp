@@ -22,9 +22,9 @@ void Evaluator::forward(const Batch& batch) {
   Program& program = network_.eval_program(batch.item.rows);
   const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
   if (!batch.slot) return work();  // where the workers put it, elsewhere every time
-  auto& recorded = recorded_[{batch.item.rows, batch.slot}];
-  if (!recorded) recorded = s_.compute.device->record(cat("evaluation of ", batch.item.rows, " rows"), work);
-  recorded->run();
+  auto& captured = captured_[{batch.item.rows, batch.slot}];
+  if (!captured) captured = s_.compute.device->record(cat("evaluation of ", batch.item.rows, " rows"), work);
+  captured->run();
 }
 
 Evaluation Evaluator::run() {
@@ -55,11 +55,11 @@ Evaluation Evaluator::run() {
       forward(*batch);
     }
   }
-  network_.record_state(0);
+  network_.copy_state_to_host(0);
   const StepState sums = network_.read_state(0);
   state = before;
   double totals[5] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted), double(unread)};
-  s_.compute.collective->small_sum(totals);
+  s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
   out.labels = s_.valid_data.labels;
   out.rows = std::int64_t(totals[3]), out.unread = std::int64_t(totals[4]);
@@ -73,7 +73,7 @@ Evaluation Evaluator::run() {
 
 Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoint) {
   Session s(world, config, Session::Use::evaluate);
-  Network network(s.compute, s.spec, plan_that_fits(s));
+  Network network(s.compute, s.spec, plan_within_memory(s));
   CheckpointStore store(world, s.compute, std::filesystem::path(config.run.dir) / "checkpoints", 1);
   RunState run;
   if (!checkpoint.empty())

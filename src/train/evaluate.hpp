@@ -24,7 +24,8 @@ class Evaluator {
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
-  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<Recorded>> recorded_;  // by rows, slot
+  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>>
+      captured_;  // by rows, slot
 };
 
 }  // namespace millrace

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-std::vector<double> survey_gradient(const ParameterLayout& layout, std::span<const float> gradient,
-                                    std::span<const OptimizerSlice> own) {
+std::vector<double> scan_gradient(const ParameterLayout& layout, std::span<const float> gradient,
+                                  std::span<const OptimizerSlice> own) {
   const OptimizerSlice whole{0, std::int64_t(gradient.size())};
   if (own.empty()) own = {&whole, 1};
   const std::size_t count = layout.parameters.size();
@@ -57,10 +57,10 @@ std::string describe_gradient(const Graph& graph, std::span<const double> survey
 
 std::string describe_gradient(World& world, Device& device, Network& network) {
   std::vector<float> gradient(std::size_t(network.layout().count));
-  device.copy_out(Lane::compute, gradient.data(), network.gradient.data, gradient.size() * sizeof(float));
+  device.copy_to_host(Stream::compute, gradient.data(), network.gradient.data, gradient.size() * sizeof(float));
   device.synchronize();
   const auto own = network.buckets().slices(network.layout().count);
-  std::vector<double> survey = survey_gradient(network.layout(), gradient, own);
+  std::vector<double> survey = scan_gradient(network.layout(), gradient, own);
   if (!own.empty()) world.all_reduce(survey, World::Reduce::max);
   return describe_gradient(network.graph(), survey);
 }

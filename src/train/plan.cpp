@@ -39,7 +39,7 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
 
 std::string describe_plan(World& world, const RunConfig& config) {
   Session s(world, config, Session::Use::train);
-  const Fit fitted = fit(s);
+  const MemoryFit fitted = check_memory_fit(s);
   const NetworkPlan& plan = fitted.plan;
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
@@ -53,7 +53,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
       out << "\n" << advice;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
   out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
-      << s.accumulation() << " accumulated; " << s.epochs.steps_each() << " steps an epoch, " << s.total_steps()
+      << s.accumulation() << " accumulated; " << s.epochs.steps_per_epoch() << " steps an epoch, " << s.total_steps()
       << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
@@ -63,12 +63,12 @@ std::string describe_plan(World& world, const RunConfig& config) {
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
       << "FLOP forward, about " << format_count(3 * graph.forward_flops())
       << "FLOP with backward\n\nmemory of a rank:\n";
-  const MemoryNeeds& m = plan.needs;
+  const NetworkMemory& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},
                                     {"moments", m.moments},
                                     {"activations and workspace", m.arena},
-                                    {"weight copies of the backend", m.derived},
+                                    {"weight copies of the backend", m.packed_weights},
                                     {"batches read ahead", m.loaders},
                                     {"all", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
@@ -77,9 +77,9 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
   const auto buckets = reducer.buckets.cut(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
-      << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.compress)) << " as "
-      << name_of(reducer.compress) << ", the last layers first"
-      << (reducer.buckets.divided() ? "; each rank gets and updates its share of each, and the weights are gathered"
+      << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.grad_dtype)) << " as "
+      << name_of(reducer.grad_dtype) << ", the last layers first"
+      << (reducer.buckets.sharded() ? "; each rank gets and updates its share of each, and the weights are gathered"
                                     : "")
       << "\n";
   return out.str();

@@ -54,7 +54,7 @@ std::string changed_keys(const std::string& then, const std::string& now) {
 
 }  // namespace
 
-void go_on_from(const RunState& run, Session& s) {
+void resume_from(const RunState& run, Session& s) {
   Keys then = run.provenance;
   if (!then.contains("order"))  // of versions that knew two
     then["order"] = keys_of(run.config)["data.shuffle"] == "off" ? "as stored" : "global";

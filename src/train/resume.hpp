@@ -7,6 +7,6 @@ namespace millrace {
 
 // Sets the origin of the session's epochs. Another global batch or data set in the middle of an epoch would skip or
 // repeat samples: Error(config) on every rank. Other changes are warned of in a line.
-void go_on_from(const RunState&, Session&);
+void resume_from(const RunState&, Session&);
 
 }  // namespace millrace

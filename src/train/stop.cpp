@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-StopWatch::StopWatch(const RunOptions& options, std::filesystem::path run_dir, bool polls_file)
+StopRequest::StopRequest(const RunOptions& options, std::filesystem::path run_dir, bool polls_file)
     : file_(run_dir / "STOP"), polls_file_(polls_file), margin_(options.stop_margin) {
   using std::chrono::system_clock;
   if (options.walltime > 0)
@@ -19,7 +19,7 @@ StopWatch::StopWatch(const RunOptions& options, std::filesystem::path run_dir, b
     end_ = system_clock::from_time_t(std::time_t(std::atoll(slurm)));
 }
 
-bool StopWatch::wanted(double step_seconds, double checkpoint_seconds) {
+bool StopRequest::requested(double step_seconds, double checkpoint_seconds) {
   if (const int signal = stop_signal()) return reason_ = cat("signal ", ::strsignal(signal)), true;
   const auto now = std::chrono::steady_clock::now();
   if (now - polled_ < std::chrono::milliseconds(500)) return !reason_.empty();

@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-class StopWatch {
+class StopRequest {
  public:
-  StopWatch(const RunOptions&, std::filesystem::path run_dir, bool polls_file);
-  bool wanted(double step_seconds, double checkpoint_seconds);
+  StopRequest(const RunOptions&, std::filesystem::path run_dir, bool polls_file);
+  bool requested(double step_seconds, double checkpoint_seconds);
   const std::string& reason() const { return reason_; }
 
  private:

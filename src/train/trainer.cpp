@@ -35,13 +35,13 @@ struct Trainer::Impl {
   Timeline timeline;
   Session s;
   std::filesystem::path dir;
-  Observer observer;
-  Recorder recorder;
+  DeviceMonitor device_monitor;
+  AccountBuilder account_builder;
   Network network;
   std::optional<Schedule> schedule;
   CheckpointInterval interval;
   CheckpointStore store;
-  StopWatch stop;
+  StopRequest stop;
   Progress progress;
   Start start;              // known to rank 0
   RunState run;             // as of the last collected step
@@ -50,30 +50,30 @@ struct Trainer::Impl {
   std::unique_ptr<Loader> loader;
   std::unique_ptr<StepRunner> runner;
   std::optional<Evaluator> evaluator;
-  std::optional<Outputs> outputs;  // of rank 0
+  std::optional<RunLogger> run_logger;  // of rank 0
   std::optional<Tracer> tracer;
   StepMetrics last;
   std::optional<Evaluation> validation;  // the last
   double train_seconds = 0, checkpoint_seconds = 0;
   std::string unsaved;  // why the newest checkpoint could not be written, or empty
   std::int64_t trained_samples = 0, trained_steps = 0, overflows = 0;  // overflows: steps skipped one after the other
-  Evidence evidence;                                                   // at the end
+  BottleneckMetrics evidence;                                          // at the end
   std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
 
   Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
       : timeline(begun),
         s(world, config, Session::Use::train),
         dir(config.run.dir),
-        observer(s),
-        recorder(s),
-        network(s.compute, s.spec, plan_that_fits(s)),
+        device_monitor(s),
+        account_builder(s),
+        network(s.compute, s.spec, plan_within_memory(s)),
         interval(CheckpointInterval::parse(config.checkpoint.every)),
         store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
         stop(config.run, dir, world.rank() == 0),
         progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(steps_in_flight(*s.compute.device)) {
-    begin_loss_scale(s, network);
-    observer.know(network, s.spec.train_rows);
+    init_loss_scale(s, network);
+    device_monitor.know(network, s.spec.train_rows);
     if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
         network.layout().stats_count > 0)
       log::warn(cat("train.balance: batch norms see micro-batches of ", s.micro_batch,
@@ -85,7 +85,7 @@ struct Trainer::Impl {
     loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
                                       s.step_loader_options(), s.micro_batches(issued, s.total_steps()));
     runner = std::make_unique<StepRunner>(s, network, *loader);
-    schedule.emplace(s.config.optim, s.epochs.steps_each(), s.epochs.even(s.total_steps()), s.global_batch);
+    schedule.emplace(s.config.optim, s.epochs.steps_per_epoch(), s.epochs.even(s.total_steps()), s.global_batch);
   }
 
   void enqueue_one() {
@@ -109,7 +109,7 @@ struct Trainer::Impl {
       return;
     }
     run = *found;
-    go_on_from(run, s);
+    resume_from(run, s);
     run.origin = s.epochs.origin;
     StepState& state = network.host_state();
     state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
@@ -117,7 +117,7 @@ struct Trainer::Impl {
     state.applied = run.state.applied;
     network.push_state();
     const auto shares = run.provenance.find("shares");
-    s.balance->go_on(run.step, shares == run.provenance.end() ? "" : shares->second);
+    s.balance->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
     issued = run.step;
     progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
                       " samples)"));
@@ -128,8 +128,8 @@ struct Trainer::Impl {
     const bool due =
         interval.seconds > 0 && s.world.rank() == 0 &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count() >= interval.seconds;
-    const StepResult result = runner->collect(step, stop.wanted(last.seconds, checkpoint_seconds), due);
-    observer.after_collect();
+    const StepResult result = runner->collect(step, stop.requested(last.seconds, checkpoint_seconds), due);
+    device_monitor.after_collect();
     last = result.metrics;
     for (int p = 0; p < phase_count; ++p)
       if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
@@ -137,10 +137,10 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    recorder.step(last, runner->spans(), runner->waits(), runner->pace());
+    account_builder.step(last, runner->spans(), runner->waits(), runner->pace());
     if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
-    if (outputs) outputs->step(last), outputs->shares(*s.balance);
+    if (run_logger) run_logger->step(last), run_logger->shares(*s.balance);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
     if (overflows == many_overflows && !result.at_floor)
@@ -187,14 +187,14 @@ struct Trainer::Impl {
   void checkpoint(bool needed) {
     const Timeline::Scope scope(timeline, Phase::checkpoint);
     const auto began = std::chrono::steady_clock::now();
-    if (outputs) outputs->before_checkpoint();
+    if (run_logger) run_logger->before_checkpoint();
     run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
     run.provenance = s.provenance();
     run.provenance["shares"] = s.balance->str(run.step);
     run.config = s.config.text;
     unsaved = store.save(network, run);
-    if (unsaved.empty()) recorder.checkpoint(needed);
-    if (unsaved.empty() && outputs) outputs->checkpoint(run.step);
+    if (unsaved.empty()) account_builder.checkpoint(needed);
+    if (unsaved.empty() && run_logger) run_logger->checkpoint(run.step);
     last_checkpoint = std::chrono::steady_clock::now();
     checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
     trace_phase(Phase::checkpoint, began);
@@ -213,10 +213,10 @@ struct Trainer::Impl {
     const auto began = std::chrono::steady_clock::now();
     validation = evaluator->run();
     trace_phase(Phase::evaluation, began);
-    recorder.evaluation();
+    account_builder.evaluation();
     run.valid_loss = validation->loss, run.valid_accuracy = validation->labels ? validation->top1 : -1;
     run.valid_step = run.step;
-    if (outputs) outputs->evaluation(run, *validation);
+    if (run_logger) run_logger->evaluation(run, *validation);
     progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation->str()));
     if (run.valid_accuracy <= run.best_accuracy) return false;
     run.best_accuracy = run.valid_accuracy, run.best_step = run.step;
@@ -226,20 +226,20 @@ struct Trainer::Impl {
   bool checkpoint_due(std::int64_t after_step) const {
     if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
-    const double per = double(s.epochs.steps_each()) * interval.epochs, done = double(s.epochs.even(after_step));
+    const double per = double(s.epochs.steps_per_epoch()) * interval.epochs, done = double(s.epochs.even(after_step));
     return std::floor(done / per) > std::floor((done - 1) / per);
   }
 
   Account account() {
-    const LoaderFigures read = loader ? loader->figures() : LoaderFigures{};
-    RankAccount mine = runner ? recorder.figures(network, read, runner->marks(), runner->reducer().milestones())
-                              : recorder.figures(network, read, 0, {});
+    const LoaderStats read = loader ? loader->stats() : LoaderStats{};
+    RankAccount mine = runner ? account_builder.stats(network, read, runner->marks(), runner->reducer().milestones())
+                              : account_builder.stats(network, read, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     mine.faults = s.train_source->faults();
     mine.staging = s.train_source->staging();
     mine.samples = std::uint64_t(trained_samples);
-    mine.device = observer.device_time(), mine.health = observer.health();
+    mine.device = device_monitor.device_time(), mine.health = device_monitor.health();
     Account out;
     for (const std::string& text : s.world.gather(Account{{mine}}.json()))
       out.ranks.push_back(RankAccount::from_json(text));
@@ -249,12 +249,12 @@ struct Trainer::Impl {
   void finish(const std::string& status, Exit code) {
     if (tracer) tracer->end();
     const Account all = account();
-    evidence = evidence_of(all, setting_of(s));
+    evidence = bottleneck_metrics_of(all, resolved_config_of(s));
     if (s.world.rank() != 0) return;
     Summary summary{start, status, run, validation, trained_steps, trained_samples};
     if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
     summary.seconds = timeline.wall_seconds(), summary.final_loss = last.loss;
-    if (outputs) outputs->ended(code);
+    if (run_logger) run_logger->ended(code);
     try {
       write_summary(dir, summary, all, evidence);
     } catch (const Error& e) {
@@ -272,22 +272,22 @@ struct Trainer::Impl {
     bool stopping = false;
     const std::int64_t total = s.total_steps();
     while (run.step < total && !stopping) {
-      bool wanted = false;
+      bool requested = false;
       timeline.enter(Phase::other);
       // A boundary is a step after which the host must look: an epoch's end, a checkpoint by count, a trace's end.
-      observer.before_enqueue();
+      device_monitor.before_enqueue();
       enqueue_one();
-      const bool boundary =
-          s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) || observer.window_ends();
-      while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &wanted);
-      if (stopping || wanted)
-        while (run.step < issued) collect_one(&stopping, &wanted);
+      const bool boundary = s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) ||
+                            device_monitor.window_ends();
+      while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &requested);
+      if (stopping || requested)
+        while (run.step < issued) collect_one(&stopping, &requested);
       if (run.step < issued) continue;
       const bool last_step = run.step == total;
       bool best = false;
       if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
       const bool needed = best || stopping || last_step;
-      if (checkpoint_due(run.step) || wanted || needed) checkpoint(needed);
+      if (checkpoint_due(run.step) || requested || needed) checkpoint(needed);
     }
     return run.step < total ? Exit::stopped : Exit::ok;
   }
@@ -296,7 +296,7 @@ struct Trainer::Impl {
     const RunFolder folder(s.world, dir);
     resume();
     start = write_run_json(s, dir, run.step);
-    if (s.world.rank() == 0) outputs.emplace(s, run, timeline), outputs->shares(*s.balance);
+    if (s.world.rank() == 0) run_logger.emplace(s, run, timeline), run_logger->shares(*s.balance);
     start_feeding();
     tracer.emplace(s, *loader, dir / "trace.json", run.step);
     progress.line(describe_run(s, network));
@@ -324,18 +324,18 @@ Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_po
     : impl_(std::make_unique<Impl>(world, config, begun)) {}
 Trainer::~Trainer() = default;
 Exit Trainer::run() { return impl_->run_all(); }
-const Evidence& Trainer::evidence() const { return impl_->evidence; }
+const BottleneckMetrics& Trainer::evidence() const { return impl_->evidence; }
 
 void Trainer::one_step() {
   Impl& t = *impl_;
   if (!t.runner) t.start_feeding();
-  t.observer.before_enqueue();
+  t.device_monitor.before_enqueue();
   t.enqueue_one();
   bool stopping = false, checkpoint = false;
   t.collect_one(&stopping, &checkpoint);
 }
 
-Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun, Evidence* evidence) {
+Exit train(World& world, const RunConfig& config, Timeline::Clock::time_point begun, BottleneckMetrics* evidence) {
   Trainer trainer(world, config, begun);
   const Exit result = trainer.run();
   if (evidence) *evidence = trainer.evidence();

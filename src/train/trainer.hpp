@@ -16,8 +16,8 @@ class Trainer {
   Trainer(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
   ~Trainer();
   Exit run();
-  const Evidence& evidence() const;  // after run(), the same on all ranks
-  void one_step();                   // benches and tests: a step without metrics, evaluation or checkpoints
+  const BottleneckMetrics& evidence() const;  // after run(), the same on all ranks
+  void one_step();                            // benches and tests: a step without metrics, evaluation or checkpoints
 
  private:
   struct Impl;

@@ -11,32 +11,32 @@ namespace millrace {
 namespace {
 
 // Half of the step waits for samples, a tenth for sums.
-Evidence starved() {
-  Evidence e;
+BottleneckMetrics starved() {
+  BottleneckMetrics e;
   e.probed = true;
   e.step = 0.020, e.without_input = 0.010, e.without_sums = 0.008;
   e.ranks = 2, e.workers = 1, e.cores = 2, e.reader = "mmap", e.bucket = 8 << 20, e.prefetch = 0;
   e.global_batch = 256, e.micro_batch = 32, e.sample_bytes = 1000;
   return e;
 }
-TuneRoom room() {
-  TuneRoom r;
+TuneLimits room() {
+  TuneLimits r;
   r.most_rows = 100, r.ring_bytes = 1 << 30, r.gradient_bytes = 3 << 20, r.fusion = 1, r.most_fusion = 2;
   return r;
 }
-const Axis* find(const std::vector<Axis>& axes, const std::string& key) {
-  const auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.key == key; });
+const SearchAxis* find(const std::vector<SearchAxis>& axes, const std::string& key) {
+  const auto at = std::find_if(axes.begin(), axes.end(), [&](const SearchAxis& a) { return a.key == key; });
   return at == axes.end() ? nullptr : &*at;
 }
-Values of(const std::vector<Axis>& axes, const std::string& key) {
-  const Axis* axis = find(axes, key);
+Values of(const std::vector<SearchAxis>& axes, const std::string& key) {
+  const SearchAxis* axis = find(axes, key);
   return axis ? axis->values : Values{};
 }
 
 TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
-  const Evidence e = starved();
+  const BottleneckMetrics e = starved();
   const auto axes = tune_axes(e, room());
-  for (const Axis& axis : axes) {
+  for (const SearchAxis& axis : axes) {
     ASSERT_GE(axis.values.size(), 2u) << axis.key;
     EXPECT_EQ(std::set<std::string>(axis.values.begin(), axis.values.end()).size(), axis.values.size()) << axis.key;
     for (const int f : axis.first) EXPECT_TRUE(f >= 0 && f < int(axis.values.size()) && f != axis.now) << axis.key;
@@ -45,7 +45,7 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
   EXPECT_EQ(of(axes, "data.reader"), (Values{"direct", "mmap", "uring"}));
   EXPECT_EQ(of(axes, "data.prefetch"), (Values{"auto", "2", "4", "16", "64"}));
   EXPECT_EQ(of(axes, "comm.bucket"), (Values{"64KiB", "256KiB", "1MiB", "8MiB"})) << "one bucket holds 3 MiB";
-  Evidence tiny = e;
+  BottleneckMetrics tiny = e;
   tiny.bucket = 16000;
   const auto buckets = tune_axes(tiny, room());
   EXPECT_EQ(of(buckets, "comm.bucket"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
@@ -55,7 +55,7 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
   EXPECT_EQ(find(axes, "train.global_batch"), nullptr) << "nobody asked";
   EXPECT_EQ(find(axes, "run.threads"), nullptr) << "there is one";
-  Evidence wide = e;
+  BottleneckMetrics wide = e;
   wide.threads = 6;
   EXPECT_EQ(of(tune_axes(wide, room()), "run.threads"), (Values{"1", "2", "4", "6"}));
   wide.gpu = true;
@@ -63,22 +63,22 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
 }
 
 TEST(Tuning, WhatDoesNotApplyIsNoAxis) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.ranks = 1, e.chunked = true, e.reader = "direct";
   EXPECT_EQ(find(tune_axes(e, room()), "comm.bucket"), nullptr);
   EXPECT_EQ(find(tune_axes(e, room()), "data.reader"), nullptr);
   e.reader = "mpio";
   EXPECT_EQ(find(tune_axes(e, room()), "data.workers"), nullptr) << "it has one worker";
-  TuneRoom narrow = room();
+  TuneLimits narrow = room();
   narrow.ring_bytes = 10 * 32 * 1000;
   EXPECT_EQ(of(tune_axes(e, narrow), "data.prefetch"), (Values{"auto", "2", "4"}));
 }
 
 TEST(Tuning, AFreeGlobalBatchComesWithTheMicroBatchThatFits) {
-  TuneRoom free = room();
+  TuneLimits free = room();
   free.most_global = 1100;
   const auto axes = tune_axes(starved(), free);
-  const Axis* axis = find(axes, "train.global_batch");
+  const SearchAxis* axis = find(axes, "train.global_batch");
   ASSERT_NE(axis, nullptr);
   EXPECT_EQ(axis->values, (Values{"256", "512", "1024"}));
   ASSERT_EQ(axis->along.size(), 3u);
@@ -86,7 +86,7 @@ TEST(Tuning, AFreeGlobalBatchComesWithTheMicroBatchThatFits) {
 }
 
 TEST(Tuning, WhatBoundsTheStepIsSearchedFirstAndWhatDoesNotIsLeftAlone) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   auto axes = tune_axes(e, room());
   ASSERT_TRUE(next_axis(e, axes));
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "data.reader");
@@ -94,13 +94,13 @@ TEST(Tuning, WhatBoundsTheStepIsSearchedFirstAndWhatDoesNotIsLeftAlone) {
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "comm.bucket");
   e.without_sums = 0.0197;
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "train.micro_batch");
-  std::erase_if(axes, [](const Axis& a) { return a.bound == Bound::compute; });
+  std::erase_if(axes, [](const SearchAxis& a) { return a.bound == Bound::compute; });
   EXPECT_FALSE(next_axis(e, axes)) << "all others take 1 % at most";
 }
 
 // Follows next_value() where a value is kept when it is faster than the best so far.
-std::vector<int> path(const Axis& axis, const std::vector<double>& speed) {
-  std::vector<Tried> tried;
+std::vector<int> path(const SearchAxis& axis, const std::vector<double>& speed) {
+  std::vector<TriedValue> tried;
   std::vector<int> out;
   double best = speed[std::size_t(axis.now)];
   while (const auto value = next_value(axis, tried)) {
@@ -113,34 +113,36 @@ std::vector<int> path(const Axis& axis, const std::vector<double>& speed) {
 }
 
 TEST(Tuning, ALadderIsClimbedFromTheBestUntilNeitherNeighbourIsFaster) {
-  Axis axis{Bound::input, "k", {"1", "2", "4", "8", "16"}, 1, {}, true, 0, {}};
+  SearchAxis axis{Bound::input, "k", {"1", "2", "4", "8", "16"}, 1, {}, true, 0, {}};
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 3}), (std::vector<int>{2, 3, 4})) << "and not below the start, which was slower";
   EXPECT_EQ(path(axis, {3, 2, 1, 9, 9}), (std::vector<int>{2, 0})) << "greedy";
   EXPECT_EQ(path(axis, {1, 2, 1, 1, 1}), (std::vector<int>{2, 0}));
   axis.first = {4};  // the largest first
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 5}), (std::vector<int>{4, 3}));
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 1}), (std::vector<int>{4, 2, 3}));
-  axis.ladder = false, axis.first = {0, 2, 3};
+  axis.ordered_values = false, axis.first = {0, 2, 3};
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 5}), (std::vector<int>{0, 2, 3}));
-  Axis ring{Bound::input, "k", {"auto", "2", "4", "16", "64"}, 0, {2, 3}, true, 1, {}};
+  SearchAxis ring{Bound::input, "k", {"auto", "2", "4", "16", "64"}, 0, {2, 3}, true, 1, {}};
   EXPECT_EQ(path(ring, {9, 1, 1, 1, 1}), (std::vector<int>{2, 3})) << "auto has no neighbours";
   EXPECT_EQ(path(ring, {1, 2, 3, 4, 5}), (std::vector<int>{2, 3, 4}));
 }
 
 TEST(Tuning, LargeGainsAreSeenInThreeTurnsAndLossesInOne) {
   const double noise = 0.02;
-  EXPECT_EQ(rule_on({}, noise), Ruling::more);
-  EXPECT_EQ(rule_on({1.5}, noise), Ruling::more) << "once is no proof";
-  EXPECT_EQ(rule_on({1.5, 1.4}, noise), Ruling::more) << "nor twice, in one slow moment";
-  EXPECT_EQ(rule_on({1.5, 1.4, 1.6}, noise), Ruling::keep);
-  EXPECT_EQ(rule_on({0.9}, noise), Ruling::drop);
-  EXPECT_EQ(rule_on({1.05}, noise), Ruling::more);
-  EXPECT_EQ(rule_on({1.05, 1.06, 1.04, 1.05, 1.05}, noise), Ruling::keep);
-  EXPECT_EQ(rule_on({1.02, 1.02, 1.02, 1.02, 1.02}, noise), Ruling::drop) << "not worth it";
-  EXPECT_EQ(rule_on({1.3, 1.3, 1.4, 0.9, 0.95}, noise), Ruling::drop) << "a burst, and then not again";
-  EXPECT_EQ(rule_on({1.05, 1.06, 1.04, 1.05, 1.05}, 0.10), Ruling::drop) << "within the noise of a busy machine";
-  for (int n = 1; n < most_turns; ++n) EXPECT_NE(rule_on(std::vector<double>(std::size_t(n), 0.8), 0.5), Ruling::keep);
-  EXPECT_NE(rule_on(std::vector<double>(most_turns, 1.1), 0.5), Ruling::more) << "it ends";
+  EXPECT_EQ(decide_trial({}, noise), TrialDecision::more);
+  EXPECT_EQ(decide_trial({1.5}, noise), TrialDecision::more) << "once is no proof";
+  EXPECT_EQ(decide_trial({1.5, 1.4}, noise), TrialDecision::more) << "nor twice, in one slow moment";
+  EXPECT_EQ(decide_trial({1.5, 1.4, 1.6}, noise), TrialDecision::keep);
+  EXPECT_EQ(decide_trial({0.9}, noise), TrialDecision::drop);
+  EXPECT_EQ(decide_trial({1.05}, noise), TrialDecision::more);
+  EXPECT_EQ(decide_trial({1.05, 1.06, 1.04, 1.05, 1.05}, noise), TrialDecision::keep);
+  EXPECT_EQ(decide_trial({1.02, 1.02, 1.02, 1.02, 1.02}, noise), TrialDecision::drop) << "not worth it";
+  EXPECT_EQ(decide_trial({1.3, 1.3, 1.4, 0.9, 0.95}, noise), TrialDecision::drop) << "a burst, and then not again";
+  EXPECT_EQ(decide_trial({1.05, 1.06, 1.04, 1.05, 1.05}, 0.10), TrialDecision::drop)
+      << "within the noise of a busy machine";
+  for (int n = 1; n < max_rounds; ++n)
+    EXPECT_NE(decide_trial(std::vector<double>(std::size_t(n), 0.8), 0.5), TrialDecision::keep);
+  EXPECT_NE(decide_trial(std::vector<double>(max_rounds, 1.1), 0.5), TrialDecision::more) << "it ends";
 }
 
 // Measurements scatter as the machine makes them; the search sees what it sees.
@@ -161,8 +163,9 @@ TEST(Tuning, OfEqualConfigurationsFewAreTakenForFasterAndOfFasterOnesMost) {
       int count = 0;
       for (int trial = 0; trial < 400; ++trial) {
         std::vector<double> gains;
-        while (rule_on(gains, noise) == Ruling::more) gains.push_back(measured(gain, noise) / measured(1, noise));
-        count += rule_on(gains, noise) == Ruling::keep;
+        while (decide_trial(gains, noise) == TrialDecision::more)
+          gains.push_back(measured(gain, noise) / measured(1, noise));
+        count += decide_trial(gains, noise) == TrialDecision::keep;
       }
       return count;
     };
@@ -173,19 +176,20 @@ TEST(Tuning, OfEqualConfigurationsFewAreTakenForFasterAndOfFasterOnesMost) {
 }
 
 TEST(Tuning, ConsequencesForTheLearningRateAreSaidAndFollowTheLinearRule) {
-  const std::string plain = rate_consequence({"sgd", 0.1, 0, 128, 512});
+  const std::string plain = learning_rate_note({"sgd", 0.1, 0, 128, 512});
   EXPECT_NE(plain.find("optim.lr stays 0.1 here"), plain.npos) << plain;
   EXPECT_NE(plain.find("would make it 0.4: optim.lr_batch = 128"), plain.npos) << plain;
   EXPECT_EQ(plain.find("Adam"), plain.npos);
-  const std::string adam = rate_consequence({"adamw", 0.001, 0, 128, 512});
+  const std::string adam = learning_rate_note({"adamw", 0.001, 0, 128, 512});
   EXPECT_NE(adam.find("optim.lr = 0.002"), adam.npos) << adam;
-  const std::string scaled = rate_consequence({"sgd", 0.1, 256, 256, 1024});
+  const std::string scaled = learning_rate_note({"sgd", 0.1, 256, 256, 1024});
   EXPECT_NE(scaled.find("goes along with it, 0.1 -> 0.4"), scaled.npos) << scaled;
 }
 
 TEST(Tuning, TheSnippetIsInSectionsWithItsConsequencesAsRemarks) {
-  EXPECT_EQ(snippet_of({{"data.workers", "2"}, {"train.micro_batch", "64"}, {"data.reader", "mmap"}}, {"mind this"}),
-            "# mind this\n[data]\nworkers = 2\nreader = mmap\n[train]\nmicro_batch = 64\n");
+  EXPECT_EQ(
+      config_snippet({{"data.workers", "2"}, {"train.micro_batch", "64"}, {"data.reader", "mmap"}}, {"mind this"}),
+      "# mind this\n[data]\nworkers = 2\nreader = mmap\n[train]\nmicro_batch = 64\n");
 }
 
 TuneOutcome found() {
@@ -196,7 +200,7 @@ TuneOutcome found() {
                 {"data.reader", "mmap", "uring", {}, {}, false, "no io_uring here"},
                 {"train.micro_batch", "32", "64", {0.011}, {0.010}, false, ""}};
   out.changes = {{"data.workers", "2"}};
-  out.tuned = {0.010, 0.011, 0.010}, out.beside = {0.020, 0.020, 0.021};
+  out.tuned = {0.010, 0.011, 0.010}, out.baseline = {0.020, 0.020, 0.021};
   out.untried = {"comm.bucket: it stays as it is (--keep)"};
   return out;
 }
@@ -220,8 +224,8 @@ TEST(Tuning, TheReportBeginsWithWhatTheWholeGainedWhenMeasured) {
   EXPECT_EQ(tuning_report(out).find("found so far, not confirmed as a whole:\n\n[data]\n"), 0u);
   out.changes.clear();
   EXPECT_EQ(tuning_report(out).find("nothing worth changing: none of 3 trials"), 0u);
-  out.misfit = "too much";
-  out.changes = {{"train.micro_batch", "8"}}, out.tuned = {0.02}, out.beside.clear();
+  out.start_failure = "too much";
+  out.changes = {{"train.micro_batch", "8"}}, out.tuned = {0.02}, out.baseline.clear();
   EXPECT_EQ(tuning_report(out).find("the configuration as it is does not run: too much\nthis takes 20.00 ms a step:\n"),
             0u)
       << tuning_report(out);

@@ -10,11 +10,11 @@ namespace millrace {
 namespace {
 
 // Half of the step waits for samples, a tenth for sums.
-Evidence starved() {
-  Evidence e;
+BottleneckMetrics starved() {
+  BottleneckMetrics e;
   e.step = 0.020, e.without_input = 0.010, e.without_sums = 0.008;
   e.batch = 128, e.loader_rate = 6400, e.ranks = 2, e.workers = 1, e.cores = 4;
-  e.precision = "fp32", e.compress = "none", e.reader = "direct", e.bucket = 4 << 20, e.prefetch = 4;
+  e.precision = "fp32", e.grad_dtype = "none", e.reader = "direct", e.bucket = 4 << 20, e.prefetch = 4;
   e.chunk_cache = 256 << 20, e.shuffle = "global", e.probed = true;
   return e;
 }
@@ -24,7 +24,7 @@ bool tries(const std::vector<Change>& changes, const std::string& key, const std
 }
 
 TEST(Verdict, SharesSumToOneWhateverTheNoise) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   EXPECT_NEAR(e.share(Bound::input), 0.5, 1e-12);
   EXPECT_NEAR(e.share(Bound::sums), 0.1, 1e-12);
   for (const double without_input : {0.001, 0.015, 0.03})
@@ -36,7 +36,7 @@ TEST(Verdict, SharesSumToOneWhateverTheNoise) {
 }
 
 TEST(Verdict, OnlyWhatTakesAShareIsTriedAndOnlyWhereItApplies) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   auto changes = changes_to_try(e);
   EXPECT_TRUE(tries(changes, "data.workers", "2") && tries(changes, "data.workers", "4"));
   EXPECT_TRUE(tries(changes, "data.reader", "mmap"));
@@ -54,10 +54,10 @@ TEST(Verdict, OnlyWhatTakesAShareIsTriedAndOnlyWhereItApplies) {
 }
 
 TEST(Verdict, TheLargestMeasuredGainComesFirstWithItsEvidence) {
-  const Evidence e = starved();
+  const BottleneckMetrics e = starved();
   const Change two{Bound::input, "data.workers", "1", "2", ""}, four{Bound::input, "data.workers", "1", "4", ""},
-      compress{Bound::sums, "comm.compress", "none", "bf16", "coarser"};
-  const std::vector<Trial> trials{{compress, 0.019, 0.020, ""}, {two, 0.0125, 0.020, ""}, {four, 0.0123, 0.020, ""}};
+      grad_dtype{Bound::sums, "comm.compress", "none", "bf16", "coarser"};
+  const std::vector<Trial> trials{{grad_dtype, 0.019, 0.020, ""}, {two, 0.0125, 0.020, ""}, {four, 0.0123, 0.020, ""}};
   const auto found = findings(e, trials);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].advice, "data.workers 1 -> 2") << "four workers give hardly more";
@@ -72,7 +72,7 @@ TEST(Verdict, TheLargestMeasuredGainComesFirstWithItsEvidence) {
 }
 
 TEST(Verdict, NoiseAndFailuresAreNoFindings) {
-  const Evidence e = starved();
+  const BottleneckMetrics e = starved();
   const Change two{Bound::input, "data.workers", "1", "2", ""}, mmap{Bound::input, "data.reader", "direct", "mmap", ""};
   const std::vector<Trial> trials{{two, 0.0195, 0.020, ""}, {mmap, 0, 0, "not contiguous"}};
   EXPECT_TRUE(findings(e, trials).empty());
@@ -88,28 +88,28 @@ TEST(Verdict, NoiseAndFailuresAreNoFindings) {
 }
 
 TEST(Verdict, AHealthyRunHasNothingWorthChanging) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.without_input = 0.0199, e.without_sums = 0.0198;
   EXPECT_EQ(verdict(e).find("nothing worth changing: 99 % of the step computes"), 0u) << verdict(e);
 }
 
 // So that each rule applies somewhere.
-std::vector<Evidence> all_kinds() {
-  Evidence e;
+std::vector<BottleneckMetrics> all_kinds() {
+  BottleneckMetrics e;
   e.step = 0.001, e.without_input = 0.0008, e.without_sums = 0.0006, e.imbalance = 0.0001, e.steps = 100;
   e.checkpoint = 0.0005, e.evaluation = 0.0004, e.evaluations = 3, e.host = 0.0001, e.batch = 64, e.loader_rate = 1000;
   e.ranks = 2, e.workers = 1, e.cores = 2, e.threads = 8, e.prefetch = 4, e.depth = 3, e.chunk_cache = 1 << 20;
   e.checkpoints = 9, e.checkpoint_every = "1e", e.wall = 100, e.startup = 50, e.clock = 0.7, e.slowed = "power cap";
-  e.precision = "fp32", e.compress = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
-  e.overlap = false, e.misplaced = "bound to one core", e.shared_cores = true, e.global_batch = 64,
+  e.precision = "fp32", e.grad_dtype = "none", e.reader = "direct", e.cache = "none", e.bucket = 1 << 20, e.half = true;
+  e.overlap = false, e.misplaced = "bound to one core", e.oversubscribed = true, e.global_batch = 64,
   e.sample_bytes = 784;
   e.slow = {1, "node7", "a slow disk", 0.0001, 0}, e.uneven = 0.00005;
   e.optimizer = 0.0004, e.taken = {2, 0.5, 0.1};
-  Evidence chunked = e;
+  BottleneckMetrics chunked = e;
   chunked.misplaced.clear();
   chunked.chunked = true, chunked.shuffle = "global", chunked.decodes = 5;
   chunked.stored = "zstd", chunked.decoding = 0.8;
-  Evidence launched = e;
+  BottleneckMetrics launched = e;
   launched.shuffle = "global", launched.gpu = true, launched.graph = false, launched.accumulation = 2,
   launched.micro_batch = 32;
   launched.copy = 0.0001, launched.of_values = "f32", launched.value_bytes = 4;
@@ -122,7 +122,7 @@ TEST(Verdict, EachRuleAppliesSomewhereAndHasEvidenceWhereItDoes) {
   for (const Rule& rule : rules()) {
     ASSERT_NE(rule.evidence, nullptr) << rule.key;
     int applies = 0;
-    for (const Evidence& e : all_kinds())
+    for (const BottleneckMetrics& e : all_kinds())
       for (const std::string& to : rule.to(e)) {
         ++applies;
         EXPECT_FALSE(to.empty() || rule.from(e).empty()) << rule.key;
@@ -134,7 +134,7 @@ TEST(Verdict, EachRuleAppliesSomewhereAndHasEvidenceWhereItDoes) {
 }
 
 TEST(Verdict, SharesOfAllBoundsSumToOneAndTheStartIsOfTheRun) {
-  for (const Evidence& e : all_kinds()) {
+  for (const BottleneckMetrics& e : all_kinds()) {
     double sum = 0;
     for (int b = 0; b < bound_count; ++b)
       if (Bound(b) != Bound::startup) sum += e.share(Bound(b));
@@ -159,19 +159,19 @@ Account healthy() {
   }
   return a;
 }
-Setting plain() {
-  Setting s;
+ResolvedConfig plain() {
+  ResolvedConfig s;
   s.ranks = 2, s.workers = 2, s.cores = s.threads = 4, s.prefetch = 4, s.reader = "direct", s.precision = "fp32";
-  s.compress = s.cache = "none", s.checkpoint_every = "1", s.global_batch = 64, s.micro_batch = 32;
+  s.grad_dtype = s.cache = "none", s.checkpoint_every = "1", s.global_batch = 64, s.micro_batch = 32;
   s.bucket = 8 << 20, s.sample_bytes = 1000;
   return s;
 }
 double& of(RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
 
 TEST(Verdict, OfAHealthyAccountThereIsNothingWorthChanging) {
-  EXPECT_EQ(verdict(evidence_of(healthy(), plain())).find("nothing worth changing: "), 0u)
-      << verdict(evidence_of(healthy(), plain()));
-  EXPECT_EQ(verdict(evidence_of({}, plain())), "") << "no step, no verdict";
+  EXPECT_EQ(verdict(bottleneck_metrics_of(healthy(), plain())).find("nothing worth changing: "), 0u)
+      << verdict(bottleneck_metrics_of(healthy(), plain()));
+  EXPECT_EQ(verdict(bottleneck_metrics_of({}, plain())), "") << "no step, no verdict";
 }
 
 TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
@@ -180,7 +180,7 @@ TEST(Verdict, WithoutATrialAGainIsTheBoundOfTheTimeThatWasMeasured) {
     of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
     r.loader.read_seconds = 4;  // two workers of four seconds each for 3200 samples: 1600 a second
   }
-  const auto found = findings(evidence_of(a, plain()));
+  const auto found = findings(bottleneck_metrics_of(a, plain()));
   ASSERT_FALSE(found.empty());
   EXPECT_TRUE(found[0].at_most);
   EXPECT_NEAR(found[0].gain, 2, 1e-9);
@@ -197,21 +197,21 @@ TEST(Verdict, DecodingAndReadingAreToldApart) {
     of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
     r.loader.read_seconds = 4, r.loader.decoded.seconds = 3;
   }
-  Setting packed = plain();
+  ResolvedConfig packed = plain();
   packed.chunked = true, packed.stored = "gzip", packed.shuffle = "block";
-  std::string said = verdict(evidence_of(a, packed));
+  std::string said = verdict(bottleneck_metrics_of(a, packed));
   EXPECT_NE(said.find("(decoding is 75 % of its work, reading 25 %)"), said.npos) << said;
   EXPECT_NE(said.find("worth a trial: pack gzip -> as they are"), said.npos) << said;
   EXPECT_EQ(said.find("data.cache"), said.npos) << "nearer files are decoded as slowly: " << said;
   for (RankAccount& r : a.ranks) r.loader.decoded.seconds = 1;
-  said = verdict(evidence_of(a, packed));
+  said = verdict(bottleneck_metrics_of(a, packed));
   EXPECT_NE(said.find("reading 75 %"), said.npos) << said;
   EXPECT_NE(said.find("data.cache none -> memory"), said.npos) << said;
   EXPECT_EQ(said.find("pack gzip"), said.npos) << said;
 }
 
 TEST(Verdict, SmallSamplesFromADiskAreBetterReadTogether) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.sample_bytes = 3072;
   EXPECT_TRUE(tries(changes_to_try(e), "data.shuffle", "block"));
   e.sample_bytes = 1 << 20;
@@ -222,9 +222,9 @@ TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::copy) = 1, r.step_times.mean = 0.020;
   a.ranks[0].loader.copy_seconds = 2, a.ranks[0].loader.copied_bytes = 5'000'000'000;
-  Setting gpu = plain();
+  ResolvedConfig gpu = plain();
   gpu.gpu = true, gpu.of_values = "f32", gpu.value_bytes = 4;
-  const auto found = findings(evidence_of(a, gpu));
+  const auto found = findings(bottleneck_metrics_of(a, gpu));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(int(found[0].bound), int(Bound::copy));
   EXPECT_NE(found[0].evidence.find("50 % of the time waits for copies to the device, 10.00 ms of a step; one by itself "
@@ -234,7 +234,7 @@ TEST(Verdict, CopiesThatAStepWaitsForAreSmallerInFewerBytes) {
   EXPECT_NEAR(found[0].gain, 2, 1e-9);
   EXPECT_TRUE(found[0].at_most);
   gpu.value_bytes = 1;
-  EXPECT_TRUE(findings(evidence_of(a, gpu)).empty());
+  EXPECT_TRUE(findings(bottleneck_metrics_of(a, gpu)).empty());
 }
 
 TEST(Verdict, WhatRanksAgreeOnAfterAStepIsNoWorkOfTheHost) {
@@ -243,16 +243,16 @@ TEST(Verdict, WhatRanksAgreeOnAfterAStepIsNoWorkOfTheHost) {
     of(r, Phase::other) = 0.6, r.step_times.mean = 0.016;
     r.pace.steps = 90, r.pace.meets = true, r.pace.meeting = 0.0055;
   }
-  const Evidence e = evidence_of(a, plain());
+  const BottleneckMetrics e = bottleneck_metrics_of(a, plain());
   EXPECT_NEAR(e.host, 0.0005, 1e-9);
   EXPECT_GE(e.late, 0.0055 - 1e-9);
   EXPECT_EQ(verdict(e).find("host-bound"), std::string::npos) << verdict(e);
   Account paused = a;  // the steps that meetings are known of had a pause, the others none
   for (RankAccount& r : paused.ranks) r.pace.meeting = 1, of(r, Phase::other) = 100;
-  EXPECT_GE(evidence_of(paused, plain()).without_sums, 0);
-  EXPECT_LE(evidence_of(paused, plain()).late, 0.016 + 1e-9);
+  EXPECT_GE(bottleneck_metrics_of(paused, plain()).without_sums, 0);
+  EXPECT_LE(bottleneck_metrics_of(paused, plain()).late, 0.016 + 1e-9);
   for (RankAccount& r : a.ranks) r.pace.meeting = 0;
-  EXPECT_NE(verdict(evidence_of(a, plain())).find("host-bound"), std::string::npos);
+  EXPECT_NE(verdict(bottleneck_metrics_of(a, plain())).find("host-bound"), std::string::npos);
 }
 
 TEST(Verdict, BucketsOfASizeThatCutsTheGradientAsBeforeAreNotAdvised) {
@@ -262,17 +262,17 @@ TEST(Verdict, BucketsOfASizeThatCutsTheGradientAsBeforeAreNotAdvised) {
     r.sums = {{0, 100, 100u << 20, 0, 1, 1}};
     r.pace.ready = {{1 << 20, 1e-3}};
   }
-  Setting one = plain();
-  one.bucket = 8 << 20, one.compress = "bf16";
-  EXPECT_FALSE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "2MiB"));
-  EXPECT_FALSE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "32MiB"));
+  ResolvedConfig one = plain();
+  one.bucket = 8 << 20, one.grad_dtype = "bf16";
+  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "2MiB"));
+  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "32MiB"));
   for (RankAccount& r : a.ranks) r.pace.ready = {{40 << 20, 1e-3}};
-  EXPECT_TRUE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "2MiB"));
-  EXPECT_TRUE(tries(changes_to_try(evidence_of(a, one)), "comm.bucket", "32MiB"));
+  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "2MiB"));
+  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "32MiB"));
 }
 
 TEST(Verdict, RarerCheckpointsOfTimesInSeveralUnitsAreAsRare) {
-  Evidence e;
+  BottleneckMetrics e;
   e.step = 0.01, e.without_input = e.without_sums = 0.01, e.checkpoint = 0.02, e.steps = 100, e.checkpoints = 20;
   e.checkpoint_every = "90s";
   const auto seconds = findings(e);
@@ -287,10 +287,10 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) {
     of(r, Phase::communication) = 1, r.step_times.mean = 0.020;
-    r.way_out = {"eth7", 1.25e9};
+    r.network_link = {"eth7", 1.25e9};
     r.sums = {{0, 100, 100u << 20, 0.1, 1, 0.9}, {1, 100, 400, 0, 5, 0}};
   }
-  std::string said = verdict(evidence_of(a, plain()));
+  std::string said = verdict(bottleneck_metrics_of(a, plain()));
   EXPECT_NE(
       said.find(
           "mpirun as it was started -> --mca btl_tcp_if_include eth7 (sums between hosts have 0.105 GB/s; eth7 is "
@@ -305,22 +305,22 @@ TEST(Verdict, ALinkThatGivesFarLessThanItIsMadeForIsPointedAt) {
     r.sums[0].op = CollectiveOp::reduce_scatter;
     r.sums.push_back(r.sums[0]), r.sums.back().op = CollectiveOp::all_gather;
   }
-  EXPECT_NEAR(evidence_of(halves, plain()).link_rate, evidence_of(a, plain()).link_rate / 2, 1)
+  EXPECT_NEAR(bottleneck_metrics_of(halves, plain()).link_rate, bottleneck_metrics_of(a, plain()).link_rate / 2, 1)
       << "the two of them send what a sum sends";
   a.ranks[0].sums[0].busy = 0.2;  // 0.5 GB/s
-  EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos);
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, plain())).find("btl_tcp"), said.npos);
   a.ranks[0].sums[0].busy = 1;
   a.ranks[1].host = a.ranks[0].host;
-  EXPECT_EQ(verdict(evidence_of(a, plain())).find("btl_tcp"), said.npos) << "it is not on the way";
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, plain())).find("btl_tcp"), said.npos) << "it is not on the way";
 }
 
 TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
   std::vector<RankAccount> ranks(2);
   for (RankAccount& r : ranks) r.steps = 10, of(r, Phase::forward) = 0.1;
   of(ranks[1], Phase::backward) = 0.2, of(ranks[1], Phase::data_wait) = 0.05;
-  Evidence e;
+  BottleneckMetrics e;
   e.probed = true, e.ranks = 2, e.step = 0.035, e.without_input = e.without_sums = 0.03;
-  e.set_slow(ranks);
+  e.set_straggler(ranks);
   EXPECT_EQ(e.slow.rank, 1);
   EXPECT_NEAR(e.imbalance, 0.02, 1e-12) << "its waits for samples are the input's share";
   EXPECT_NEAR(e.uneven, 0.03 - 0.015, 1e-12);
@@ -342,7 +342,7 @@ TEST(Verdict, ProbedRanksThatComputeUnequallyAreImbalanced) {
 }
 
 TEST(Verdict, WaitsForSamplesOfLoadersThatAreFastEnoughAreNotBlamedOnReading) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.probed = false, e.reader = "uring", e.cache = "none", e.shuffle = "global", e.sample_bytes = 3072;
   const auto speaks_of = [&](const char* key) { return verdict(e).find(key) != std::string::npos; };
   EXPECT_TRUE(speaks_of("data.cache") && speaks_of("data.reader") && speaks_of("data.shuffle")) << verdict(e);
@@ -352,7 +352,7 @@ TEST(Verdict, WaitsForSamplesOfLoadersThatAreFastEnoughAreNotBlamedOnReading) {
 }
 
 TEST(Verdict, WhereOthersAreOnTheCoresFewerThreadsAreTried) {
-  Evidence e;
+  BottleneckMetrics e;
   e.probed = true, e.ranks = 1, e.step = e.without_input = e.without_sums = 0.01, e.cores = e.threads = 8;
   const auto tried = [&](const char* threads) { return tries(changes_to_try(e), "run.threads", threads); };
   EXPECT_FALSE(tried("4") || tried("1"));
@@ -372,10 +372,10 @@ TEST(Verdict, MoreRanksThanCoresAreNamedAheadOfTheWayOfSumming) {
     of(r, Phase::communication) = 0.5, r.step_times.mean = 0.015;
     r.sums = {{0, 100, 100ull << 20, 0.1, 0.5, 0.5}};
   }
-  Setting shared = plain();
-  EXPECT_EQ(verdict(evidence_of(a, shared)).find("more ranks than cores"), std::string::npos);
-  shared.shared_cores = true;
-  const std::string said = verdict(evidence_of(a, shared));
+  ResolvedConfig shared = plain();
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, shared)).find("more ranks than cores"), std::string::npos);
+  shared.oversubscribed = true;
+  const std::string said = verdict(bottleneck_metrics_of(a, shared));
   const std::string first = said.substr(0, said.find('\n'));
   EXPECT_NE(first.find("more ranks than cores, so each waits while another computes. ranks 2 -> as many as there are "
                        "cores, or comm.compress"),
@@ -389,7 +389,7 @@ TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
     of(r, Phase::communication) = 0.2, r.step_times.mean = 0.012;
     r.sums = {{0, 100, 100ull << 20, 0.15, 0.05, 0.05}};
   }
-  std::string said = verdict(evidence_of(a, plain()));
+  std::string said = verdict(bottleneck_metrics_of(a, plain()));
   EXPECT_EQ(said.find("nothing worth changing: "), 0u) << said;
   EXPECT_NE(said.find("17 % of the time waits for sums over ranks (12.00 ms with them, 10.00 ms without; 1.50 ms until "
                       "the last rank was there)"),
@@ -397,18 +397,18 @@ TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
       << said;
   EXPECT_EQ(said.find("at most"), said.npos) << said;
   for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.05, 0.15, 0.15}};
-  said = verdict(evidence_of(a, plain()));
+  said = verdict(bottleneck_metrics_of(a, plain()));
   EXPECT_EQ(said.find("communication-bound: "), 0u) << said;
   EXPECT_NE(said.find("comm.compress none -> bf16, or comm.bucket"), said.npos) << said;
   EXPECT_NE(said.find(": at most 1.14x"), said.npos) << said;
-  Setting gpu = plain();
+  ResolvedConfig gpu = plain();
   gpu.gpu = true;
   for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.15, 0.05, 0.05}};
-  EXPECT_EQ(evidence_of(a, gpu).late, 0) << "its sums begin with the first rank";
+  EXPECT_EQ(bottleneck_metrics_of(a, gpu).late, 0) << "its sums begin with the first rank";
 }
 
 TEST(Verdict, WhatWasTriedStandsBesideWhatSpokeForIt) {
-  Evidence e = all_kinds()[0];
+  BottleneckMetrics e = all_kinds()[0];
   e.probed = true, e.startup = 0, e.without_input = e.without_sums = e.step;
   const auto changes = changes_to_try(e);
   const auto threads =
@@ -423,12 +423,12 @@ TEST(Verdict, WhatWasTriedStandsBesideWhatSpokeForIt) {
 TEST(Verdict, WaitingThatNoKeyMendsIsStillNamed) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
-  Setting s = plain();
+  ResolvedConfig s = plain();
   s.reader = "synthetic", s.workers = 2 * s.cores, s.prefetch = 0;
-  const std::string said = verdict(evidence_of(a, s));
+  const std::string said = verdict(bottleneck_metrics_of(a, s));
   EXPECT_EQ(said.find("input-bound: 50 % of the time waits for samples"), 0u) << said;
   EXPECT_NE(said.find(". no key is known to help\n"), said.npos) << said;
-  Evidence e = evidence_of(a, s);
+  BottleneckMetrics e = bottleneck_metrics_of(a, s);
   e.probed = true;
   EXPECT_NE(verdict(e).find(". no change that was tried helps\n"), said.npos) << verdict(e);
 }
@@ -439,24 +439,26 @@ TEST(Verdict, ImagesThatTakeLongToDecodeAreNotReadOtherwise) {
     of(r, Phase::data_wait) = r.loader.wait_seconds = 1, r.step_times.mean = 0.020;
     r.loader.read_seconds = 4, r.loader.decoded.seconds = 3.8;
   }
-  Setting s = plain();
+  ResolvedConfig s = plain();
   s.stored = "JPEG or PNG", s.workers = 2 * s.cores;
-  EXPECT_EQ(verdict(evidence_of(a, s)).find("data.reader"), std::string::npos) << verdict(evidence_of(a, s));
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, s)).find("data.reader"), std::string::npos)
+      << verdict(bottleneck_metrics_of(a, s));
   for (RankAccount& r : a.ranks) r.loader.decoded.seconds = 0.2;
-  EXPECT_NE(verdict(evidence_of(a, s)).find("data.reader"), std::string::npos) << verdict(evidence_of(a, s));
+  EXPECT_NE(verdict(bottleneck_metrics_of(a, s)).find("data.reader"), std::string::npos)
+      << verdict(bottleneck_metrics_of(a, s));
 }
 
 TEST(Verdict, CheckpointsThatAreNeededAreNotPromisedAway) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::checkpoint) = 1, r.checkpoints = 100, r.needed_checkpoints = 50;
-  auto found = findings(evidence_of(a, plain()));
+  auto found = findings(bottleneck_metrics_of(a, plain()));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].advice, "checkpoint.every 1 -> 25");
   EXPECT_NEAR(found[0].gain, 1 / (1 - 0.25 * 0.96), 1e-9);  // 2 of 50 are left
   EXPECT_NE(found[0].evidence.find(", 50 of them the best so far or the last"), std::string::npos) << found[0].evidence;
   for (RankAccount& r : a.ranks) r.checkpoints = 50;
-  EXPECT_TRUE(findings(evidence_of(a, plain())).empty());
-  EXPECT_EQ(verdict(evidence_of(a, plain()))
+  EXPECT_TRUE(findings(bottleneck_metrics_of(a, plain())).empty());
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, plain()))
                 .find("checkpoint-bound: 50 % of the time goes into checkpoints. no key is known to help"),
             0u);
 }
@@ -469,12 +471,12 @@ TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {
     r.health.nvlinks = 18, r.health.nvlink_rate = 450e9;
     r.sums = {{0, 100, 100ull * (32 << 20), 0.1, 0.5, 0.9}};  // 6.7 GB/s
   }
-  Setting gpu = plain();
+  ResolvedConfig gpu = plain();
   gpu.gpu = true;
-  const std::string said = verdict(evidence_of(a, gpu));
+  const std::string said = verdict(bottleneck_metrics_of(a, gpu));
   EXPECT_NE(said.find("mpirun as it was started -> without NCCL_P2P_DISABLE"), said.npos) << said;
   EXPECT_NE(said.find("sums between GPUs have 6.711 GB/s; 18 NVLinks are made for 450.00"), said.npos) << said;
-  const auto pointed_at = [&] { return verdict(evidence_of(a, gpu)).find("NCCL_P2P") != std::string::npos; };
+  const auto pointed_at = [&] { return verdict(bottleneck_metrics_of(a, gpu)).find("NCCL_P2P") != std::string::npos; };
   a.ranks[0].sums[0].busy = 0.02;  // 168 GB/s
   EXPECT_FALSE(pointed_at());
   a.ranks[0].sums = {{0, 100, 100ull << 20, 0.1, 0.5, 0.9}};
@@ -486,18 +488,18 @@ TEST(Verdict, NvlinksThatSumsDoNotTakeArePointedAt) {
 TEST(Verdict, ALinkOfAGpuThatIsHeldDownIsPointedAtWhereCopiesAreWaitedFor) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::copy) = 1, r.step_times.mean = 0.020;
-  HealthFigures& h = a.ranks[1].health;
+  DeviceHealthStats& h = a.ranks[1].health;
   h.pcie_generation = h.top_pcie_generation = 5, h.pcie_lanes = 4, h.top_pcie_lanes = 16;
-  Setting gpu = plain();
+  ResolvedConfig gpu = plain();
   gpu.gpu = true;
-  std::string said = verdict(evidence_of(a, gpu));
+  std::string said = verdict(bottleneck_metrics_of(a, gpu));
   EXPECT_NE(said.find("the GPU's link generation 5 x4 -> generation 5 x16"), said.npos) << said;
   h.pcie_lanes = 16;
-  EXPECT_EQ(verdict(evidence_of(a, gpu)).find("GPU's link"), said.npos);
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, gpu)).find("GPU's link"), said.npos);
 }
 
 TEST(Verdict, ADeviceWithMuchMemoryLeftMayTakeLargerBatches) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.gpu = true, e.without_input = e.without_sums = e.step, e.memory = 1e9, e.memory_limit = 80e9, e.global_batch = 64;
   EXPECT_TRUE(tries(changes_to_try(e), "train.global_batch", "256"));
   e.memory = 30e9;
@@ -505,7 +507,7 @@ TEST(Verdict, ADeviceWithMuchMemoryLeftMayTakeLargerBatches) {
 }
 
 TEST(Verdict, AnOptimizerThatTakesMuchOfAStepIsSharedOrRunsSeldomer) {
-  Evidence e = starved();
+  BottleneckMetrics e = starved();
   e.without_input = e.without_sums = e.step, e.optimizer = 0.003, e.global_batch = 64;  // of 20 ms
   EXPECT_TRUE(tries(changes_to_try(e), "optim.zero", "1"));
   EXPECT_FALSE(tries(changes_to_try(e), "train.global_batch", "256"));
@@ -518,9 +520,10 @@ TEST(Verdict, AnOptimizerThatTakesMuchOfAStepIsSharedOrRunsSeldomer) {
   EXPECT_NE(changes.back().evidence.find("the optimizer takes 9.00 ms of each step"), std::string::npos);
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::backward) -= 0.2, of(r, Phase::optimizer) += 0.2;
-  EXPECT_NE(verdict(evidence_of(a, plain())).find("worth a trial: optim.zero 0 -> 1 (the optimizer takes 2.00 ms"),
-            std::string::npos)
-      << verdict(evidence_of(a, plain()));
+  EXPECT_NE(
+      verdict(bottleneck_metrics_of(a, plain())).find("worth a trial: optim.zero 0 -> 1 (the optimizer takes 2.00 ms"),
+      std::string::npos)
+      << verdict(bottleneck_metrics_of(a, plain()));
 }
 
 TEST(Verdict, OtherWorkOnTheCoresOfAJobIsPointedAt) {
@@ -528,10 +531,10 @@ TEST(Verdict, OtherWorkOnTheCoresOfAJobIsPointedAt) {
   for (RankAccount& r : a.ranks)
     r.process.cores = "0-3", r.process.cores_busy_seconds = 4.3, r.process.cpu_seconds = 4.2,
     r.process.stolen_seconds = 0;
-  EXPECT_EQ(verdict(evidence_of(a, plain())).find("nothing worth changing"), 0u);
-  EXPECT_EQ(verdict(evidence_of(a, plain())).find("other work"), std::string::npos);
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, plain())).find("nothing worth changing"), 0u);
+  EXPECT_EQ(verdict(bottleneck_metrics_of(a, plain())).find("other work"), std::string::npos);
   a.ranks[1].process.cpu_seconds = 2.1, a.ranks[1].process.stolen_seconds = 0.11;
-  const std::string said = verdict(evidence_of(a, plain()));
+  const std::string said = verdict(bottleneck_metrics_of(a, plain()));
   EXPECT_EQ(said.find("compute-bound: "), 0u) << said;
   for (const char* part :
        {"; other work has 2.1 of a rank's 4 cores. no key is known to help\n",
@@ -543,7 +546,7 @@ TEST(Verdict, OtherWorkOnTheCoresOfAJobIsPointedAt) {
 TEST(Verdict, TimeAtABatchThatWasReadyIsNotTheLoaders) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = 1, r.step_times.mean = 0.020;
-  const Evidence e = evidence_of(a, plain());
+  const BottleneckMetrics e = bottleneck_metrics_of(a, plain());
   EXPECT_NEAR(e.share(Bound::input), 0, 1e-12);
   EXPECT_NEAR(e.share(Bound::host), 0.01, 1e-12);
 }
@@ -554,12 +557,12 @@ TEST(Verdict, TheFirstBatchIsTheStartsAndNotTheInputs) {
     of(r, Phase::data_wait) = r.loader.wait_seconds = 0.5, r.step_times.mean = 0.015;
     r.loader.first_batch_seconds = 0.4;
   }
-  Evidence e = evidence_of(a, plain());
+  BottleneckMetrics e = bottleneck_metrics_of(a, plain());
   EXPECT_NEAR(e.step, 0.011, 1e-12);
   EXPECT_NEAR(e.step - e.without_input, 0.001, 1e-12);
   EXPECT_NEAR(e.startup, 0.5, 1e-12);
   for (RankAccount& r : a.ranks) r.loader.first_batch_seconds = 2;  // the step began to wait later
-  e = evidence_of(a, plain());
+  e = bottleneck_metrics_of(a, plain());
   EXPECT_NEAR(e.step, 0.010, 1e-12);
   EXPECT_EQ(verdict(e).find("nothing worth changing"), 0u) << verdict(e);
 }
@@ -567,7 +570,7 @@ TEST(Verdict, TheFirstBatchIsTheStartsAndNotTheInputs) {
 TEST(Verdict, CheckpointsTooOftenAreNamedWithWhatSeldomOnesGive) {
   Account a = healthy();
   for (RankAccount& r : a.ranks) of(r, Phase::checkpoint) = 1, r.checkpoints = 100;
-  const auto found = findings(evidence_of(a, plain()));
+  const auto found = findings(bottleneck_metrics_of(a, plain()));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].advice, "checkpoint.every 1 -> 50");
   EXPECT_FALSE(found[0].at_most);
@@ -581,7 +584,7 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   of(slow, Phase::backward) += 1, of(fast, Phase::communication) += 1;
   fast.step_times.mean = slow.step_times.mean = 0.020;
   slow.process.preempted = 2000, fast.process.preempted = 10;
-  const auto found = findings(evidence_of(a, plain()));
+  const auto found = findings(bottleneck_metrics_of(a, plain()));
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(int(found[0].bound), int(Bound::imbalance));
   EXPECT_EQ(found[0].advice, "train.balance even -> auto");
@@ -592,9 +595,9 @@ TEST(Verdict, AStragglerIsNamedWithItsHostAndTheCause) {
   EXPECT_NEAR(found[1].gain, 2, 1e-9);  // a second of two
   EXPECT_TRUE(found[1].at_most && found[1].of_all);
   EXPECT_NE(found[1].advice.find("rank 1 on node2 -> "), std::string::npos) << found[1].advice;
-  Setting balanced = plain();
+  ResolvedConfig balanced = plain();
   balanced.balanced = true;
-  EXPECT_NE(findings(evidence_of(a, balanced))[0].advice.find("rank 1 on node2 -> "), std::string::npos);
+  EXPECT_NE(findings(bottleneck_metrics_of(a, balanced))[0].advice.find("rank 1 on node2 -> "), std::string::npos);
   slow.health.slowed = {{"heat", 0.3}, {"power cap", 0.9}}, fast.health.slowed = {{"power cap", 0.8}};
   EXPECT_NE(straggler(a.ranks).cause.find("held down 30 % of the time, the others' 0 %: heat"), std::string::npos)
       << straggler(a.ranks).cause;
@@ -626,12 +629,12 @@ TEST(Verdict, WrongBindingIsSaidFirstWhateverItShowsAs) {
     of(r, Phase::communication) += 1, r.step_times.mean = 0.020;
     r.sums = {{0, 100, 100u << 20, 0, 1, 1}};
   }
-  Setting wrong = plain();
+  ResolvedConfig wrong = plain();
   wrong.misplaced = "ranks 0 and 1 of one host are bound to different cores that overlap";
-  EXPECT_EQ(verdict(evidence_of(even, plain())).find("nothing worth changing"), 0u);
+  EXPECT_EQ(verdict(bottleneck_metrics_of(even, plain())).find("nothing worth changing"), 0u);
   for (const auto& [account, bound] :
        {std::pair(even, "compute-bound: "), {uneven, "imbalanced: "}, {waiting, "communication-bound: "}}) {
-    const std::string said = verdict(evidence_of(account, wrong)), first = said.substr(0, said.find('\n'));
+    const std::string said = verdict(bottleneck_metrics_of(account, wrong)), first = said.substr(0, said.find('\n'));
     EXPECT_EQ(first.find(bound), 0u) << said;
     EXPECT_NE(first.find(wrong.misplaced), std::string::npos) << said;
     EXPECT_EQ(said.find("train.balance"), std::string::npos) << said;

@@ -96,18 +96,18 @@ TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
   for (int i = 0; i < 3000; ++i) {
     const double high = std::exp(std::uniform_real_distribution(-4.0, 18.0)(draw));
     const double low = i % 3 == 0 ? 1 : i % 3 == 1 ? 0 : high * std::uniform_real_distribution(0.0, 0.999)(draw);
-    const Axis axis = across_axis(low, high, i % 2 ? 5 : 6);
-    const std::string html = across_labels(axis);
+    const Axis axis = x_axis(low, high, i % 2 ? 5 : 6);
+    const std::string html = x_axis_labels(axis);
     double before = -100;
     std::size_t count = 0;
     for (std::sregex_iterator at(html.begin(), html.end(), label), end; at != end; ++at, ++count) {
       const std::string edge = (*at)[1], text = (*at)[3];
       const double length = double(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-      const double left = narrowest * std::stod((*at)[2]) / 100 - length * (edge == " first"  ? 0
-                                                                            : edge == " last" ? 1
-                                                                                              : 0.5);
+      const double left = min_width_chars * std::stod((*at)[2]) / 100 - length * (edge == " first"  ? 0
+                                                                                  : edge == " last" ? 1
+                                                                                                    : 0.5);
       EXPECT_GE(left, before + 0.9) << low << " to " << high << ": " << html;
-      EXPECT_LE(left + length, narrowest + 1.1) << html;
+      EXPECT_LE(left + length, min_width_chars + 1.1) << html;
       before = left + length;
     }
     EXPECT_GE(count, 1u) << low << " to " << high;
@@ -136,7 +136,7 @@ TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
 }
 
 TEST(Report, ALongBinsMedianComesFromAnEvenSample) {
-  Sample sample;
+  BinSampler sample;
   Curve out;
   for (int i = 0; i < 1'000'000; ++i) sample.add(i);
   sample.flush(out);
@@ -174,7 +174,7 @@ TEST(Report, ADamagedLineIsNamed) {
 TEST(Report, AStackAddsUp) {
   const std::vector<double> begin{0.5, 1.5}, end{1.5, 2.5};
   const std::string svg =
-      stack({"t", "ms", "step", true, false}, begin, end, {{"a", "p-a", {1, 3}}, {"b", "p-b", {3, 1}}});
+      stacked_areas({"t", "ms", "step", true, false}, begin, end, {{"a", "p-a", {1, 3}}, {"b", "p-b", {3, 1}}});
   EXPECT_NE(svg.find("a <b>2.00</b> <small>50.0 %"), svg.npos) << svg;
   // Both columns are 4 high: the upper layer's top is one straight line.
   const auto top = svg.find("d=\"", svg.find("fill p-b")) + 3;

@@ -113,35 +113,36 @@ TEST(StepHistory, AStepThatComesAgainBeginsAnew) {
 }
 
 TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
-  Signs s;
-  EXPECT_EQ(life_of(s), Life::absent);
+  StatusInputs s;
+  EXPECT_EQ(run_status_of(s), RunStatus::absent);
   s.run_age = 100;
-  EXPECT_EQ(life_of(s), Life::starting);
+  EXPECT_EQ(run_status_of(s), RunStatus::starting);
   s.same_host = true;
-  EXPECT_EQ(life_of(s), Life::gone);
+  EXPECT_EQ(run_status_of(s), RunStatus::gone);
   s.process_there = true, s.metrics_age = 50;
-  EXPECT_EQ(life_of(s), Life::starting);  // cut to the checkpoint, no step yet
+  EXPECT_EQ(run_status_of(s), RunStatus::starting);  // cut to the checkpoint, no step yet
   s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
-  EXPECT_EQ(life_of(s), Life::running);
+  EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.metrics_age = 60;
-  EXPECT_EQ(life_of(s), Life::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::silent);
   s.step_seconds = 30;
-  EXPECT_EQ(life_of(s), Life::running);
+  EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.step_seconds = 0.1, s.process_there = false;
-  EXPECT_EQ(life_of(s), Life::gone);
+  EXPECT_EQ(run_status_of(s), RunStatus::gone);
   s.same_host = false;
-  EXPECT_EQ(life_of(s), Life::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::silent);
   s.summary_age = 200;  // of the start before
-  EXPECT_EQ(life_of(s), Life::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::silent);
   s.summary_is_final = true;  // finished, and started once more
-  EXPECT_EQ(life_of(s), Life::ended);
+  EXPECT_EQ(run_status_of(s), RunStatus::ended);
   s.summary_is_final = false, s.summary_age = 60;
-  EXPECT_EQ(life_of(s), Life::ended);
+  EXPECT_EQ(run_status_of(s), RunStatus::ended);
 }
 
-RunView example() {
-  RunView v;
-  v.dir = "runs/a", v.life = Life::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu", v.precision = "fp32";
+RunSnapshot example() {
+  RunSnapshot v;
+  v.dir = "runs/a", v.life = RunStatus::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu",
+  v.precision = "fp32";
   v.hosts = {"n1", "n2", "n3", "n4", "n5"};
   v.checkpoint_step = 80, v.checkpoint_age = 75;
   for (int i = 1; i <= 100; ++i) {
@@ -184,9 +185,10 @@ TEST(Top, NoLineIsWiderThanTheTerminal) {
     }
     return columns;
   };
-  RunView v = example();
+  RunSnapshot v = example();
   v.dir = std::string(30, 'x') + "ä";
-  for (const Life life : {Life::absent, Life::starting, Life::running, Life::silent, Life::gone, Life::ended})
+  for (const RunStatus life : {RunStatus::absent, RunStatus::starting, RunStatus::running, RunStatus::silent,
+                               RunStatus::gone, RunStatus::ended})
     for (const int columns : {1, 20, 40, 80, 200}) {
       v.life = life;
       for (const std::string& line : describe(v, {.columns = columns, .color = true, .unicode = true}))
@@ -205,8 +207,8 @@ TEST(Top, ColorsOnlyWhereAsked) {
 }
 
 TEST(Top, AnEndedRunShowsItsResult) {
-  RunView v = example();
-  v.life = Life::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
+  RunSnapshot v = example();
+  v.life = RunStatus::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
   v.advice = "data.workers 1 -> 4";
   std::string all;
   for (const auto& line : describe(v, {.columns = 100})) all += line + "\n";
@@ -219,12 +221,12 @@ TEST(Top, AnEndedRunShowsItsResult) {
 TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   const Folder folder;
   RunWatch watch(folder.path.string());
-  EXPECT_EQ(watch.look().life, Life::absent);
+  EXPECT_EQ(watch.look().life, RunStatus::absent);
   folder.write("run.json",
                R"({"pid": 1, "resumed_at_step": 0, "ranks": [{"host": "elsewhere"}, {"host": "elsewhere"}],
                    "device": "a device", "resolved": {"steps": 50}, "provenance": {"precision": "bf16"}})");
-  RunView v = watch.look();
-  EXPECT_EQ(v.life, Life::starting);
+  RunSnapshot v = watch.look();
+  EXPECT_EQ(v.life, RunStatus::starting);
   EXPECT_EQ(v.planned_steps, 50);
   EXPECT_EQ(v.ranks, 2);
   EXPECT_EQ(v.hosts, Texts{"elsewhere"});
@@ -236,7 +238,7 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   folder.write("metrics.jsonl", line(1) + line(2) + "nonsense\n");
   folder.write("checkpoints/latest", "step-00000002.h5\n");
   v = watch.look();
-  EXPECT_EQ(v.life, Life::running);
+  EXPECT_EQ(v.life, RunStatus::running);
   EXPECT_EQ(v.steps.last().step, 2);
   EXPECT_NEAR(v.steps.all().rate(), 4, 1e-9);
   EXPECT_EQ(v.checkpoint_step, 2);
@@ -253,7 +255,7 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   folder.write("summary.json", R"({"status": "finished", "steps": 50, "valid_accuracy": 0.5, "valid_loss": 1.5,
                                    "findings": [{"advice": "do that"}]})");
   v = watch.look();
-  EXPECT_EQ(v.life, Life::ended);
+  EXPECT_EQ(v.life, RunStatus::ended);
   EXPECT_EQ(v.status + v.advice, "finisheddo that");
   EXPECT_EQ(v.valid_accuracy, 0.5);
   folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or half written

@@ -18,7 +18,8 @@ TEST(Tune, ASnippetBehindTheConfigurationWinsOverIt) {
   const Settings settings{{"data.reader", "uring"},  {"data.workers", "0"},         {"data.prefetch", "auto"},
                           {"comm.bucket", "256KiB"}, {"train.global_batch", "512"}, {"train.micro_batch", "64"},
                           {"model.fusion", "2"}};
-  const std::string text = snippet_of(settings, {"optim.lr stays 0.1: the rule (Goyal et al. 2017) would make it 0.4"});
+  const std::string text =
+      config_snippet(settings, {"optim.lr stays 0.1: the rule (Goyal et al. 2017) would make it 0.4"});
   const ConfigFile mine{"mine.cfg", "[data]\nworkers = 7\nreader = mmap\n[train]\nepochs = 3\n"};
   const RunConfig config = resolve_config({mine, {"tuned.cfg", text}}, {});
   EXPECT_EQ(config.train.epochs, 3);

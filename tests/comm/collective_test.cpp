@@ -42,7 +42,7 @@ TEST(ThreadCollective, LateRankIsNamedAfterTheTimeout) {
       const auto collective = make_host_collective(world, options);
       const SharedRegion region = collective->allocate(4096);
       if (world.rank() != 1) try {
-          collective->begin_sum(region, 0, 100, DType::f32, 42);
+          collective->all_reduce_async(region, 0, 100, DType::f32, 42);
           collective->finish();
         } catch (const Error& e) {
           EXPECT_EQ(e.code(), Exit::comm);
@@ -66,7 +66,7 @@ TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
       world.barrier();
       const auto began = std::chrono::steady_clock::now();
       for (int part = 0; part < 4; ++part) {
-        collective->begin_sum(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
+        collective->all_reduce_async(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
         std::this_thread::sleep_for(std::chrono::milliseconds(80));  // the rank "computes"
       }
       collective->finish();
@@ -91,7 +91,7 @@ TEST(ThreadCollective, WaitLeavesLaterOperationsToTheProgressThread) {
     const SharedRegion region = collective->allocate(6 << 20);
     world.barrier();
     for (int part = 0; part < 6; ++part)
-      collective->begin_all_gather(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
+      collective->all_gather_async(region, std::size_t(part) << 18, 1 << 18, DType::f32, part);
     collective->wait(0);
     std::vector<CommSpan> spans;
     collective->take_spans(spans);

@@ -20,7 +20,7 @@ TEST(Placement, RanksOfAHostGetDisjointCores) {
     std::multiset<int> used;
     run_thread_world(ranks, [&](World& world) {
       const Placement p = plan_placement(world, 0, 0);
-      EXPECT_FALSE(p.shared_cores);
+      EXPECT_FALSE(p.oversubscribed);
       EXPECT_EQ(p.compute_threads, p.cores);
       EXPECT_GE(p.workers, 1);
       const std::lock_guard lock(mutex);
@@ -34,7 +34,7 @@ TEST(Placement, RanksOfAHostGetDisjointCores) {
 TEST(Placement, MoreRanksThanCoresShareThem) {
   run_thread_world(usable_cores() + 1, [](World& world) {
     const Placement p = plan_placement(world, 0, 0);
-    EXPECT_TRUE(p.shared_cores);
+    EXPECT_TRUE(p.oversubscribed);
     EXPECT_EQ(p.compute_threads, 1);
   });
 }

@@ -24,18 +24,18 @@ class Settled : public Collective {
   Settled(std::unique_ptr<Collective> inner, Device& device) : inner_(std::move(inner)), device_(device) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  void begin_sum(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
-    inner_->begin_sum(r, b, n, t, tag);
+  void all_reduce_async(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->all_reduce_async(r, b, n, t, tag);
   }
-  void begin_reduce_scatter(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
-    inner_->begin_reduce_scatter(r, b, n, t, tag);
+  void reduce_scatter_async(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->reduce_scatter_async(r, b, n, t, tag);
   }
-  void begin_all_gather(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
-    inner_->begin_all_gather(r, b, n, t, tag);
+  void all_gather_async(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
+    inner_->all_gather_async(r, b, n, t, tag);
   }
   void wait(int tag) override { inner_->wait(tag), device_.synchronize(); }
   void finish() override { inner_->finish(), device_.synchronize(); }
-  void small_sum(std::span<double> values) override { inner_->small_sum(values); }
+  void all_reduce_scalars(std::span<double> values) override { inner_->all_reduce_scalars(values); }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     inner_->broadcast(r, begin, bytes, root);
   }
@@ -61,7 +61,7 @@ TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
 
 TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
   run_thread_world(3, [&](World& world) {
-    test::LaneDevice device({20, 20, 20});
+    test::DelayedStreamDevice device({20, 20, 20});
     Settled collective(make_staged_collective(world, device, options()), device);
     check_all(world, collective);
     check_pipeline(world, collective);
@@ -76,22 +76,22 @@ TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
   constexpr std::size_t buckets = 4, part = 700, count = 2 * part;
   for (const auto& pauses : {std::array{500, 0, 0}, std::array{0, 500, 0}, std::array{0, 0, 500}})
     run_thread_world(2, [&](World& world) {
-      test::LaneDevice device(pauses);
+      test::DelayedStreamDevice device(pauses);
       const auto collective = make_staged_collective(world, device, options());
       const SharedRegion region = collective->allocate(buckets * count * sizeof(float));
       auto* data = static_cast<float*>(region.data);
       const std::size_t rank = std::size_t(world.rank());
       std::atomic<int> wrong = 0;
       for (int round = 0; round < 4; ++round) {
-        device.enqueue(Lane::compute, [=] {  // the update
+        device.enqueue(Stream::compute, [=] {  // the update
           for (std::size_t i = 0; i < buckets * count; ++i)
             if (i % count / part == rank) data[i] = value_of(round, i);
         });
         for (std::size_t b = 0; b < buckets; ++b)
-          collective->begin_all_gather(region, b * count, count, DType::f32, int(b));
+          collective->all_gather_async(region, b * count, count, DType::f32, int(b));
         for (std::size_t b = 0; b < buckets; ++b) {
           collective->wait(int(b));
-          device.enqueue(Lane::compute, [=, &wrong] {
+          device.enqueue(Stream::compute, [=, &wrong] {
             for (std::size_t i = b * count; i < (b + 1) * count; ++i) wrong += data[i] != value_of(round, i);
           });
         }
@@ -110,7 +110,7 @@ TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
   constexpr int steps = 10;
   for (const auto& pauses : {std::array{1000, 0, 0}, std::array{0, 1000, 0}, std::array{0, 0, 1000}})
     run_thread_world(2, [&](World& world) {
-      test::LaneDevice device(pauses);
+      test::DelayedStreamDevice device(pauses);
       CollectiveOptions few = options();
       few.chunk_bytes = 4 << 10;
       const auto collective = make_staged_collective(world, device, few);
@@ -120,13 +120,13 @@ TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
       const int rank = world.rank();
       for (int step = 0; step < steps; ++step) {
         for (std::size_t b = buckets; b-- > 0;) {
-          device.enqueue(Lane::compute, [=] {
+          device.enqueue(Stream::compute, [=] {
             for (std::size_t i = b * count; i < (b + 1) * count; ++i) data[i] = value_of(rank, i) + float(step);
           });
-          collective->begin_sum(region, b * count, count, DType::f32, int(b));
+          collective->all_reduce_async(region, b * count, count, DType::f32, int(b));
         }
         collective->finish();
-        device.enqueue(Lane::compute, [=, &wrong] {
+        device.enqueue(Stream::compute, [=, &wrong] {
           for (std::size_t i = 0; i < buckets * count; ++i)
             wrong += data[i] != value_of(0, i) + value_of(1, i) + 2 * float(step);
         });
@@ -146,11 +146,11 @@ TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
 
 TEST(StagedCollective, BroadcastReachesTheOtherDevices) {
   run_thread_world(3, [&](World& world) {
-    test::LaneDevice device;
+    test::DelayedStreamDevice device;
     const auto collective = make_staged_collective(world, device, options());
     const SharedRegion region = collective->allocate(1000);
     char* const data = static_cast<char*>(region.data);
-    device.enqueue(Lane::compute, [&] { std::memset(data, 'a' + world.rank(), 1000); });
+    device.enqueue(Stream::compute, [&] { std::memset(data, 'a' + world.rank(), 1000); });
     collective->broadcast(region, 100, 700, 1);
     device.synchronize();
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(data[i], i >= 100 && i < 800 ? 'b' : 'a' + world.rank()) << "byte " << i;
@@ -163,11 +163,11 @@ TEST(StagedCollective, LateRankIsNamedAfterTheTimeout) {
   run_thread_world(3, [&](World& world) {
     CollectiveOptions short_time = options();
     short_time.timeout_seconds = 0.3;
-    test::LaneDevice device;
+    test::DelayedStreamDevice device;
     const auto collective = make_staged_collective(world, device, short_time);
     const SharedRegion region = collective->allocate(4096);
     if (world.rank() != 1) try {
-        collective->begin_sum(region, 0, 100, DType::f32, 42);
+        collective->all_reduce_async(region, 0, 100, DType::f32, 42);
         collective->finish();
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), Exit::comm);

@@ -10,7 +10,7 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   std::string why_not;
   auto nvml = Nvml::open("0000:1b:00.0", &why_not, MILLRACE_PRETENDED_NVML);
   ASSERT_TRUE(nvml) << why_not;
-  Health h;
+  DeviceHealth h;
   nvml->read(h);
   EXPECT_EQ(h.clock_mhz, 1410);
   EXPECT_EQ(h.top_clock_mhz, 1980);

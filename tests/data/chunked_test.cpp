@@ -252,7 +252,7 @@ TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
       const Rows same = read(*whole, d, {ids, ids + b->item.rows});
       EXPECT_EQ(std::memcmp(b->x.data, same.x.data(), same.x.size()), 0);
     }
-    return loader.figures().decoded.chunks;
+    return loader.stats().decoded.chunks;
   };
   for (const int workers : {0, 1, 3}) {
     EXPECT_EQ(decoded(Sampler(13, 13, order), workers, 1), all_chunks) << workers << " workers";

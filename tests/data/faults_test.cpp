@@ -59,7 +59,7 @@ Fault fault_at(std::int64_t first, std::int64_t last, int error, int times = 1 <
 
 struct Seen {
   std::int64_t rows = 0, zeros = 0, skipped = 0;
-  FaultFigures faults;
+  FaultStats faults;
 };
 
 // One epoch of one rank: what it gets is what the sampler says, but for samples in [bad, bad_end), which are zeros

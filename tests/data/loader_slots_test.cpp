@@ -53,7 +53,7 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
   const std::size_t each = std::size_t(rows * together);
   std::vector<std::int64_t> seen[2] = {std::vector<std::int64_t>(each), std::vector<std::int64_t>(each)}, all;
   std::unique_ptr<Event> done[2] = {device.make_event(), device.make_event()};
-  std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<Recorded>> steps_made;
+  std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> steps_made;
   const auto collect = [&](std::size_t k) {
     done[k]->synchronize();
     all.insert(all.end(), seen[k].begin(), seen[k].end());
@@ -64,10 +64,11 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
     const auto work = [&, k, batches = std::vector<Batch>(batches.begin(), batches.end())] {
       for (std::size_t m = 0; m < batches.size(); ++m) {
         if (c.order != Order::without_begin) batches[m].begin_use();
-        device.copy_out(Lane::compute, seen[k].data() + m * rows, batches[m].ids.data, rows * sizeof(std::int64_t));
+        device.copy_to_host(Stream::compute, seen[k].data() + m * rows, batches[m].ids.data,
+                            rows * sizeof(std::int64_t));
         if (c.order != Order::without_end) batches[m].end_use();
       }
-      done[k]->record(Lane::compute);
+      done[k]->record(Stream::compute);
     };
     auto& made = steps_made[{k, batches[0].slot}];
     if (!c.recorded)
@@ -135,7 +136,7 @@ TEST(LoaderSlots, OfAnOwnerServeOneLoaderAfterTheOther) {
     std::int64_t* out = seen.data();
     for (std::size_t n = 0; const Batch* batch = loader.next(); ++n, out += rows) {
       EXPECT_EQ(batch->slot, &slots[n % 2]);
-      device.copy_out(Lane::compute, out, batch->ids.data, rows * sizeof(std::int64_t));
+      device.copy_to_host(Stream::compute, out, batch->ids.data, rows * sizeof(std::int64_t));
     }
     device.synchronize();
     for (std::int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[std::size_t(i)], i) << "round " << round;

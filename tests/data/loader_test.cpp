@@ -120,7 +120,7 @@ TEST(Loader, BatchesAreTheSameForAnyWorkersAndPrefetch) {
         Numbers source;
         Loader loader(device, source, index, sampler, {workers, prefetch, 13}, items_of(sampler, steps));
         ASSERT_EQ(all_ids(loader), expected) << workers << " workers, " << prefetch << " slots";
-        EXPECT_EQ(loader.figures().bytes_read, 402u * (15 * 2 + 4));
+        EXPECT_EQ(loader.stats().bytes_read, 402u * (15 * 2 + 4));
         EXPECT_EQ(device.copies > 0, !shares);
       }
 }
@@ -216,9 +216,9 @@ TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
   class SlowCopies : public HostDevice {
    public:
     explicit SlowCopies(bool shares_host) : HostDevice(shares_host) {}
-    void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
+    void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      HostDevice::copy_in(lane, to, from, bytes);
+      HostDevice::copy_to_device(stream, to, from, bytes);
       this->bytes += bytes;
     }
     std::size_t bytes = 0;
@@ -229,19 +229,19 @@ TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
     Loader loader(device, source, index, sampler, {1, 4, 8}, items_of(sampler, 30));
     while (loader.next())
       ;
-    const LoaderFigures figures = loader.figures();
+    const LoaderStats stats = loader.stats();
     if (shares_host) {
-      EXPECT_EQ(figures.copy_rate(), 0);
-      EXPECT_EQ(figures.copied_bytes, 0u);
+      EXPECT_EQ(stats.copy_rate(), 0);
+      EXPECT_EQ(stats.copied_bytes, 0u);
       continue;
     }
-    EXPECT_EQ(figures.batches, 30u);
-    const double copies = double(figures.copied_samples) / 8;  // the second, the tenth and so on
+    EXPECT_EQ(stats.batches, 30u);
+    const double copies = double(stats.copied_samples) / 8;  // the second, the tenth and so on
     EXPECT_EQ(copies, 4);
-    EXPECT_EQ(double(figures.copied_bytes), copies * double(device.bytes) / 30);
-    EXPECT_GE(figures.copy_seconds, copies * 0.002);
-    EXPECT_LT(figures.copy_rate(), 8 / 0.002);
-    EXPECT_DOUBLE_EQ(figures.copy_bytes_rate() / figures.copy_rate(), double(device.bytes) / 30 / 8);
+    EXPECT_EQ(double(stats.copied_bytes), copies * double(device.bytes) / 30);
+    EXPECT_GE(stats.copy_seconds, copies * 0.002);
+    EXPECT_LT(stats.copy_rate(), 8 / 0.002);
+    EXPECT_DOUBLE_EQ(stats.copy_bytes_rate() / stats.copy_rate(), double(device.bytes) / 30 / 8);
   }
 }
 
@@ -349,7 +349,7 @@ TEST(Loader, CountsWaitsAndDepth) {
   source.delay = std::chrono::milliseconds(3);
   Loader slow(device, source, index, sampler, {1, 3, 10}, items_of(sampler, 10));
   while (slow.next()) continue;
-  const LoaderFigures waited = slow.figures();
+  const LoaderStats waited = slow.stats();
   EXPECT_EQ(waited.batches, 10u);
   EXPECT_GE(waited.read_seconds, 0.030);
   EXPECT_GT(waited.wait_seconds, 0);
@@ -360,7 +360,7 @@ TEST(Loader, CountsWaitsAndDepth) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_NE(ready.next(), nullptr);
   }
-  EXPECT_GE(ready.figures().queue_depth_sum, 15u);
+  EXPECT_GE(ready.stats().queue_depth_sum, 15u);
 }
 
 // A unit is 256 KiB of samples, and its begin and its end are clock reads, as those of a wait are.
@@ -373,7 +373,7 @@ TEST(Loader, CountsItsClockReadsUnitByUnit) {
     Numbers source;
     Loader loader(device, source, index, sampler, {workers, 3, 16}, items_of(sampler, 4));
     for (int b = 0; b < 4; ++b) ASSERT_NE(loader.next(), nullptr);
-    const std::uint64_t least = 2 * (4 + units), read = loader.figures().clock_reads;
+    const std::uint64_t least = 2 * (4 + units), read = loader.stats().clock_reads;
     EXPECT_GE(read, least) << workers << " workers";
     EXPECT_LE(read, least + 2 * (units + std::uint64_t(workers))) << workers << " workers: and waits for room";
   }

@@ -71,7 +71,7 @@ std::unique_ptr<Source> near(World& world, const Set& set, const std::string& wh
 }
 
 // One run on one rank, to its end.
-StagingFigures run(const Set& set, const std::string& where) {
+LocalCacheStats run(const Set& set, const std::string& where) {
   const auto world = solo_world();
   const auto source = near(*world, set, where);
   expect_epoch(set, *source, 1);
@@ -111,7 +111,7 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
           expect_epoch(set, *source, 1);
           ASSERT_TRUE(all_near(*source)) << where;
           world.barrier();
-          const StagingFigures before = source->staging();
+          const LocalCacheStats before = source->staging();
           {
             const Faults unreadable(world.rank() == 0 ? std::vector<test::Fault>{{"/raw", 0, 1 << 30, eio}}
                                                       : std::vector<test::Fault>{});
@@ -119,7 +119,7 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
             expect_epoch(set, *source, 2);
             world.barrier();
           }
-          const StagingFigures after = source->staging();
+          const LocalCacheStats after = source->staging();
           EXPECT_EQ(after.samples_from_copies - before.samples_from_copies, std::uint64_t(rows));
           std::int64_t copied = std::int64_t(after.bytes_copied);
           world.all_reduce(std::span<std::int64_t>(&copied, 1), World::Reduce::sum);
@@ -133,7 +133,7 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   const Set set;
   const Folder cache;
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes());
-  StagingFigures again = run(set, cache.path);
+  LocalCacheStats again = run(set, cache.path);
   EXPECT_EQ(again.bytes_copied, 0u);
   EXPECT_EQ(again.bytes_reused, set.bytes());
 

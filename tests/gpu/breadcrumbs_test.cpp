@@ -15,17 +15,17 @@ namespace {
   cuda::CudaDevice device(0, options);
   void* counter = nullptr;
   MR_CUDA(cudaMalloc(&counter, 64 << 20));
-  const cuda::Context context{device.stream(Lane::compute), 1};
+  const cuda::Context context{device.stream(Stream::compute), 1};
   const auto step = device.record("step of 4 rows", [&] {
     for (const char* piece : {"first forward", "second forward"}) {
-      const Working here(device, piece);
+      const ScopedLabel here(device, piece);
       if (piece[0] == 's') cuda::count_up(context, static_cast<std::uint64_t*>(counter));
     }
-    const Working here(device, "third forward");
+    const ScopedLabel here(device, "third forward");
   });
   try {
     for (const char* name : {"step 1", "step 2", "step 3"}) {
-      const Working here(device, name);
+      const ScopedLabel here(device, name);
       if (name[5] == '3') MR_CUDA(cudaFree(counter));
       step->run();
       device.synchronize();

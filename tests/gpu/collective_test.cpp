@@ -20,14 +20,14 @@ TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
   std::iota(values.begin(), values.end(), 1.0f);
   const std::size_t half = values.size() / 2, bytes = values.size() * sizeof(float);
   const SharedRegion region = collective->allocate(bytes);
-  device.copy_in(Lane::compute, region.data, values.data(), bytes);
-  const auto recorded = device.record("sums", [&] {
-    for (const int tag : {1, 0}) collective->begin_sum(region, std::size_t(tag) * half, half, DType::f32, tag);
+  device.copy_to_device(Stream::compute, region.data, values.data(), bytes);
+  const auto captured = device.record("sums", [&] {
+    for (const int tag : {1, 0}) collective->all_reduce_async(region, std::size_t(tag) * half, half, DType::f32, tag);
     collective->finish();
   });
   double before = 0;
   for (int round = 0; round < 4; ++round) {  // launched, captured, replayed twice
-    recorded->run();
+    captured->run();
     device.synchronize();
     std::vector<CommSpan> spans;
     collective->take_spans(spans);
@@ -43,7 +43,7 @@ TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
     collective->take_spans(spans);
     EXPECT_TRUE(spans.empty()) << "the same replay told twice";
   }
-  device.copy_out(Lane::compute, seen.data(), region.data, bytes);
+  device.copy_to_host(Stream::compute, seen.data(), region.data, bytes);
   device.synchronize();
   EXPECT_EQ(seen, values);
 }

@@ -33,17 +33,17 @@ TEST(RecordedEvents, TieAReplayToTheCopiesEnqueuedBeforeIt) {
   const auto done = device.make_event();
   const auto step = device.record("copies", [&] {
     for (std::size_t k = 0; k < slots; ++k) {
-      copied[k]->wait(Lane::compute);
-      device.copy_out(Lane::compute, seen[k].data(), slot[k].data(), bytes);
-      consumed[k]->record(Lane::compute);
+      copied[k]->wait(Stream::compute);
+      device.copy_to_host(Stream::compute, seen[k].data(), slot[k].data(), bytes);
+      consumed[k]->record(Stream::compute);
     }
-    done->record(Lane::compute);
+    done->record(Stream::compute);
   });
   const auto copy_round = [&](int round) {
     for (std::size_t k = 0; k < slots; ++k) {
-      consumed[k]->wait(Lane::copy);
-      device.copy_in(Lane::copy, slot[k].data(), from[std::size_t(round) * slots + k].data(), bytes);
-      copied[k]->record(Lane::copy);
+      consumed[k]->wait(Stream::copy);
+      device.copy_to_device(Stream::copy, slot[k].data(), from[std::size_t(round) * slots + k].data(), bytes);
+      copied[k]->record(Stream::copy);
     }
   };
   copy_round(0);

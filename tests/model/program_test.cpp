@@ -15,11 +15,11 @@ using namespace test;
 
 struct Processor {
   std::unique_ptr<World> world = solo_world();
-  Compute compute;
+  ExecutionContext compute;
   Processor() {
-    ComputeOptions options;
+    ExecutionOptions options;
     options.placement.compute_threads = 2;
-    compute = make_cpu_compute(*world, options);
+    compute = make_cpu_context(*world, options);
   }
 };
 
@@ -112,7 +112,7 @@ TEST(Program, SecondMicroBatchAddsToTheFirst) {
 }
 
 TEST(Program, EveryElementOfTheGradientIsAnnouncedOnceLastFirst) {
-  struct Sink : GradSink {
+  struct Sink : GradReadyHook {
     std::vector<int> seen;
     std::int64_t first_begin = -1;
     void ready(std::int64_t begin, std::int64_t end) override {

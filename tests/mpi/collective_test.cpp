@@ -90,7 +90,7 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     board->post(world.rank() == late ? 6 : 7);
     world.barrier();
     for (const std::uint64_t number : {7, 6}) {  // all ask at once
-      const auto standing = board->inquire(number, 10);
+      const auto standing = board->query_ranks(number, 10);
       EXPECT_EQ(standing.behind, number == 7 ? std::vector<int>{late} : std::vector<int>{});
       EXPECT_TRUE(standing.silent.empty());
       const std::string words = board->words(standing);
@@ -101,7 +101,7 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     }
     world.barrier();
     if (world.rank() == 0) {
-      const auto standing = board->inquire(8, 10);
+      const auto standing = board->query_ranks(8, 10);
       EXPECT_EQ(int(standing.behind.size()), world.size());
     }
     world.barrier();
@@ -116,7 +116,7 @@ TEST(Collective, AHostThatDoesNotAnswerIsNamed) {
   if (world.node() == world.node_count() - 1) board.reset();  // its thread is gone
   world.barrier();
   if (board) {
-    const auto standing = board->inquire(1, 0.5);
+    const auto standing = board->query_ranks(1, 0.5);
     EXPECT_TRUE(standing.behind.empty());
     EXPECT_EQ(standing.silent.empty(), world.node_count() == 1);
     if (world.node_count() > 1) {

@@ -56,7 +56,7 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
   const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
   h.want_dst(s.dst(), dtype);
   h.want_sums(h.args.sums, s.out_channels);
-  h.refresh(), h.forward();
+  h.repack(), h.forward();
   const Values y = reference::conv_forward(s, x, w, {});
   const std::size_t n = std::size_t(s.out_channels);
   Values sum(n, 0.0), size(n, 0.0), square(n, 0.0), found = get(h.args.sums);
@@ -97,7 +97,7 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheGradientMatch) {
   h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
   h.want_diff_weight(0, s.weight(), GradMode::write);
   h.want_sums(h.args.diff_sums, channels);
-  h.refresh(), h.forward(), h.backward();
+  h.repack(), h.forward(), h.backward();
 
   auto g = reference::conv_backward(s, y, w, dy);
   Values expected(2 * n, 0.0), size(2 * n, 0.0);

@@ -76,7 +76,7 @@ TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
   const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
   const auto b0 = s.bias ? h.want_diff_weight(1, {s.out_channels}, mode, random_values(s.out_channels, 6)) : Values{};
   h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
-  h.refresh(), h.forward(), h.backward();
+  h.repack(), h.forward(), h.backward();
 
   auto g = reference::conv_backward(s, x, w, dy);
   for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
@@ -125,7 +125,7 @@ TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
         const auto w0 = h.want_diff_weight(0, wide.weight(), mode, random_values(wide.weight().count(), 5));
         h.want_diff_weight(1, {16}, mode, random_values(16, 6));
         h.want_dst(wide.dst(), dtype);
-        h.refresh(), h.forward(), h.backward();
+        h.repack(), h.forward(), h.backward();
         auto g = reference::conv_backward(plain, x, w, dy);
         for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
         const std::string with = cat(" with ", zeros, " by ", h.op().implementation());
@@ -160,7 +160,7 @@ TEST(ConvOp, RunsBitwiseTheSameTwice) {
     h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
     h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {32}, GradMode::write);
     h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
-    h.refresh(), h.forward(), h.backward();
+    h.repack(), h.forward(), h.backward();
     for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
       results->push_back(get(t));
   }
@@ -171,7 +171,7 @@ TEST(ConvOp, FollowsItsArgumentsToNewMemory) {
   const ConvSpec s = conv({2, 7, 7, 8}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
   OpHarness h(s);
   const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
-  h.refresh();
+  h.repack();
   for (const int seed : {1, 2, 3}) {
     const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), seed));
     h.want_dst(s.dst(), DType::f32);
@@ -189,7 +189,7 @@ TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
   h.set_weight(1, {8}, DType::f32, random_values(8, 3));
   const auto dy = h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
   h.want_dst(s.dst(), DType::f32);
-  h.refresh(), h.forward(), h.backward();  // everything frozen
+  h.repack(), h.forward(), h.backward();  // everything frozen
   h.want_diff_weight(1, {8}, GradMode::write);
   h.backward();  // the bias alone
   expect_close(get(h.args.diff_weight[1]), reference::conv_backward(s, x, w, dy).bias, parameters.f32, "diff_bias");
@@ -201,7 +201,7 @@ TEST(ConvOp, InferenceNeedsNoBackwardState) {
   s.mode = Mode::infer;
   const Needs infer = backend().make(s)->needs();
   EXPECT_LE(infer.workspace, train.workspace);
-  EXPECT_LE(infer.derived, train.derived);
+  EXPECT_LE(infer.packed_weights, train.packed_weights);
   EXPECT_EQ(infer.saved, 0u);
 }
 

@@ -64,19 +64,19 @@ TEST(DeviceMemory, TooMuchIsAConfigurationError) {
 TEST(DeviceMemory, IsCopiedAndCleared) {
   Buffer on_device(device(), MemoryKind::device, 12), host(device(), MemoryKind::pinned, 12);
   const std::vector<int> values{1, 2, 3};
-  device().copy_in(Lane::copy, on_device.data(), values.data(), 12);
-  device().copy_out(Lane::compute, host.data(), on_device.data(), 12);
+  device().copy_to_device(Stream::copy, on_device.data(), values.data(), 12);
+  device().copy_to_host(Stream::compute, host.data(), on_device.data(), 12);
   device().synchronize();
   EXPECT_EQ(std::vector<int>(host.as<int>(), host.as<int>() + 3), values);
-  device().fill_zero(Lane::compute, on_device.data(), 12);
+  device().fill_zero(Stream::compute, on_device.data(), 12);
   EXPECT_EQ(on_device.as<int>()[1], 0);
 }
 
 TEST(DeviceMarks, CountSecondsFromTheFirst) {
-  const auto marks = device().make_marks(2);
-  marks->mark(Lane::compute, 0);
+  const auto marks = device().make_timestamps(2);
+  marks->record(Stream::compute, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  marks->mark(Lane::compute, 1);
+  marks->record(Stream::compute, 1);
   std::vector<double> seconds(2, -1);
   marks->read(seconds);
   EXPECT_EQ(seconds[0], 0);
@@ -85,9 +85,9 @@ TEST(DeviceMarks, CountSecondsFromTheFirst) {
 
 TEST(DeviceRecorded, RunsWhatWasRecordedEachTime) {
   int runs = 0;
-  const auto recorded = device().record("step", [&] { ++runs; });
+  const auto captured = device().record("step", [&] { ++runs; });
   EXPECT_EQ(runs, 0);
-  recorded->run(), recorded->run();
+  captured->run(), captured->run();
   EXPECT_EQ(runs, 2);
 }
 
@@ -100,8 +100,8 @@ TEST(DeviceDescription, NamesProcessorThreadsAndInstructions) {
 
 TEST(DeviceCompute, IsMadeTogetherOverOneWorld) {
   const auto world = solo_world();
-  ComputeOptions options;
-  const Compute compute = make_cpu_compute(*world, options);
+  ExecutionOptions options;
+  const ExecutionContext compute = make_cpu_context(*world, options);
   EXPECT_EQ(&compute.backend->device(), compute.device.get());
   EXPECT_NE(compute.collective, nullptr);
 }

@@ -76,7 +76,7 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   const auto b1 =
       c.bias ? first.set_weight(1, {c.between}, DType::f32, rounded(random_values(c.between, 3))) : Values{};
   first.want_dst(one.dst(), dtype), first.want_diff_src(0, one.src, dtype);
-  first.refresh(), first.forward();
+  first.repack(), first.forward();
   second.set_src(0, two.src, dtype, get(first.args.dst));
   const auto w2 = second.set_weight(0, two.weight(), dtype, random_values(two.weight().count(), 4, 0.3));
   const auto b2 = second.set_weight(1, {c.out}, DType::f32, rounded(random_values(c.out, 5)));
@@ -87,7 +87,7 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   second.args.src_saved = first.args.saved;
   if (bias)
     second.args.src_diff_bias = first.args.diff_bias = second.set_src({c.between}, dtype, Values(c.between, NAN));
-  second.refresh(), second.forward(), second.backward();
+  second.repack(), second.forward(), second.backward();
   first.set_diff_dst(one.dst(), dtype, get(second.args.diff_src[0]));
   const auto w10 = first.want_diff_weight(0, one.weight(), mode, random_values(one.weight().count(), 9));
   const auto b10 = c.bias ? first.want_diff_weight(1, {c.between}, mode, random_values(c.between, 10)) : Values{};

@@ -67,7 +67,7 @@ TEST_P(LinearAgainstReference, ForwardAndGradientsMatch) {
   const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
   const auto b0 = s.bias ? h.want_diff_weight(1, {out}, mode, random_values(out, 6)) : Values{};
   h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
-  h.refresh(), h.forward(), h.backward();
+  h.repack(), h.forward(), h.backward();
 
   auto g = reference::linear_backward(s, x, w, b, dy);
   for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
@@ -112,7 +112,7 @@ TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
     const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
     const auto b = h.set_weight(1, {21}, DType::f32, random_values(21, 3));
     h.want_dst(s.dst(), DType::f32);
-    h.refresh(), h.forward();
+    h.repack(), h.forward();
     expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.f32, name_of(activation));
   }
 }
@@ -128,7 +128,7 @@ TEST(LinearOp, RunsBitwiseTheSameTwice) {
     h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
     h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {200}, GradMode::write);
     h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
-    h.refresh(), h.forward(), h.backward();
+    h.repack(), h.forward(), h.backward();
     for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
       results->push_back(get(t));
   }
@@ -143,7 +143,7 @@ TEST(LinearOp, SkipsGradientsThatAreNotWanted) {
   h.set_weight(1, {6}, DType::f32, random_values(6, 3));
   h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
   h.want_dst(s.dst(), DType::f32);
-  h.refresh(), h.forward(), h.backward();
+  h.repack(), h.forward(), h.backward();
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
     c.data.prefetch = 3;
     const Outcome whole = outcome_of(c);
     for (const int most : {1, 2, 3}) {
-      c.cuda.graph_batches = most;
+      c.cuda.graph_micro_batches = most;
       for (const bool copies_at_once : {false, true}) {
         if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
         expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));

@@ -52,7 +52,7 @@ TEST_F(GraphedLaunches, AStepOfMoreThanAGraphHoldsIsAsFewAsCanBe) {
   c.data.train = {"synthetic:images:rows=80,shape=6x5x3,classes=4"};
   c.train.evaluate = false;
   for (const auto& [most, parts] : {std::pair{1, 5}, {2, 3}, {3, 2}, {4, 2}, {5, 1}}) {
-    c.cuda.graph_batches = most;
+    c.cuda.graph_micro_batches = most;
     EXPECT_EQ(counts_of(c).launches, (16 - 2) * parts) << most;
   }
 }
@@ -81,13 +81,13 @@ TEST_F(GraphedLaunches, RanksWithUnequalSharesReplayTheSameRecordings) {
     c.optim.zero = zero;
     // On both ranks: a graph for each kind of step and slot, or in parts, two for full steps.
     for (const auto& [most, parts] : {std::pair{16, 1}, {4, 2}}) {
-      c.cuda.graph_batches = most;
+      c.cuda.graph_micro_batches = most;
       const Counts counts = counts_of(c, 2);
       EXPECT_EQ(counts.launches, 2 * ((12 - 2) * parts + (6 - 2))) << "zero " << zero << ", " << most << " at once";
       EXPECT_EQ(counts.captures, 2 * (2 * parts + 2));
     }
     // Full steps in two parts and three: those without sums are recorded. The first gathers weights, with ZeRO.
-    c.cuda.graph_batches = 3;
+    c.cuda.graph_micro_batches = 3;
     EXPECT_EQ(counts_of(c, 2).launches, (12 - 2) * (zero ? 1 : 3) + 2 * (6 - 2)) << "zero " << zero;
   }
 }
@@ -100,7 +100,7 @@ TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
   c.cuda.graph = true;
   for (const int zero : {0, 1})
     for (const int most : {3, 4, 16}) {
-      c.optim.zero = zero, c.cuda.graph_batches = most;
+      c.optim.zero = zero, c.cuda.graph_micro_batches = most;
       EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
     }
 }
@@ -118,7 +118,7 @@ TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
   const Outcome eager = outcome_of(c, 2);
   c.cuda.graph = true;
   for (const auto& [zero, most] : {std::pair{0, 3}, {1, 16}}) {
-    c.optim.zero = zero, c.cuda.graph_batches = most;
+    c.optim.zero = zero, c.cuda.graph_micro_batches = most;
     EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
   }
 }

@@ -108,7 +108,7 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
 
 TEST(ReplayedTraining, SumsSixteenBits) {
   RunConfig c = small_run(false);
-  c.comm.compress = "bf16";
+  c.comm.grad_dtype = "bf16";
   c.optim.name = "adamw", c.optim.lr = 1e-3;
   expect_same_training(c, 2, 2e-3);
 }

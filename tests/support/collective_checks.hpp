@@ -54,7 +54,7 @@ void check_sum(World& world, Collective& collective, DType dtype, std::size_t be
   const std::size_t all = begin + count + 7;
   const SharedRegion region = collective.allocate(all * sizeof(T));
   fill<T>(region, world.rank(), all);
-  collective.begin_sum(region, begin, count, dtype, 1);
+  collective.all_reduce_async(region, begin, count, dtype, 1);
   collective.finish();
   std::vector<int> node_of;
   for (const std::string& node : world.gather(std::to_string(world.node()))) node_of.push_back(std::stoi(node));
@@ -91,14 +91,14 @@ inline void check_pipeline(World& world, Collective& collective) {
   collective.take_spans(spans);  // those of earlier checks
   for (int round = 0; round < 5; ++round) {
     fill<float>(region, world.rank(), parts * part);
-    for (std::size_t p = parts; p-- > 0;) collective.begin_sum(region, p * part, part, DType::f32, int(p));
+    for (std::size_t p = parts; p-- > 0;) collective.all_reduce_async(region, p * part, part, DType::f32, int(p));
     collective.finish();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < parts * part; ++i)
       wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
     EXPECT_EQ(wrong, 0u) << "round " << round;
     double sums[2] = {double(world.rank()), 1};
-    collective.small_sum(sums);
+    collective.all_reduce_scalars(sums);
     EXPECT_EQ(sums[0], world.size() * (world.size() - 1) / 2);
     EXPECT_EQ(sums[1], world.size());
   }
@@ -106,7 +106,7 @@ inline void check_pipeline(World& world, Collective& collective) {
   EXPECT_EQ(spans.size(), world.size() > 1 ? 5 * parts : 0u);
   for (const CommSpan& s : spans) {
     EXPECT_TRUE(s.queued <= s.started && s.started <= s.ended);
-    EXPECT_EQ(s.op, CollectiveOp::sum);
+    EXPECT_EQ(s.op, CollectiveOp::all_reduce);
   }
 }
 
@@ -116,13 +116,13 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   fill<float>(region, world.rank(), count);
   std::vector<CommSpan> spans;
   collective.take_spans(spans);  // those of earlier checks
-  collective.begin_reduce_scatter(region, 0, count, DType::f32, 0);
+  collective.reduce_scatter_async(region, 0, count, DType::f32, 0);
   collective.finish();
   std::size_t wrong = 0;
   for (std::size_t i = part * std::size_t(world.rank()); i < part * std::size_t(world.rank() + 1); ++i)
     wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
   EXPECT_EQ(wrong, 0u) << "reduce_scatter";
-  collective.begin_all_gather(region, 0, count, DType::f32, 0);
+  collective.all_gather_async(region, 0, count, DType::f32, 0);
   collective.finish();
   for (std::size_t i = 0; i < count; ++i)
     wrong += static_cast<float*>(region.data)[i] != sum_of<float>(world.size(), i);
@@ -144,7 +144,7 @@ inline void check_waits(World& world, Collective& collective) {
     for (std::size_t i = 0; i < buckets * bucket; ++i)  // only what is this rank's is right
       data[i] = i % bucket / part == rank ? value_of(round, i) : -1;
     for (std::size_t b = 0; b < buckets; ++b)
-      collective.begin_all_gather(region, b * bucket, bucket, DType::f32, int(b));
+      collective.all_gather_async(region, b * bucket, bucket, DType::f32, int(b));
     for (std::size_t b = 0; b < buckets; ++b) {
       collective.wait(int(b));
       std::size_t wrong = 0;

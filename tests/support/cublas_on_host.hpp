@@ -36,7 +36,7 @@ class MatmulOnHost : public cuda::Matmul {
     return s_.m == 88 && !alone ? 1 : 1e-5;
   }
 
-  void run(cuda::Stream, const cuda::MatmulArgs& x) override {
+  void run(cuda::StreamHandle, const cuda::MatmulArgs& x) override {
     using cuda::Epilogue;
     const Epilogue e = s_.epilogue;
     EXPECT_EQ(x.bias != nullptr, cuda::has_bias(e));

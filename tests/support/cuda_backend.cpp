@@ -38,7 +38,7 @@ MappedDevice& mapped() {
 Device& device() { return mapped(); }
 Backend& backend() {
   static Backend* const backend = [] {
-    ComputeOptions options;
+    ExecutionOptions options;
     options.cuda.tune = false;
     options.deterministic = true;  // some cases run twice and compare bits
     return cuda::make_cuda_backend(*solo_world().release(), mapped(), options).release();

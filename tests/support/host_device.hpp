@@ -26,25 +26,25 @@ class HostDevice : public Device {
     return memory;
   }
   void release(MemoryKind, void* memory, std::size_t) noexcept override { std::free(memory); }
-  void copy_in(Lane, void* to, const void* from, std::size_t bytes) override {
+  void copy_to_device(Stream, void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
     ++copies;
   }
-  void copy_out(Lane, void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void fill_zero(Lane, void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  void copy_to_host(Stream, void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void fill_zero(Stream, void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
   bool shares_host_memory() const override { return shares_host_; }
   std::unique_ptr<Event> make_event() override {
     struct Immediate : Event {
-      void record(Lane) override {}
-      void wait(Lane) override {}
+      void record(Stream) override {}
+      void wait(Stream) override {}
       void synchronize() override {}
     };
     return std::make_unique<Immediate>();
   }
-  std::unique_ptr<Marks> make_marks(int count) override {
-    struct Clock : Marks {
+  std::unique_ptr<Timestamps> make_timestamps(int count) override {
+    struct Clock : Timestamps {
       std::vector<std::chrono::steady_clock::time_point> at;
-      void mark(Lane, int index) override { at.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
+      void record(Stream, int index) override { at.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
       void read(std::span<double> out) override {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at.at(i) - at[0]).count();
       }
@@ -53,12 +53,12 @@ class HostDevice : public Device {
     marks->at.resize(std::size_t(count));
     return marks;
   }
-  std::unique_ptr<Recorded> record(const std::string&, std::function<void()> step) override {
-    struct Kept : Recorded {
+  std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
+    struct EagerStep : CapturedStep {
       std::function<void()> step;
       void run() override { step(); }
     };
-    auto kept = std::make_unique<Kept>();
+    auto kept = std::make_unique<EagerStep>();
     kept->step = std::move(step);
     return kept;
   }

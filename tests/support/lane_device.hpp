@@ -13,44 +13,44 @@
 
 namespace millrace::test {
 
-class LaneDevice : public HostDevice {
+class DelayedStreamDevice : public HostDevice {
  public:
-  // The longest pause of each lane before each piece of work, by Lane, in microseconds.
-  explicit LaneDevice(std::array<int, 3> pauses = {100, 100, 100}) : HostDevice(false), pauses_(pauses) {
-    for (Queue& lane : lanes_) lane.thread = std::thread([this, &lane] { serve(lane); });
+  // The longest pause of each stream before each piece of work, by Lane, in microseconds.
+  explicit DelayedStreamDevice(std::array<int, 3> pauses = {100, 100, 100}) : HostDevice(false), pauses_(pauses) {
+    for (Queue& stream : streams_) stream.thread = std::thread([this, &stream] { serve(stream); });
   }
-  ~LaneDevice() override {
-    for (Queue& lane : lanes_) {
+  ~DelayedStreamDevice() override {
+    for (Queue& stream : streams_) {
       {
-        const std::lock_guard lock(lane.mutex);
-        lane.ending = true;
+        const std::lock_guard lock(stream.mutex);
+        stream.ending = true;
       }
-      lane.changed.notify_all();
-      lane.thread.join();
+      stream.changed.notify_all();
+      stream.thread.join();
     }
   }
 
   // What a kernel would do.
-  void enqueue(Lane lane, std::function<void()> work) {
-    Queue& queue = lanes_[int(lane)];
+  void enqueue(Stream stream, std::function<void()> work) {
+    Queue& queue = streams_[int(stream)];
     const std::lock_guard lock(queue.mutex);
     queue.work.push_back(std::move(work));
     queue.changed.notify_all();
   }
-  void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
-    enqueue(lane, [=] { std::memcpy(to, from, bytes); });
+  void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   }
-  void copy_out(Lane lane, void* to, const void* from, std::size_t bytes) override {
-    enqueue(lane, [=] { std::memcpy(to, from, bytes); });
+  void copy_to_host(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   }
-  void fill_zero(Lane lane, void* to, std::size_t bytes) override {
-    enqueue(lane, [=] { std::memset(to, 0, bytes); });
+  void fill_zero(Stream stream, void* to, std::size_t bytes) override {
+    enqueue(stream, [=] { std::memset(to, 0, bytes); });
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<LaneEvent>(*this); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<StreamEvent>(*this); }
   void synchronize() override {
-    for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm}) {
+    for (const Stream stream : {Stream::copy, Stream::compute, Stream::comm}) {
       const auto event = make_event();
-      event->record(lane);
+      event->record(stream);
       event->synchronize();
     }
   }
@@ -65,18 +65,18 @@ class LaneDevice : public HostDevice {
   };
 
   // As CUDA's: wait and synchronize mean the last record() before them; without one they do nothing.
-  class LaneEvent : public Event {
+  class StreamEvent : public Event {
    public:
-    explicit LaneEvent(LaneDevice& device) : device_(device) {}
-    void record(Lane lane) override {
-      device_.enqueue(lane, [state = state_, n = next()] {
+    explicit StreamEvent(DelayedStreamDevice& device) : device_(device) {}
+    void record(Stream stream) override {
+      device_.enqueue(stream, [state = state_, n = next()] {
         const std::lock_guard lock(state->mutex);
         state->reached = std::max(state->reached, n);
         state->changed.notify_all();
       });
     }
-    void wait(Lane lane) override {
-      device_.enqueue(lane, [state = state_, n = recorded()] { state->await(n); });
+    void wait(Stream stream) override {
+      device_.enqueue(stream, [state = state_, n = recorded()] { state->await(n); });
     }
     void synchronize() override { state_->await(recorded()); }
 
@@ -98,21 +98,21 @@ class LaneDevice : public HostDevice {
       const std::lock_guard lock(state_->mutex);
       return state_->recorded;
     }
-    LaneDevice& device_;
+    DelayedStreamDevice& device_;
     std::shared_ptr<State> state_ = std::make_shared<State>();
   };
 
-  void serve(Queue& lane) {
-    const auto which = std::size_t(&lane - lanes_);
+  void serve(Queue& stream) {
+    const auto which = std::size_t(&stream - streams_);
     std::minstd_rand random(unsigned(which) + 1);
     for (;;) {
       std::function<void()> work;
       {
-        std::unique_lock lock(lane.mutex);
-        lane.changed.wait(lock, [&] { return lane.ending || !lane.work.empty(); });
-        if (lane.work.empty()) return;
-        work = std::move(lane.work.front());
-        lane.work.pop_front();
+        std::unique_lock lock(stream.mutex);
+        stream.changed.wait(lock, [&] { return stream.ending || !stream.work.empty(); });
+        if (stream.work.empty()) return;
+        work = std::move(stream.work.front());
+        stream.work.pop_front();
       }
       if (const int most = pauses_[which])
         std::this_thread::sleep_for(std::chrono::microseconds(random() % unsigned(most)));
@@ -121,7 +121,7 @@ class LaneDevice : public HostDevice {
   }
 
   const std::array<int, 3> pauses_;
-  Queue lanes_[3];
+  Queue streams_[3];
 };
 
 }  // namespace millrace::test

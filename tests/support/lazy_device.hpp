@@ -1,8 +1,8 @@
-// A device of plain memory that puts all work off: a lane does nothing until the host waits for something in it, and
-// then only what that takes, with what the lane itself waits for. That is as late as an asynchronous device may be, and
-// the same in every run: who forgets to wait reads what lay there before. With copies at once their lane does its work
-// as early as may be instead: who forgets to wait there overwrites what is yet to be read. Work is
-// recorded as CUDA captures it: called the first time, kept the second time, enqueued as a whole from then on.
+// A device of plain memory that puts all work off: a stream does nothing until the host waits for something in it, and
+// then only what that takes, with what the stream itself waits for. That is as late as an asynchronous device may be,
+// and the same in every run: who forgets to wait reads what lay there before. With copies at once their stream does its
+// work as early as may be instead: who forgets to wait there overwrites what is yet to be read. Work is recorded as
+// CUDA captures it: called the first time, kept the second time, enqueued as a whole from then on.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -20,32 +20,32 @@ class LazyDevice : public HostDevice {
   using Work = std::function<void()>;
   explicit LazyDevice(bool copies_at_once = false) : HostDevice(false), copies_at_once_(copies_at_once) {}
 
-  void enqueue(Lane lane, Work work) {
+  void enqueue(Stream stream, Work work) {
     if (running_) return work();  // part of an operation
     if (recording_) return recording_->push_back({std::move(work), nullptr, false});
-    Queue& queue = lanes_[std::size_t(lane)];
+    Queue& queue = streams_[std::size_t(stream)];
     queue.work.push_back(std::move(work));
     ++queue.enqueued;
-    if (lane == Lane::copy && copies_at_once_) reach(end_of(lane));
+    if (stream == Stream::copy && copies_at_once_) reach(end_of(stream));
   }
   bool recording() const { return recording_ != nullptr; }
 
-  void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
-    enqueue(lane, [=, this] { HostDevice::copy_in(lane, to, from, bytes); });
+  void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    enqueue(stream, [=, this] { HostDevice::copy_to_device(stream, to, from, bytes); });
   }
-  void copy_out(Lane lane, void* to, const void* from, std::size_t bytes) override {
-    enqueue(lane, [=, this] { HostDevice::copy_out(lane, to, from, bytes); });
+  void copy_to_host(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    enqueue(stream, [=, this] { HostDevice::copy_to_host(stream, to, from, bytes); });
   }
-  void fill_zero(Lane lane, void* to, std::size_t bytes) override {
-    enqueue(lane, [=, this] { HostDevice::fill_zero(lane, to, bytes); });
+  void fill_zero(Stream stream, void* to, std::size_t bytes) override {
+    enqueue(stream, [=, this] { HostDevice::fill_zero(stream, to, bytes); });
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<LazyEvent>(*this); }
-  std::unique_ptr<Marks> make_marks(int count) override { return std::make_unique<Clocks>(*this, count); }
-  std::unique_ptr<Recorded> record(const std::string& key, Work step) override {
+  std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<Clocks>(*this, count); }
+  std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
     return std::make_unique<Graph>(*this, key, std::move(step));
   }
   void synchronize() override {
-    for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm}) reach(end_of(lane));
+    for (const Stream stream : {Stream::copy, Stream::compute, Stream::comm}) reach(end_of(stream));
   }
 
  protected:
@@ -59,13 +59,13 @@ class LazyDevice : public HostDevice {
     std::uint64_t enqueued = 0, begun = 0, done = 0;
   };
   struct Point {  // behind the first `number` pieces of work
-    Lane lane = Lane::compute;
+    Stream stream = Stream::compute;
     std::uint64_t number = 0;
   };
-  Point end_of(Lane lane) const { return {lane, lanes_[std::size_t(lane)].enqueued}; }
+  Point end_of(Stream stream) const { return {stream, streams_[std::size_t(stream)].enqueued}; }
 
   void reach(const Point& point) {
-    Queue& queue = lanes_[std::size_t(point.lane)];
+    Queue& queue = streams_[std::size_t(point.stream)];
     while (queue.done < point.number && !lost_) {
       MR_CHECK(queue.begun == queue.done, "lanes wait for each other");
       const Work work = std::move(queue.work.front());
@@ -87,13 +87,13 @@ class LazyDevice : public HostDevice {
   class LazyEvent : public Event {
    public:
     explicit LazyEvent(LazyDevice& device) : device_(device) {}
-    void record(Lane lane) override {
+    void record(Stream stream) override {
       if (device_.recording_) return device_.recording_->push_back({nullptr, this, true});
-      point = device_.end_of(lane);
+      point = device_.end_of(stream);
     }
-    void wait(Lane lane) override {
+    void wait(Stream stream) override {
       if (device_.recording_) return device_.recording_->push_back({nullptr, this, false});
-      device_.enqueue(lane, [&device = device_, before = point] { device.reach(before); });
+      device_.enqueue(stream, [&device = device_, before = point] { device.reach(before); });
     }
     void synchronize() override { device_.reach(point); }
     Point point;  // of the last record()
@@ -108,17 +108,17 @@ class LazyDevice : public HostDevice {
     bool records;
   };
 
-  class Clocks : public Marks {
+  class Clocks : public Timestamps {
    public:
     Clocks(LazyDevice& device, int count) : device_(device), at_(std::size_t(count)) {
       for (int i = 0; i < count; ++i) reached_.emplace_back(device);
     }
-    void mark(Lane lane, int index) override {
-      device_.enqueue(lane, [this, index] {
+    void record(Stream stream, int index) override {
+      device_.enqueue(stream, [this, index] {
         at_.at(std::size_t(index)) =
             std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
       });
-      reached_.at(std::size_t(index)).record(lane);
+      reached_.at(std::size_t(index)).record(stream);
     }
     void read(std::span<double> out) override {
       for (std::size_t i = 0; i < out.size(); ++i) {
@@ -133,7 +133,7 @@ class LazyDevice : public HostDevice {
     std::deque<LazyEvent> reached_;
   };
 
-  class Graph : public Recorded {
+  class Graph : public CapturedStep {
    public:
     Graph(LazyDevice& device, std::string key, Work step)
         : device_(device), key_(std::move(key)), step_(std::move(step)) {}
@@ -155,9 +155,9 @@ class LazyDevice : public HostDevice {
       }
       for (std::size_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].records)
-          nodes_[i].event->point = device_.end_of(Lane::compute);
+          nodes_[i].event->point = device_.end_of(Stream::compute);
         else
-          device_.enqueue(Lane::compute, std::move(work[i]));
+          device_.enqueue(Stream::compute, std::move(work[i]));
       }
       device_.launched();
     }
@@ -171,7 +171,7 @@ class LazyDevice : public HostDevice {
   };
 
   const bool copies_at_once_;
-  Queue lanes_[3];
+  Queue streams_[3];
   std::vector<Node>* recording_ = nullptr;
   bool running_ = false, lost_ = false;
 };

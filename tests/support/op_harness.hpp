@@ -142,8 +142,8 @@ class OpHarness {
  public:
   explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
     const Needs needs = op_->needs();
-    workspace_ = bytes(needs.workspace), saved_ = bytes(needs.saved), derived_ = bytes(needs.derived);
-    args.workspace = workspace_.data(), args.saved = saved_.data(), args.derived = derived_.data();
+    workspace_ = bytes(needs.workspace), saved_ = bytes(needs.saved), packed_weights_ = bytes(needs.packed_weights);
+    args.workspace = workspace_.data(), args.saved = saved_.data(), args.packed_weights = packed_weights_.data();
     args.state = &state;
   }
   OpHarness(const OpHarness&) = delete;
@@ -176,7 +176,7 @@ class OpHarness {
     return Values(static_cast<std::size_t>(shape.count()), 0.0);
   }
 
-  void refresh() { dirty(), op_->refresh(args), device().synchronize(); }
+  void repack() { dirty(), op_->repack(args), device().synchronize(); }
   void forward() { dirty(), op_->forward(args), device().synchronize(); }
   void backward() { dirty(), op_->backward(args), device().synchronize(); }
   Op& op() { return *op_; }
@@ -210,7 +210,7 @@ class OpHarness {
   }
 
   std::unique_ptr<Op> op_;
-  Buffer workspace_, saved_, derived_;
+  Buffer workspace_, saved_, packed_weights_;
   std::vector<Buffer> buffers_;
 };
 

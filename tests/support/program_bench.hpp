@@ -26,13 +26,13 @@ class ProgramBench {
     layout->initialise(graph, 7, master.data(), running.data());
     Lowered lowered = lower(backend, std::move(graph), fusion);
     arena_ = Buffer(device, MemoryKind::device, lowered.plan.arena_bytes);
-    derived_ = Buffer(device, MemoryKind::device, lowered.plan.derived_bytes + 64);
+    packed_weights_ = Buffer(device, MemoryKind::device, lowered.plan.packed_weight_bytes + 64);
     weights_ = Buffer(device, MemoryKind::device, master.size() * size_of(dtype));
     std::memset(arena_.data(), 0xff, arena_.bytes());  // NaN: what is read before it is written shows
     notes = lowered.notes;
     program = std::make_unique<Program>(
         std::move(lowered), *layout,
-        ProgramMemory{arena_.data(), derived_.data(), master.data(),
+        ProgramMemory{arena_.data(), packed_weights_.data(), master.data(),
                       dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
                       running.data(), stats.data(), &state});
     std::mt19937 random(3);
@@ -43,12 +43,12 @@ class ProgramBench {
     if (dtype != DType::f32) state.loss_scale = 256;
   }
 
-  double run(bool first = true, GradSink* sink = nullptr) {
+  double run(bool first = true, GradReadyHook* sink = nullptr) {
     state.loss_sum = 0, state.counted = state.top1 = state.top5 = 0;
     const Graph& g = program->graph();
     if (g.dtype != DType::f32)
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
-    program->refresh_weights();
+    program->repack_weights();
     program->forward({x.data(), DType::u8, g.values[Graph::x].shape}, {y.data(), DType::i32, {g.rows}},
                      {ids.data(), DType::i64, {g.rows}}, first);
     program->backward(first, sink);
@@ -66,7 +66,7 @@ class ProgramBench {
 
  private:
   Backend& backend_;
-  Buffer arena_, derived_, weights_;
+  Buffer arena_, packed_weights_, weights_;
 };
 
 // |actual / scale - expected| / |expected|, over all elements.

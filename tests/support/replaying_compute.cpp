@@ -31,7 +31,7 @@ class ReplayingDevice : public LazyDevice {
       : LazyDevice(test::replays().copies_at_once),
         options_(options),
         trail_(options.breadcrumbs, &words_, [this](std::uint64_t place, bool begins) {
-          enqueue(Lane::compute, [this, place, begins] {
+          enqueue(Stream::compute, [this, place, begins] {
             cuda::leave_mark({}, &words_.place, place, begins ? &words_.runs : nullptr);
           });
         }) {}
@@ -40,22 +40,22 @@ class ReplayingDevice : public LazyDevice {
     if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
     return LazyDevice::allocate(kind, bytes);
   }
-  void copy_in(Lane lane, void* to, const void* from, std::size_t bytes) override {
-    if (lane == Lane::copy && test::replays().copy_seconds > 0)
-      enqueue(lane, [] { std::this_thread::sleep_for(std::chrono::duration<double>(test::replays().copy_seconds)); });
-    LazyDevice::copy_in(lane, to, from, bytes);
+  void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    if (stream == Stream::copy && test::replays().copy_seconds > 0)
+      enqueue(stream, [] { std::this_thread::sleep_for(std::chrono::duration<double>(test::replays().copy_seconds)); });
+    LazyDevice::copy_to_device(stream, to, from, bytes);
   }
-  int recorded_micro_batches() const override { return options_.graph_batches; }
-  std::unique_ptr<Recorded> record(const std::string& key, Work step) override {
+  int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
+  std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
     const Work followed = [this, step = std::move(step), number = trail_.add(key)] {
       Trail::Recording recording(trail_, number);
       step();
       recording.end();
     };
-    struct Followed : Recorded {
+    struct Followed : CapturedStep {
       ReplayingDevice& device;
-      std::unique_ptr<Recorded> recorded;
-      Followed(ReplayingDevice& d, std::unique_ptr<Recorded> r) : device(d), recorded(std::move(r)) {}
+      std::unique_ptr<CapturedStep> recorded;
+      Followed(ReplayingDevice& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
       void run() override {
         device.trail_.running(device.entered_.empty() ? "" : device.entered_.front());
         recorded->run();
@@ -66,8 +66,8 @@ class ReplayingDevice : public LazyDevice {
   }
   void enter(const char* what) override { entered_.push_back(what), ++occasion_, trail_.entered(what); }
   void leave() override { entered_.pop_back(); }
-  std::unique_ptr<ActivityWatch> watch_activity(std::string*) override {
-    struct Watch : ActivityWatch {
+  std::unique_ptr<ActivityTracer> make_activity_tracer(std::string*) override {
+    struct Watch : ActivityTracer {
       ReplayingDevice& device;
       std::vector<Activity> seen;
       explicit Watch(ReplayingDevice& d) : device(d) {}
@@ -82,7 +82,7 @@ class ReplayingDevice : public LazyDevice {
     };
     return std::make_unique<Watch>(*this);
   }
-  bool read_health(Health& h) override {
+  bool read_health(DeviceHealth& h) override {
     h.clock_mhz = 1200, h.top_clock_mhz = 2000, h.slowed = {"power cap"};
     return true;
   }
@@ -92,7 +92,7 @@ class ReplayingDevice : public LazyDevice {
     // As entered; a replayed step enters nothing.
     const char* work = recording() || entered_.empty() ? nullptr : entered_.back();
     const bool fails = !entered_.empty() && entered_.back() == test::replays().fails_in;
-    enqueue(Lane::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
+    enqueue(Stream::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
       if (fails && test::replays().fails_after-- == 0) {
         const auto place = trail_.place();
         fail(Exit::comm, "illegal address; ", place ? cat("the GPU was at ", place->text) : "place unknown");
@@ -110,10 +110,10 @@ class ReplayingDevice : public LazyDevice {
   void launching(const std::string& key) override {
     ++test::replays().launches;
     const std::size_t name = 1 + std::hash<std::string>()(key) % (1u << 20);
-    enqueue(Lane::compute, [this, name] { replayed_ = name; });
+    enqueue(Stream::compute, [this, name] { replayed_ = name; });
   }
   void launched() override {
-    enqueue(Lane::compute, [this] { replayed_ = 0; });
+    enqueue(Stream::compute, [this] { replayed_ = 0; });
   }
 
  private:
@@ -137,8 +137,8 @@ class TapedOp : public Op {
   void backward(const OpArgs& args) override {
     device_.enqueue_op("backward_kernel", [this, args] { op_->backward(args); });
   }
-  void refresh(const OpArgs& args) override {
-    device_.enqueue(Lane::compute, [this, args] { op_->refresh(args); });
+  void repack(const OpArgs& args) override {
+    device_.enqueue(Stream::compute, [this, args] { op_->repack(args); });
   }
 
  private:
@@ -171,7 +171,7 @@ class TapedBackend : public Backend {
     return std::make_unique<TapedOptimizer>(device_, backend_->make_optimizer(spec));
   }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
-    device_.enqueue(Lane::compute, [=, this] { backend_->convert(dst, dst_type, src, src_type, count); });
+    device_.enqueue(Stream::compute, [=, this] { backend_->convert(dst, dst_type, src, src_type, count); });
   }
   int max_fusion_level() const override { return backend_->max_fusion_level(); }
   int usual_fusion_level() const override { return backend_->usual_fusion_level(); }
@@ -188,30 +188,31 @@ class TapedCollective : public Collective {
       : world_(world), device_(device), inner_(std::move(inner)) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  void begin_sum(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype, int tag) override {
-    device_.enqueue(Lane::compute, [=, this] { inner_->begin_sum(region, begin, count, dtype, tag); });
-  }
-  void begin_reduce_scatter(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
-                            int tag) override {
-    device_.enqueue(Lane::compute, [=, this] { inner_->begin_reduce_scatter(region, begin, count, dtype, tag); });
-  }
-  void begin_all_gather(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
+  void all_reduce_async(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
                         int tag) override {
-    device_.enqueue(Lane::compute, [=, this] { inner_->begin_all_gather(region, begin, count, dtype, tag); });
+    device_.enqueue(Stream::compute, [=, this] { inner_->all_reduce_async(region, begin, count, dtype, tag); });
+  }
+  void reduce_scatter_async(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
+                            int tag) override {
+    device_.enqueue(Stream::compute, [=, this] { inner_->reduce_scatter_async(region, begin, count, dtype, tag); });
+  }
+  void all_gather_async(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype,
+                        int tag) override {
+    device_.enqueue(Stream::compute, [=, this] { inner_->all_gather_async(region, begin, count, dtype, tag); });
   }
   void wait(int tag) override {
-    device_.enqueue(Lane::compute, [=, this] { inner_->wait(tag); });
+    device_.enqueue(Stream::compute, [=, this] { inner_->wait(tag); });
   }
   void finish() override {
-    device_.enqueue(Lane::compute, [this] {
+    device_.enqueue(Stream::compute, [this] {
       inner_->finish();
       const double number = double(device_.replayed());
       double sums[2] = {number, number * number};
-      inner_->small_sum(sums);
+      inner_->all_reduce_scalars(sums);
       MR_CHECK(sums[0] * sums[0] == sums[1] * world_.size(), "a sum comes from different recordings of the ranks");
     });
   }
-  void small_sum(std::span<double> values) override { inner_->small_sum(values); }
+  void all_reduce_scalars(std::span<double> values) override { inner_->all_reduce_scalars(values); }
   void broadcast(const SharedRegion& region, std::size_t begin, std::size_t bytes, int root) override {
     device_.synchronize();
     inner_->broadcast(region, begin, bytes, root);
@@ -226,10 +227,10 @@ class TapedCollective : public Collective {
 
 }  // namespace
 
-Compute make_cuda_compute(World& world, const ComputeOptions& options) {
+ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options) {
   cpu::set_thread_count(options.placement.compute_threads);
   auto device = std::make_unique<ReplayingDevice>(options.cuda);
-  Compute compute;
+  ExecutionContext compute;
   std::unique_ptr<Backend> operations;
   if (test::replays().kernels)
     operations = std::make_unique<test::KernelsBackend>(*device);

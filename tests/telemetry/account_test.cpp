@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 // Figures that differ in every field and in every rank, of no round numbers.
-RankAccount figures(int rank) {
+RankAccount stats(int rank) {
   RankAccount r;
   r.host = "node" + std::to_string(rank);
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = (p + 1) / 7.0 + (rank * 5 % 3) * 10;
@@ -38,9 +38,10 @@ RankAccount figures(int rank) {
               .workers = 3 + rank,
               .clock_reads = 17u + unsigned(rank)};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
-  r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2, CollectiveOp::sum, 0.4 + rank, 0.7}, {-1, 42, 84, 0, 1e-3, 0}};
+  r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2, CollectiveOp::all_reduce, 0.4 + rank, 0.7}, {-1, 42, 84, 0, 1e-3, 0}};
   r.process = {12.5 + rank, 0.25, 77, 1u << 30, "0-" + std::to_string(rank), 99.5 + rank, 0.125};
-  r.way_out = {"eth" + std::to_string(rank), 1.25e9, rank == 0 ? WayOut::Kind::interface : WayOut::Kind::infiniband};
+  r.network_link = {"eth" + std::to_string(rank), 1.25e9,
+                    rank == 0 ? NetworkLink::Kind::interface : NetworkLink::Kind::infiniband};
   r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
   r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
   r.pace.input_pass = 1e-6 / 3;
@@ -58,7 +59,7 @@ RankAccount figures(int rank) {
 
 TEST(Account, ARankComesBackFromItsJsonBitForBit) {
   for (int rank = 0; rank < 3; ++rank) {
-    const RankAccount sent = figures(rank), got = RankAccount::from_json(Account{{sent}}.json());
+    const RankAccount sent = stats(rank), got = RankAccount::from_json(Account{{sent}}.json());
     EXPECT_EQ(got.host, sent.host);
     EXPECT_EQ(got.wall_seconds, sent.wall_seconds);
     EXPECT_EQ(got.seconds, sent.seconds);
@@ -135,29 +136,29 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text << "\n";
   };
-  EXPECT_EQ(fastest_way_out(root / "nowhere").name, "");
+  EXPECT_EQ(fastest_network_link(root / "nowhere").name, "");
   write("class/net/lo/operstate", "unknown");
   write("class/net/docker0/operstate", "up"), write("class/net/docker0/speed", "40000");
   for (const char* hardware : {"eth0/device", "eth1/device", "eth2/device", "bond0/bonding"})
     std::filesystem::create_directories(root / (std::string("class/net/") + hardware));
   write("class/net/eth0/operstate", "up"), write("class/net/eth0/speed", "-1");  // as virtual ones say
-  EXPECT_EQ(fastest_way_out(root / "").rate, 0);
+  EXPECT_EQ(fastest_network_link(root / "").rate, 0);
   write("class/net/eth1/operstate", "up"), write("class/net/eth1/speed", "10000");
   write("class/net/eth2/operstate", "down"), write("class/net/eth2/speed", "100000");
-  WayOut best = fastest_way_out(root / "");
+  NetworkLink best = fastest_network_link(root / "");
   EXPECT_EQ(best.name, "eth1");
   EXPECT_EQ(best.rate, 1.25e9);
-  EXPECT_EQ(best.kind, WayOut::Kind::interface);
+  EXPECT_EQ(best.kind, NetworkLink::Kind::interface);
   write("class/net/bond0/operstate", "up"), write("class/net/bond0/speed", "20000");
-  EXPECT_EQ(fastest_way_out(root / "").name, "bond0");
+  EXPECT_EQ(fastest_network_link(root / "").name, "bond0");
   write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
       write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
   write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
       write("class/infiniband/mlx5_1/ports/1/rate", "200 Gb/sec (4X HDR)");
-  best = fastest_way_out(root / "");
+  best = fastest_network_link(root / "");
   EXPECT_EQ(best.name, "mlx5_0");
   EXPECT_EQ(best.rate, 12.5e9);
-  EXPECT_EQ(best.kind, WayOut::Kind::infiniband);
+  EXPECT_EQ(best.kind, NetworkLink::Kind::infiniband);
 }
 
 TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
@@ -179,7 +180,7 @@ TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
     std::filesystem::create_directories(group), std::filesystem::create_directories(root.path / "proc/self");
     std::ofstream(group / "cpu.stat") << c.text;
     std::ofstream(root.path / "proc/self/cgroup") << c.groups;
-    EXPECT_DOUBLE_EQ(process_figures(root.path).throttled_seconds, c.seconds) << c.groups << c.file;
+    EXPECT_DOUBLE_EQ(process_stats(root.path).throttled_seconds, c.seconds) << c.groups << c.file;
   }
 }
 
@@ -195,18 +196,18 @@ TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
       "cpu0 100 10 20 999 7 1 2 30 5 0\ncpu1 1000 0 0 9 0 0 0 0 0 0\ncpu2 200 0 0 9 0 0 0 10 0 0\ncpu10 400 0 0 9 0 0 "
       "0 0 0 0\n";
   write("0,2,10", four);
-  const ProcessFigures read = process_figures(root.path);
+  const ProcessStats read = process_stats(root.path);
   EXPECT_EQ(read.cores, "0,2,10");
   EXPECT_DOUBLE_EQ(read.cores_busy_seconds, 733 * tick) << "neither idle nor waiting for a disk";
   EXPECT_DOUBLE_EQ(read.stolen_seconds, 40 * tick);
   write("0-2", four);
-  EXPECT_DOUBLE_EQ(process_figures(root.path).cores_busy_seconds, 1333 * tick);
+  EXPECT_DOUBLE_EQ(process_stats(root.path).cores_busy_seconds, 1333 * tick);
   for (const char* unknown : {"0-3", "", "none"}) {
     write(unknown, four);
-    EXPECT_EQ(process_figures(root.path).cores_busy_seconds, -1) << unknown;
+    EXPECT_EQ(process_stats(root.path).cores_busy_seconds, -1) << unknown;
   }
-  const ProcessFigures before = {1, 0.5, 10, 100, "0-1", 5, 1}, later = {4, 0.75, 30, 200, "0-1", 12, 1.5};
-  const ProcessFigures between = later.since(before);
+  const ProcessStats before = {1, 0.5, 10, 100, "0-1", 5, 1}, later = {4, 0.75, 30, 200, "0-1", 12, 1.5};
+  const ProcessStats between = later.since(before);
   EXPECT_EQ(between.cpu_seconds, 3);
   EXPECT_EQ(between.throttled_seconds, 0.25);
   EXPECT_EQ(between.preempted, 20u);
@@ -217,22 +218,22 @@ TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
   std::vector<RankAccount> ranks(3);
   for (RankAccount& r : ranks) r.host = "a", r.wall_seconds = 4, r.process = between;  // two share two cores
   ranks[2].process.cores = "2";
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).of, 2);
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).others, 0.25);
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).stolen, 0.125);
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).share(), 0.1875);
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 2).others, 1);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).of, 2);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).others, 0.25);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).stolen, 0.125);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).share(), 0.1875);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 2).others, 1);
   ranks[2].process.cores = "1";  // and one has one of both for itself
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 0).others, 0);
-  EXPECT_DOUBLE_EQ(taken_cores(ranks, 2).others, (7 - 3 - 2 * 1.5) / 4);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).others, 0);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 2).others, (7 - 3 - 2 * 1.5) / 4);
   ranks[2].process.cores = "2";
   ranks[0].process.cores_busy_seconds = -1;
-  EXPECT_EQ(taken_cores(ranks, 0).share(), 0);
+  EXPECT_EQ(core_contention(ranks, 0).share(), 0);
 }
 
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
   Account all;
-  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));  // 0, 20 and 10 s more in each phase
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(stats(rank));  // 0, 20 and 10 s more in each phase
   const json j = json::parse(all.json());
   ASSERT_EQ(j.at("ranks").size(), 3u);
   double least = 0, median = 0, most = 0;
@@ -263,7 +264,7 @@ TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
 
 TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
   Account all;
-  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(figures(rank));
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(stats(rank));
   std::istringstream in(all.table());
   double shares = 0;
   int phases = 0;
@@ -284,7 +285,7 @@ TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
 }
 
 TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
-  const std::string table = Account{{figures(0), figures(1)}}.table();
+  const std::string table = Account{{stats(0), stats(1)}}.table();
   for (const char* part :
        {"steps, ms: 100.00 on average, 200.00 median, 300.00 p90, 400.00 p99, 500.00 at most; 3.33 GFLOP/s a rank; "
         "measured by 24 marks a step of 30 ns",
@@ -295,7 +296,7 @@ TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
 }
 
 TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
-  Account all{{figures(0), figures(1)}};
+  Account all{{stats(0), stats(1)}};
   for (RankAccount& r : all.ranks)
     r.sums = {{0, 10, 10'000'000'000, 0, 2, 0, CollectiveOp::reduce_scatter},
               {0, 10, 10'000'000'000, 0, 4, 0, CollectiveOp::all_gather}};
@@ -309,26 +310,26 @@ TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
 }
 
 TEST(Account, ASummaryThatKnowsNoOperationsHasSums) {
-  std::string text = Account{{figures(0), figures(1)}}.json();
+  std::string text = Account{{stats(0), stats(1)}}.json();
   const std::string operation = "\"op\":\"sum\",";
   for (std::size_t at; (at = text.find(operation)) != text.npos;) text.erase(at, operation.size());
   const Account got = Account::from_json(text);
-  EXPECT_EQ(got.ranks[0].sums[0].op, CollectiveOp::sum);
-  EXPECT_EQ(got.table(), (Account{{figures(0), figures(1)}}.table()));
+  EXPECT_EQ(got.ranks[0].sums[0].op, CollectiveOp::all_reduce);
+  EXPECT_EQ(got.table(), (Account{{stats(0), stats(1)}}.table()));
 }
 
-TEST(StepClock, PercentilesAreWithinABinOfTheTruth) {
-  StepClock clock;
-  EXPECT_EQ(clock.figures().p99, 0);
+TEST(StepTimeHistogram, PercentilesAreWithinABinOfTheTruth) {
+  StepTimeHistogram clock;
+  EXPECT_EQ(clock.stats().p99, 0);
   for (int i = 1; i <= 1000; ++i) clock.add(i * 1e-4);
-  const StepTimes t = clock.figures();
+  const StepTimeStats t = clock.stats();
   EXPECT_NEAR(t.mean, 0.05005, 1e-9);
   EXPECT_NEAR(t.p50, 0.05, 0.05 * 0.045);
   EXPECT_NEAR(t.p90, 0.09, 0.09 * 0.045);
   EXPECT_NEAR(t.p99, 0.099, 0.099 * 0.045);
   EXPECT_EQ(t.longest, 0.1);
   clock.add(0), clock.add(1e9);  // at the ends
-  EXPECT_EQ(clock.figures().longest, 1e9);
+  EXPECT_EQ(clock.stats().longest, 1e9);
 }
 
 TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
@@ -339,7 +340,7 @@ TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
   EXPECT_EQ(got.scales.changes(), 998u);
   EXPECT_EQ(got.scales.last(), 1000);
   const auto& kept = got.scales.kept();
-  ASSERT_EQ(kept.size(), ScaleFigures::most_kept);
+  ASSERT_EQ(kept.size(), LossScaleStats::most_kept);
   EXPECT_EQ(kept[0].step, 1);
   EXPECT_EQ(kept[31].step, 33);
   EXPECT_EQ(kept[32].step, 1000 - 31);
@@ -348,7 +349,7 @@ TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
 }
 
 TEST(Account, APathThatIsNoUtf8IsSentAndTold) {
-  RankAccount sent = figures(0);
+  RankAccount sent = stats(0);
   sent.host = "caf\xe9", sent.faults.files[0].path = "\xff.h5";  // Latin-1
   const RankAccount got = RankAccount::from_json(Account{{sent}}.json());
   EXPECT_EQ(got.host, "caf\ufffd");
@@ -356,7 +357,7 @@ TEST(Account, APathThatIsNoUtf8IsSentAndTold) {
 }
 
 TEST(Account, LossScalesOfAnOlderFileAreRead) {
-  json j = json::parse(Account{{figures(0)}}.json());
+  json j = json::parse(Account{{stats(0)}}.json());
   j["ranks"][0].erase("loss_scale_changes"), j["ranks"][0].erase("loss_scale");
   const RankAccount got = Account::from_json(j.dump()).ranks.at(0);
   EXPECT_EQ(got.scales.changes(), 1u);

@@ -17,11 +17,11 @@ Activity activity(Kind kind, const char* name, std::int64_t began_ms, std::int64
 }
 
 TEST(Intervals, OverlapsNestsTouchesAndNothingsAreUnited) {
-  EXPECT_EQ(united({}), std::vector<Interval>());
-  EXPECT_EQ(united({{5, 5}}), std::vector<Interval>());
-  EXPECT_EQ(united({{20, 30}, {0, 10}, {5, 12}, {22, 25}, {30, 31}, {12, 12}}),
+  EXPECT_EQ(merge_intervals({}), std::vector<Interval>());
+  EXPECT_EQ(merge_intervals({{5, 5}}), std::vector<Interval>());
+  EXPECT_EQ(merge_intervals({{20, 30}, {0, 10}, {5, 12}, {22, 25}, {30, 31}, {12, 12}}),
             (std::vector<Interval>{{0, 12}, {20, 31}}));
-  EXPECT_EQ(united({{0, 100}, {10, 20}, {30, 40}, {50, 120}}), (std::vector<Interval>{{0, 120}}));
+  EXPECT_EQ(merge_intervals({{0, 100}, {10, 20}, {30, 40}, {50, 120}}), (std::vector<Interval>{{0, 120}}));
 }
 
 TEST(Intervals, WhatLiesOutsideIsWhatNoOtherCovers) {
@@ -50,19 +50,19 @@ TEST(Intervals, AgreeWithCountingEveryPoint) {
     std::int64_t in_a = 0, only_a = 0;
     for (std::int64_t point = 0; point < 80; ++point)
       in_a += covers(a, point), only_a += covers(a, point) && !covers(b, point);
-    EXPECT_EQ(length(united(a)), in_a);
-    EXPECT_EQ(length_outside(united(a), united(b)), only_a);
+    EXPECT_EQ(length(merge_intervals(a)), in_a);
+    EXPECT_EQ(length_outside(merge_intervals(a), merge_intervals(b)), only_a);
   }
 }
 
-TEST(DeviceTimes, BusyComputingAndExposedAreToldApart) {
-  DeviceTimes times;
+TEST(DeviceTimeCollector, BusyComputingAndExposedAreToldApart) {
+  DeviceTimeCollector times;
   times.add({activity(Kind::sum, "ncclSum", 8, 20),  // 8..10 beside a kernel, 10..15 alone, 15..18 beside one
              activity(Kind::kernel, "conv", 0, 10), activity(Kind::kernel, "bias", 2, 4),
              activity(Kind::kernel, "conv", 15, 18), activity(Kind::copy, "", 19, 25), activity(Kind::copy, "", 1, 3),
              activity(Kind::kernel, "update", 38, 40)},
             2);
-  const DeviceTime t = times.figures();
+  const DeviceTime t = times.stats();
   EXPECT_EQ(t.steps, 2);
   EXPECT_NEAR(t.seconds, 0.040, 1e-12);
   EXPECT_NEAR(t.busy, 0.027, 1e-12);
@@ -77,12 +77,12 @@ TEST(DeviceTimes, BusyComputingAndExposedAreToldApart) {
   EXPECT_EQ(t.kernels[1].name, "ncclSum");
 }
 
-TEST(DeviceTimes, WindowsAddUpAndTimeBetweenThemDoesNotCount) {
-  DeviceTimes times;
+TEST(DeviceTimeCollector, WindowsAddUpAndTimeBetweenThemDoesNotCount) {
+  DeviceTimeCollector times;
   times.add({}, 5);
   times.add({activity(Kind::kernel, "a", 0, 10)}, 1);
   times.add({activity(Kind::kernel, "a", 1000, 1010), activity(Kind::kernel, "b", 1015, 1020)}, 1);
-  const DeviceTime t = times.figures(1);
+  const DeviceTime t = times.stats(1);
   EXPECT_EQ(t.steps, 2) << "a window that saw nothing tells nothing";
   EXPECT_NEAR(t.seconds, 0.030, 1e-12);
   EXPECT_NEAR(t.busy, 0.025, 1e-12);
@@ -90,9 +90,9 @@ TEST(DeviceTimes, WindowsAddUpAndTimeBetweenThemDoesNotCount) {
   EXPECT_EQ(t.kernels[0].launches, 2u);
 }
 
-TEST(DeviceTimes, ARooflineLearntFromNamedCallsHoldsForReplayedOnes) {
+TEST(DeviceTimeCollector, ARooflineLearntFromNamedCallsHoldsForReplayedOnes) {
   const char *const conv = "conv1 forward", *const norm = "norm1 forward";
-  DeviceTimes times({{conv, 0.003}, {norm, 0.001}});
+  DeviceTimeCollector times({{conv, 0.003}, {norm, 0.001}});
   // A call of one kernel; a call of two, of which the reduction takes a quarter; one that no operation made.
   times.learn({activity(Kind::kernel, "conv_kernel", 0, 6, conv, 1), activity(Kind::kernel, "reduce", 6, 7, norm, 2),
                activity(Kind::kernel, "apply", 7, 10, norm, 2),
@@ -102,15 +102,15 @@ TEST(DeviceTimes, ARooflineLearntFromNamedCallsHoldsForReplayedOnes) {
              activity(Kind::kernel, "apply", 6, 8), activity(Kind::kernel, "update", 8, 9)},
             1);
   std::map<std::string, double> share;
-  for (const KernelTime& k : times.figures().kernels) share[k.name] = k.least_seconds / k.seconds;
+  for (const KernelTime& k : times.stats().kernels) share[k.name] = k.least_seconds / k.seconds;
   EXPECT_NEAR(share["conv_kernel"], 3.0 / 4, 1e-9);
   EXPECT_NEAR(share["reduce"], 0.25 / 2, 1e-9);
   EXPECT_NEAR(share["apply"], 0.75 / 2, 1e-9);
   EXPECT_EQ(share["update"], 0);
 }
 
-TEST(Health, SamplesBecomeMeansExtremesAndShares) {
-  HealthFigures f;
+TEST(DeviceHealth, SamplesBecomeMeansExtremesAndShares) {
+  DeviceHealthStats f;
   f.add({.clock_mhz = 1900, .top_clock_mhz = 1980, .watts = 600, .limit_watts = 700, .celsius = 60, .joules = 5000});
   f.add({.clock_mhz = 1500,
          .top_clock_mhz = 1980,

@@ -25,7 +25,7 @@ TEST(Trace, AllRanksStandOnOneClock) {
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_EQ(ranks[1].host, "b");
   ASSERT_EQ(ranks[1].spans.size(), 2u);
-  EXPECT_EQ(ranks[0].spans[0].figures, first.spans[0].figures);
+  EXPECT_EQ(ranks[0].spans[0].stats, first.spans[0].stats);
   EXPECT_NEAR(ranks[0].spans[0].began, 0, 1e-9);
   EXPECT_NEAR(ranks[1].spans[0].began, 0.1, 1e-9);
   EXPECT_NEAR(ranks[1].spans[0].ended, 0.35, 1e-9);

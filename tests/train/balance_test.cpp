@@ -14,11 +14,11 @@
 namespace millrace {
 namespace {
 
-TEST(Balance, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
-  EXPECT_EQ(fair_shares(std::vector{1.0, 1.0}, 16, 16), (Shares{8, 8}));
-  EXPECT_EQ(fair_shares(std::vector{1.0, 3.0}, 16, 16), (Shares{12, 4}));
-  EXPECT_EQ(fair_shares(std::vector{1.0, 1000.0}, 16, 16), (Shares{15, 1})) << "one at least";
-  EXPECT_EQ(fair_shares(std::vector{1.0, 1000.0}, 16, 10), (Shares{10, 6}));
+TEST(LoadBalancer, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
+  EXPECT_EQ(balanced_split(std::vector{1.0, 1.0}, 16, 16), (MicrobatchSplit{8, 8}));
+  EXPECT_EQ(balanced_split(std::vector{1.0, 3.0}, 16, 16), (MicrobatchSplit{12, 4}));
+  EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 16), (MicrobatchSplit{15, 1})) << "one at least";
+  EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 10), (MicrobatchSplit{10, 6}));
   std::mt19937 random(3);
   for (int turn = 0; turn < 200; ++turn) {
     std::vector<double> seconds(1 + random() % 4);
@@ -26,8 +26,8 @@ TEST(Balance, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
     const std::int64_t all = std::int64_t(seconds.size() + random() % 6),
                        most = std::max<std::int64_t>(
                            2 + random() % 4, (all + std::int64_t(seconds.size()) - 1) / std::int64_t(seconds.size()));
-    const Shares fair = fair_shares(seconds, all, most);
-    const auto slowest = [&](const Shares& shares) {
+    const MicrobatchSplit fair = balanced_split(seconds, all, most);
+    const auto slowest = [&](const MicrobatchSplit& shares) {
       double last = 0;
       for (std::size_t r = 0; r < shares.size(); ++r)
         last = std::max(last, shares[r] > most ? 1e9 : seconds[r] * double(shares[r]));
@@ -35,7 +35,7 @@ TEST(Balance, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
     };
     // Against every division there is.
     double best = 1e9;
-    Shares trial(seconds.size(), 1);
+    MicrobatchSplit trial(seconds.size(), 1);
     const auto try_all = [&](const auto& self, std::size_t rank, std::int64_t left) -> void {
       if (rank + 1 == trial.size()) {
         trial[rank] = left, best = std::min(best, slowest(trial));
@@ -60,12 +60,12 @@ StepMetrics step_of(std::int64_t number, double forward, double backward) {
 }
 
 // Loaders that are ahead by different numbers of steps.
-TEST(Balance, RanksChangeTogetherAtAStepThatNoneHasFetched) {
+TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
   constexpr std::int64_t all = 12, ahead[] = {3, 9};
   std::array<std::vector<std::int64_t>, 2> counts;
   run_thread_world(2, [&](World& world) {
     const std::size_t rank = std::size_t(world.rank());
-    Balance balance(world, "auto", all);
+    LoadBalancer balance(world, "auto", all);
     balance.plan_from(0);
     std::int64_t fetched = 0;
     std::vector<std::int64_t> planned;
@@ -75,7 +75,7 @@ TEST(Balance, RanksChangeTogetherAtAStepThatNoneHasFetched) {
       EXPECT_EQ(mine, planned[std::size_t(step)]) << "what was fetched is what is computed";
       EXPECT_EQ(balance.most(step, all) + balance.least(step, all), all);
       counts[rank].push_back(mine);
-      StepPace pace;
+      StepTiming pace;
       pace.full = step % 7 != 6, pace.micro_batches = int(mine);  // others do not count, nor does the first
       const double each = !pace.full || step == 0 ? 9 : step < 30 ? (rank ? 0.02 : 0.01) : 0.01;
       balance.collected(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
@@ -88,9 +88,9 @@ TEST(Balance, RanksChangeTogetherAtAStepThatNoneHasFetched) {
   EXPECT_EQ(counts[0].back(), 6) << "and is so no longer";
 }
 
-TEST(Balance, EvenIsAsTheSamplerDivides) {
+TEST(LoadBalancer, EvenIsAsTheSamplerDivides) {
   run_thread_world(3, [&](World& world) {
-    const Balance balance(world, "even", 13);
+    const LoadBalancer balance(world, "even", 13);
     for (const std::int64_t all : {13, 5, 2, 1}) {
       EXPECT_EQ(balance.part(7).first(all), StepPart::even(world.rank(), 3).first(all));
       EXPECT_EQ(balance.part(7).count(all), StepPart::even(world.rank(), 3).count(all));
@@ -98,7 +98,7 @@ TEST(Balance, EvenIsAsTheSamplerDivides) {
   });
 }
 
-TEST(Balance, AFileOfSharesIsTakenLineByLineOrRefused) {
+TEST(LoadBalancer, AFileOfSharesIsTakenLineByLineOrRefused) {
   const test::Folder folder;
   const std::string file = (folder.path / "shares.jsonl").string();
   const auto with = [&](const std::string& text) {
@@ -106,7 +106,7 @@ TEST(Balance, AFileOfSharesIsTakenLineByLineOrRefused) {
     std::string problem;
     try {
       run_thread_world(2, [&](World& world) {
-        Balance balance(world, file, 8);
+        LoadBalancer balance(world, file, 8);
         EXPECT_EQ(balance.part(0).count(8), 4);
         EXPECT_EQ(balance.part(9).count(8), world.rank() ? 2 : 6);
         EXPECT_EQ(balance.part(8).count(8), 4);

@@ -40,7 +40,7 @@ std::vector<char> bytes_of(const fs::path& path) {
 TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
   const test::Folder folder;
   const auto world = solo_world();
-  Compute compute = make_cpu_compute(*world, {});
+  ExecutionContext compute = make_cpu_context(*world, {});
   Network network(compute, small());
   for (std::int64_t i = 0; i < network.layout().count; ++i) network.moment(0)[i] = 1 / float(i + 3);
   for (std::int64_t i = 0; i < network.layout().stats_count; ++i) network.running()[i] = 1 / float(i + 5);
@@ -81,7 +81,7 @@ TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
 TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
   const test::Folder folder;
   const auto world = solo_world();
-  Compute compute = make_cpu_compute(*world, {});
+  ExecutionContext compute = make_cpu_context(*world, {});
   Network sgd(compute, small()), adamw(compute, small(OptimizerSpec::Kind::adamw));
   CheckpointStore store(*world, compute, folder.path, 5);
   ASSERT_EQ(store.save(sgd, at_step(1)), "");
@@ -98,14 +98,14 @@ TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
   const test::Folder folder;
   std::vector<float> saved;
   run_thread_world(3, [&](World& world) {
-    Compute compute = make_cpu_compute(world, {});
+    ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, small(OptimizerSpec::Kind::sgd, 7));
     if (world.rank() == 0) saved.assign(network.master(), network.master() + network.layout().count);
     EXPECT_EQ(CheckpointStore(world, compute, folder.path, 5).save(network, at_step(3)), "");
   });
   for (const int ranks : {1, 2, 4})
     run_thread_world(ranks, [&](World& world) {
-      Compute compute = make_cpu_compute(world, {});
+      ExecutionContext compute = make_cpu_context(world, {});
       Network network(compute, small(OptimizerSpec::Kind::sgd, 8));
       const auto found = CheckpointStore(world, compute, folder.path, 5).load_newest(network);
       ASSERT_TRUE(found);
@@ -117,7 +117,7 @@ TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
 TEST(Checkpoint, AFolderThatCannotBeWrittenIsAMessageAndLeavesNothing) {
   const test::Folder folder;
   run_thread_world(2, [&](World& world) {
-    Compute compute = make_cpu_compute(world, {});
+    ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, small());
     CheckpointStore store(world, compute, folder.path / "missing", 5);
     EXPECT_NE(store.save(network, at_step(1)), "");

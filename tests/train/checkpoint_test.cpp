@@ -15,10 +15,10 @@ namespace fs = std::filesystem;
 // A network of its own for each side of a comparison.
 struct Side {
   std::unique_ptr<World> world = solo_world();
-  Compute compute;
+  ExecutionContext compute;
   std::unique_ptr<Network> network;
   explicit Side(std::int64_t width = 8, std::uint64_t seed = 1) {
-    compute = make_cpu_compute(*world, {});
+    compute = make_cpu_context(*world, {});
     NetworkSpec spec;
     spec.model.name = "layers";
     spec.model.layers = {cat("conv ", width, " 3x3"), "batchnorm", "relu", "globalpool", "linear outputs"};

@@ -65,7 +65,7 @@ TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
 TEST(Equality, CompressedSumsStayWithinRounding) {
   RunConfig c = small_run(true);
   const auto exact = run(c, 2, 8);
-  c.comm.compress = "bf16";
+  c.comm.grad_dtype = "bf16";
   const auto rounded = run(c, 2, 8);
   const double norm = exact[0]["grad_norm"];
   EXPECT_NEAR(double(rounded[0]["grad_norm"]), norm, norm / 128);  // bf16 keeps 8 bits

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-TEST(Fit, FindsTheMostRowsInFewPlans) {
+TEST(MemoryFit, FindsTheMostRowsInFewPlans) {
   for (const std::size_t base : {0, 10, 5000})
     for (const std::size_t per_row : {1, 7, 100})
       for (const std::int64_t too_many : {2, 3, 50, 4096}) {
@@ -22,7 +22,7 @@ TEST(Fit, FindsTheMostRowsInFewPlans) {
           most = std::min(most, too_many - 1);
           const std::size_t limit = most == 0 ? bytes(1) - 1 : bytes(most + 1) - 1;
           int asked = 0;
-          EXPECT_EQ(most_rows(too_many, limit, [&](std::int64_t rows) { return ++asked, bytes(rows); }), most)
+          EXPECT_EQ(max_rows_within(too_many, limit, [&](std::int64_t rows) { return ++asked, bytes(rows); }), most)
               << base << " + " << per_row << " a row, below " << too_many;
           EXPECT_LE(asked, 8) << base << " + " << per_row << " a row, below " << too_many << ": " << most;
         }
@@ -40,7 +40,7 @@ std::string refusal(const RunConfig& c, int ranks) {
   return text;
 }
 
-TEST(Fit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
+TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
   for (const int ranks : {1, 2}) {
     const test::Folder folder;
     RunConfig c = test::small_run(true, "2000");
@@ -105,7 +105,7 @@ class Greedy : public Backend {
   bool timing_ = true;
 };
 
-TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
+TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
   RunConfig c = test::small_run(false);
   std::size_t needed = 0;
   {
@@ -119,14 +119,14 @@ TEST(Fit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
     run_thread_world(2, [&](World& world) {
       Session s(world, c, Session::Use::train);
       if (world.rank() == 1) s.compute.backend = std::make_unique<Greedy>(std::move(s.compute.backend), more);
-      problems[std::size_t(world.rank())] = fit(s).problem;
+      problems[std::size_t(world.rank())] = check_memory_fit(s).problem;
     });
     EXPECT_EQ(problems[0].empty(), more == 0) << problems[0];
     EXPECT_EQ(problems[0], problems[1]);
   }
 }
 
-TEST(Fit, TimesNoKernelsForBatchesThatAreOnlyTried) {
+TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyTried) {
   RunConfig c = test::small_run(false, "5000");
   c.data.prefetch = 4;
   c.train.global_batch = 4096, c.run.memory = 3 << 20;
@@ -135,14 +135,14 @@ TEST(Fit, TimesNoKernelsForBatchesThatAreOnlyTried) {
   auto greedy = std::make_unique<Greedy>(std::move(s.compute.backend), 0);
   const Greedy& made = *greedy;
   s.compute.backend = std::move(greedy);
-  EXPECT_NE(fit(s).problem, "");
+  EXPECT_NE(check_memory_fit(s).problem, "");
   EXPECT_EQ(made.rows[true], (std::set<std::int64_t>{4096, 5000 - 4096}));
   EXPECT_GE(made.rows[false].size(), 3u);
   s.plan(7);
   EXPECT_TRUE(made.rows[true].count(7)) << "afterwards they are timed again";
 }
 
-TEST(Fit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
+TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   const test::Folder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
@@ -151,7 +151,7 @@ TEST(Fit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
 }
 
-TEST(Fit, ThePlanSaysWhetherItFits) {
+TEST(MemoryFit, ThePlanSaysWhetherItFits) {
   RunConfig c = test::small_run(false, "5000");
   c.train.global_batch = 4096;
   const auto world = solo_world();

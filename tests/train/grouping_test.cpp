@@ -7,39 +7,39 @@
 namespace millrace {
 namespace {
 
-TEST(Grouping, CutsStepsIntoPartsOfEqualSizesThatFit) {
+TEST(CapturePartition, CutsStepsIntoPartsOfEqualSizesThatFit) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
-      const Grouping grouping(most, accumulation);
-      EXPECT_LE(grouping.largest(), most);
-      EXPECT_EQ(grouping.groups(accumulation), (accumulation + most - 1) / most);
+      const CapturePartition capture_partition(most, accumulation);
+      EXPECT_LE(capture_partition.largest(), most);
+      EXPECT_EQ(capture_partition.groups(accumulation), (accumulation + most - 1) / most);
       for (int count = 0; count <= accumulation; ++count) {
-        const int groups = grouping.groups(count);
-        EXPECT_EQ(grouping.begin(count, 0), 0);
-        EXPECT_EQ(grouping.begin(count, groups), count);
+        const int groups = capture_partition.groups(count);
+        EXPECT_EQ(capture_partition.begin(count, 0), 0);
+        EXPECT_EQ(capture_partition.begin(count, groups), count);
         for (int g = 0; g < groups; ++g) {
-          const int size = grouping.begin(count, g + 1) - grouping.begin(count, g);
+          const int size = capture_partition.begin(count, g + 1) - capture_partition.begin(count, g);
           EXPECT_GE(size, count / groups);
-          EXPECT_LE(size, std::min(grouping.largest(), (count + groups - 1) / groups));
+          EXPECT_LE(size, std::min(capture_partition.largest(), (count + groups - 1) / groups));
         }
       }
     }
 }
 
 // The copy of a batch waits for the use of the one before it in its slot: that must not be the newest.
-TEST(Grouping, ABatchIsNeverCopiedOverTheOneBefore) {
+TEST(CapturePartition, ABatchIsNeverCopiedOverTheOneBefore) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
-      const Grouping grouping(most, accumulation);
-      const auto slots = std::size_t(grouping.device_slots());
-      EXPECT_GE(slots, std::size_t(grouping.largest()));
-      EXPECT_LE(slots, std::size_t(std::max(2, grouping.largest() + 4)));
+      const CapturePartition capture_partition(most, accumulation);
+      const auto slots = std::size_t(capture_partition.device_slots());
+      EXPECT_GE(slots, std::size_t(capture_partition.largest()));
+      EXPECT_LE(slots, std::size_t(std::max(2, capture_partition.largest() + 4)));
       if (most >= accumulation) {
         EXPECT_EQ(slots, std::size_t(std::max(2, accumulation))) << "what one graph needs";
       }
       std::size_t before = slots;
       for (std::int64_t step = 0; step < 4; ++step) {
-        const std::size_t first = grouping.first_slot(step, accumulation);
+        const std::size_t first = capture_partition.first_slot(step, accumulation);
         for (int m = 0; m < accumulation; ++m) {
           const std::size_t slot = (first + std::size_t(m)) % slots;
           EXPECT_NE(slot, before) << most << " at once, " << accumulation << " accumulated, step " << step;
@@ -49,18 +49,18 @@ TEST(Grouping, ABatchIsNeverCopiedOverTheOneBefore) {
     }
 }
 
-TEST(Grouping, StepsOfTheSameParityLieInTheSameSlots) {
+TEST(CapturePartition, StepsOfTheSameParityLieInTheSameSlots) {
   for (const int accumulation : {1, 2, 5}) {
-    const Grouping grouping(16, accumulation);
+    const CapturePartition capture_partition(16, accumulation);
     for (std::int64_t step = 0; step < 8; ++step)
-      EXPECT_EQ(grouping.first_slot(step, accumulation), grouping.first_slot(step + 2, accumulation));
+      EXPECT_EQ(capture_partition.first_slot(step, accumulation), capture_partition.first_slot(step + 2, accumulation));
   }
-  EXPECT_NE(Grouping(16, 1).first_slot(0, 1), Grouping(16, 1).first_slot(1, 1));
+  EXPECT_NE(CapturePartition(16, 1).first_slot(0, 1), CapturePartition(16, 1).first_slot(1, 1));
 }
 
-TEST(Grouping, ShareThatVariesNeverMeetsTheStepBefore) {
+TEST(CapturePartition, ShareThatVariesNeverMeetsTheStepBefore) {
   for (const int accumulation : {1, 2, 7}) {
-    const Grouping g(3, accumulation, true);
+    const CapturePartition g(3, accumulation, true);
     for (int step = 0; step < 3; ++step)
       for (int before = 1; before <= accumulation; ++before)
         for (int now = 1; now <= accumulation; ++now)

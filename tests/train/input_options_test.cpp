@@ -10,7 +10,7 @@ namespace {
 TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   ShardIndex fields;
   fields.sample = {8, 8, 1}, fields.target = {8, 8}, fields.labels = false;
-  FeedOptions feed;
+  DataConfig feed;
   feed.augment = true;
   for (const auto& [pad, flip, zoom, refused] :
        {std::tuple{0, false, 0.0, false}, {1, false, 0.0, true}, {0, true, 0.0, true}, {0, false, 0.5, true}}) {
@@ -30,7 +30,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }
 
-std::string refusal(const FeedOptions& feed, const Shape& sample) {
+std::string refusal(const DataConfig& feed, const Shape& sample) {
   ShardIndex index;
   index.sample = sample;
   try {
@@ -42,7 +42,7 @@ std::string refusal(const FeedOptions& feed, const Shape& sample) {
 }
 
 TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
-  FeedOptions feed;
+  DataConfig feed;
   feed.augment = true, feed.crop_pad = 8;
   EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.crop_pad: with 8 on each side"), std::string::npos);
   feed.crop_pad = 7;
@@ -54,7 +54,7 @@ TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
 }
 
 TEST(InputOptions, ColoursAreOfThreeChannelsAndOfAugmentation) {
-  FeedOptions feed;
+  DataConfig feed;
   feed.hue = 0.1;
   EXPECT_NE(refusal(feed, {8, 8, 3}).find("do nothing without data.augment = on"), std::string::npos);
   feed.augment = true;

@@ -20,13 +20,17 @@ class CountingDevice : public Device {
     return real_->allocate(kind, bytes);
   }
   void release(MemoryKind kind, void* p, std::size_t n) noexcept override { real_->release(kind, p, n); }
-  void copy_in(Lane l, void* to, const void* from, std::size_t n) override { real_->copy_in(l, to, from, n); }
-  void copy_out(Lane l, void* to, const void* from, std::size_t n) override { real_->copy_out(l, to, from, n); }
-  void fill_zero(Lane l, void* to, std::size_t n) override { real_->fill_zero(l, to, n); }
+  void copy_to_device(Stream l, void* to, const void* from, std::size_t n) override {
+    real_->copy_to_device(l, to, from, n);
+  }
+  void copy_to_host(Stream l, void* to, const void* from, std::size_t n) override {
+    real_->copy_to_host(l, to, from, n);
+  }
+  void fill_zero(Stream l, void* to, std::size_t n) override { real_->fill_zero(l, to, n); }
   bool shares_host_memory() const override { return real_->shares_host_memory(); }
   std::unique_ptr<Event> make_event() override { return real_->make_event(); }
-  std::unique_ptr<Marks> make_marks(int n) override { return real_->make_marks(n); }
-  std::unique_ptr<Recorded> record(const std::string& k, std::function<void()> f) override {
+  std::unique_ptr<Timestamps> make_timestamps(int n) override { return real_->make_timestamps(n); }
+  std::unique_ptr<CapturedStep> record(const std::string& k, std::function<void()> f) override {
     return real_->record(k, std::move(f));
   }
   void synchronize() override { real_->synchronize(); }
@@ -48,10 +52,10 @@ NetworkSpec resnet(DType compute) {
 
 struct Side {
   std::unique_ptr<World> alone = solo_world();
-  Compute compute;
+  ExecutionContext compute;
   CountingDevice* device = nullptr;
   Side() : Side(nullptr) {}
-  explicit Side(World* world) : compute(make_cpu_compute(world ? *world : *alone, {})) {
+  explicit Side(World* world) : compute(make_cpu_context(world ? *world : *alone, {})) {
     auto counting = std::make_unique<CountingDevice>(std::move(compute.device));
     device = counting.get();
     compute.device = std::move(counting);
@@ -78,7 +82,7 @@ TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Side side;
     const NetworkSpec spec = resnet(dtype);
-    const MemoryNeeds planned = plan_network(*side.compute.backend, spec).needs;
+    const NetworkMemory planned = plan_network(*side.compute.backend, spec).needs;
     EXPECT_EQ(side.device->taken, 0u) << "a plan takes nothing";
     const std::size_t before = heap();
     Network network(side.compute, spec);
@@ -100,23 +104,23 @@ TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
 TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
   NetworkSpec spec = resnet(DType::bf16);
   spec.optimizer.kind = OptimizerSpec::Kind::adamw;
-  MemoryNeeds whole;
+  NetworkMemory whole;
   {
     Side side;
     whole = plan_network(*side.compute.backend, spec).needs;
   }
   run_thread_world(3, [&](World& world) {
     Side side(&world);
-    NetworkSpec divided = spec;
-    divided.buckets = {1 << 16, world.size(), world.rank()};
-    const MemoryNeeds planned = plan_network(*side.compute.backend, divided).needs;
+    NetworkSpec sharded = spec;
+    sharded.buckets = {1 << 16, world.size(), world.rank()};
+    const NetworkMemory planned = plan_network(*side.compute.backend, sharded).needs;
     const std::size_t padding = 3 * OptimizerSpec::piece * 2 * sizeof(float);
     EXPECT_GE(planned.moments, whole.moments / 3);
     EXPECT_LE(planned.moments, whole.moments / 3 + padding / 3);
     const std::size_t before = side.device->taken;
-    const Network network(side.compute, divided);
+    const Network network(side.compute, sharded);
     // The master belongs to the collective too, which lets every rank write to it.
-    const std::size_t master = std::size_t(divided.buckets.padded(network.layout().count)) * sizeof(float);
+    const std::size_t master = std::size_t(sharded.buckets.padded(network.layout().count)) * sizeof(float);
     const std::size_t from_device = planned.total() - planned.gradients - master;
     EXPECT_GE(side.device->taken - before, from_device);
     EXPECT_LE(side.device->taken - before, from_device + 4096);

@@ -52,7 +52,7 @@ double only(const std::map<std::string, std::vector<test::Series>>& status, cons
   return it == status.end() ? -1 : it->second.at(0).value;
 }
 
-TEST(Outputs, TensorBoardShowsEachStepOnceAcrossStarts) {
+TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossStarts) {
   Watched run;
   run.train(7, 2);
   const double before = unix_time();
@@ -104,7 +104,7 @@ TEST(Outputs, TensorBoardShowsEachStepOnceAcrossStarts) {
   EXPECT_EQ(shown.size(), keys.size() + 3);
 }
 
-TEST(Outputs, EventsMayBeRarerThanSteps) {
+TEST(RunLogger, EventsMayBeRarerThanSteps) {
   Watched run;
   run.config.log.tensorboard_every = 4, run.config.log.prometheus.clear();
   run.train(9);
@@ -115,7 +115,7 @@ TEST(Outputs, EventsMayBeRarerThanSteps) {
   EXPECT_FALSE(fs::exists(run.path / "run.prom"));
 }
 
-TEST(Outputs, PrometheusReadsHowTheRunGoes) {
+TEST(RunLogger, PrometheusReadsHowTheRunGoes) {
   Watched run;
   run.config.log.tensorboard = false;
   const double before = unix_time();
@@ -160,7 +160,7 @@ TEST(Outputs, PrometheusReadsHowTheRunGoes) {
   EXPECT_GT(only(status, "millrace_step_seconds_total"), 0);
 }
 
-TEST(Outputs, AStatusFileSaysWhyTheRunEnded) {
+TEST(RunLogger, AStatusFileSaysWhyTheRunEnded) {
   Watched run;
   run.config.optim.loss_scale = StepState().scale_floor;
   try {
@@ -174,7 +174,7 @@ TEST(Outputs, AStatusFileSaysWhyTheRunEnded) {
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
 }
 
-TEST(Outputs, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
+TEST(RunLogger, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
   Watched run;
   run.config.log.prometheus = (run.path / "none/run.prom").string();
   fs::create_directories(run.path / "run");
@@ -190,7 +190,7 @@ TEST(Outputs, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
-TEST(Outputs, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
+TEST(RunLogger, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
   Watched run;
   run.train(7);
   const fs::path dir = run.path / "run";
@@ -209,7 +209,7 @@ TEST(Outputs, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
   EXPECT_TRUE(fs::exists(dir / "mine.txt"));
 }
 
-TEST(Outputs, NamesThatAreNoUtf8DoNotEndARun) {
+TEST(RunLogger, NamesThatAreNoUtf8DoNotEndARun) {
   Watched run;
   run.config.run.dir = (run.path / "caf\xe9").string();  // Latin-1
   ::setenv("SLURM_JOB_NAME", "\xe9t\xe9", 1);
@@ -223,7 +223,7 @@ TEST(Outputs, NamesThatAreNoUtf8DoNotEndARun) {
 }
 
 // Also where no key says so.
-TEST(Outputs, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
+TEST(RunLogger, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
   Watched run;
   run.train(7);
   fs::remove_all(run.path / "run/checkpoints");

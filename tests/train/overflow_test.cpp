@@ -24,7 +24,7 @@ struct ThreeLayers {
   }
   ThreeLayers() : graph(make()), layout(graph), gradient(std::size_t(layout.count), 0.5f) {}
   float& at(int p, int i) { return gradient[std::size_t(layout.parameters[std::size_t(p)].begin + i)]; }
-  std::string text() const { return describe_gradient(graph, survey_gradient(layout, gradient)); }
+  std::string text() const { return describe_gradient(graph, scan_gradient(layout, gradient)); }
 };
 
 TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
@@ -55,8 +55,8 @@ TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
   for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
     (i < half ? other : net).gradient[std::size_t(i)] = nan;
   const OptimizerSlice first{0, half}, second{half, net.layout.count - half};
-  auto survey = survey_gradient(net.layout, net.gradient, {&first, 1});
-  const auto rest = survey_gradient(net.layout, other.gradient, {&second, 1});
+  auto survey = scan_gradient(net.layout, net.gradient, {&first, 1});
+  const auto rest = scan_gradient(net.layout, other.gradient, {&second, 1});
   for (std::size_t i = 0; i < survey.size(); ++i) survey[i] = std::max(survey[i], rest[i]);
   EXPECT_EQ(describe_gradient(net.graph, survey),
             "the gradient is not finite from conv2.weight on (1 of 3 parameters, seen from the loss); the largest "

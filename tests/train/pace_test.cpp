@@ -31,7 +31,7 @@ RunConfig pretending(int ranks) {
 TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
   for (const int ranks : {1, 2}) {
     const Account account = account_of(pretending(ranks), ranks);
-    const StepShape s = shape_of(account);
+    const StepProfile s = step_profile_of(account);
     EXPECT_EQ(s.ranks, ranks);
     EXPECT_EQ(s.micro_batches, 2);
     EXPECT_EQ(s.samples, 8 * ranks);
@@ -48,7 +48,7 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
     EXPECT_GE(s.ready.back().seconds, pass);
     EXPECT_LE(s.ready.back().seconds, s.last_backward);
     EXPECT_LT(s.ready.front().seconds, s.ready.back().seconds);
-    EXPECT_EQ(sum_times(account, false).empty(), ranks == 1);
+    EXPECT_EQ(all_reduce_times(account, false).empty(), ranks == 1);
     const Prediction alone = predict(s, {}, 1, Scaling::weak);
     if (ranks == 1)
       EXPECT_NEAR(alone.step, s.step, 1e-9);
@@ -74,7 +74,7 @@ TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
   c.comm.bucket = 4 << 10, c.train.test_compute = 0;
   for (const RankAccount& r : account_of(c, 2).ranks) {
     double spans = 0;
-    for (const SumFigures& s : r.sums) spans += double(s.times);
+    for (const CollectiveOpStats& s : r.sums) spans += double(s.times);
     EXPECT_GE(spans / double(r.steps), 16);
     EXPECT_GE(double(r.loader.clock_reads), 4.0 * double(r.loader.batches));
     EXPECT_GT(r.marks, 3 * spans / double(r.steps) + double(r.loader.clock_reads) / double(r.steps));
@@ -84,7 +84,7 @@ TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
 TEST(Pace, OneMicroBatchARankHasManyBucketsInFewMilestones) {
   RunConfig c = pretending(1);
   c.train.micro_batch = 0, c.comm.bucket = 1024, c.train.steps = 6;
-  const StepShape s = shape_of(account_of(c, 1));
+  const StepProfile s = step_profile_of(account_of(c, 1));
   EXPECT_LE(s.ready.size(), 16u);
   EXPECT_GE(s.ready.size(), 8u);
   EXPECT_DOUBLE_EQ(s.backward, s.last_backward);

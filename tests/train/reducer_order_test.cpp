@@ -17,17 +17,17 @@ float value(int rank, int step, std::int64_t i) { return float(std::sin(double(i
 
 // Two steps in which blocks are announced in the given order; the gradient of the second is returned, and the tags of
 // the sums of both in the order in which they ran.
-std::vector<float> reduce(int ranks, CollectiveOptions::Progress progress, bool overlap, DType compress,
+std::vector<float> reduce(int ranks, CollectiveOptions::Progress progress, bool overlap, DType grad_dtype,
                           const std::vector<std::int64_t>& order, std::vector<int>* tags = nullptr) {
   std::vector<float> out(count);
   run_thread_world(ranks, [&](World& world) {
-    ComputeOptions options;
+    ExecutionOptions options;
     options.collective.progress = progress;
-    const Compute compute = make_cpu_compute(world, options);
+    const ExecutionContext compute = make_cpu_context(world, options);
     const SharedRegion gradient = compute.collective->allocate(count * 4),
                        packed = compute.collective->allocate(count * 4);
-    Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, compress, overlap, ranks == 1}, gradient,
-                    packed);
+    Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, grad_dtype, overlap, ranks == 1},
+                    gradient, packed);
     auto* data = static_cast<float*>(gradient.data);
     std::vector<CommSpan> spans;
     for (int step = 0; step < 2; ++step) {
@@ -98,7 +98,7 @@ TEST(ReducerOrder, CompressedSumsAreWithinARoundingOfEachRankAndOneOfTheSum) {
 
 TEST(ReducerOrder, ARangeAnnouncedTwiceIsRefused) {
   const auto world = solo_world();
-  const Compute compute = make_cpu_compute(*world, {});
+  const ExecutionContext compute = make_cpu_context(*world, {});
   const SharedRegion gradient = compute.collective->allocate(count * 4);
   Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, DType::f32, true, true}, gradient, {});
   reducer.ready(0, count);

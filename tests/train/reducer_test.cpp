@@ -29,7 +29,7 @@ TEST(Buckets, CoverAllElementsOnceLastFirst) {
 
 TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
   const auto world = solo_world();
-  const Compute compute = make_cpu_compute(*world, {});
+  const ExecutionContext compute = make_cpu_context(*world, {});
   const SharedRegion gradient = compute.collective->allocate(6400 * 4);
   Reducer reducer(*compute.collective, *compute.backend, {6400, {640}, DType::f32, true, true}, gradient, {});
   reducer.ready(640, 6400);
@@ -41,11 +41,11 @@ TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
 // holds up one rank, and the other waits for it.
 TEST(Reducer, SumsHideBehindBackward) {
   run_thread_world(2, [](World& world) {
-    ComputeOptions options;
+    ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
     constexpr std::int64_t blocks = 12, block = 1 << 18;  // 1 MiB each
     options.collective.delay_seconds_per_mb = 0.0095;
-    const Compute compute = make_cpu_compute(world, options);
+    const ExecutionContext compute = make_cpu_context(world, options);
     const SharedRegion gradient = compute.collective->allocate(blocks * block * 4);
     Reducer reducer(*compute.collective, *compute.backend, {blocks * block, {block}, DType::f32, true, false}, gradient,
                     {});

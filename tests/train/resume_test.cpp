@@ -35,7 +35,7 @@ struct Folder : test::Folder {
 
 TEST(Epochs, CountOnFromTheirOrigin) {
   const Epochs plain{100, 30, {}};
-  EXPECT_EQ(plain.steps_each(), 4);
+  EXPECT_EQ(plain.steps_per_epoch(), 4);
   EXPECT_EQ(plain.epoch(7), 1);
   EXPECT_EQ(plain.step_in_epoch(7), 3);
   EXPECT_EQ(plain.samples(6), 190);
@@ -140,7 +140,7 @@ TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
 TEST(Checkpoint, AnAccuracyOfEarlierWeightsDoesNotWinAgain) {
   const test::Folder folder;
   const auto world = solo_world();
-  Compute compute = make_cpu_compute(*world, {});
+  ExecutionContext compute = make_cpu_context(*world, {});
   NetworkSpec spec;
   spec.model.name = "mlp", spec.model.hidden = {4};
   spec.batch = {0, {4}, DType::f32, {}, true};

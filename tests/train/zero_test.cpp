@@ -95,7 +95,7 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
       c.run.precision = Precision::fp16;
       c.optim.loss_scale = 1024, c.optim.scale_interval = 2;
       c.train.test_force_overflow_at = 3;
-      c.comm.compress = "bf16";
+      c.comm.grad_dtype = "bf16";
       const Outcome plain = outcome(c, 0, ranks);
       EXPECT_EQ(plain.metrics[2].at("skipped"), true);
       expect_same(plain, outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
@@ -178,30 +178,31 @@ TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
 // of a few tries, as a busy machine may hold up a rank.
 TEST(Zero, GathersHideBehindForward) {
   run_thread_world(2, [](World& world) {
-    ComputeOptions options;
+    ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
     constexpr std::int64_t blocks = 10, block = 1 << 18;  // 1 MiB each
     options.collective.delay_seconds_per_mb = 0.0095;
-    const Compute compute = make_cpu_compute(world, options);
+    const ExecutionContext compute = make_cpu_context(world, options);
     const BucketSpec buckets{block, world.size(), world.rank()};
     const SharedRegion master = compute.collective->allocate(blocks * block * 4);
     auto* data = static_cast<float*>(master.data);
-    Gatherer gatherer(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr, DType::f32);
+    WeightAllGather weight_all_gather(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr,
+                                      DType::f32);
     double best = 1;  // part of the gathers' time that the forward pass waits
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
       for (const OptimizerSlice& s : buckets.slices(blocks * block))
         for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) data[i] = float(attempt + 1);
       world.barrier();
       double waited = 0, busy = 0;
-      gatherer.begin();
+      weight_all_gather.begin();
       for (std::int64_t b = 0; b < blocks; ++b) {
         const auto began = std::chrono::steady_clock::now();
-        gatherer.need(b * block, (b + 1) * block);
+        weight_all_gather.need(b * block, (b + 1) * block);
         waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
         for (std::int64_t i = b * block; i < (b + 1) * block; ++i) ASSERT_EQ(data[i], float(attempt + 1)) << i;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
-      gatherer.finish();
+      weight_all_gather.finish();
       std::vector<CommSpan> spans;
       compute.collective->take_spans(spans);
       ASSERT_EQ(spans.size(), std::size_t(blocks));

@@ -4,11 +4,11 @@
 namespace millrace {
 
 // All ranks end up with the sum; each with its part of it; all with everyone's part.
-enum class CollectiveOp { sum, reduce_scatter, all_gather };
+enum class CollectiveOp { all_reduce, reduce_scatter, all_gather };
 
 // Part of its bytes that each rank sends where `ranks` form a ring: nccl-tests' factor from algorithm to bus bandwidth.
 constexpr double bus_factor(CollectiveOp op, double ranks) {
-  return (op == CollectiveOp::sum ? 2 : 1) * (ranks - 1) / ranks;
+  return (op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
 constexpr const char* name_of(CollectiveOp op) {
@@ -17,7 +17,7 @@ constexpr const char* name_of(CollectiveOp op) {
       return "reduce-scatter";
     case CollectiveOp::all_gather:
       return "all-gather";
-    case CollectiveOp::sum:
+    case CollectiveOp::all_reduce:
       break;
   }
   return "sum";

@@ -23,7 +23,7 @@ struct StepBench {
   double step_seconds = 0;                                  // median of whole micro-batches: forward and backward
   double ops_seconds = 0;                                   // sum of the operations' own best times
   double communication_seconds = 0, full_step_seconds = 0;  // exposed, of whole steps with sums and optimizer; medians
-  double without_marks_seconds = 0;  // every other step, without the account's marks; 0: as recorded
+  double without_timestamps_seconds = 0;  // every other step, without the account's marks; 0: as recorded
   std::vector<OpTime> ops;
   Peaks peaks;
   std::array<double, phase_count> phases{};   // of whole steps, medians of this rank

@@ -1,5 +1,5 @@
-// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm lane; wait()
-// and finish() make the compute lane wait (on the CPU: the caller). All ranks issue the same calls in the same order.
+// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm stream; wait()
+// and finish() make the compute stream wait (on the CPU: the caller). All ranks issue the same calls in the same order.
 // Sums run in rank order, so the result is the same on every rank and at every timing; 16-bit elements are added in
 // float32 and rounded once.
 #pragma once
@@ -28,7 +28,7 @@ struct CommSpan {
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
   bool inside = false;  // it ran inside of some begin_*: the caller stood still meanwhile
-  CollectiveOp op = CollectiveOp::sum;
+  CollectiveOp op = CollectiveOp::all_reduce;
 };
 
 class Collective {
@@ -39,17 +39,17 @@ class Collective {
   // /dev/shm is too small.
   virtual SharedRegion allocate(std::size_t bytes) = 0;
   // [begin, begin+count) elements of dtype in the region. tag names the operation in spans().
-  virtual void begin_sum(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
+  virtual void all_reduce_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
   // Rank r ends up with the sum of its part r of size() equal parts (count divisible by size()); the rest is undefined.
-  virtual void begin_reduce_scatter(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
+  virtual void reduce_scatter_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
   // Part r of size() equal parts is taken from rank r; every rank ends up with all.
-  virtual void begin_all_gather(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
-  // Makes the compute lane wait for the newest operation of this tag and for all begun before it, not for later ones.
+  virtual void all_gather_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
+  // Makes the compute stream wait for the newest operation of this tag and for all begun before it, not for later ones.
   // In a recorded step: for one begun in the same recording. Errors as finish()'s.
   virtual void wait(int tag) = 0;
   // Waits until everything begun is done. Error(comm) after timeout, naming the operation and the ranks that are late.
   virtual void finish() = 0;
-  virtual void small_sum(std::span<double> values) = 0;  // immediate, in rank order
+  virtual void all_reduce_scalars(std::span<double> values) = 0;  // immediate, in rank order
   virtual void broadcast(const SharedRegion&, std::size_t begin_bytes, std::size_t bytes, int root) = 0;  // immediate
   virtual void take_spans(
       std::vector<CommSpan>& out) = 0;  // out becomes the operations finished since the last call, in order
@@ -66,7 +66,7 @@ struct CollectiveOptions {
 };
 
 // Whether the CPU's collective works in a thread of its own, beside the caller. Not collective.
-bool by_thread(const World&, CollectiveOptions::Progress);
+bool uses_progress_thread(const World&, CollectiveOptions::Progress);
 
 // The CPU's collective: shared-memory window among the ranks of a host, MPI between hosts. Works over mpi_world,
 // solo_world and thread worlds.

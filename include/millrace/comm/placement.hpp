@@ -9,13 +9,13 @@
 namespace millrace {
 
 struct Placement {
-  int cores = 1;              // of this rank's slice
-  int compute_threads = 1;    // OpenMP threads
-  int workers = 1;            // loader threads
-  bool spare_core = false;    // a core is free for the communication thread
-  bool shared_cores = false;  // more ranks than cores: nothing may spin
-  std::vector<int> cpus;      // this rank's slice
-  std::string warning;        // "rank 0 is bound to one core of 8 ...", the same on all ranks; or empty
+  int cores = 1;                // of this rank's slice
+  int compute_threads = 1;      // OpenMP threads
+  int workers = 1;              // loader threads
+  bool spare_core = false;      // a core is free for the communication thread
+  bool oversubscribed = false;  // more ranks than cores: nothing may spin
+  std::vector<int> cpus;        // this rank's slice
+  std::string warning;          // "rank 0 is bound to one core of 8 ...", the same on all ranks; or empty
   std::string str() const;
 };
 

@@ -19,14 +19,14 @@ class ProgressBoard {
   // cannot see each other (no room in /dev/shm).
   virtual std::vector<int> behind(std::uint64_t number) const = 0;
 
-  struct Standing {
+  struct RankStatus {
     std::vector<int> behind;  // have posted less
     std::vector<int> silent;  // of hosts from which no answer came
   };
   // Of all ranks. Waits for answers for so long at most, and for other threads that ask; not collective.
-  virtual Standing inquire(std::uint64_t number, double patience_seconds) = 0;
+  virtual RankStatus query_ranks(std::uint64_t number, double timeout_seconds) = 0;
   // "late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 4 on node9", or that no rank is known to be.
-  virtual std::string words(const Standing&) const = 0;
+  virtual std::string words(const RankStatus&) const = 0;
 };
 
 std::unique_ptr<ProgressBoard> make_progress_board(World&);  // collective

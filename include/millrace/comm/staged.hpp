@@ -1,7 +1,7 @@
 // The collective of devices with memory of their own that no faster way connects: regions lie on the device, sums are
-// made by the host collective in host memory. Pieces of `chunk_bytes` travel there on the comm lane and back on the
-// copy lane, while a worker sums those that have arrived. finish() makes the caller wait for the worker, so a step that
-// calls it, or begin_*, cannot be captured by a device.
+// made by the host collective in host memory. Pieces of `chunk_bytes` travel there on the comm stream and back on the
+// copy stream, while a worker sums those that have arrived. finish() makes the caller wait for the worker, so a step
+// that calls it, or begin_*, cannot be captured by a device.
 #pragma once
 #include <functional>
 #include <memory>

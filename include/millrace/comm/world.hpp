@@ -50,7 +50,7 @@ class World {
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
 // Held by threads that look for messages while no other call is under way, for as long as they look. Who ends MPI while
 // such threads go on, after a failure, takes it and keeps it.
-std::timed_mutex& mpi_at_work();
+std::timed_mutex& mpi_call_mutex();
 std::string mpi_library_version();  // "Open MPI v4.1.4". Not collective; needs no World
 // A World of this process alone; MPI is not touched. For commands that need no ranks, and tests.
 std::unique_ptr<World> solo_world();

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-struct Compute {    // destroyed in reverse order
-  std::string why;  // run.device = auto took the processor; else empty
+struct ExecutionContext {  // destroyed in reverse order
+  std::string why;         // run.device = auto took the processor; else empty
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Collective> collective;
@@ -23,7 +23,7 @@ struct CudaOptions {
   bool graph = true;  // a step is captured once and replayed; false: launched one by one, for debugging
   // Micro-batches of a graph, at most: a step of more is several graphs. Each has its own place for samples on the
   // device, since a graph can only wait for copies that were enqueued before it.
-  int graph_batches = 16;
+  int graph_micro_batches = 16;
   // Marks by which a failure within a recorded step is known to be of one operation (each), or of sixteen (some). A
   // mark is a kernel of one thread, a microsecond or two of the step.
   enum class Breadcrumbs { none, some, each };
@@ -36,16 +36,17 @@ struct CudaOptions {
   int channels = 0;             // most blocks that NCCL may take from the step; 0: 8 on one host, 16 over several
 };
 
-struct ComputeOptions {
+struct ExecutionOptions {
   Placement placement;
   CollectiveOptions collective;
   bool deterministic = false;
   CudaOptions cuda;
 };
 
-Compute make_cpu_compute(World&, const ComputeOptions&);
-Compute make_cuda_compute(World&, const ComputeOptions&);  // Error(config) saying what is missing and how to get it
-bool cuda_usable(const World&, std::string* why_not);      // never throws; does not touch devices beyond counting them
+ExecutionContext make_cpu_context(World&, const ExecutionOptions&);
+ExecutionContext make_cuda_context(World&,
+                                   const ExecutionOptions&);  // Error(config) saying what is missing and how to get it
+bool cuda_usable(const World&, std::string* why_not);  // never throws; does not touch devices beyond counting them
 // The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why there are none.
 std::string describe_gpus();
 

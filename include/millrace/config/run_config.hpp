@@ -33,7 +33,7 @@ struct RunOptions {
   double stop_margin = 120;   // stop this long before the end
 };
 
-struct FeedOptions : FaultOptions, SampleView {  // data.*, with DataOptions
+struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
   std::vector<std::string> train, valid;
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;
@@ -110,7 +110,7 @@ struct OptimOptions {
 
 struct CommOptions {
   std::uint64_t bucket = 8u << 20;  // bytes of float32 gradient a bucket
-  std::string compress = "none";    // none, bf16, fp16
+  std::string grad_dtype = "none";  // none, bf16, fp16
   bool overlap = true;              // start sums during backward
   std::string progress = "auto";    // auto, thread, inline
   std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
@@ -138,7 +138,7 @@ struct AccountOptions {
 
 struct RunConfig {
   RunOptions run;
-  FeedOptions data;
+  DataConfig data;
   ModelOptions model;
   TrainOptions train;
   OptimOptions optim;

@@ -18,15 +18,15 @@ struct Activity {
   std::uint64_t occasion = 0;  // number of that enter(): launches of one call of an operation share it
 };
 
-class ActivityWatch {
+class ActivityTracer {
  public:
-  virtual ~ActivityWatch() = default;
+  virtual ~ActivityTracer() = default;
   virtual void start() = 0;                  // what is launched from here on is traced; slows the step a little
   virtual std::vector<Activity> stop() = 0;  // in no order; what has not ended yet is left out
 };
 
 // Negative: not known.
-struct Health {
+struct DeviceHealth {
   double clock_mhz = -1, top_clock_mhz = -1;
   double watts = -1, limit_watts = -1;
   double celsius = -1;

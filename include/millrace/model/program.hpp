@@ -13,17 +13,17 @@ namespace millrace {
 
 // Told, during the last micro-batch's backward, which elements [begin, end) of the flat gradient are final; last block
 // first.
-class GradSink {
+class GradReadyHook {
  public:
-  virtual ~GradSink() = default;
+  virtual ~GradReadyHook() = default;
   virtual void ready(std::int64_t begin, std::int64_t end) = 0;
 };
 
 // Asked before an op's forward for the elements [begin, end) of the flat weights that it will read: it makes the
-// compute lane wait until they are there.
-class WeightGate {
+// compute stream wait until they are there.
+class ParamReadyHook {
  public:
-  virtual ~WeightGate() = default;
+  virtual ~ParamReadyHook() = default;
   virtual void need(std::int64_t begin, std::int64_t end) = 0;
 };
 
@@ -41,8 +41,8 @@ std::size_t place_regions(std::vector<Region>&);
 
 struct MemoryPlan {
   std::vector<Region> regions;
-  std::size_t arena_bytes = 0;    // activations, their gradients, saved state, workspace
-  std::size_t derived_bytes = 0;  // the backend's weight copies, kept between steps
+  std::size_t arena_bytes = 0;          // activations, their gradients, saved state, workspace
+  std::size_t packed_weight_bytes = 0;  // the backend's weight copies, kept between steps
 };
 
 struct Lowered {
@@ -51,7 +51,7 @@ struct Lowered {
   std::vector<std::unique_ptr<Op>> adders;  // by value: sums the gradients of a value with several users; else null
   std::vector<int> value_region, diff_region, saved_region, extra_region;  // into plan.regions; -1: none
   int workspace_region = -1;
-  std::vector<std::size_t> derived_offset;
+  std::vector<std::size_t> packed_weight_offset;
   MemoryPlan plan;
   Device* device = nullptr;        // the backend's
   int fusion_level = 0;            // that was used
@@ -65,7 +65,7 @@ Lowered lower(Backend&, Graph, int fusion_level);
 
 struct ProgramMemory {
   void* arena = nullptr;
-  void* derived = nullptr;
+  void* packed_weights = nullptr;
   float* master = nullptr;
   void* weights = nullptr;  // compute precision; the master itself in float32
   float* gradient = nullptr;
@@ -81,12 +81,12 @@ class Program {
   const MemoryPlan& plan() const { return lowered_.plan; }
   const Op& op(int node) const { return *lowered_.ops[std::size_t(node)]; }
 
-  void refresh_weights();  // after the master or the weights changed
+  void repack_weights();  // after the master or the weights changed
   // first: the first micro-batch of a step writes gradients and statistics, the others add.
   // With a gate, weights are still to come: each op's derived copies are refreshed when its weights are there.
-  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, WeightGate* gate = nullptr,
-               MarkSeries around_input = {});
-  void backward(bool first, GradSink* sink);
+  void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
+               TimestampSeries around_input = {});
+  void backward(bool first, GradReadyHook* sink);
   // One node alone, on whatever its buffers hold: benches.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
@@ -98,7 +98,7 @@ class Program {
 
  private:
   struct Labels {
-    std::string forward, backward, refresh;
+    std::string forward, backward, repack;
   };
   void backward_node(int node, bool first);
   Lowered lowered_;

@@ -28,7 +28,7 @@ enum class GradMode { write, add };
 struct Needs {
   std::size_t workspace = 0;  // scratch during one call, shared by all ops
   std::size_t saved = 0;  // kept from forward to backward of the same micro-batch (masks, argmax, batch mean and 1/std)
-  std::size_t derived = 0;  // weight copies in the backend's own layout, filled by refresh()
+  std::size_t packed_weights = 0;  // weight copies in the backend's own layout, filled by refresh()
 };
 
 struct OpArgs {
@@ -52,7 +52,7 @@ struct OpArgs {
   Tensor diff_bias, src_diff_bias;
   const void* src_saved = nullptr;  // `saved` of the layer before
   void* saved = nullptr;
-  void* derived = nullptr;
+  void* packed_weights = nullptr;
   void* workspace = nullptr;
   StepState* state = nullptr;
 };
@@ -63,7 +63,7 @@ class Op {
   virtual Needs needs() const = 0;
   virtual void forward(const OpArgs&) = 0;
   virtual void backward(const OpArgs&) = 0;
-  virtual void refresh(const OpArgs&) {}           // after an optimizer step: weight -> derived
+  virtual void repack(const OpArgs&) {}            // after an optimizer step: weight -> derived
   virtual std::string implementation() const = 0;  // what runs, for plan and bench: "onednn brgconv:avx512_core"
 };
 

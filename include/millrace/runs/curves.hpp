@@ -17,7 +17,7 @@ struct Curve {
 };
 
 // Values that come one after the other: least, most and mean exactly, the median from an even sample of them.
-class Sample {
+class BinSampler {
  public:
   void add(double);
   void flush(Curve&);  // as the next bin; begins anew
@@ -42,7 +42,7 @@ struct Curves {
   double middle(std::size_t bin) const { return (begin(bin) + end(bin)) / 2; }
 };
 // Error(data) for a line that is none of ours.
-Curves read_curves(const std::filesystem::path& metrics, std::size_t most_bins = 300);
+Curves read_curves(const std::filesystem::path& metrics, std::size_t max_bins = 300);
 
 struct Validation {
   double step = 0, loss = 0, accuracy = 0, top5 = 0;

@@ -24,7 +24,7 @@ struct Advice {  // a finding, as it was written down
 };
 
 // summary.json
-struct Ending {
+struct RunSummary {
   std::string status;
   std::int64_t steps = 0, epoch = 0, samples = 0, unread_samples = 0;
   double samples_per_second = 0, seconds = 0;
@@ -34,7 +34,7 @@ struct Ending {
   Account account;
 };
 
-struct Operation {  // of layers.json
+struct LayerTiming {  // of layers.json
   std::string name, implementation;
   double forward_ms = 0, backward_ms = 0, least_ms = 0;  // least: by the roofline
 };
@@ -51,10 +51,10 @@ struct Run {
   std::vector<std::pair<std::string, std::string>> facts;  // what `auto` came to, data sets, libraries; by name
   Curves curves;
   std::vector<Validation> validations;
-  std::optional<Ending> ending;
-  std::vector<Operation> operations;  // none: not measured
-  std::vector<RankTrace> trace;       // none: not sampled
-  std::string trace_note;             // why a trace that is there is not shown
+  std::optional<RunSummary> ending;
+  std::vector<LayerTiming> operations;  // none: not measured
+  std::vector<RankTrace> trace;         // none: not sampled
+  std::string trace_note;               // why a trace that is there is not shown
   // Whether a process of this machine has the folder in use; whether summary.json tells of an earlier start.
   bool going = false, outdated = false;
 };

@@ -13,7 +13,7 @@
 namespace millrace {
 
 // Whether a run goes on, told from its files and, on its own host, its process.
-enum class Life {
+enum class RunStatus {
   absent,    // no run.json yet
   starting,  // no step of this start yet
   running,
@@ -21,19 +21,19 @@ enum class Life {
   gone,    // its process is no longer there, and it left no summary
   ended
 };
-struct Signs {  // ages in seconds; below 0: no such file
+struct StatusInputs {  // ages in seconds; below 0: no such file
   double run_age = -1, metrics_age = -1, summary_age = -1;
   bool summary_is_final = false;  // it tells of the last step that run.json plans
   bool stepped = false;           // since this start
   bool same_host = false, process_there = false;
   double step_seconds = 0;
 };
-Life life_of(const Signs&);
+RunStatus run_status_of(const StatusInputs&);
 
 // What is known of a run by now.
-struct RunView {
+struct RunSnapshot {
   std::string dir;
-  Life life = Life::absent;
+  RunStatus life = RunStatus::absent;
   double quiet_seconds = 0;  // since the last step, or the start
   // Of run.json.
   std::int64_t planned_steps = 0;
@@ -55,12 +55,12 @@ struct RunView {
 class RunWatch {
  public:
   explicit RunWatch(const std::string& dir);
-  const RunView& look();  // Error(data) when a file is there and cannot be read
-  const RunView& view() const { return view_; }
+  const RunSnapshot& look();  // Error(data) when a file is there and cannot be read
+  const RunSnapshot& view() const { return view_; }
 
  private:
   // A small file that is read again when it was written anew.
-  struct Note {
+  struct WatchedFile {
     std::filesystem::path path;
     double modified = -1;  // not there: -1
     std::int64_t inode = 0, bytes = 0;
@@ -70,9 +70,9 @@ class RunWatch {
   void read_summary();
   void read_checkpoint();
   void read_validations();
-  RunView view_;
+  RunSnapshot view_;
   Tail metrics_, validations_;
-  Note run_, summary_, latest_;
+  WatchedFile run_, summary_, latest_;
   std::int64_t summary_steps_ = -1, resumed_at_ = 0;
   std::string host_;
   int pid_ = 0;

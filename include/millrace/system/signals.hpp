@@ -9,7 +9,7 @@ void install_stop_signals();
 // other. A handler writes its frame below the stack pointer of the thread that it interrupts; generated code of oneDNN
 // 2.6 lets that point into the heap (measured: 1 of 8 runs that were signalled in the middle ended with a damaged
 // heap).
-void receive_stop_signals_aside();
+void receive_stop_signals_in_thread();
 int stop_signal();         // 0, or the signal seen
 void clear_stop_signal();  // tests
 

@@ -17,17 +17,17 @@
 namespace millrace {
 
 // Of own reads, by all threads so far: chunks, and the time that decoding took, of images too.
-struct Decoded {
+struct DecodeStats {
   std::uint64_t chunks = 0;
   double seconds = 0;
 };
 
-struct LoaderFigures {
+struct LoaderStats {
   std::uint64_t batches = 0, samples = 0, bytes_read = 0;
   std::uint64_t queue_depth_sum = 0;             // queue depth: filled slots seen when a batch is taken
   std::array<std::uint64_t, 17> queue_depths{};  // how often so many were; the last: or more
   double wait_seconds = 0, read_seconds = 0;     // consumer's wait; sum of the workers' reading (and decoding) time
-  Decoded decoded{};                             // its seconds are part of those
+  DecodeStats decoded{};                         // its seconds are part of those
   double room_seconds = 0;                       // sum of the workers' waits for a free slot
   double copy_seconds = 0;                       // of some copies to the device, by its own clock
   std::uint64_t copied_bytes = 0, copied_samples = 0;  // by these
@@ -45,7 +45,7 @@ struct LoaderFigures {
 };
 
 // Of one optimizer step after the other.
-struct StepTimes {
+struct StepTimeStats {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, longest = 0;  // seconds
 };
 struct TimeBin {
@@ -53,10 +53,10 @@ struct TimeBin {
   std::uint64_t count = 0;
 };
 // Percentiles in a fixed number of bins, each 1 % wide.
-class StepClock {
+class StepTimeHistogram {
  public:
   void add(double seconds);
-  StepTimes figures() const;
+  StepTimeStats stats() const;
   std::vector<TimeBin> bins() const;  // those with any, by time; the middle of each
 
  private:
@@ -68,13 +68,13 @@ class StepClock {
 };
 
 // One operation on one bucket (tag from 0), or on something else (below 0), over all steps.
-struct SumFigures {
+struct CollectiveOpStats {
   int tag = 0;
   std::uint64_t times = 0, bytes = 0;  // bytes of all
   // Sums of seconds: between being ready and all ranks being there, being summed, and of the latter while the step
   // waited for it.
   double queued = 0, busy = 0, exposed = 0;
-  CollectiveOp op = CollectiveOp::sum;
+  CollectiveOp op = CollectiveOp::all_reduce;
   // Sums of seconds from a step's begin on: until it was ready, and until the step needed it. It starts at ready +
   // queued and ends at that + busy.
   double ready = 0, needed = 0;
@@ -87,7 +87,7 @@ struct ReadyBytes {
   std::uint64_t bytes = 0;  // of the float32 gradient, from its end
   double seconds = 0;       // from the begin of the last backward pass until they are final; sums in between left out
 };
-struct PaceFigures {
+struct StepTimingStats {
   std::uint64_t steps = 0;
   double step = 0;
   double input = 0, forward = 0, backward = 0, optimizer = 0;  // over all micro-batches
@@ -105,24 +105,25 @@ struct PaceFigures {
 };
 
 // fp16: the loss scale from a step on.
-struct ScaleChange {
+struct LossScaleChange {
   std::int64_t step = 0;
   double scale = 1;
 };
 // From the first step to the last, in bounded memory.
-class ScaleFigures {
+class LossScaleStats {
  public:
   static constexpr std::size_t most_kept = 64;
-  ScaleFigures() = default;
-  ScaleFigures(std::vector<ScaleChange> kept, std::uint64_t changes) : kept_(std::move(kept)), changes_(changes) {}
+  LossScaleStats() = default;
+  LossScaleStats(std::vector<LossScaleChange> kept, std::uint64_t changes)
+      : kept_(std::move(kept)), changes_(changes) {}
   void add(std::int64_t step, double scale);  // of each step
   // The first step's, then those after each change; of too many the first half of most_kept and the last.
-  const std::vector<ScaleChange>& kept() const { return kept_; }
+  const std::vector<LossScaleChange>& kept() const { return kept_; }
   std::uint64_t changes() const { return changes_; }  // all of them
   double last() const { return kept_.empty() ? 1 : kept_.back().scale; }
 
  private:
-  std::vector<ScaleChange> kept_;
+  std::vector<LossScaleChange> kept_;
   std::uint64_t changes_ = 0;
 };
 
@@ -133,13 +134,13 @@ struct FileFaults {
   bool slow = false;  // a read took longer than data.slow_read
   std::string error;  // the first
 };
-struct FaultFigures {
+struct FaultStats {
   std::uint64_t retries = 0, skipped_samples = 0;  // reads tried again; samples read as "counts for nothing"
   std::vector<FileFaults> files;                   // those with any
 };
 
 // Copies of files near the node, and how much was read from them.
-struct StagingFigures {
+struct LocalCacheStats {
   std::uint64_t files = 0, files_staged = 0, bytes = 0, bytes_staged = 0;  // of the set; that this rank reads near
   std::uint64_t bytes_copied = 0, bytes_reused = 0;                        // by this rank; found there from before
   std::uint64_t samples = 0, samples_from_copies = 0;
@@ -151,26 +152,26 @@ struct RankAccount {
   std::string host;
   double wall_seconds = 0;
   std::array<double, phase_count> seconds{};
-  LoaderFigures loader;
-  FaultFigures faults;                                                     // of the training data
-  StagingFigures staging;                                                  // the same; no files: none is wanted
+  LoaderStats loader;
+  FaultStats faults;                                                       // of the training data
+  LocalCacheStats staging;                                                 // the same; no files: none is wanted
   double comm_busy_seconds = 0;                                            // time in sums, hidden or not
   std::uint64_t comm_bytes = 0, steps = 0, samples = 0, memory_bytes = 0;  // samples: of all ranks
-  StepTimes step_times;
-  std::vector<SumFigures> sums;  // by tag and operation
-  PaceFigures pace;              // no steps: none was full and late enough
-  ProcessFigures process;
-  WayOut way_out;
+  StepTimeStats step_times;
+  std::vector<CollectiveOpStats> sums;  // by tag and operation
+  StepTimingStats pace;                 // no steps: none was full and late enough
+  ProcessStats process;
+  NetworkLink network_link;
   int cores = 0, threads = 0;            // this rank's share of the host, and its compute threads
   int checkpoints = 0, evaluations = 0;  // written; run
   int needed_checkpoints = 0;            // of these, whatever checkpoint.every is: of the best so far, and the last
   std::uint64_t skipped_steps = 0;       // overflow
-  ScaleFigures scales;                   // none: not fp16, or no step
+  LossScaleStats scales;                 // none: not fp16, or no step
   double flops = 0;                      // of one step's forward and backward pass on this rank
   double marks = 0, mark_seconds = 0;    // clock reads of a step for this account; what one costs
   double memory_limit = 0;               // bytes that the rank may plan with
   DeviceTime device;                     // of the steps that were traced; none on a device that tells nothing
-  HealthFigures health;                  // the same
+  DeviceHealthStats health;              // the same
 
   double first_wait() const;  // seconds that its steps waited for the loader's first batch: once a run
   double demand() const;      // samples/s that its steps could take if they never waited for the loader
@@ -179,11 +180,11 @@ struct RankAccount {
 };
 
 // What brings samples from the loader into the network, by itself: all ranks' rates together. 0: there is none.
-struct Way {
+struct InputPathRates {
   double copy_bytes = 0;            // bytes/s
   double copy = 0, input_pass = 0;  // samples/s
 };
-Way way_of(const std::vector<RankAccount>&);
+InputPathRates input_path_rates(const std::vector<RankAccount>&);
 
 struct Account {
   std::vector<RankAccount> ranks;

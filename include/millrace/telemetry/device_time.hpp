@@ -14,12 +14,12 @@ namespace millrace {
 
 using Interval = std::pair<std::int64_t, std::int64_t>;  // [begin, end)
 // Disjoint, in order, without what is empty.
-std::vector<Interval> united(std::vector<Interval>);
+std::vector<Interval> merge_intervals(std::vector<Interval>);
 std::int64_t length(const std::vector<Interval>& disjoint);
 std::int64_t length_outside(const std::vector<Interval>& disjoint, const std::vector<Interval>& of_disjoint);
 
 // The least seconds that a call named by Device::enter() can take on this device.
-using LeastSeconds = std::map<const char*, double>;
+using RooflineSeconds = std::map<const char*, double>;
 
 struct KernelTime {
   std::string name;
@@ -37,28 +37,28 @@ struct DeviceTime {
 };
 
 // Gathers traces of a few steps each into one account.
-class DeviceTimes {
+class DeviceTimeCollector {
  public:
-  explicit DeviceTimes(LeastSeconds least = {}) : least_(std::move(least)) {}
+  explicit DeviceTimeCollector(RooflineSeconds least = {}) : least_(std::move(least)) {}
   // What a kernel must take at least is learnt from launches whose call is known: of a call of several kernels each
   // gets its part of the call's least time, by the time it takes.
   void learn(const std::vector<Activity>&);
   void add(const std::vector<Activity>&, int steps);  // learns, too
-  DeviceTime figures(std::size_t most_kernels = 10) const;
+  DeviceTime stats(std::size_t most_kernels = 10) const;
 
  private:
   struct Learnt {
     double least = 0;  // seconds, of so many launches
     std::uint64_t launches = 0;
   };
-  LeastSeconds least_;
+  RooflineSeconds least_;
   std::map<std::string, KernelTime> kernels_;
   std::map<std::string, Learnt> learnt_;
   DeviceTime sum_;
 };
 
 // Clock, power and heat over a run, from samples at even times.
-struct HealthFigures {
+struct DeviceHealthStats {
   int samples = 0;
   double clock_mhz = -1, least_clock_mhz = -1, top_clock_mhz = -1;  // mean, least, what the device could do
   double watts = -1, limit_watts = -1, celsius = -1;                // mean, limit, hottest
@@ -67,7 +67,7 @@ struct HealthFigures {
   int nvlinks = -1;                                                                          // the same
   double nvlink_rate = -1;                                                                   // bytes/s of all, one way
   std::map<std::string, double> slowed;  // by reason: share of the samples
-  void add(const Health&);
+  void add(const DeviceHealth&);
 
  private:
   double first_joules_ = -1;

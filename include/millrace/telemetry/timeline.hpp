@@ -55,7 +55,7 @@ class Timeline {
   std::array<double, phase_count> seconds_{};
 };
 
-double cost_of_a_mark();  // seconds, the least of some
+double timestamp_cost();  // seconds, the least of some
 double unix_time();       // seconds since 1970
 
 }  // namespace millrace

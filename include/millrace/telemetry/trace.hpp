@@ -9,8 +9,8 @@ namespace millrace {
 struct Span {
   std::string track;  // "step", "sums", "loader 1": what follows one after the other, or nests
   std::string name;
-  double began = 0, ended = 0;                            // seconds of the rank's own clock
-  std::vector<std::pair<std::string, double>> figures{};  // "bytes", ...
+  double began = 0, ended = 0;                          // seconds of the rank's own clock
+  std::vector<std::pair<std::string, double>> stats{};  // "bytes", ...
 };
 
 struct RankTrace {

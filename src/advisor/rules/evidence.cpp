@@ -17,22 +17,23 @@ int hosts_of(const std::vector<RankAccount>& ranks) {
 
 }  // namespace
 
-void Evidence::set_link(int hosts, const RankAccount& rank) {
-  link = rank.way_out;
+void BottleneckMetrics::set_link(int hosts, const RankAccount& rank) {
+  link = rank.network_link;
   double members = hosts;
-  if (const HealthFigures& h = rank.health; hosts == 1) {
+  if (const DeviceHealthStats& h = rank.health; hosts == 1) {
     link = {}, members = ranks;
-    if (h.nvlinks > 0 && h.nvlink_rate > 0) link = {cat(h.nvlinks, " NVLinks"), h.nvlink_rate, WayOut::Kind::nvlink};
+    if (h.nvlinks > 0 && h.nvlink_rate > 0)
+      link = {cat(h.nvlinks, " NVLinks"), h.nvlink_rate, NetworkLink::Kind::nvlink};
   }
   const double long_sum = std::max(256.0 * 1024, link.rate * 50e-6);  // bytes; shorter ones are mostly latency
   double bytes = 0, busy = 0;
-  for (const SumFigures& s : rank.sums)
+  for (const CollectiveOpStats& s : rank.sums)
     if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times))
       bytes += bus_factor(s.op, members) * double(s.bytes), busy += s.busy;
   link_rate = busy > 0 ? bytes / busy : 0;  // as a ring of them has
 }
 
-void Evidence::set_slow(const std::vector<RankAccount>& all) {
+void BottleneckMetrics::set_straggler(const std::vector<RankAccount>& all) {
   slow = straggler(all);
   if (slow.rank < 0) return;
   imbalance = slow.seconds - (probed ? slow.input_seconds : 0);
@@ -45,14 +46,14 @@ void Evidence::set_slow(const std::vector<RankAccount>& all) {
   uneven = most - double(all.size()) / speeds;
 }
 
-void Evidence::set_machine(const std::vector<RankAccount>& all) {
+void BottleneckMetrics::set_machine(const std::vector<RankAccount>& all) {
   for (const RankAccount& r : all) {
     preempted = std::max(preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
-    const TakenCores of_rank = taken_cores(all, int(&r - all.data()));
+    const CoreContention of_rank = core_contention(all, int(&r - all.data()));
     if (of_rank.share() > taken.share()) taken = of_rank;
     if (const double rate = r.loader.copy_bytes_rate(); rate > 0 && (copy_rate == 0 || rate < copy_rate))
       copy_rate = rate;
-    const HealthFigures& h = r.health;
+    const DeviceHealthStats& h = r.health;
     const auto less = [](int is, int may) { return is >= 0 && is < may; };
     if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {
       const auto name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
@@ -64,9 +65,9 @@ void Evidence::set_machine(const std::vector<RankAccount>& all) {
   }
 }
 
-Evidence evidence_of(const Account& account, const Setting& setting) {
-  Evidence e;
-  static_cast<Setting&>(e) = setting;
+BottleneckMetrics bottleneck_metrics_of(const Account& account, const ResolvedConfig& setting) {
+  BottleneckMetrics e;
+  static_cast<ResolvedConfig&>(e) = setting;
   if (account.ranks.empty() || account.ranks[0].steps == 0) return e;
   const auto of = [](const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; };
   const auto own = [&](const RankAccount& r) {
@@ -79,7 +80,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
                                               [&](const auto& a, const auto& b) { return own(a) < own(b); });
   e.steps = double(slow.steps);
   e.step = account.ranks[0].step_times.mean;
-  e.set_slow(account.ranks);
+  e.set_straggler(account.ranks);
   // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
   const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
   double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
@@ -95,7 +96,7 @@ Evidence evidence_of(const Account& account, const Setting& setting) {
   e.without_sums = left - meeting;
   if (!e.gpu) {  // there a sum's own time begins with the first rank's kernel
     double exposed = 0, queued = 0;
-    for (const SumFigures& s : slow.sums) exposed += s.exposed, queued += s.queued;
+    for (const CollectiveOpStats& s : slow.sums) exposed += s.exposed, queued += s.queued;
     e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps + meeting;
     e.late = std::min(e.late, e.without_input - e.without_sums);
   }

@@ -16,23 +16,23 @@ using nlohmann::json;
 constexpr double most_doubt = 0.1;  // of a step
 
 // The key's new value, or none where it has no use.
-std::vector<std::pair<std::string, StepShape>> changes(const StepShape& s) {
-  std::vector<std::pair<std::string, StepShape>> out;
+std::vector<std::pair<std::string, StepProfile>> changes(const StepProfile& s) {
+  std::vector<std::pair<std::string, StepProfile>> out;
   const auto add = [&](const std::string& what, auto change) {
     out.emplace_back(what, s);
     change(out.back().second);
   };
-  if (!s.overlap) add("comm.overlap = on", [](StepShape& to) { to.overlap = true; });
-  if (s.overlap && !s.beside) add("comm.progress = thread", [](StepShape& to) { to.beside = true; });
-  if (s.element_bytes == 4) add("comm.compress = bf16", [](StepShape& to) { to.element_bytes = 2; });
+  if (!s.overlap) add("comm.overlap = on", [](StepProfile& to) { to.overlap = true; });
+  if (s.overlap && !s.beside) add("comm.progress = thread", [](StepProfile& to) { to.beside = true; });
+  if (s.element_bytes == 4) add("comm.compress = bf16", [](StepProfile& to) { to.element_bytes = 2; });
   for (const double factor : {4.0, 0.25})
     if (const double bytes = s.bucket_bytes * factor; bytes >= 1024)
       add(cat("comm.bucket = ", print_bytes(std::uint64_t(bytes))),
-          [bytes](StepShape& to) { to.bucket_bytes = bytes; });
-  add("train.global_batch twice as large", [](StepShape& to) {  // as one micro-batch more of each
+          [bytes](StepProfile& to) { to.bucket_bytes = bytes; });
+  add("train.global_batch twice as large", [](StepProfile& to) {  // as one micro-batch more of each
     to.samples *= 2, to.micro_batches *= 2, to.input *= 2, to.forward *= 2, to.backward *= 2;
   });
-  if (s.own.size() > 1) add("ranks of equal speed", [](StepShape& to) { to.own.clear(); });
+  if (s.own.size() > 1) add("ranks of equal speed", [](StepProfile& to) { to.own.clear(); });
   return out;
 }
 
@@ -57,7 +57,7 @@ std::string what_takes(const Prediction& p) {
   return text("ranks agree for %.1f ms after a step of %.1f ms", ms(p.meeting), ms(p.step));
 }
 
-std::string headline(const Forecast& f, const Reach& all, const std::vector<Remedy>& moves) {
+std::string headline(const ScalingForecast& f, const ScalingLimit& all, const std::vector<ScalingAdvice>& moves) {
   const int most = *std::max_element(f.ranks.begin(), f.ranks.end());
   if (all.fails_at == 0)
     return text("scales to %d ranks at %.0f %% of what each does alone, with %.6g samples a rank\n", most,
@@ -65,20 +65,20 @@ std::string headline(const Forecast& f, const Reach& all, const std::vector<Reme
   std::string out = all.ranks > 1
                         ? text("scales to %d ranks at %.0f %%; on %d, ", all.ranks, 100 * all.efficiency, all.fails_at)
                         : text("does not scale at %.0f %%: on %d ranks, ", 100 * f.efficiency, all.fails_at);
-  out += what_takes(predict(f.shape, f.wires, all.fails_at, Scaling::weak));
+  out += what_takes(predict(f.shape, f.interconnect, all.fails_at, Scaling::weak));
   std::string moved;
-  for (const Remedy& r : moves)
-    moved += cat(moved.empty() ? "; it goes to " : ", to ", r.reach.ranks, r.reach.fails_at == 0 ? " or more" : "",
-                 " with ", r.change);
+  for (const ScalingAdvice& r : moves)
+    moved += cat(moved.empty() ? "; it goes to " : ", to ", r.scaling_limit.ranks,
+                 r.scaling_limit.fails_at == 0 ? " or more" : "", " with ", r.change);
   return out + (moved.empty() ? "; no single change of comm.* or of the batch moves that" : moved) + "\n";
 }
 
-std::string hiding(const Forecast& f, const Reach& all) {
+std::string hiding(const ScalingForecast& f, const ScalingLimit& all) {
   const auto ranks = steps_to(f.ranks);
   const auto next = std::upper_bound(ranks.begin(), ranks.end(), all.hides_to);
   if (next == ranks.end())
     return "sums hide behind the backward pass on all of them, but for those of the last gradients\n";
-  const Prediction p = predict(f.shape, f.wires, *next, Scaling::weak);
+  const Prediction p = predict(f.shape, f.interconnect, *next, Scaling::weak);
   const std::string beyond = text("on %d ranks the links are busy for %.1f ms, the step waits for %.1f of them\n",
                                   p.ranks, ms(p.sums), ms(p.exposed));
   if (!f.shape.overlap || !f.shape.beside) return "no sum hides as this is configured: " + beyond;
@@ -89,11 +89,11 @@ std::string hiding(const Forecast& f, const Reach& all) {
              : "sums do not hide behind the backward pass: " + beyond;
 }
 
-std::string table(const Forecast& f, Scaling scaling) {
+std::string table(const ScalingForecast& f, Scaling scaling) {
   std::string out = text("  %7s %12s %10s %10s %10s %9s %9s %9s %9s %9s\n", "ranks", "samples", "step ms", "samples/s",
                          "efficiency", "own", "slowest", "sums", "exposed", "agreeing");
   for (const int ranks : f.ranks) {
-    const Prediction p = predict(f.shape, f.wires, ranks, scaling);
+    const Prediction p = predict(f.shape, f.interconnect, ranks, scaling);
     if (!possible(p)) {
       out += text("  %7d   fewer than one sample a rank\n", ranks);
       continue;
@@ -105,17 +105,17 @@ std::string table(const Forecast& f, Scaling scaling) {
   return out;
 }
 
-std::string name_of(const Link& link) {
+std::string name_of(const LinkModel& link) {
   return link.bytes_per_second > 0
              ? format_rate(link.bytes_per_second) + " and " + format_seconds(link.latency) + " a message"
          : link.latency > 0 ? format_seconds(link.latency) + " a message"
                             : std::string("no time");
 }
 
-double modelled(const Forecast& f) { return predict(f.shape, f.of_run, f.shape.ranks, Scaling::weak).step; }
+double modelled(const ScalingForecast& f) { return predict(f.shape, f.of_run, f.shape.ranks, Scaling::weak).step; }
 
 // Where the model does not give the run that it was made from, no other number of ranks is better known.
-std::string doubt(const Forecast& f) {
+std::string doubt(const ScalingForecast& f) {
   const bool known = f.shape.ranks > 1 && !f.shape.own.empty();  // ranks of equal speed are not the run's
   const double off = known ? modelled(f) / f.shape.step - 1 : 0;
   if (std::abs(off) <= most_doubt) return "";
@@ -125,16 +125,16 @@ std::string doubt(const Forecast& f) {
       ms(modelled(f)), ms(f.shape.step), 100 * off);
 }
 
-std::string basis(const Forecast& f) {
-  const StepShape& s = f.shape;
+std::string basis(const ScalingForecast& f) {
+  const StepProfile& s = f.shape;
   std::string out = cat("from a run of ", s.ranks, s.ranks == 1 ? " rank" : " ranks",
                         text(", %.2f ms a step of %.6g samples", ms(s.step), s.samples));
   if (s.ranks > 1) out += text("; the model gives %.2f for it", ms(modelled(f)));
-  out += cat("\nlinks (", f.links, "): between nodes ", name_of(f.wires.far));
-  if (f.wires.ranks_per_node > 1)
-    out += cat(", between the ", f.wires.ranks_per_node, " ranks of a node ", name_of(f.wires.near));
+  out += cat("\nlinks (", f.links, "): between nodes ", name_of(f.interconnect.far));
+  if (f.interconnect.ranks_per_node > 1)
+    out += cat(", between the ", f.interconnect.ranks_per_node, " ranks of a node ", name_of(f.interconnect.near));
   const double all = s.ready.empty() ? 0 : double(s.ready.back().bytes) * s.element_bytes / 4;
-  return out + cat("; ", format_bytes(std::uint64_t(all)), " a sum, ", f.wires.ring ? "2 (p - 1)" : "2 log2 p",
+  return out + cat("; ", format_bytes(std::uint64_t(all)), " a sum, ", f.interconnect.ring ? "2 (p - 1)" : "2 log2 p",
                    " messages, 2 (p - 1) / p of the bytes",
                    s.zero ? "; ZeRO: scattered, gathered in the next step" : "",
                    "\nassumed: ranks and nodes as in the run, their times independent draws of those measured, storage "
@@ -142,8 +142,8 @@ std::string basis(const Forecast& f) {
                    s.fixed_micro_batch ? "" : "; with fewer samples a rank, computing takes as much less", "\n");
 }
 
-json to_json(const Link& l) { return {{"bytes_per_second", l.bytes_per_second}, {"latency", l.latency}}; }
-json to_json(const Reach& r) {
+json to_json(const LinkModel& l) { return {{"bytes_per_second", l.bytes_per_second}, {"latency", l.latency}}; }
+json to_json(const ScalingLimit& r) {
   return {{"ranks", r.ranks}, {"efficiency", r.efficiency}, {"fails_at", r.fails_at}, {"hides_to", r.hides_to}};
 }
 json to_json(const Prediction& p) {
@@ -161,12 +161,12 @@ json to_json(const Prediction& p) {
 
 }  // namespace
 
-Reach reach(const StepShape& shape, const Wires& wires, const std::vector<int>& ranks, Scaling scaling,
-            double efficiency) {
-  Reach out;
+ScalingLimit scaling_limit(const StepProfile& shape, const Interconnect& interconnect, const std::vector<int>& ranks,
+                           Scaling scaling, double efficiency) {
+  ScalingLimit out;
   bool hides = true;
   for (const int p : steps_to(ranks)) {
-    const Prediction here = predict(shape, wires, p, scaling);
+    const Prediction here = predict(shape, interconnect, p, scaling);
     if (!possible(here)) break;
     hides = hides && here.hides;
     if (hides) out.hides_to = p;
@@ -179,24 +179,25 @@ Reach reach(const StepShape& shape, const Wires& wires, const std::vector<int>& 
   return out;
 }
 
-std::vector<Remedy> remedies(const StepShape& shape, const Wires& wires, const std::vector<int>& ranks, Scaling scaling,
-                             double efficiency) {
-  std::vector<Remedy> out;
-  const Reach now = reach(shape, wires, ranks, scaling, efficiency);
+std::vector<ScalingAdvice> scaling_advice(const StepProfile& shape, const Interconnect& interconnect,
+                                          const std::vector<int>& ranks, Scaling scaling, double efficiency) {
+  std::vector<ScalingAdvice> out;
+  const ScalingLimit now = scaling_limit(shape, interconnect, ranks, scaling, efficiency);
   if (now.fails_at == 0) return out;
   for (const auto& [what, changed] : changes(shape)) {
-    const Reach then = reach(changed, wires, ranks, scaling, efficiency);
+    const ScalingLimit then = scaling_limit(changed, interconnect, ranks, scaling, efficiency);
     if (then.ranks > now.ranks) out.push_back({what, then});
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Remedy& a, const Remedy& b) { return a.reach.ranks > b.reach.ranks; });
+  std::stable_sort(out.begin(), out.end(), [](const ScalingAdvice& a, const ScalingAdvice& b) {
+    return a.scaling_limit.ranks > b.scaling_limit.ranks;
+  });
   return out;
 }
 
-std::string report(const Forecast& f) {
-  const Reach weak = reach(f.shape, f.wires, f.ranks, Scaling::weak, f.efficiency),
-              strong = reach(f.shape, f.wires, f.ranks, Scaling::strong, f.efficiency);
-  std::string out = headline(f, weak, remedies(f.shape, f.wires, f.ranks, Scaling::weak, f.efficiency));
+std::string report(const ScalingForecast& f) {
+  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency),
+                     strong = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::strong, f.efficiency);
+  std::string out = headline(f, weak, scaling_advice(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency));
   out += hiding(f, weak) + doubt(f);
   out += text("\nweak: %.6g samples a rank\n", f.shape.samples / f.shape.ranks) + table(f, Scaling::weak);
   out += text("\nstrong: %.6g samples a step, %s at %.0f %%\n", f.shape.samples,
@@ -207,18 +208,18 @@ std::string report(const Forecast& f) {
          basis(f);
 }
 
-std::string report_json(const Forecast& f) {
-  const Reach weak = reach(f.shape, f.wires, f.ranks, Scaling::weak, f.efficiency),
-              strong = reach(f.shape, f.wires, f.ranks, Scaling::strong, f.efficiency);
+std::string report_json(const ScalingForecast& f) {
+  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency),
+                     strong = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::strong, f.efficiency);
   json out{
       {"run",
        {{"ranks", f.shape.ranks}, {"samples", f.shape.samples}, {"step", f.shape.step}, {"modelled", modelled(f)}}},
       {"links",
        {{"from", f.links},
-        {"far", to_json(f.wires.far)},
-        {"near", to_json(f.wires.near)},
-        {"ranks_per_node", f.wires.ranks_per_node},
-        {"ring", f.wires.ring}}},
+        {"far", to_json(f.interconnect.far)},
+        {"near", to_json(f.interconnect.near)},
+        {"ranks_per_node", f.interconnect.ranks_per_node},
+        {"ring", f.interconnect.ring}}},
       {"efficiency", f.efficiency},
       {"weak", {{"reach", to_json(weak)}}},
       {"strong", {{"reach", to_json(strong)}}}};
@@ -226,10 +227,10 @@ std::string report_json(const Forecast& f) {
     auto& side = out[scaling == Scaling::weak ? "weak" : "strong"];
     side["steps"] = side["remedies"] = json::array();
     for (const int ranks : f.ranks)
-      if (const Prediction p = predict(f.shape, f.wires, ranks, scaling); possible(p))
+      if (const Prediction p = predict(f.shape, f.interconnect, ranks, scaling); possible(p))
         side["steps"].push_back(to_json(p));
-    for (const Remedy& r : remedies(f.shape, f.wires, f.ranks, scaling, f.efficiency))
-      side["remedies"].push_back({{"change", r.change}, {"reach", to_json(r.reach)}});
+    for (const ScalingAdvice& r : scaling_advice(f.shape, f.interconnect, f.ranks, scaling, f.efficiency))
+      side["remedies"].push_back({{"change", r.change}, {"reach", to_json(r.scaling_limit)}});
   }
   return out.dump(2) + "\n";
 }

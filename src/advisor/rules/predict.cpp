@@ -18,7 +18,7 @@ double messages(int ranks, bool ring) { return ring ? ranks - 1 : std::ceil(std:
 // Of what a rank has, what it sends in a reduce-scatter, and again in an all-gather.
 double part_sent(int ranks) { return double(ranks - 1) / ranks; }
 
-double half_sum(double bytes, int ranks, const Link& link, bool ring) {
+double half_sum(double bytes, int ranks, const LinkModel& link, bool ring) {
   if (ranks < 2) return 0;
   return messages(ranks, ring) * link.latency +
          (link.bytes_per_second > 0 ? part_sent(ranks) * bytes / link.bytes_per_second : 0);
@@ -28,7 +28,7 @@ double half_sum(double bytes, int ranks, const Link& link, bool ring) {
 struct Work {
   double micro_batches = 1, rows = 1;  // rows: of a micro-batch, by those measured
 };
-Work work_of(const StepShape& s, int ranks, Scaling scaling) {
+Work work_of(const StepProfile& s, int ranks, Scaling scaling) {
   const double all = double(s.micro_batches) * s.ranks / ranks;
   if (scaling == Scaling::weak || ranks == s.ranks) return {double(s.micro_batches), 1};
   if (s.fixed_micro_batch) return {std::max(1.0, std::ceil(all)), 1};
@@ -51,7 +51,7 @@ struct TimedBucket {
   double bytes = 0, ready = 0;  // of float32; since the last backward pass began
 };
 // As train/buckets.hpp cuts them.
-std::vector<TimedBucket> buckets_of(const StepShape& s, int ranks) {
+std::vector<TimedBucket> buckets_of(const StepProfile& s, int ranks) {
   std::vector<TimedBucket> out;
   const double all = s.ready.empty() ? 0 : double(s.ready.back().bytes);
   const double unit = 4 * (s.zero && ranks > 1 ? piece * ranks : line);
@@ -78,12 +78,12 @@ struct Clock {
 
 // The first forward pass with weights that come from other ranks, bucket by bucket from the front; an op needs its own
 // where the backward pass, seen from its end, made their gradients.
-void gathered_forward(Clock& clock, const StepShape& s, const Wires& wires, int ranks, double seconds) {
+void gathered_forward(Clock& clock, const StepProfile& s, const Interconnect& interconnect, int ranks, double seconds) {
   const auto buckets = buckets_of(s, ranks);
   const double began = clock.now, backward = std::max(1e-12, s.last_backward);
   double waited = 0;
   for (std::size_t b = buckets.size(); b-- > 0;) {
-    const double here = clock.begin(began, scatter_seconds(buckets[b].bytes, ranks, wires));
+    const double here = clock.begin(began, reduce_scatter_seconds(buckets[b].bytes, ranks, interconnect));
     if (!s.beside) {
       clock.wait(here);
       continue;
@@ -97,11 +97,13 @@ void gathered_forward(Clock& clock, const StepShape& s, const Wires& wires, int 
 }
 
 // The last backward pass and its sums. Whether they hide.
-bool backward_with_sums(Clock& clock, const StepShape& s, const Wires& wires, int ranks, double seconds) {
+bool backward_with_sums(Clock& clock, const StepProfile& s, const Interconnect& interconnect, int ranks,
+                        double seconds) {
   const double began = clock.now, slower = s.last_backward > 0 ? seconds / s.last_backward : 1;
   const bool hidden = s.overlap && s.beside;
   clock.link = std::max(clock.link, began);
-  if (s.stats_bytes > 0) clock.begin(hidden ? began : began + seconds, sum_seconds(s.stats_bytes, ranks, wires));
+  if (s.stats_bytes > 0)
+    clock.begin(hidden ? began : began + seconds, all_reduce_seconds(s.stats_bytes, ranks, interconnect));
   const auto buckets = buckets_of(s, ranks);
   const double last = buckets.empty() ? 0 : buckets.back().ready - 0.01 * s.last_backward;
   bool free = true;  // the link, when the last gradients came: those of one parameter may be several buckets
@@ -110,14 +112,15 @@ bool backward_with_sums(Clock& clock, const StepShape& s, const Wires& wires, in
     const double ready = began + (hidden ? std::min(seconds, bucket.ready * slower) : seconds);
     if (b == 0 || buckets[b - 1].ready < last) free = clock.link <= ready + 1e-9;
     const double bytes = bucket.bytes * s.element_bytes / 4;
-    clock.begin(ready, s.zero ? scatter_seconds(bytes, ranks, wires) : sum_seconds(bytes, ranks, wires));
+    clock.begin(ready, s.zero ? reduce_scatter_seconds(bytes, ranks, interconnect)
+                              : all_reduce_seconds(bytes, ranks, interconnect));
   }
   clock.now = began + seconds;
   clock.wait(clock.link);
   return free && hidden;
 }
 
-Prediction simulate(const StepShape& s, const Wires& wires, int ranks, Scaling scaling) {
+Prediction simulate(const StepProfile& s, const Interconnect& interconnect, int ranks, Scaling scaling) {
   const Work work = work_of(s, ranks, scaling);
   const double mean = expected_longest(s.own, 1);
   const double slower = mean > 0 ? expected_longest(s.own, ranks) / mean : 1;  // the slowest rank, by an average one
@@ -137,16 +140,16 @@ Prediction simulate(const StepShape& s, const Wires& wires, int ranks, Scaling s
     const double first = forward / work.micro_batches;
     clock.now = input;
     if (s.zero)
-      gathered_forward(clock, s, wires, ranks, first);
+      gathered_forward(clock, s, interconnect, ranks, first);
     else
       clock.now += first;
     clock.now += forward - first + before;
-    out.hides = backward_with_sums(clock, s, wires, ranks, last);
+    out.hides = backward_with_sums(clock, s, interconnect, ranks, last);
     if (s.zero && !s.ready.empty()) {  // sums of squares, by piece
       const double squares = double(s.ready.back().bytes) / 4 / piece * sizeof(double);
-      clock.wait(clock.begin(clock.now, sum_seconds(squares, ranks, wires)));
+      clock.wait(clock.begin(clock.now, all_reduce_seconds(squares, ranks, interconnect)));
     }
-    if (s.meets) out.meeting = sum_seconds(agreed_bytes, ranks, wires);
+    if (s.meets) out.meeting = all_reduce_seconds(agreed_bytes, ranks, interconnect);
   }
   out.sums = clock.busy, out.exposed = clock.waited;
   out.step = slow_own + out.exposed + out.meeting;
@@ -155,17 +158,19 @@ Prediction simulate(const StepShape& s, const Wires& wires, int ranks, Scaling s
 
 }  // namespace
 
-double scatter_seconds(double bytes, int ranks, const Wires& w) {
+double reduce_scatter_seconds(double bytes, int ranks, const Interconnect& w) {
   const int near = std::min(ranks, std::max(1, w.ranks_per_node)), nodes = (ranks + near - 1) / near;
   return half_sum(bytes, near, w.near, w.ring) + half_sum(bytes, nodes, w.far, w.ring);
 }
 
-double sum_seconds(double bytes, int ranks, const Wires& w) { return 2 * scatter_seconds(bytes, ranks, w); }
+double all_reduce_seconds(double bytes, int ranks, const Interconnect& w) {
+  return 2 * reduce_scatter_seconds(bytes, ranks, w);
+}
 
 // seconds = a + b * bytes, the sum of (a / t + b * n / t - 1)^2 made least.
-Link fit_link(const std::vector<SumTime>& times, int ranks, bool ring) {
+LinkModel fit_link(const std::vector<AllReduceTime>& times, int ranks, bool ring) {
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
-  for (const SumTime& t : times) {
+  for (const AllReduceTime& t : times) {
     if (t.seconds <= 0) continue;
     const double one = 1 / t.seconds, n = t.bytes / t.seconds;
     aa += one * one, ab += one * n, bb += n * n, a1 += one, b1 += n;
@@ -191,14 +196,14 @@ double expected_longest(const std::vector<TimeBin>& bins, double draws) {
   return sum;
 }
 
-StepShape shape_of(const Account& account) {
-  StepShape out;
+StepProfile step_profile_of(const Account& account) {
+  StepProfile out;
   const auto& ranks = account.ranks;
   if (ranks.empty() || ranks[0].pace.steps == 0 || ranks[0].pace.ready.empty())
     fail(Exit::data,
          "the run has no figures of full steps after its first ones (too short, or by an older version). run a few "
          "dozen steps");
-  const PaceFigures& first = ranks[0].pace;
+  const StepTimingStats& first = ranks[0].pace;
   out.ranks = int(ranks.size());
   out.micro_batches = first.micro_batches, out.samples = first.samples, out.stats_bytes = double(first.stats_bytes);
   out.beside = first.beside, out.meets = first.meets, out.ready = first.ready;
@@ -206,7 +211,7 @@ StepShape shape_of(const Account& account) {
   double working = 0;  // ranks: one may have nothing to do
   for (const RankAccount& r : ranks) working += r.pace.steps > 0;
   for (const RankAccount& rank : ranks) {
-    const PaceFigures& p = rank.pace;
+    const StepTimingStats& p = rank.pace;
     if (p.steps == 0) continue;
     out.step += p.step / working, out.input += p.input / working, out.other += p.other / working;
     out.forward += p.forward / working, out.backward += p.backward / working;
@@ -220,17 +225,17 @@ StepShape shape_of(const Account& account) {
   return out;
 }
 
-std::vector<SumTime> sum_times(const Account& account, bool zero) {
-  std::vector<SumTime> out;
+std::vector<AllReduceTime> all_reduce_times(const Account& account, bool zero) {
+  std::vector<AllReduceTime> out;
   if (account.ranks.size() < 2) return out;
-  std::map<int, SumTime> by_tag;
+  std::map<int, AllReduceTime> by_tag;
   for (const RankAccount& r : account.ranks)
-    for (const SumFigures& s : r.sums) {
+    for (const CollectiveOpStats& s : r.sums) {
       if (s.tag < 0 || s.times == 0) continue;
-      SumTime& mean = by_tag[s.tag];
+      AllReduceTime& mean = by_tag[s.tag];
       const double each = double(s.times) * double(account.ranks.size());
       // With ZeRO a sum is made in two halves; older summaries tell of both as one, made twice as often.
-      const bool whole = s.op == CollectiveOp::sum;
+      const bool whole = s.op == CollectiveOp::all_reduce;
       mean.bytes += (whole ? 1 : 0.5) * double(s.bytes) / each;
       mean.seconds += (whole && zero ? 2 : 1) * s.busy / each;
     }
@@ -238,9 +243,9 @@ std::vector<SumTime> sum_times(const Account& account, bool zero) {
   return out;
 }
 
-Prediction predict(const StepShape& shape, const Wires& wires, int ranks, Scaling scaling) {
-  Prediction out = simulate(shape, wires, ranks, scaling);
-  const Prediction alone = simulate(shape, wires, 1, scaling);
+Prediction predict(const StepProfile& shape, const Interconnect& interconnect, int ranks, Scaling scaling) {
+  Prediction out = simulate(shape, interconnect, ranks, scaling);
+  const Prediction alone = simulate(shape, interconnect, 1, scaling);
   out.efficiency = (out.samples / out.step) / (ranks * alone.samples / alone.step);
   return out;
 }

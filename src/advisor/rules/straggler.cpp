@@ -52,7 +52,7 @@ std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ra
   if (held_back > 0.05 * slow.wall_seconds && held_back > 1.5 * theirs &&
       (!of_input || held_back - theirs > 0.5 * more_input))
     return text("a quota held its processor back for %.1f s, the others %.1f s", held_back, theirs);
-  const auto taken = [&](const RankAccount& r) { return taken_cores(ranks, int(&r - ranks.data())).share(); };
+  const auto taken = [&](const RankAccount& r) { return core_contention(ranks, int(&r - ranks.data())).share(); };
   const double taken_here = taken(slow), taken_there = others(ranks, slow, taken);
   const std::string neighbour =
       taken_here > 0.1 && taken_here > 1.5 * taken_there
@@ -84,9 +84,9 @@ std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ra
 
 }  // namespace
 
-TakenCores taken_cores(const std::vector<RankAccount>& ranks, int rank) {
+CoreContention core_contention(const std::vector<RankAccount>& ranks, int rank) {
   const RankAccount& mine = ranks[std::size_t(rank)];
-  const ProcessFigures& p = mine.process;
+  const ProcessStats& p = mine.process;
   if (p.cores_busy_seconds < 0 || mine.wall_seconds <= 0) return {};
   const auto cores = cores_of(p.cores);
   double own = 0;  // of the job: of a rank that shares some of its cores, as much of its time

@@ -14,19 +14,20 @@ using Numbers = std::vector<std::int64_t>;
 std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // An ascending ladder with `now` among the numbers.
-Axis ladder(
+SearchAxis ordered_values(
     Bound bound, const char* key, Numbers numbers, std::int64_t now,
     std::string (*print)(std::int64_t) = [](std::int64_t n) { return std::to_string(n); }) {
   numbers.push_back(now);
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  Axis axis{bound, key, {}, int(std::find(numbers.begin(), numbers.end(), now) - numbers.begin()), {}, true, 0, {}};
+  SearchAxis axis{bound, key,  {}, int(std::find(numbers.begin(), numbers.end(), now) - numbers.begin()),
+                  {},    true, 0,  {}};
   for (const std::int64_t n : numbers) axis.values.push_back(print(n));
   return axis;
 }
 
-Axis choice(Bound bound, const char* key, Values values, const std::string& now) {
-  Axis axis{bound, key, std::move(values), 0, {}, false, 0, {}};
+SearchAxis choice(Bound bound, const char* key, Values values, const std::string& now) {
+  SearchAxis axis{bound, key, std::move(values), 0, {}, false, 0, {}};
   const auto at = std::find(axis.values.begin(), axis.values.end(), now);
   if (at == axis.values.end()) axis.values.insert(at, now);
   axis.now = int(std::find(axis.values.begin(), axis.values.end(), now) - axis.values.begin());
@@ -35,26 +36,26 @@ Axis choice(Bound bound, const char* key, Values values, const std::string& now)
   return axis;
 }
 
-Axis readers(const Evidence& e) {
+SearchAxis readers(const BottleneckMetrics& e) {
   const bool own = !e.chunked && e.reader != "synthetic";
   return choice(Bound::input, "data.reader", own ? Values{"direct", "mmap", "uring"} : Values{}, e.reader);
 }
 
-Axis workers(const Evidence& e) {
+SearchAxis workers(const BottleneckMetrics& e) {
   Numbers numbers;
   if (!e.reader.starts_with("mpio"))  // one worker, whatever is asked for
     for (std::int64_t n = 0; n <= 2 * std::max(2, e.cores); n = n ? 2 * n : 1) numbers.push_back(n);
-  return ladder(Bound::input, "data.workers", numbers, e.workers);
+  return ordered_values(Bound::input, "data.workers", numbers, e.workers);
 }
 
 // By steps of four: a ring twice as deep shows little.
-Axis prefetch(const Evidence& e, const TuneRoom& room) {
+SearchAxis prefetch(const BottleneckMetrics& e, const TuneLimits& room) {
   const std::uint64_t slot = std::max<std::uint64_t>(1, std::uint64_t(e.micro_batch) * e.sample_bytes);
   Numbers numbers;
   for (const std::int64_t n : {2, 4, 16, 64})
     if (std::uint64_t(n) * slot <= room.ring_bytes || n <= 4) numbers.push_back(n);
   const bool automatic = e.prefetch == 0;
-  Axis axis = ladder(Bound::input, "data.prefetch", numbers, automatic ? numbers.front() : e.prefetch);
+  SearchAxis axis = ordered_values(Bound::input, "data.prefetch", numbers, automatic ? numbers.front() : e.prefetch);
   axis.values.insert(axis.values.begin(), "auto");
   axis.lowest = 1;
   axis.now = automatic ? 0 : axis.now + 1;
@@ -68,7 +69,7 @@ Axis prefetch(const Evidence& e, const TuneRoom& room) {
 std::string as_size(std::int64_t bytes) { return print_bytes(std::uint64_t(bytes)); }
 
 // Up to the one bucket that holds all.
-Axis buckets(const Evidence& e, const TuneRoom& room) {
+SearchAxis buckets(const BottleneckMetrics& e, const TuneLimits& room) {
   Numbers numbers;
   const auto now = std::int64_t(e.bucket), all = std::int64_t(room.gradient_bytes);
   if (e.ranks > 1)
@@ -77,7 +78,7 @@ Axis buckets(const Evidence& e, const TuneRoom& room) {
       if (!same) numbers.push_back(n);
       if (n >= all) break;
     }
-  Axis axis = ladder(Bound::sums, "comm.bucket", numbers, now, as_size);
+  SearchAxis axis = ordered_values(Bound::sums, "comm.bucket", numbers, now, as_size);
   // Far from there, neighbours differ by less than the noise.
   const auto usual = std::find(axis.values.begin(), axis.values.end(), as_size(4 << 20));
   const int at = int(std::min<std::ptrdiff_t>(usual - axis.values.begin(), std::ssize(axis.values) - 1));
@@ -87,7 +88,7 @@ Axis buckets(const Evidence& e, const TuneRoom& room) {
 
 // Even parts of a rank's share of a step, the largest that fits first.
 std::int64_t largest_part(std::int64_t share, std::int64_t most) { return up(share, up(share, most)); }
-Axis micro_batches(const Evidence& e, const TuneRoom& room) {
+SearchAxis micro_batches(const BottleneckMetrics& e, const TuneLimits& room) {
   const std::int64_t share = up(e.global_batch, e.ranks);
   Numbers numbers;
   if (room.most_rows > 0) {
@@ -96,7 +97,7 @@ Axis micro_batches(const Evidence& e, const TuneRoom& room) {
       if (up(share, parts) <= room.most_rows) numbers.push_back(up(share, parts));
   }
   const std::int64_t top = numbers.empty() ? 0 : numbers.front();
-  Axis axis = ladder(Bound::compute, "train.micro_batch", numbers, e.micro_batch);
+  SearchAxis axis = ordered_values(Bound::compute, "train.micro_batch", numbers, e.micro_batch);
   const int at = int(std::find(axis.values.begin(), axis.values.end(), std::to_string(top)) - axis.values.begin());
   if (top > e.micro_batch) axis.first = {at};
   return axis;
@@ -104,11 +105,11 @@ Axis micro_batches(const Evidence& e, const TuneRoom& room) {
 
 // Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the
 // largest part of it that fits.
-Axis global_batches(const Evidence& e, const TuneRoom& room) {
+SearchAxis global_batches(const BottleneckMetrics& e, const TuneLimits& room) {
   Numbers numbers;
   for (std::int64_t n = 2 * e.global_batch; n <= room.most_global; n *= 2) numbers.push_back(n);
   const bool sums = e.share(Bound::sums) > e.share(Bound::compute);
-  Axis axis = ladder(sums ? Bound::sums : Bound::compute, "train.global_batch", numbers, e.global_batch);
+  SearchAxis axis = ordered_values(sums ? Bound::sums : Bound::compute, "train.global_batch", numbers, e.global_batch);
   for (const std::string& value : axis.values)
     axis.along.push_back(
         {{"train.micro_batch",
@@ -117,14 +118,14 @@ Axis global_batches(const Evidence& e, const TuneRoom& room) {
 }
 
 // Of the CPU, downwards: all threads wait for the one whose core others took. Small networks need few.
-Axis threads(const Evidence& e) {
+SearchAxis threads(const BottleneckMetrics& e) {
   Numbers numbers;
   if (!e.gpu)
     for (std::int64_t n = 1; n < e.threads; n *= 2) numbers.push_back(n);
-  return ladder(Bound::compute, "run.threads", numbers, e.threads);
+  return ordered_values(Bound::compute, "run.threads", numbers, e.threads);
 }
 
-Axis fusion(const TuneRoom& room) {
+SearchAxis fusion(const TuneLimits& room) {
   Values levels;
   for (int level = 0; level <= room.most_fusion; ++level) levels.push_back(std::to_string(level));
   return choice(Bound::compute, "model.fusion", levels, std::to_string(room.fusion));
@@ -132,33 +133,33 @@ Axis fusion(const TuneRoom& room) {
 
 }  // namespace
 
-std::vector<Axis> tune_axes(const Evidence& e, const TuneRoom& room) {
-  std::vector<Axis> axes{
+std::vector<SearchAxis> tune_axes(const BottleneckMetrics& e, const TuneLimits& room) {
+  std::vector<SearchAxis> axes{
       readers(e), workers(e),  prefetch(e, room), buckets(e, room), global_batches(e, room), micro_batches(e, room),
       threads(e), fusion(room)};
-  std::erase_if(axes, [](const Axis& axis) { return axis.values.size() < 2; });
+  std::erase_if(axes, [](const SearchAxis& axis) { return axis.values.size() < 2; });
   return axes;
 }
 
-std::optional<std::size_t> next_axis(const Evidence& e, std::span<const Axis> axes) {
+std::optional<std::size_t> next_axis(const BottleneckMetrics& e, std::span<const SearchAxis> axes) {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const double share = e.share(axes[i].bound);
-    if (share >= least_tuned && (!best || share > e.share(axes[*best].bound))) best = i;
+    if (share >= min_tuned_share && (!best || share > e.share(axes[*best].bound))) best = i;
   }
   return best;
 }
 
-std::optional<int> next_value(const Axis& axis, std::span<const Tried> tried) {
+std::optional<int> next_value(const SearchAxis& axis, std::span<const TriedValue> tried) {
   const auto done = [&](int value) {
     return value == axis.now ||
-           std::any_of(tried.begin(), tried.end(), [&](const Tried& t) { return t.value == value; });
+           std::any_of(tried.begin(), tried.end(), [&](const TriedValue& t) { return t.value == value; });
   };
   for (const int value : axis.first)
     if (!done(value)) return value;
-  if (!axis.ladder) return {};
+  if (!axis.ordered_values) return {};
   int best = axis.now;
-  for (const Tried& t : tried)
+  for (const TriedValue& t : tried)
     if (t.kept) best = t.value;
   if (best < axis.lowest) return {};
   for (const int value : {best + 1, best - 1})
@@ -176,22 +177,22 @@ double noise_of(const std::vector<double>& differences) {
   return std::max(0.01, differences.empty() ? 0 : median(differences) / 0.954);
 }
 
-Ruling rule_on(const std::vector<double>& gains, double noise, int turns) {
-  if (gains.empty()) return Ruling::more;
+TrialDecision decide_trial(const std::vector<double>& gains, double noise, int turns) {
+  if (gains.empty()) return TrialDecision::more;
   const double gain = median(gains), n = double(gains.size());
   // Of the logarithm of a ratio sqrt(2), of the median of n of them 1.25 / sqrt(n) times as much (of one: all of it).
   const double doubt = std::exp(2 * std::sqrt(2.0) * noise * (n < 3 ? 1 : 1.25) / std::sqrt(n));
-  if (gain * doubt < least_gain) return Ruling::drop;
+  if (gain * doubt < min_gain) return TrialDecision::drop;
   // Slow moments of a busy machine last for several measurements: nearly all turns have to agree.
   const bool agree = std::count_if(gains.begin(), gains.end(), [](double g) { return g > 1; }) >= n - 1;
-  if (n >= 3 && agree && gain > least_gain * doubt) return Ruling::keep;
-  if (int(n) < turns) return Ruling::more;
-  return agree && gain >= least_gain && gain > doubt ? Ruling::keep : Ruling::drop;
+  if (n >= 3 && agree && gain > min_gain * doubt) return TrialDecision::keep;
+  if (int(n) < turns) return TrialDecision::more;
+  return agree && gain >= min_gain && gain > doubt ? TrialDecision::keep : TrialDecision::drop;
 }
 
 std::vector<double> TuneTrial::gains() const {
   std::vector<double> out;
-  for (std::size_t i = 0; i < std::min(changed.size(), beside.size()); ++i) out.push_back(beside[i] / changed[i]);
+  for (std::size_t i = 0; i < std::min(changed.size(), baseline.size()); ++i) out.push_back(baseline[i] / changed[i]);
   return out;
 }
 

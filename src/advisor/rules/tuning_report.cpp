@@ -13,7 +13,7 @@ namespace {
 double ms(double seconds) { return seconds * 1e3; }
 
 std::vector<double> gains_of(const TuneOutcome& out) {
-  return TuneTrial{"", "", "", out.tuned, out.beside, false, ""}.gains();
+  return TuneTrial{"", "", "", out.tuned, out.baseline, false, ""}.gains();
 }
 
 std::string measured_gain(const TuneOutcome& out) {
@@ -22,7 +22,7 @@ std::string measured_gain(const TuneOutcome& out) {
   const bool other_batch = std::any_of(out.changes.begin(), out.changes.end(),
                                        [](const auto& setting) { return setting.first == "train.global_batch"; });
   return text("%.2fx, measured as a whole: %.2f -> %.2f ms %s (medians of %zu turns side by side, %.2fx to %.2fx)",
-              median(gains), ms(median(out.beside)), ms(median(out.tuned)),
+              median(gains), ms(median(out.baseline)), ms(median(out.tuned)),
               other_batch ? "for the samples of a step as it is" : "a step", gains.size(), *least, *most);
 }
 
@@ -31,18 +31,19 @@ std::string line_of(const TuneTrial& t) {
   if (!t.failure.empty()) return cat(change, "failed: ", t.failure, "\n");
   const auto gains = t.gains();
   if (gains.empty()) return cat(change, "stopped\n");
-  return cat(change, text("%9.2f ms beside %9.2f: %.2fx in %zu turn%s%s\n", ms(median(t.changed)), ms(median(t.beside)),
-                          median(gains), gains.size(), gains.size() == 1 ? "" : "s", t.kept ? ", kept" : ""));
+  return cat(change,
+             text("%9.2f ms beside %9.2f: %.2fx in %zu turn%s%s\n", ms(median(t.changed)), ms(median(t.baseline)),
+                  median(gains), gains.size(), gains.size() == 1 ? "" : "s", t.kept ? ", kept" : ""));
 }
 
 std::string head_of(const TuneOutcome& out) {
   const std::string noise = text("%.0f %%", std::ceil(100 * out.noise));
-  if (!out.misfit.empty())
+  if (!out.start_failure.empty())
     return cat(
-        "the configuration as it is does not run: ", out.misfit, "\n",
+        "the configuration as it is does not run: ", out.start_failure, "\n",
         out.tuned.empty() ? std::string("this does:\n") : text("this takes %.2f ms a step:\n", ms(median(out.tuned))));
   if (out.changes.empty())
-    return cat("nothing worth changing: none of ", out.trials.size(), " trials gained ", text("%.2fx", least_gain),
+    return cat("nothing worth changing: none of ", out.trials.size(), " trials gained ", text("%.2fx", min_gain),
                " beyond the noise (", noise, " of a measurement)\n");
   if (out.tuned.empty()) return "found so far, not confirmed as a whole:\n";
   if (!out.stands())
@@ -56,10 +57,11 @@ std::string head_of(const TuneOutcome& out) {
 
 bool TuneOutcome::stands() const {
   if (changes.empty()) return false;
-  return tuned.empty() || !misfit.empty() || rule_on(gains_of(*this), noise, int(tuned.size())) == Ruling::keep;
+  return tuned.empty() || !start_failure.empty() ||
+         decide_trial(gains_of(*this), noise, int(tuned.size())) == TrialDecision::keep;
 }
 
-std::string snippet_of(const Settings& settings, const std::vector<std::string>& comments) {
+std::string config_snippet(const Settings& settings, const std::vector<std::string>& comments) {
   std::string out;
   for (const std::string& comment : comments) out += cat("# ", comment, "\n");
   std::vector<std::string> sections;
@@ -75,7 +77,7 @@ std::string snippet_of(const Settings& settings, const std::vector<std::string>&
   return out;
 }
 
-std::string rate_consequence(const RateFacts& f) {
+std::string learning_rate_note(const LearningRateChange& f) {
   const double factor = double(f.to) / double(f.from);
   const std::string steps = text(
       "train.global_batch %lld -> %lld: %.3g times as many samples a step, so fewer steps an "
@@ -95,14 +97,14 @@ std::string rate_consequence(const RateFacts& f) {
 std::string tuning_report(const TuneOutcome& out) {
   std::string text_out = head_of(out);
   if (out.stands()) {
-    text_out += cat("\n", snippet_of(out.changes, out.consequences), "\n");
+    text_out += cat("\n", config_snippet(out.changes, out.consequences), "\n");
     text_out += "saved as a file of its own it wins over the configuration before it: -c FILE -c TUNED\n";
   }
-  const Evidence& e = out.before;
+  const BottleneckMetrics& e = out.before;
   if (e.step > 0) {
-    text_out +=
-        text("\nmeasured, ms a step: %.2f %s, %.2f with samples there at once", ms(e.step),
-             out.misfit.empty() ? "as configured" : "with the largest micro-batch that fits", ms(e.without_input));
+    text_out += text("\nmeasured, ms a step: %.2f %s, %.2f with samples there at once", ms(e.step),
+                     out.start_failure.empty() ? "as configured" : "with the largest micro-batch that fits",
+                     ms(e.without_input));
     if (e.ranks > 1) text_out += text(", %.2f without sums, too", ms(e.without_sums));
     text_out += text("; noise of a measurement %.1f %%\n", 100 * out.noise);
   }

@@ -18,7 +18,7 @@ constexpr double least_told = 0.05;     // decoding's, of the loader's time
 // Milliseconds, of steps that take microseconds too.
 std::string ms(double seconds) { return text(seconds < 1e-4 ? "%.4f" : "%.2f", seconds * 1e3); }
 
-std::string measured(const Evidence& e, Bound b) {
+std::string measured(const BottleneckMetrics& e, Bound b) {
   const double percent = 100 * e.share(b);
   const char* whole = e.probed ? "step" : "time";
   switch (b) {
@@ -40,7 +40,7 @@ std::string measured(const Evidence& e, Bound b) {
     case Bound::sums:
       return text("%.0f %% of the %s waits for sums over ranks (%s ms with them, %s ms without%s)", percent, whole,
                   ms(e.without_input).c_str(), ms(e.without_sums).c_str(),
-                  e.curable(b) > 0.9 * e.share(b)
+                  e.recoverable(b) > 0.9 * e.share(b)
                       ? ""
                       : text("; %s ms until the last rank was there", ms(e.late).c_str()).c_str());
     case Bound::imbalance:
@@ -59,17 +59,17 @@ std::string measured(const Evidence& e, Bound b) {
   return text("%.0f %% of the %s computes (%s ms)", percent, whole, ms(e.without_sums).c_str());
 }
 
-std::string advice(const Rule& rule, const Evidence& e, const std::string& to) {
+std::string advice(const Rule& rule, const BottleneckMetrics& e, const std::string& to) {
   return cat(rule.key, " ", rule.from(e), " -> ", to);
 }
 
 std::string with(const std::string& said, const std::string& more) { return more.empty() ? said : said + "; " + more; }
 
 // Of trials: of several values of a key the smallest change that gives as much, nearly.
-void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<Trial>& trials) {
+void add_tried(std::vector<Finding>& out, const BottleneckMetrics& e, const std::vector<Trial>& trials) {
   for (const Trial& t : trials) {
-    if (!t.failure.empty() || !t.sure() || t.step <= 0 || t.beside / t.step < t.change.least_gain) continue;
-    const double gain = t.beside / t.step;
+    if (!t.failure.empty() || !t.is_significant() || t.step <= 0 || t.baseline / t.step < t.change.min_gain) continue;
+    const double gain = t.baseline / t.step;
     const auto same = std::find_if(out.begin(), out.end(), [&](const Finding& f) {
       return f.advice.compare(0, t.change.key.size() + 1, t.change.key + " ") == 0;
     });
@@ -88,16 +88,16 @@ void add_tried(std::vector<Finding>& out, const Evidence& e, const std::vector<T
 }
 
 // By the time that was measured: the first rule against each bound, the others behind "or".
-void add_stated(std::vector<Finding>& out, const Evidence& e) {
+void add_stated(std::vector<Finding>& out, const BottleneckMetrics& e) {
   std::vector<Finding> stated;
   for (const Rule& rule : rules()) {
     if (rule.proof == Rule::Proof::hint || (rule.proof == Rule::Proof::trial && e.probed)) continue;
     if (rule.bound == Bound::compute && !rule.gain) continue;
-    if (e.curable(rule.bound) < (rule.bound == Bound::startup ? least_startup : least_stated)) continue;
+    if (e.recoverable(rule.bound) < (rule.bound == Bound::startup ? least_startup : least_stated)) continue;
     const Values to = rule.to(e);
     if (to.empty() || to.front() == rule.from(e)) continue;
-    const double gain = rule.gain ? rule.gain(e) : 1 / std::max(0.01, 1 - e.curable(rule.bound));
-    if (gain < rule.least_gain) continue;
+    const double gain = rule.gain ? rule.gain(e) : 1 / std::max(0.01, 1 - e.recoverable(rule.bound));
+    if (gain < rule.min_gain) continue;
     const auto same =
         std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
     if (same == stated.end() || rule.gain)
@@ -111,7 +111,7 @@ void add_stated(std::vector<Finding>& out, const Evidence& e) {
 
 }  // namespace
 
-std::vector<Hint> hints(const Evidence& e) {
+std::vector<Hint> hints(const BottleneckMetrics& e) {
   std::vector<Hint> out;
   for (const Rule& rule : rules()) {
     const bool computing = rule.bound == Bound::compute;
@@ -133,11 +133,11 @@ namespace {
 
 // What takes most besides computing although nothing was found against it; compute: nothing is worth stating. A single
 // checkpoint is none too many, and ranks that are late by turns are so on any machine that does other things, too.
-Bound unmended(const Evidence& e) {
+Bound unmended(const BottleneckMetrics& e) {
   Bound largest = Bound::compute;
   const auto states = [&](Bound b) {
     if (b == Bound::checkpoint && e.checkpoints < 2) return false;
-    return e.curable(b) >= least_stated || e.share(b) >= least_late;
+    return e.recoverable(b) >= least_stated || e.share(b) >= least_late;
   };
   for (const Bound b : {Bound::sums, Bound::input, Bound::copy, Bound::checkpoint})
     if (states(b) && (largest == Bound::compute || e.share(b) > e.share(largest))) largest = b;
@@ -176,7 +176,7 @@ const char* name_of(Bound b) {
   return "compute-bound";
 }
 
-double Evidence::share(Bound b) const {
+double BottleneckMetrics::share(Bound b) const {
   const double all = step + checkpoint + evaluation;
   if (b == Bound::startup) return wall > 0 ? startup / wall : 0;
   if (all <= 0) return 0;
@@ -192,11 +192,11 @@ double Evidence::share(Bound b) const {
   return b == Bound::compute ? left : parts[int(b)];
 }
 
-double Evidence::curable(Bound b) const {
+double BottleneckMetrics::recoverable(Bound b) const {
   return b == Bound::sums ? std::max(0.0, share(b) - late / (step + checkpoint + evaluation)) : share(b);
 }
 
-Bound largest_bound(const Evidence& e) {
+Bound largest_bound(const BottleneckMetrics& e) {
   Bound largest = Bound::compute;
   for (const Bound b :
        {Bound::input, Bound::copy, Bound::sums, Bound::imbalance, Bound::checkpoint, Bound::evaluation, Bound::host})
@@ -204,18 +204,18 @@ Bound largest_bound(const Evidence& e) {
   return largest;
 }
 
-std::vector<Change> changes_to_try(const Evidence& e) {
+std::vector<Change> changes_to_try(const BottleneckMetrics& e) {
   std::vector<Change> out;
   for (const Rule& rule : rules()) {
     if (rule.proof != Rule::Proof::trial || e.share(rule.bound) < least_share) continue;
     for (const std::string& to : rule.to(e))
       if (to != rule.from(e))
-        out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution, rule.least_gain, rule.evidence(e)});
+        out.push_back({rule.bound, rule.key, rule.from(e), to, rule.caution, rule.min_gain, rule.evidence(e)});
   }
   return out;
 }
 
-std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trials) {
+std::vector<Finding> findings(const BottleneckMetrics& e, const std::vector<Trial>& trials) {
   std::vector<Finding> out;
   add_tried(out, e, trials);
   double tried[bound_count] = {};
@@ -233,7 +233,7 @@ std::vector<Finding> findings(const Evidence& e, const std::vector<Trial>& trial
   return out;
 }
 
-std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
+std::string verdict(const BottleneckMetrics& e, const std::vector<Trial>& trials) {
   if (e.step <= 0) return "";
   const auto found = findings(e, trials);
   const Bound largest = unmended(e);
@@ -250,7 +250,7 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
               e.probed ? ". no change that was tried helps\n" : ". no key is known to help\n");
   else if (!e.misplaced.empty())
     out = cat(name_of(Bound::compute), ": ", measured(e, Bound::compute), "; ", e.misplaced, "\n");
-  else if (e.crowded())
+  else if (e.contended())
     out = cat(name_of(Bound::compute), ": ", measured(e, Bound::compute),
               text("; other work has %.1f of a rank's %.0f cores. no key is known to help\n",
                    e.taken.others + e.taken.stolen, e.taken.of));
@@ -281,9 +281,9 @@ std::string verdict(const Evidence& e, const std::vector<Trial>& trials) {
   for (const Trial& t : trials)
     out += t.failure.empty()
                ? text("  %-18s %10s -> %-10s %9s ms beside %s: %.2fx%s%s%s\n", t.change.key.c_str(),
-                      t.change.from.c_str(), t.change.to.c_str(), ms(t.step).c_str(), ms(t.beside).c_str(),
-                      t.beside / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str(),
-                      t.sure() ? "" : text("; noise: faster in %d of %d turns", t.faster, t.turns).c_str())
+                      t.change.from.c_str(), t.change.to.c_str(), ms(t.step).c_str(), ms(t.baseline).c_str(),
+                      t.baseline / t.step, t.change.caution.empty() ? "" : "; ", t.change.caution.c_str(),
+                      t.is_significant() ? "" : text("; noise: faster in %d of %d turns", t.faster, t.turns).c_str())
                : cat("  ", t.change.key, " -> ", t.change.to, ": not tried, ", t.failure, "\n");
   return out;
 }

@@ -32,43 +32,43 @@ class Diagnosis {
   Diagnosis(World& world, const Parsed& parsed, const DiagnoseOptions& options)
       : world_(world), parsed_(parsed), options_(options), meter_(world, options.seconds) {}
 
-  bool over() { return agreed(world_, watch_.seconds()) > options_.budget; }
+  bool over() { return from_rank_0(world_, watch_.seconds()) > options_.budget; }
 
-  Evidence measure(const RunConfig& config, const Evidence& run) {
-    const Shares shares = measure_shares(world_, meter_, config, 3, options_.budget / 4);
-    Evidence e = probed_evidence(world_, shares, run);
+  BottleneckMetrics measure(const RunConfig& config, const BottleneckMetrics& run) {
+    const AblationTimes shares = measure_ablations(world_, meter_, config, 3, options_.budget / 4);
+    BottleneckMetrics e = probed_metrics(world_, shares, run);
     if (run.steps == 0) {
       std::vector<RankAccount> ranks;
       for (const std::string& one : world_.gather(Account{{shares.probe.rank}}.json()))
         ranks.push_back(RankAccount::from_json(one));
-      e.set_slow(ranks), e.set_machine(ranks);
+      e.set_straggler(ranks), e.set_machine(ranks);
     }
-    e.without_optimizer = meter_.steps(config, Without::optimizer);
+    e.without_optimizer = meter_.steps(config, Ablation::optimizer);
     e.optimizer = std::max(0.0, e.without_sums - e.without_optimizer);
-    e.gradient_bytes = agreed(world_, double(shares.probe.gradient_bytes));
+    e.gradient_bytes = from_rank_0(world_, double(shares.probe.gradient_bytes));
     const PartsProbe parts =
         probe_parts(world_, config, meter_.next_step(), options_.seconds, std::uint64_t(e.gradient_bytes));
-    for (const SumFigures& sum : parts.sums.sums) e.sum_alone = agreed(world_, sum.busy);
+    for (const CollectiveOpStats& sum : parts.sums.sums) e.sum_alone = from_rank_0(world_, sum.busy);
     e.set_link(world_.node_count(), parts.sums);
-    e.loader_rate = agreed(world_, parts.loader_rate), e.peak_flops = agreed(world_, parts.peak_flops);
-    e.decoding = agreed(world_, parts.decoding);
+    e.loader_rate = from_rank_0(world_, parts.loader_rate), e.peak_flops = from_rank_0(world_, parts.peak_flops);
+    e.decoding = from_rank_0(world_, parts.decoding);
     e.batch = meter_.batch();
     return e;
   }
 
   Trial attempt(const RunConfig& config, const Change& change) {
     Trial trial{change};
-    Turns turns;
+    TrialRounds turns;
     if (over()) return trial.failure = text_of_budget(), trial;
     log::info(cat("trying ", change.key, " = ", change.to));
     try {
       const RunConfig other = everywhere(change);
       // Twice also where it was no better: a moment without the cores must not drop what helps. Half as fast is no
       // moment.
-      do measure_beside(config, other, turns);
-      while (turns.beside.size() < 2 && turns.changed[0] < 2 * turns.beside[0]);
+      do measure_with_baseline(config, other, turns);
+      while (turns.baseline.size() < 2 && turns.changed[0] < 2 * turns.baseline[0]);
       trial.step = *std::min_element(turns.changed.begin(), turns.changed.end());
-      trial.beside = *std::min_element(turns.beside.begin(), turns.beside.end());
+      trial.baseline = *std::min_element(turns.baseline.begin(), turns.baseline.end());
     } catch (const Error& error) {
       if (error.code() != Exit::config) throw;
       trial.failure = error.what();
@@ -80,13 +80,13 @@ class Diagnosis {
   // one state for some seconds and then in another one (what its cores share with others), and a run sees all of them.
   void confirm(const RunConfig& config, Trial& trial) {
     const RunConfig other = with(world_, parsed_, trial.change.key, trial.change.to);
-    Turns turns;
-    while (turns.beside.size() < confirming_turns && !asked_to_stop(world_) && !over())
-      measure_beside(config, other, turns);
-    if (turns.beside.empty()) return;
-    trial.step = mean(turns.changed), trial.beside = mean(turns.beside);
-    trial.turns = int(turns.beside.size());
-    for (std::size_t i = 0; i < turns.beside.size(); ++i) trial.faster += turns.changed[i] < turns.beside[i];
+    TrialRounds turns;
+    while (turns.baseline.size() < confirming_turns && !stop_requested_on_any_rank(world_) && !over())
+      measure_with_baseline(config, other, turns);
+    if (turns.baseline.empty()) return;
+    trial.step = mean(turns.changed), trial.baseline = mean(turns.baseline);
+    trial.turns = int(turns.baseline.size());
+    for (std::size_t i = 0; i < turns.baseline.size(); ++i) trial.faster += turns.changed[i] < turns.baseline[i];
   }
 
  private:
@@ -104,12 +104,12 @@ class Diagnosis {
     world_.agree(Exit::config, problem);
     return out;
   }
-  struct Turns {
-    std::vector<double> changed, beside;  // seconds of a step
+  struct TrialRounds {
+    std::vector<double> changed, baseline;  // seconds of a step
   };
-  void measure_beside(const RunConfig& config, const RunConfig& other, Turns& turns) {
-    turns.changed.push_back(meter_.steps(other, Without::nothing));
-    turns.beside.push_back(meter_.steps(config, Without::nothing));
+  void measure_with_baseline(const RunConfig& config, const RunConfig& other, TrialRounds& turns) {
+    turns.changed.push_back(meter_.steps(other, Ablation::nothing));
+    turns.baseline.push_back(meter_.steps(config, Ablation::nothing));
   }
 
   World& world_;
@@ -120,11 +120,11 @@ class Diagnosis {
 };
 
 // Rank 0's: each rank has seen something else, and all have to try the same.
-std::vector<Change> agreed_changes(World& world, const Evidence& e) {
+std::vector<Change> changes_of_rank_0(World& world, const BottleneckMetrics& e) {
   using nlohmann::json;
   json list = json::array();
   for (const Change& c : changes_to_try(e))
-    list.push_back({int(c.bound), c.key, c.from, c.to, c.caution, c.least_gain, c.evidence});
+    list.push_back({int(c.bound), c.key, c.from, c.to, c.caution, c.min_gain, c.evidence});
   std::vector<Change> out;
   for (const json& c : json::parse(world.broadcast_string(list.dump())))
     out.push_back({Bound(c[0].get<int>()), c[1], c[2], c[3], c[4], c[5].get<double>(), c[6]});
@@ -132,34 +132,35 @@ std::vector<Change> agreed_changes(World& world, const Evidence& e) {
 }
 
 // The first finding's trial where it has not been confirmed; none: -1. The same on all ranks.
-int to_confirm(World& world, const Evidence& e, const std::vector<Trial>& trials, const std::vector<bool>& confirmed) {
+int to_confirm(World& world, const BottleneckMetrics& e, const std::vector<Trial>& trials,
+               const std::vector<bool>& confirmed) {
   const auto found = findings(e, trials);
   int first = -1;
   for (int i = 0; i < int(trials.size()) && first < 0 && !found.empty(); ++i)
     if (const Trial& t = trials[std::size_t(i)];
         !confirmed[std::size_t(i)] && t.failure.empty() && found[0].advice == advice_of(t.change))
       first = i;
-  return int(agreed(world, first));
+  return int(from_rank_0(world, first));
 }
 
 }  // namespace
 
-Diagnosed diagnose(World& world, const Parsed& parsed, const RunConfig& config, const DiagnoseOptions& options,
-                   const Evidence& run, const std::filesystem::path& layers) {
+DiagnosisResult diagnose(World& world, const Parsed& parsed, const RunConfig& config, const DiagnoseOptions& options,
+                         const BottleneckMetrics& run, const std::filesystem::path& layers) {
   const log::Once once;
   Diagnosis diagnosis(world, parsed, options);
-  const Evidence evidence = diagnosis.measure(config, run);
+  const BottleneckMetrics evidence = diagnosis.measure(config, run);
   std::vector<Trial> trials;
-  for (const Change& change : agreed_changes(world, evidence)) {
-    if (asked_to_stop(world)) break;  // what has been tried so far is the verdict
+  for (const Change& change : changes_of_rank_0(world, evidence)) {
+    if (stop_requested_on_any_rank(world)) break;  // what has been tried so far is the verdict
     trials.push_back(diagnosis.attempt(config, change));
   }
   // Until what is advised first has been confirmed: the one before may have been lucky.
   std::vector<bool> confirmed(trials.size());
-  for (int next; !asked_to_stop(world) && (next = to_confirm(world, evidence, trials, confirmed)) >= 0;)
+  for (int next; !stop_requested_on_any_rank(world) && (next = to_confirm(world, evidence, trials, confirmed)) >= 0;)
     diagnosis.confirm(config, trials[std::size_t(next)]), confirmed[std::size_t(next)] = true;
-  Diagnosed out{evidence, trials, ""};
-  if (asked_to_stop(world)) return out;
+  DiagnosisResult out{evidence, trials, ""};
+  if (stop_requested_on_any_rank(world)) return out;
   const StepBench bench = bench_step(world, config, layer_repeats, false);
   std::string problem;
   if (world.rank() == 0 && !layers.empty()) try {

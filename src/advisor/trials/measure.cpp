@@ -6,12 +6,12 @@
 
 namespace millrace {
 
-double agreed(World& world, double value) {
+double from_rank_0(World& world, double value) {
   world.broadcast(&value, sizeof value, 0);
   return value;
 }
 
-bool asked_to_stop(World& world) {
+bool stop_requested_on_any_rank(World& world) {
   double stop[] = {double(stop_signal() != 0)};
   world.all_reduce(stop, World::Reduce::sum);
   return stop[0] > 0;
@@ -28,40 +28,40 @@ double budget_of(const Parsed& parsed) {
   });
 }
 
-double StepMeter::steps(const RunConfig& config, Without without, StepProbe* out, double slowest) {
+double StepMeter::steps(const RunConfig& config, Ablation ablation, StepProbe* out, double slowest) {
   const double scale = batch_ > 0 ? double(config.train.global_batch) / batch_ : 1;  // a guess of it is enough
-  const StepProbe probe = probe_steps(world_, config, without, next_, seconds_, slowest * scale);
-  next_ = std::int64_t(agreed(world_, double(probe.next_step)));
+  const StepProbe probe = probe_steps(world_, config, ablation, next_, seconds_, slowest * scale);
+  next_ = std::int64_t(from_rank_0(world_, double(probe.next_step)));
   if (out) *out = probe;
   if (batch_ == 0) batch_ = double(probe.batch);
-  return agreed(world_, probe.seconds) * batch_ / double(probe.batch);
+  return from_rank_0(world_, probe.seconds) * batch_ / double(probe.batch);
 }
 
-Shares measure_shares(World& world, StepMeter& meter, const RunConfig& config, int turns, double within) {
-  Shares out;
+AblationTimes measure_ablations(World& world, StepMeter& meter, const RunConfig& config, int turns, double within) {
+  AblationTimes out;
   const Stopwatch watch;
-  for (int turn = 0; turn < turns && (turn == 0 || agreed(world, watch.seconds()) < within); ++turn) {
-    out.full.push_back(meter.steps(config, Without::nothing, &out.probe));
-    out.no_input.push_back(meter.steps(config, Without::reading, &out.resident));
-    out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Without::sums) : out.no_input.back());
+  for (int turn = 0; turn < turns && (turn == 0 || from_rank_0(world, watch.seconds()) < within); ++turn) {
+    out.full.push_back(meter.steps(config, Ablation::nothing, &out.probe));
+    out.no_input.push_back(meter.steps(config, Ablation::reading, &out.resident));
+    out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Ablation::sums) : out.no_input.back());
   }
   return out;
 }
 
-Evidence probed_evidence(World& world, const Shares& shares, Evidence e) {
-  static_cast<Setting&>(e) = shares.probe.setting;
+BottleneckMetrics probed_metrics(World& world, const AblationTimes& shares, BottleneckMetrics e) {
+  static_cast<ResolvedConfig&>(e) = shares.probe.setting;
   e.reader = world.broadcast_string(e.reader);
-  e.workers = int(agreed(world, e.workers)), e.cores = int(agreed(world, e.cores));
-  e.threads = int(agreed(world, e.threads)), e.half = agreed(world, e.half) != 0;
+  e.workers = int(from_rank_0(world, e.workers)), e.cores = int(from_rank_0(world, e.cores));
+  e.threads = int(from_rank_0(world, e.threads)), e.half = from_rank_0(world, e.half) != 0;
   e.probed = true, e.late = 0;                                      // left to trials
   e.imbalance = std::max(0.0, e.imbalance - e.slow.input_seconds);  // the rest is the input's share here
   e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
   const RankAccount& resident = shares.resident.rank;
   e.copy = resident.steps == 0 || !e.gpu
                ? 0
-               : agreed(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
-  e.flops = agreed(world, shares.probe.flops);
-  e.memory = agreed(world, shares.probe.memory), e.memory_limit = agreed(world, shares.probe.memory_limit);
+               : from_rank_0(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
+  e.flops = from_rank_0(world, shares.probe.flops);
+  e.memory = from_rank_0(world, shares.probe.memory), e.memory_limit = from_rank_0(world, shares.probe.memory_limit);
   return e;
 }
 

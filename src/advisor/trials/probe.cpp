@@ -25,9 +25,9 @@ namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Reads for the first time into each place, and never again.
-class Resident : public Source {
+class ResidentSource : public Source {
  public:
-  explicit Resident(std::unique_ptr<Source> source) : source_(std::move(source)) {}
+  explicit ResidentSource(std::unique_ptr<Source> source) : source_(std::move(source)) {}
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     {
       const std::lock_guard lock(mutex_);
@@ -45,17 +45,17 @@ class Resident : public Source {
 };
 
 // Large sums and gathers are not made; small ones are: by them ranks agree when to end.
-class Silent : public Collective {
+class NoOpCollective : public Collective {
  public:
-  explicit Silent(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}
+  explicit NoOpCollective(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  void begin_sum(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
-  void begin_reduce_scatter(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
-  void begin_all_gather(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void all_reduce_async(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void reduce_scatter_async(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
+  void all_gather_async(const SharedRegion&, std::size_t, std::size_t, DType, int) override {}
   void wait(int) override {}
   void finish() override {}
-  void small_sum(std::span<double> values) override { inner_->small_sum(values); }
+  void all_reduce_scalars(std::span<double> values) override { inner_->all_reduce_scalars(values); }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     inner_->broadcast(r, begin, bytes, root);
   }
@@ -102,45 +102,47 @@ std::unique_ptr<Session> session(World& world, const RunConfig& config) {
 
 }  // namespace
 
-RoomProbe probe_room(World& world, const RunConfig& config) {
+MemoryProbe probe_memory(World& world, const RunConfig& config) {
   const auto s = session(world, config);
   const std::int64_t share = (s->global_batch + world.size() - 1) / world.size();
-  RoomProbe out{s->micro_batch, 0, fit(*s).problem};
+  MemoryProbe out{s->micro_batch, 0, check_memory_fit(*s).problem};
   const bool all = out.problem.empty() && s->micro_batch >= share;
-  out.most = all ? share : most_that_fits(*s, out.problem.empty() ? share : std::min(share, s->micro_batch - 1));
+  out.most =
+      all ? share : max_micro_batch_that_fits(*s, out.problem.empty() ? share : std::min(share, s->micro_batch - 1));
   return out;
 }
 
-StepProbe probe_steps(World& world, const RunConfig& config, Without without, std::int64_t first_step, double seconds,
+StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, std::int64_t first_step, double seconds,
                       double slowest) {
   const auto made = session(world, config);
   Session& s = *made;
   const std::string reader = s.train_source->describe();
-  if (without != Without::nothing) s.train_source = std::make_unique<Resident>(std::move(s.train_source));
-  if (without >= Without::sums) s.compute.collective = std::make_unique<Silent>(std::move(s.compute.collective));
+  if (ablation != Ablation::nothing) s.train_source = std::make_unique<ResidentSource>(std::move(s.train_source));
+  if (ablation >= Ablation::sums)
+    s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
   StepProbe out;
-  NetworkPlan plan = plan_that_fits(s);
+  NetworkPlan plan = plan_within_memory(s);
   out.fusion = plan.train.front().fusion_level, out.most_fusion = s.compute.backend->max_fusion_level();
   out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float), out.batch_statistics = plan.layout.stats_count;
   Network network(s.compute, s.spec, std::move(plan));
   out.memory = double(network.needs().total()), out.memory_limit = double(s.memory_bytes());
   LoaderOptions options = s.step_loader_options();
-  if (without != Without::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
+  if (ablation != Ablation::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
   const auto loader = made_on_all(world, [&] {
     return std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
                                     s.micro_batches(first_step, endless));
   });
   StepRunner runner(s, network, *loader);
-  if (without == Without::optimizer) runner.leave_out_optimizer();
+  if (ablation == Ablation::optimizer) runner.disable_optimizer();
   const int lag = steps_in_flight(*s.compute.device);
   // The first ones fill the ring of batches, make what is made at first use, and are recorded.
   const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
   const std::int64_t full = s.train_order->rows_of_step(0);
-  out.setting = setting_of(s);
+  out.setting = resolved_config_of(s);
   out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
   out.flops = step_flops(s, network);
   out.rank.host = world.host(), out.rank.cores = s.placement.cores, out.rank.threads = s.placement.compute_threads;
-  const ProcessFigures before = process_figures();
+  const ProcessStats before = process_stats();
   const double began = now();
   std::vector<double> steps;
   double all = 0;  // seconds of these
@@ -166,8 +168,8 @@ StepProbe probe_steps(World& world, const RunConfig& config, Without without, st
   out.batch = full, out.next_step = issued;
   out.steps = std::int64_t(steps.size());
   out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began;
-  out.rank.process = process_figures().since(before), out.rank.loader = loader->figures();
-  if (Health health; s.compute.device->read_health(health)) out.rank.health.add(health);
+  out.rank.process = process_stats().since(before), out.rank.loader = loader->stats();
+  if (DeviceHealth health; s.compute.device->read_health(health)) out.rank.health.add(health);
   out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;
 }
@@ -180,10 +182,11 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   const int sums = gradient_bytes < (16u << 20) ? 51 : 5;  // short ones are easily disturbed
   if (world.size() > 1) {
     Device& device = *s.compute.device;
-    const SumRate one = bench_sums(world, *s.compute.collective, {gradient_bytes}, sums, false, &device).front();
+    const AllReduceTiming one =
+        bench_all_reduce(world, *s.compute.collective, {gradient_bytes}, sums, false, &device).front();
     out.sums.sums = {{.times = 1, .bytes = one.bytes, .busy = one.seconds}};
-    out.sums.way_out = fastest_way_out();
-    if (Health health; device.read_health(health)) out.sums.health.add(health);
+    out.sums.network_link = fastest_network_link();
+    if (DeviceHealth health; device.read_health(health)) out.sums.health.add(health);
   }
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
@@ -199,7 +202,7 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   }
   double rate[] = {rows / (now() - began)};
   world.all_reduce(rate, World::Reduce::sum);
-  out.loader_rate = rate[0], out.decoding = loader.figures().decoding();
+  out.loader_rate = rate[0], out.decoding = loader.stats().decoding();
   return out;
 }
 

@@ -27,8 +27,8 @@ class Trend {
 
 RateSweep sweep_rates(World& world, const RunConfig& config, double from, double to, int steps) {
   Session s(world, config, Session::Use::train);
-  Network network(s.compute, s.spec, plan_that_fits(s));
-  begin_loss_scale(s, network);
+  Network network(s.compute, s.spec, plan_within_memory(s));
+  init_loss_scale(s, network);
   Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
                 s.micro_batches(0, steps));
   StepRunner runner(s, network, loader);

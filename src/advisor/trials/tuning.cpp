@@ -29,7 +29,7 @@ Settings joined(Settings settings, const Settings& more) {
 RunConfig with(World& world, Parsed parsed, const Settings& settings) {
   for (const auto& [key, value] : settings)
     std::erase_if(parsed.keys, [&, name = key](const Override& o) { return o.key == name; });
-  return load_config(world, parsed, {{"tuned", snippet_of(settings)}});
+  return load_config(world, parsed, {{"tuned", config_snippet(settings)}});
 }
 
 class Tuning {
@@ -54,24 +54,24 @@ class Tuning {
   // The same on all ranks; says why once.
   bool over() {
     if (!out_.stopped.empty()) return true;
-    if (asked_to_stop(world_))
+    if (stop_requested_on_any_rank(world_))
       out_.stopped = "asked to stop";
-    else if (agreed(world_, watch_.seconds()) > options_.budget)
+    else if (from_rank_0(world_, watch_.seconds()) > options_.budget)
       out_.stopped = cat("its time is up (--budget ", options_.budget, "s)");
     return !out_.stopped.empty();
   }
 
   void look_for_room() {
-    const RoomProbe now = probe_room(world_, original_);
+    const MemoryProbe now = probe_memory(world_, original_);
     room_.most_rows = now.most;
     if (options_.free_batch) {
       RunConfig widest = original_;
       widest.train.global_batch *= most_growth, widest.train.micro_batch = 1;  // from 1 sample on: is there room?
-      room_.most_rows = probe_room(world_, widest).most;
+      room_.most_rows = probe_memory(world_, widest).most;
       room_.most_global = widest.train.global_batch;
     }
     if (now.problem.empty()) return;
-    out_.misfit = now.problem;
+    out_.start_failure = now.problem;
     if (now.most < 1 || options_.keep.count("train.micro_batch")) fail(Exit::config, now.problem);
     take({{"train.micro_batch", std::to_string(now.most)}});
   }
@@ -81,10 +81,10 @@ class Tuning {
     best_ = with(world_, parsed_, out_.changes);
   }
 
-  Evidence look(int turns) {
-    const Shares shares = measure_shares(world_, meter_, best_, turns);
+  BottleneckMetrics look(int turns) {
+    const AblationTimes shares = measure_ablations(world_, meter_, best_, turns);
     for (const auto* list : {&shares.full, &shares.no_input, &shares.no_sums}) add_differences(differences_, *list);
-    const Evidence e = probed_evidence(world_, shares);
+    const BottleneckMetrics e = probed_metrics(world_, shares);
     room_.gradient_bytes = shares.probe.gradient_bytes;
     room_.fusion = shares.probe.fusion, room_.most_fusion = shares.probe.most_fusion;
     statistics_ = shares.probe.batch_statistics;
@@ -94,18 +94,18 @@ class Tuning {
     return e;
   }
 
-  std::vector<Axis> axes(const Evidence& e) const {
-    std::vector<Axis> all = tune_axes(e, room_);
-    std::erase_if(all, [&](const Axis& a) { return options_.keep.count(a.key) || searched_.count(a.key); });
-    for (Axis& axis : all)
+  std::vector<SearchAxis> axes(const BottleneckMetrics& e) const {
+    std::vector<SearchAxis> all = tune_axes(e, room_);
+    std::erase_if(all, [&](const SearchAxis& a) { return options_.keep.count(a.key) || searched_.count(a.key); });
+    for (SearchAxis& axis : all)
       for (Settings& also : axis.along)
         std::erase_if(also, [&](const auto& setting) { return options_.keep.count(setting.first) > 0; });
     return all;
   }
 
-  void search(Evidence e) {
+  void search(BottleneckMetrics e) {
     for (;;) {
-      const std::vector<Axis> left = axes(e);
+      const std::vector<SearchAxis> left = axes(e);
       const auto next = next_axis(e, left);
       if (!next || over()) {
         note_untried(e, left);
@@ -116,8 +116,8 @@ class Tuning {
     }
   }
 
-  bool search_along(const Axis& axis) {
-    std::vector<Tried> tried;
+  bool search_along(const SearchAxis& axis) {
+    std::vector<TriedValue> tried;
     int best = axis.now;
     while (const auto value = next_value(axis, tried)) {
       if (over()) break;
@@ -128,7 +128,7 @@ class Tuning {
       measure(trial, settings);
       tried.push_back({*value, trial.kept});
       if (trial.kept) take(settings), best = *value;
-      add_differences(differences_, trial.beside);
+      add_differences(differences_, trial.baseline);
       out_.trials.push_back(std::move(trial));
     }
     return best != axis.now;
@@ -137,9 +137,9 @@ class Tuning {
   void measure(TuneTrial& trial, const Settings& settings) {
     try {
       const RunConfig other = with(world_, parsed_, joined(out_.changes, settings));
-      while (rule_on(trial.gains(), noise()) == Ruling::more && !asked_to_stop(world_))
-        turn(best_, other, trial.beside, trial.changed);
-      trial.kept = rule_on(trial.gains(), noise()) == Ruling::keep;
+      while (decide_trial(trial.gains(), noise()) == TrialDecision::more && !stop_requested_on_any_rank(world_))
+        turn(best_, other, trial.baseline, trial.changed);
+      trial.kept = decide_trial(trial.gains(), noise()) == TrialDecision::keep;
     } catch (const Error& error) {
       if (error.code() != Exit::config) throw;
       trial.failure = error.what();
@@ -147,37 +147,38 @@ class Tuning {
   }
 
   // A B, then B A, and so on: what grows slower or faster meanwhile meets both alike.
-  void turn(const RunConfig& base, const RunConfig& other, std::vector<double>& beside, std::vector<double>& changed) {
-    const auto measure_base = [&] { beside.push_back(meter_.steps(base, Without::nothing)); };
+  void turn(const RunConfig& base, const RunConfig& other, std::vector<double>& baseline,
+            std::vector<double>& changed) {
+    const auto measure_base = [&] { baseline.push_back(meter_.steps(base, Ablation::nothing)); };
     const bool base_first = changed.size() % 2 == 0;
     if (base_first) measure_base();
-    changed.push_back(meter_.steps(other, Without::nothing, nullptr, hopeless * median(beside)));
+    changed.push_back(meter_.steps(other, Ablation::nothing, nullptr, hopeless * median(baseline)));
     if (!base_first) measure_base();
   }
 
   void confirm() {
-    if (out_.changes.empty() || asked_to_stop(world_)) return;
+    if (out_.changes.empty() || stop_requested_on_any_rank(world_)) return;
     log::info("all changes together");
-    if (!out_.misfit.empty()) return out_.tuned.push_back(meter_.steps(best_, Without::nothing));
+    if (!out_.start_failure.empty()) return out_.tuned.push_back(meter_.steps(best_, Ablation::nothing));
     out_.noise = noise();
     const auto open = [&] {  // is it faster, but not yet beyond the noise?
-      const auto gains = TuneTrial{"", "", "", out_.tuned, out_.beside, false, ""}.gains();
-      return gains.size() < most_confirming && median(gains) >= least_gain && !out_.stands();
+      const auto gains = TuneTrial{"", "", "", out_.tuned, out_.baseline, false, ""}.gains();
+      return gains.size() < most_confirming && median(gains) >= min_gain && !out_.stands();
     };
-    while ((out_.tuned.size() < confirming_turns || open()) && !asked_to_stop(world_))
-      turn(original_, best_, out_.beside, out_.tuned);
+    while ((out_.tuned.size() < confirming_turns || open()) && !stop_requested_on_any_rank(world_))
+      turn(original_, best_, out_.baseline, out_.tuned);
   }
 
-  void note_untried(const Evidence& e, const std::vector<Axis>& left) {
+  void note_untried(const BottleneckMetrics& e, const std::vector<SearchAxis>& left) {
     for (const std::string& key : tuned_keys()) {
       if (searched_.count(key) || (key == "train.global_batch" && !options_.free_batch)) continue;
-      const auto axis = std::find_if(left.begin(), left.end(), [&](const Axis& a) { return a.key == key; });
+      const auto axis = std::find_if(left.begin(), left.end(), [&](const SearchAxis& a) { return a.key == key; });
       std::string why = "no other value applies here";
       if (options_.keep.count(key)) why = "it stays as it is (--keep)";
       if (key == "comm.bucket" && e.ranks == 1) why = "one rank sums with nobody";
       if (axis != left.end())
-        why = e.share(axis->bound) < least_tuned
-                  ? cat("what it is against takes less than ", 100 * least_tuned, " % of the step")
+        why = e.share(axis->bound) < min_tuned_share
+                  ? cat("what it is against takes less than ", 100 * min_tuned_share, " % of the step")
                   : out_.stopped;
       out_.untried.push_back(cat(key, ": ", why));
     }
@@ -190,8 +191,9 @@ class Tuning {
       return "";
     };
     if (const std::string batch = value("train.global_batch"); !batch.empty())
-      out_.consequences.push_back(rate_consequence({original_.optim.name, original_.optim.lr, original_.optim.lr_batch,
-                                                    original_.train.global_batch, std::stoll(batch)}));
+      out_.consequences.push_back(
+          learning_rate_note({original_.optim.name, original_.optim.lr, original_.optim.lr_batch,
+                              original_.train.global_batch, std::stoll(batch)}));
     if (!value("run.threads").empty())
       out_.consequences.push_back("other numbers of threads may round sums of floats otherwise");
     if (const std::string rows = value("train.micro_batch"); !rows.empty() && statistics_)
@@ -205,7 +207,7 @@ class Tuning {
   StepMeter meter_;
   const Stopwatch watch_;
   RunConfig original_, best_;
-  TuneRoom room_;
+  TuneLimits room_;
   TuneOutcome out_;
   std::set<std::string> searched_;
   std::vector<double> differences_;

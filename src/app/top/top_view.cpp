@@ -34,7 +34,7 @@ std::string percent(double share) { return number("%.0f %%", 100 * share); }
 std::string lapse(double seconds) { return seconds < 60 ? number("%.0f s", seconds) : format_seconds(seconds); }
 
 // "2 ranks on a, b and 3 more hosts"
-std::string places(const RunView& v) {
+std::string places(const RunSnapshot& v) {
   constexpr std::size_t named = 3;
   std::string out = cat(v.ranks, v.ranks == 1 ? " rank on " : " ranks on ");
   for (std::size_t h = 0; h < std::min(named, v.hosts.size()); ++h) out += (h ? ", " : "") + v.hosts[h];
@@ -44,38 +44,38 @@ std::string places(const RunView& v) {
   return out;
 }
 
-StyledLine headline(const RunView& v) {
+StyledLine headline(const RunSnapshot& v) {
   StyledLine line;
   line.add(v.dir, Color::bold).add(": ");
   switch (v.life) {
-    case Life::absent:
+    case RunStatus::absent:
       return line.add("nothing there yet", Color::yellow);
-    case Life::starting:
+    case RunStatus::starting:
       line.add("starting", Color::yellow).add(cat(" for ", lapse(v.quiet_seconds)));
       break;
-    case Life::running:
+    case RunStatus::running:
       line.add("running", Color::green);
       break;
-    case Life::silent:
+    case RunStatus::silent:
       line.add(cat("no step for ", lapse(v.quiet_seconds)), Color::yellow).add(" (evaluation, a checkpoint, or stuck)");
       break;
-    case Life::gone:
+    case RunStatus::gone:
       line.add("gone", Color::red)
           .add(cat(": its process is not there, the last step was ", lapse(v.quiet_seconds), " ago"));
       break;
-    case Life::ended:
+    case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
   }
   if (!v.steps.empty()) line.add(cat(", epoch ", v.steps.last().epoch));
   return line;
 }
 
-StyledLine progress(const RunView& v, const Look& look) {
+StyledLine progress(const RunSnapshot& v, const ViewOptions& look) {
   const std::int64_t step = v.steps.empty() ? 0 : v.steps.last().step;
   const double share = v.planned_steps > 0 ? std::min(1.0, double(step) / double(v.planned_steps)) : 0;
   std::string behind = cat(" step ", step, " of ", v.planned_steps, ", ", percent(share));
   const double left = v.steps.recent().step_seconds() * double(v.planned_steps - step);
-  if (v.life == Life::running && left > 0) behind += ", left " + lapse(left);
+  if (v.life == RunStatus::running && left > 0) behind += ", left " + lapse(left);
   const int width = std::clamp(look.columns - int(behind.size()) - 2, 4, 60);
   const int full = int(share * width);
   StyledLine line;
@@ -113,7 +113,7 @@ std::string sparkline(const std::vector<double>& values, const Scale& scale, boo
   return out;
 }
 
-StyledLine losses(const RunView& v, const Look& look) {
+StyledLine losses(const RunSnapshot& v, const ViewOptions& look) {
   const StepHistory& steps = v.steps;
   const std::string value = number("%.4f ", steps.last().loss), log = " (log)",
                     behind = cat(" steps ", steps.first_step(), " to ", steps.last().step);
@@ -125,7 +125,7 @@ StyledLine losses(const RunView& v, const Look& look) {
   return line.add(sparkline(values, scale, look.unicode), Color::cyan).add(behind + (scale.log ? log : ""));
 }
 
-StyledLine speed(const RunView& v) {
+StyledLine speed(const RunSnapshot& v) {
   const auto now = v.steps.recent();
   const StepMetrics& last = v.steps.last();
   StyledLine line;
@@ -138,7 +138,7 @@ StyledLine speed(const RunView& v) {
 }
 
 // The step's time cut into its phases, and below it their names.
-void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const Look& look) {
+void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const ViewOptions& look) {
   double whole = 0, end = 0;
   for (const Shown& p : phases) whole += now.phase_seconds[std::size_t(p.phase)];
   if (whole <= 0) return;
@@ -157,8 +157,8 @@ void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const 
   out.push_back(bar), out.push_back(names);
 }
 
-StyledLine bound(const RunView& v) {
-  Evidence e;
+StyledLine bound(const RunSnapshot& v) {
+  BottleneckMetrics e;
   const auto now = v.steps.recent();
   const auto of = [&](Phase p) {
     return now.phase_seconds[std::size_t(p)] / double(std::max<std::int64_t>(1, now.steps));
@@ -173,15 +173,15 @@ StyledLine bound(const RunView& v) {
   return line.add(cat(" by the last steps: ", percent(e.share(largest)), " of their time"));
 }
 
-StyledLine checkpoint(const RunView& v) {
+StyledLine checkpoint(const RunSnapshot& v) {
   StyledLine line;
   line.add("saved   ");
   if (v.checkpoint_step < 0) return line.add("no checkpoint yet");
   return line.add(cat("step ", v.checkpoint_step, ", ", lapse(v.checkpoint_age), " ago"));
 }
 
-void validation(std::vector<StyledLine>& out, const RunView& v) {
-  const bool ended = v.life == Life::ended;
+void validation(std::vector<StyledLine>& out, const RunSnapshot& v) {
+  const bool ended = v.life == RunStatus::ended;
   if (std::isnan(v.valid_loss) || (!ended && v.valid_step < 0)) return;
   StyledLine line;
   line.add(ended ? "result  " : "valid   ").add(cat("validation loss ", number("%.4f", v.valid_loss)));
@@ -190,7 +190,7 @@ void validation(std::vector<StyledLine>& out, const RunView& v) {
   out.push_back(line);
 }
 
-void result(std::vector<StyledLine>& out, const RunView& v) {
+void result(std::vector<StyledLine>& out, const RunSnapshot& v) {
   validation(out, v);
   if (!v.advice.empty()) {
     StyledLine advice;
@@ -200,17 +200,17 @@ void result(std::vector<StyledLine>& out, const RunView& v) {
 
 }  // namespace
 
-std::vector<std::string> describe(const RunView& v, const Look& look) {
+std::vector<std::string> describe(const RunSnapshot& v, const ViewOptions& look) {
   std::vector<StyledLine> lines{headline(v)};
-  if (v.life != Life::absent) lines.push_back(progress(v, look));
-  if (v.life != Life::absent && !look.brief) {
+  if (v.life != RunStatus::absent) lines.push_back(progress(v, look));
+  if (v.life != RunStatus::absent && !look.brief) {
     if (!v.steps.empty()) {
       lines.push_back(losses(v, look));
       lines.push_back(speed(v));
       waterfall(lines, v.steps.recent(), look);
-      if (v.life != Life::ended) lines.push_back(bound(v)), validation(lines, v);
+      if (v.life != RunStatus::ended) lines.push_back(bound(v)), validation(lines, v);
     }
-    if (v.life == Life::ended) result(lines, v);
+    if (v.life == RunStatus::ended) result(lines, v);
     lines.push_back(checkpoint(v));
     StyledLine where;
     lines.push_back(where.add("where   ").add(places(v)));

@@ -7,12 +7,12 @@
 
 namespace millrace::app {
 
-struct Look {
+struct ViewOptions {
   int columns = 80;
   bool color = false, unicode = false;
   bool brief = false;  // two lines a run
 };
 // No line is wider than look.columns.
-std::vector<std::string> describe(const RunView&, const Look&);
+std::vector<std::string> describe(const RunSnapshot&, const ViewOptions&);
 
 }  // namespace millrace::app

@@ -102,11 +102,11 @@ class Conv : public Op {
     return text;
   }
 
-  void refresh(const OpArgs& args) override {
-    forward_weight_.refresh(args);
-    if (tap_forward_) tap_forward_->refresh(args);
-    if (tap_data_) tap_data_->refresh(args);
-    if (backward_data_ && !shares_copy_) backward_weight_.refresh(args);
+  void repack(const OpArgs& args) override {
+    forward_weight_.repack(args);
+    if (tap_forward_) tap_forward_->repack(args);
+    if (tap_data_) tap_data_->repack(args);
+    if (backward_data_ && !shares_copy_) backward_weight_.repack(args);
   }
 
   void forward(const OpArgs& args) override {

@@ -21,7 +21,7 @@ class ConvSums : public Op {
     return needs;
   }
   std::string implementation() const override { return conv_->implementation() + ", sums by openmp"; }
-  void refresh(const OpArgs& args) override { conv_->refresh(args); }
+  void repack(const OpArgs& args) override { conv_->repack(args); }
 
   void forward(const OpArgs& args) override {
     conv_->forward(args);

@@ -30,7 +30,7 @@ class StridedPointwise : public Op {
 
   Needs needs() const override { return needs_; }
   std::string implementation() const override { return "strided pixels, " + inner_->implementation(); }
-  void refresh(const OpArgs& args) override { inner_->refresh(args); }
+  void repack(const OpArgs& args) override { inner_->repack(args); }
 
   void forward(const OpArgs& args) override {
     OpArgs inner = args;

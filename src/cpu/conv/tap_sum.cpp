@@ -49,8 +49,8 @@ std::string TapSum::implementation() const {
   return cat(taps_.all.size(), " x ", products_.empty() ? "nothing" : products_.rbegin()->second.name());
 }
 
-void TapSum::refresh(const OpArgs& args) {
-  for (DerivedWeight& weight : weights_) weight.refresh(args);
+void TapSum::repack(const OpArgs& args) {
+  for (DerivedWeight& weight : weights_) weight.repack(args);
 }
 
 void TapSum::run(const OpArgs& args) {

@@ -17,7 +17,7 @@ class TapSum {
 
   std::size_t workspace() const { return workspace_; }
   std::string implementation() const;
-  void refresh(const OpArgs&);
+  void repack(const OpArgs&);
   // forward: src[0] to dst; data: diff_dst to diff_src[0].
   void run(const OpArgs&);
 

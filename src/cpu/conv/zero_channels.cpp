@@ -51,7 +51,7 @@ class ConvOfWideImages : public Op {
     return needs;
   }
   std::string implementation() const override { return conv_->implementation() + ", without channels of zeros"; }
-  void refresh(const OpArgs& args) override { conv_->refresh(args); }
+  void repack(const OpArgs& args) override { conv_->repack(args); }
   void forward(const OpArgs& args) override { conv_->forward(of_narrow(args)); }
   void backward(const OpArgs& args) override { conv_->backward(of_narrow(args)); }
 

@@ -18,7 +18,7 @@ class EmulatedHalf : public Op {
       for (int i = 0; i < OpArgs::max_src; ++i) src_at_[side][i] = reserve(needs_.workspace, tensors_.src[i]);
       dst_at_[side] = reserve(needs_.workspace, tensors_.dst);
     }
-    for (int i = 0; i < OpArgs::max_weight; ++i) weight_at_[i] = reserve(needs_.derived, tensors_.weight[i]);
+    for (int i = 0; i < OpArgs::max_weight; ++i) weight_at_[i] = reserve(needs_.packed_weights, tensors_.weight[i]);
   }
 
   Needs needs() const override { return needs_; }
@@ -26,13 +26,13 @@ class EmulatedHalf : public Op {
     return cat(name_of(half_), " emulated around ", op_->implementation());
   }
 
-  void refresh(const OpArgs& args) override {
+  void repack(const OpArgs& args) override {
     for (int i = 0; i < OpArgs::max_weight; ++i)
       if (tensors_.weight[i])
-        convert(at(args.derived, weight_at_[i]), DType::f32, args.weight[i].data, half_, tensors_.weight[i]);
+        convert(at(args.packed_weights, weight_at_[i]), DType::f32, args.weight[i].data, half_, tensors_.weight[i]);
     OpArgs inner = args;
     use_weights(inner, args);
-    op_->refresh(inner);
+    op_->repack(inner);
   }
 
   void forward(const OpArgs& args) override {
@@ -74,7 +74,7 @@ class EmulatedHalf : public Op {
   void use_weights(OpArgs& inner, const OpArgs& args) const {
     for (int i = 0; i < OpArgs::max_weight; ++i)
       if (tensors_.weight[i])
-        inner.weight[i].data = at(args.derived, weight_at_[i]), inner.weight[i].dtype = DType::f32;
+        inner.weight[i].data = at(args.packed_weights, weight_at_[i]), inner.weight[i].dtype = DType::f32;
   }
 
   DType half_;

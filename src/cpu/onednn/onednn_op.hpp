@@ -23,15 +23,15 @@ class DerivedWeight {
   DerivedWeight(const onednn::desc& canonical, const onednn::desc& wanted, Needs& needs, std::size_t skip = 0)
       : skip_(skip) {
     if (wanted == canonical) return;
-    offset_ = needs.derived;
-    needs.derived += align64(wanted.get_size());
+    offset_ = needs.packed_weights;
+    needs.packed_weights += align64(wanted.get_size());
     const auto pd = onednn::reorder(canonical, wanted);
     copy_ = onednn::Call(pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, canonical}, {DNNL_ARG_TO, wanted}});
   }
 
   std::size_t scratch_bytes() const { return copy_.scratch_bytes(); }
-  void* data(const OpArgs& args) const { return copy_ ? at(args.derived, offset_) : from(args); }
-  void refresh(const OpArgs& args) {
+  void* data(const OpArgs& args) const { return copy_ ? at(args.packed_weights, offset_) : from(args); }
+  void repack(const OpArgs& args) {
     if (!copy_) return;
     copy_.bind(DNNL_ARG_FROM, from(args));
     copy_.bind(DNNL_ARG_TO, data(args));

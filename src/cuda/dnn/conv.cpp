@@ -141,18 +141,19 @@ class Conv : public Op {
     return text;
   }
 
-  void refresh(const OpArgs& args) override {
+  void repack(const OpArgs& args) override {
     if (widens_weight())
-      copy_channels(context_, {at(args.derived, 0), spec_.dtype, wide_}, {args.weight[0].data, spec_.dtype, own_},
-                    weight_rows());
+      copy_channels(context_, {at(args.packed_weights, 0), spec_.dtype, wide_},
+                    {args.weight[0].data, spec_.dtype, own_}, weight_rows());
     if (copies_bias())
-      convert(context_, at(args.derived, bias_at_), spec_.dtype, args.weight[1].data, DType::f32, spec_.out_channels);
+      convert(context_, at(args.packed_weights, bias_at_), spec_.dtype, args.weight[1].data, DType::f32,
+              spec_.out_channels);
   }
 
   void forward(const OpArgs& args) override {
-    void* weight = widens_weight() ? at(args.derived, 0) : args.weight[0].data;
+    void* weight = widens_weight() ? at(args.packed_weights, 0) : args.weight[0].data;
     std::vector<void*> pointers{wide_src(args), weight, args.dst.data};
-    if (fused_bias_) pointers.push_back(copies_bias() ? at(args.derived, bias_at_) : args.weight[1].data);
+    if (fused_bias_) pointers.push_back(copies_bias() ? at(args.packed_weights, bias_at_) : args.weight[1].data);
     if (spec_.makes_sums)
       for (const int k : {0, 1}) pointers.push_back(args.sums.as<float>() + k * spec_.out_channels);
     forward_.run(handle_, std::move(pointers), args.workspace);
@@ -191,8 +192,8 @@ class Conv : public Op {
     const std::size_t weight_bytes = align64(std::size_t(weight_rows_ * weight_channels()) * element);
     if (weights_ && !weights_add_) needs_.workspace += weight_bytes;
     if (spec_.makes_diff_sums) needs_.workspace = std::max(needs_.workspace, unused_at_ + 3 * unused_bytes());
-    if (widens_weight()) needs_.derived = bias_at_ = weight_bytes;
-    if (copies_bias()) needs_.derived += align64(std::size_t(spec_.out_channels) * element);
+    if (widens_weight()) needs_.packed_weights = bias_at_ = weight_bytes;
+    if (copies_bias()) needs_.packed_weights += align64(std::size_t(spec_.out_channels) * element);
   }
 
   std::size_t unused_bytes() const { return align64(std::size_t(spec_.src[-1]) * sizeof(float)); }

@@ -121,9 +121,9 @@ class LtMatmul : public Matmul {
   }
 
   double seconds() const override { return choice_.seconds; }
-  void run(Stream stream, const MatmulArgs& args) override { MR_CUBLAS(enqueue(stream, choice_, args)); }
+  void run(StreamHandle stream, const MatmulArgs& args) override { MR_CUBLAS(enqueue(stream, choice_, args)); }
 
-  cublasStatus_t enqueue(Stream stream, const Choice& choice, const MatmulArgs& x) {
+  cublasStatus_t enqueue(StreamHandle stream, const Choice& choice, const MatmulArgs& x) {
     const float one = 1;
     point_at(x.bias, x.aux);
     return cublasLtMatmul(handle_, product_.get(), &one, x.a, a_.get(), x.b, b_.get(), &x.beta, x.d, d_.get(), x.d,

@@ -10,7 +10,7 @@
 namespace millrace::cuda::cudnn {
 namespace {
 
-cudnnHandle_t make_handle(Stream stream) {
+cudnnHandle_t make_handle(StreamHandle stream) {
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "cudnnCreate", Exit::config);
   if (const auto status = cudnnSetStream(handle, stream); status != CUDNN_STATUS_SUCCESS) {

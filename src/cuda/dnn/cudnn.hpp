@@ -41,7 +41,7 @@ class Cudnn {
  private:
   PlanEntry entry(const ConvProblem&);
   PlanEntry select(const ConvProblem&);
-  Stream stream_ = nullptr;
+  StreamHandle stream_ = nullptr;
   cudnnHandle_t handle_ = nullptr;
   Options options_;
   Target target_;
@@ -52,6 +52,6 @@ class Cudnn {
 
 // Median seconds of one run of every plan, by events on the stream; infinity for one that fails or is far behind.
 // Buffers are of the real size and random: zeros would make kernels look faster.
-std::vector<double> time_plans(cudnnHandle_t, Stream, const ConvProblem&, std::vector<Call>&);
+std::vector<double> time_plans(cudnnHandle_t, StreamHandle, const ConvProblem&, std::vector<Call>&);
 
 }  // namespace millrace::cuda::cudnn

@@ -68,15 +68,16 @@ class Linear : public Op {
   }
 
   // The product adds a bias of its result's type.
-  void refresh(const OpArgs& args) override {
-    if (needs_.derived) convert(context_, args.derived, spec_.dtype, args.weight[1].data, DType::f32, out_);
+  void repack(const OpArgs& args) override {
+    if (needs_.packed_weights)
+      convert(context_, args.packed_weights, spec_.dtype, args.weight[1].data, DType::f32, out_);
   }
 
   void forward(const OpArgs& args) override {
     const bool activates = spec_.activation != Activation::none && !fused_activation_;
     void* const to = activates && keeps_pre_ ? args.saved : args.dst.data;
     MatmulArgs product{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
-    if (fused_bias_) product.bias = needs_.derived ? args.derived : args.weight[1].data;
+    if (fused_bias_) product.bias = needs_.packed_weights ? args.packed_weights : args.weight[1].data;
     if (forward_aux_) product.aux = args.saved;
     forward_->run(context_.stream, product);
     if (spec_.bias && !fused_bias_) add_bias(context_, to, spec_.dtype, args.weight[1].as<float>(), rows_, out_);
@@ -169,7 +170,8 @@ class Linear : public Op {
     sums_at_ = diff_at_ + (train && kernel_before() ? activation_bytes : 0);
     needs_.workspace = sums_at_ + (backward_weights_and_bias_ ? align64(std::size_t(out_) * sizeof(float)) : 0);
     needs_.saved = keeps_pre_ ? activation_bytes : align64(forward_aux_);
-    needs_.derived = fused_bias_ && spec_.dtype != DType::f32 ? align64(std::size_t(out_) * size_of(spec_.dtype)) : 0;
+    needs_.packed_weights =
+        fused_bias_ && spec_.dtype != DType::f32 ? align64(std::size_t(out_) * size_of(spec_.dtype)) : 0;
   }
 
   Context context_;

@@ -66,7 +66,7 @@ class Matmul {
   virtual std::string name() const = 0;
   // Of one run, as timed when the kernel was chosen; 0: not timed. The same on every rank.
   virtual double seconds() const = 0;
-  virtual void run(Stream, const MatmulArgs&) = 0;  // 16-byte aligned pointers
+  virtual void run(StreamHandle, const MatmulArgs&) = 0;  // 16-byte aligned pointers
 };
 
 class Cublas {

@@ -27,7 +27,7 @@ struct Event {
 };
 
 // A block of values in [-1, 1), laid end to end.
-void fill_random(Stream stream, void* to, std::size_t bytes, DType dtype) {
+void fill_random(StreamHandle stream, void* to, std::size_t bytes, DType dtype) {
   std::vector<std::uint32_t> block(std::min<std::size_t>((bytes + 3) / 4, 1 << 18));
   for (std::size_t i = 0; i < block.size(); ++i) {
     const Random4 r = philox(rng_key(1, Purpose::synthetic), 0, i);
@@ -51,7 +51,8 @@ std::size_t align256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-std::vector<double> time_plans(cudnnHandle_t handle, Stream stream, const ConvProblem& p, std::vector<Call>& calls) {
+std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const ConvProblem& p,
+                               std::vector<Call>& calls) {
   std::vector<std::size_t> sizes;
   for (const Argument& argument : p.arguments()) sizes.push_back(argument.bytes());
   std::size_t bytes = 0, workspace_bytes = 0;

@@ -298,7 +298,7 @@ class Input : public Op {
   template <class T>
   static Buffer on_device(Device& device, const std::vector<T>& values) {
     Buffer out(device, MemoryKind::device, values.size() * sizeof(T));
-    device.copy_in(Lane::compute, out.data(), values.data(), values.size() * sizeof(T));
+    device.copy_to_device(Stream::compute, out.data(), values.data(), values.size() * sizeof(T));
     return out;
   }
   Scales scales() const {

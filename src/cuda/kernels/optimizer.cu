@@ -68,13 +68,13 @@ class Optimizer : public OptimizerOp {
   template <class T>
   static Buffer uploaded(Device& device, const std::vector<T>& values) {
     Buffer buffer(device, MemoryKind::device, (values.size() + 1) * sizeof(T));
-    device.copy_in(Lane::compute, buffer.data(), values.data(), values.size() * sizeof(T));
+    device.copy_to_device(Stream::compute, buffer.data(), values.data(), values.size() * sizeof(T));
     return buffer;
   }
 
   void clear_those_of_others(double* sums) {
     if (!spec_.slices.empty())
-      device_.fill_zero(Lane::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
+      device_.fill_zero(Stream::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
   void sum_squares(const float* values, double* sums) const {
     launch(context_.stream, owned_, piece_threads, 0, SumSquares{pieces_.as<Piece>(), values, sums});

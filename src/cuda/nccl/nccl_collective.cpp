@@ -87,29 +87,30 @@ class NcclCollective : public Collective {
     return {region.data, region.bytes, int(regions_.size()) - 1};
   }
 
-  void begin_sum(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void all_reduce_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     char* data = at(r, begin, count, size_of(t));
-    start(Kind::sum, tag, count * size_of(t), "ncclAllReduce", [&](ncclComm_t comm, Stream stream) {
+    start(Kind::sum, tag, count * size_of(t), "ncclAllReduce", [&](ncclComm_t comm, StreamHandle stream) {
       return ncclAllReduce(data, data, count, type_of(t), ncclSum, comm, stream);
     });
   }
-  void begin_reduce_scatter(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     char* data = at(r, begin, count, size_of(t));
     const std::size_t part = part_of(count);
-    start(Kind::reduce_scatter, tag, count * size_of(t), "ncclReduceScatter", [&](ncclComm_t comm, Stream stream) {
-      return ncclReduceScatter(data, mine(data, part * size_of(t)), part, type_of(t), ncclSum, comm, stream);
-    });
+    start(Kind::reduce_scatter, tag, count * size_of(t), "ncclReduceScatter",
+          [&](ncclComm_t comm, StreamHandle stream) {
+            return ncclReduceScatter(data, mine(data, part * size_of(t)), part, type_of(t), ncclSum, comm, stream);
+          });
   }
-  void begin_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+  void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     char* data = at(r, begin, count, size_of(t));
     const std::size_t part = part_of(count);
-    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, Stream stream) {
+    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, StreamHandle stream) {
       return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
     });
   }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     char* data = at(r, begin, bytes, 1);
-    start(Kind::broadcast, root, bytes, "ncclBroadcast", [&](ncclComm_t comm, Stream stream) {
+    start(Kind::broadcast, root, bytes, "ncclBroadcast", [&](ncclComm_t comm, StreamHandle stream) {
       return ncclBroadcast(data, data, bytes, ncclInt8, root, comm, stream);
     });
     finish();
@@ -120,7 +121,7 @@ class NcclCollective : public Collective {
     throw_failure();
     const auto passed = passed_.find(tag);
     MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
-    MR_CUDA(cudaStreamWaitEvent(device_.stream(Lane::compute), passed->second, 0));
+    MR_CUDA(cudaStreamWaitEvent(device_.stream(Stream::compute), passed->second, 0));
   }
 
   void finish() override {
@@ -128,7 +129,7 @@ class NcclCollective : public Collective {
     const bool capturing = device_.capturing();
     if (capturing && !captured_) return;  // the comm stream is not part of this capture
     captured_ = false;
-    const Stream compute = device_.stream(Lane::compute), comm = device_.stream(Lane::comm);
+    const StreamHandle compute = device_.stream(Stream::compute), comm = device_.stream(Stream::comm);
     Tracker::Operation step;
     if (capturing)
       tracker_->end_captured(comm);
@@ -139,9 +140,9 @@ class NcclCollective : public Collective {
     if (!capturing) tracker_->end(step, compute);
   }
 
-  void small_sum(std::span<double> values) override {
+  void all_reduce_scalars(std::span<double> values) override {
     throw_failure();
-    small_->small_sum(values);
+    small_->all_reduce_scalars(values);
   }
 
   void take_spans(std::vector<CommSpan>& out) override {
@@ -172,8 +173,8 @@ class NcclCollective : public Collective {
     if (alone_) return;
     throw_failure();
     const bool capturing = device_.capturing();
-    const Stream comm = device_.stream(Lane::comm);
-    MR_CUDA(cudaEventRecord(filled_, device_.stream(Lane::compute)));
+    const StreamHandle comm = device_.stream(Stream::comm);
+    MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
     MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
     if (capturing && !captured_) tracker_->begin_captured(comm);
     const auto op = capturing ? tracker_->capture(kind, tag, bytes, comm) : tracker_->begin(kind, tag, bytes, comm);
@@ -198,10 +199,11 @@ class NcclCollective : public Collective {
         const auto late = tracker_->late();
         const std::uint64_t begun = tracker_->begun();
         board_->post(begun);
-        if (late) trouble = tracker_->explain(*late, board_->words(board_->inquire(begun, 2)));
+        if (late) trouble = tracker_->explain(*late, board_->words(board_->query_ranks(begun, 2)));
         if (trouble.empty()) trouble = comm_->error();
         // NCCL says no more than that CUDA has failed: what failed is in the GPU's own error.
-        const cudaError_t status = trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Lane::comm));
+        const cudaError_t status =
+            trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Stream::comm));
         if (status != cudaSuccess && status != cudaErrorNotReady)
           trouble = work::describe_failure("the watch over sums", status);
         if (!trouble.empty()) return give_up(trouble);

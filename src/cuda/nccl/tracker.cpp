@@ -66,20 +66,20 @@ Tracker::Operation Tracker::prepare(Kind kind, int tag, std::size_t bytes) {
   return op;
 }
 
-Tracker::Operation Tracker::begin(Kind kind, int tag, std::size_t bytes, Stream stream) {
+Tracker::Operation Tracker::begin(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
   const Operation op = prepare(kind, tag, bytes);
   MR_CUDA(cudaEventRecord(op.started, stream));
   return op;
 }
 
-void Tracker::end(Operation op, Stream stream) {
+void Tracker::end(Operation op, StreamHandle stream) {
   MR_CUDA(cudaEventRecord(op.ended, stream));
   const std::lock_guard lock(mutex_);
   op.number = watchdog_.begin(op.kind, op.span.tag, op.span.bytes, op.span.queued);
   in_flight_.push_back(op);
 }
 
-void Tracker::begin_captured(Stream stream) {
+void Tracker::begin_captured(StreamHandle stream) {
   {
     const std::lock_guard lock(mutex_);
     captures_.emplace_back();
@@ -87,16 +87,16 @@ void Tracker::begin_captured(Stream stream) {
   count_up({stream}, &counters().begun);
 }
 
-void Tracker::end_captured(Stream stream) { count_up({stream}, &counters().ended); }
+void Tracker::end_captured(StreamHandle stream) { count_up({stream}, &counters().ended); }
 
-Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, Stream stream) {
+Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
   const Operation op = prepare(kind, tag, bytes);
   count_up({stream}, &counters().operations_begun);
   MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // or the host could not read it
   return op;
 }
 
-void Tracker::end_capture_of(Operation op, Stream stream) {
+void Tracker::end_capture_of(Operation op, StreamHandle stream) {
   MR_CUDA(cudaEventRecordWithFlags(op.ended, stream, cudaEventRecordExternal));
   count_up({stream}, &counters().operations_ended);
   const std::lock_guard lock(mutex_);
@@ -126,7 +126,7 @@ void Tracker::add_span(const Operation& op) {
   CommSpan span = op.span;
   span.op = op.kind == Kind::all_gather       ? CollectiveOp::all_gather
             : op.kind == Kind::reduce_scatter ? CollectiveOp::reduce_scatter
-                                              : CollectiveOp::sum;
+                                              : CollectiveOp::all_reduce;
   span.started = std::max(span.queued, clock_.seconds_of(op.started));
   span.ended = std::max(span.started, clock_.seconds_of(op.ended));
   spans_.push_back(span);

@@ -33,14 +33,14 @@ class Tracker {
   Tracker& operator=(const Tracker&) = delete;
 
   // Not during a capture of this thread's. What is ended first was begun first.
-  Operation begin(Watchdog::Kind, int tag, std::size_t bytes, Stream);
-  void end(Operation, Stream);
+  Operation begin(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
+  void end(Operation, StreamHandle);
   // During a capture: before its first operation and at its finish(), and each operation between them. The graph must
   // not outlive the tracker.
-  void begin_captured(Stream);
-  void end_captured(Stream);
-  Operation capture(Watchdog::Kind, int tag, std::size_t bytes, Stream);
-  void end_capture_of(Operation, Stream);
+  void begin_captured(StreamHandle);
+  void end_captured(StreamHandle);
+  Operation capture(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
+  void end_capture_of(Operation, StreamHandle);
 
   // By the thread that launches replays. Of a recording that was replayed several times since the last call, those of
   // the newest replay, and only when that is done; queued is then started.

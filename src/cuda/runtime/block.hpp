@@ -20,11 +20,11 @@ struct CUstream_st;
 
 namespace millrace::cuda {
 
-using Stream = CUstream_st*;  // cudaStream_t
+using StreamHandle = CUstream_st*;  // cudaStream_t
 
 // What an op needs to know of its device. Ops keep a copy.
 struct Context {
-  Stream stream = nullptr;  // the compute lane
+  StreamHandle stream = nullptr;  // the compute lane
   int multiprocessors = 4;
 };
 

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(1024) run_body(const __grid_constant__ Body bo
 }
 
 template <class Body>
-void launch(Stream stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
   if (blocks <= 0) return;
   if (shared_bytes > 48u << 10)
     MR_CUDA(cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));

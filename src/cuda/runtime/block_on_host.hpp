@@ -49,7 +49,7 @@ class HostBlock {
 };
 
 template <class Body>
-void launch(Stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+void launch(StreamHandle, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
   for (std::int64_t b = 0; b < blocks; ++b) {
     HostBlock block(b, blocks, threads, shared_bytes);
     block.run([&] { body(block); });

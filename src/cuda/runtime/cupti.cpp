@@ -68,7 +68,7 @@ std::string readable(const std::string& mangled) {
 class Cupti;
 Cupti* watch = nullptr;
 
-class Cupti : public ActivityWatch, public work::Listener {
+class Cupti : public ActivityTracer, public work::Listener {
  public:
   explicit Cupti(Library library) : library_(std::move(library)) { watch = this; }
   ~Cupti() override {
@@ -211,7 +211,7 @@ class Cupti : public ActivityWatch, public work::Listener {
 
 }  // namespace
 
-std::unique_ptr<ActivityWatch> make_cupti_watch(std::string* why_not, const char* name) {
+std::unique_ptr<ActivityTracer> make_cupti_watch(std::string* why_not, const char* name) {
   std::string ignored;
   std::string& problem = why_not ? *why_not : ignored;
   if (watch) {

@@ -44,11 +44,11 @@ class CudaEvent : public Event {
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   // In a capture as nodes of their own: else they would be nothing but edges of the graph.
-  void record(Lane lane) override {
+  void record(Stream lane) override {
     MR_CUDA(cudaEventRecordWithFlags(event_, device_.stream(lane),
                                      device_.capturing(lane) ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
-  void wait(Lane lane) override {
+  void wait(Stream lane) override {
     MR_CUDA(cudaStreamWaitEvent(device_.stream(lane), event_,
                                 device_.capturing(lane) ? cudaEventWaitExternal : cudaEventWaitDefault));
   }
@@ -62,7 +62,7 @@ class CudaEvent : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-class CudaMarks : public Marks {
+class CudaMarks : public Timestamps {
  public:
   CudaMarks(CudaDevice& device, int count, double timeout)
       : device_(device), timeout_(timeout), events_(std::size_t(count)) {
@@ -71,7 +71,7 @@ class CudaMarks : public Marks {
   ~CudaMarks() override {
     for (auto& event : events_) cudaEventDestroy(event);
   }
-  void mark(Lane lane, int index) override {  // external: a graph's own events cannot be read by the host
+  void record(Stream lane, int index) override {  // external: a graph's own events cannot be read by the host
     MR_CUDA(cudaEventRecordWithFlags(events_.at(std::size_t(index)), device_.stream(lane),
                                      device_.capturing() ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
@@ -91,7 +91,7 @@ class CudaMarks : public Marks {
 };
 
 // Launched one by one the first time, when libraries load code and take memory; captured the second time.
-class Graph : public Recorded {
+class Graph : public CapturedStep {
  public:
   Graph(CudaDevice& device, std::string key, std::function<void()> step)
       : device_(device), key_(std::move(key)), step_(std::move(step)), number_(device.trail().add(key_)) {}
@@ -107,7 +107,7 @@ class Graph : public Recorded {
     }
     if (!executable_) capture();
     device_.trail().running(work::outermost());
-    MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Lane::compute)));
+    MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Stream::compute)));
     work::replayed(key_);
   }
 
@@ -118,7 +118,7 @@ class Graph : public Recorded {
     recording.end();
   }
   void capture() {
-    const Stream stream = device_.stream(Lane::compute);
+    const StreamHandle stream = device_.stream(Stream::compute);
     cudaGraph_t graph = nullptr;
     MR_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
@@ -145,9 +145,9 @@ class Graph : public Recorded {
   bool warm_ = false;
 };
 
-class Kept : public Recorded {
+class EagerStep : public CapturedStep {
  public:
-  Kept(Trail& trail, const std::string& key, std::function<void()> step)
+  EagerStep(Trail& trail, const std::string& key, std::function<void()> step)
       : trail_(trail), number_(trail.add(key)), step_(std::move(step)) {}
   void run() override {
     trail_.running(work::outermost());
@@ -221,7 +221,7 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
       ordinal_(ordinal),
       words_(make_words(ordinal, options)),
       trail_(options.trail, words_.get(), [this](std::uint64_t place, bool begins) {
-        leave_mark({stream(Lane::compute)}, &words_->place, place, begins ? &words_->runs : nullptr);
+        leave_mark({stream(Stream::compute)}, &words_->place, place, begins ? &words_->runs : nullptr);
       }) {
   work::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
@@ -235,9 +235,9 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
   if (!too_old.empty()) fail(Exit::config, too_old);
   int lowest = 0, highest = 0;
   MR_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-  for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm})
+  for (const Stream lane : {Stream::copy, Stream::compute, Stream::comm})
     MR_CUDA(cudaStreamCreateWithPriority(&streams_[std::size_t(lane)], cudaStreamNonBlocking,
-                                         lane == Lane::comm ? highest : lowest));
+                                         lane == Stream::comm ? highest : lowest));
   std::size_t free = 0, total = 0;
   MR_CUDA(cudaMemGetInfo(&free, &total));
   memory_bytes_ = free;
@@ -247,11 +247,11 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
 
 CudaDevice::~CudaDevice() {
   work::follow(nullptr);
-  for (const Stream stream : streams_)
+  for (const StreamHandle stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }
 
-bool CudaDevice::capturing(Lane lane) const {
+bool CudaDevice::capturing(Stream lane) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   MR_CUDA(cudaStreamIsCapturing(stream(lane), &status));
   return status == cudaStreamCaptureStatusActive;
@@ -278,7 +278,7 @@ std::string CudaDevice::describe() const {
              runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
 }
 
-bool CudaDevice::read_health(Health& health) {
+bool CudaDevice::read_health(DeviceHealth& health) {
   std::call_once(nvml_tried_, [&] { nvml_ = Nvml::open(bus_id(), nullptr); });
   if (nvml_) nvml_->read(health);
   return nvml_ != nullptr;
@@ -304,8 +304,8 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     fail(Exit::config, name_, " has ", format_bytes(free), " free, ", format_bytes(bytes), " are needed (",
          cudaGetErrorString(status), "). lower train.micro_batch");
   }
-  MR_CUDA(cudaMemsetAsync(memory, 0, padded, stream(Lane::compute)));
-  MR_CUDA(cudaStreamSynchronize(stream(Lane::compute)));
+  MR_CUDA(cudaMemsetAsync(memory, 0, padded, stream(Stream::compute)));
+  MR_CUDA(cudaStreamSynchronize(stream(Stream::compute)));
   return memory;
 }
 
@@ -313,27 +313,27 @@ void CudaDevice::release(MemoryKind kind, void* memory, std::size_t) noexcept {
   kind == MemoryKind::pinned ? cudaFreeHost(memory) : cudaFree(memory);
 }
 
-void CudaDevice::copy_in(Lane lane, void* device, const void* host, std::size_t bytes) {
+void CudaDevice::copy_to_device(Stream lane, void* device, const void* host, std::size_t bytes) {
   if (bytes) MR_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream(lane)));
 }
-void CudaDevice::copy_out(Lane lane, void* host, const void* device, std::size_t bytes) {
+void CudaDevice::copy_to_host(Stream lane, void* host, const void* device, std::size_t bytes) {
   if (bytes) MR_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream(lane)));
 }
-void CudaDevice::fill_zero(Lane lane, void* device, std::size_t bytes) {
+void CudaDevice::fill_zero(Stream lane, void* device, std::size_t bytes) {
   if (bytes) MR_CUDA(cudaMemsetAsync(device, 0, bytes, stream(lane)));
 }
 
 std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(*this, options_.timeout_seconds); }
-std::unique_ptr<Marks> CudaDevice::make_marks(int count) {
+std::unique_ptr<Timestamps> CudaDevice::make_timestamps(int count) {
   return std::make_unique<CudaMarks>(*this, count, options_.timeout_seconds);
 }
-std::unique_ptr<Recorded> CudaDevice::record(const std::string& key, std::function<void()> step) {
-  if (!options_.graph) return std::make_unique<Kept>(trail_, key, std::move(step));
+std::unique_ptr<CapturedStep> CudaDevice::record(const std::string& key, std::function<void()> step) {
+  if (!options_.graph) return std::make_unique<EagerStep>(trail_, key, std::move(step));
   return std::make_unique<Graph>(*this, key, std::move(step));
 }
 
 void CudaDevice::synchronize() {
-  for (const Lane lane : {Lane::copy, Lane::compute, Lane::comm})
+  for (const Stream lane : {Stream::copy, Stream::compute, Stream::comm})
     wait_until_done(options_.timeout_seconds, "all work", [&] { return cudaStreamQuery(stream(lane)); });
 }
 

@@ -20,7 +20,7 @@ namespace millrace::cuda {
 
 struct DeviceOptions {
   bool graph = true;                          // false: recorded steps are launched one by one, for debugging
-  int graph_batches = 1;                      // micro-batches of a graph, at most
+  int graph_micro_batches = 1;                // micro-batches of a graph, at most
   double timeout_seconds = 600;               // a wait of the host longer than this is an Error(comm)
   int rank = 0;                               // for messages
   Trail::Detail trail = Trail::Detail::some;  // what recorded steps tell of where they failed
@@ -65,10 +65,10 @@ class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, const DeviceOptions&);  // Error(config): no such GPU, too old, driver too old
   ~CudaDevice() override;
-  Stream stream(Lane lane) const { return streams_[std::size_t(lane)]; }
+  StreamHandle stream(Stream lane) const { return streams_[std::size_t(lane)]; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
-  bool capturing(Lane = Lane::compute) const;          // is the lane being recorded now?
+  bool capturing(Stream = Stream::compute) const;      // is the lane being recorded now?
   std::string bus_id() const;                          // "0000:1b:00.0": the same for ranks that share the GPU
   const std::string& slice() const { return slice_; }  // see slice_of()
   // Looks again what memory is free, now that libraries have taken theirs, for this one of so many ranks. Some is left
@@ -82,20 +82,22 @@ class CudaDevice : public Device {
   std::size_t memory_bytes() const override { return memory_bytes_; }
   void* allocate(MemoryKind, std::size_t bytes) override;
   void release(MemoryKind, void*, std::size_t) noexcept override;
-  void copy_in(Lane, void* device, const void* host, std::size_t bytes) override;
-  void copy_out(Lane, void* host, const void* device, std::size_t bytes) override;
-  void fill_zero(Lane, void* device, std::size_t bytes) override;
+  void copy_to_device(Stream, void* device, const void* host, std::size_t bytes) override;
+  void copy_to_host(Stream, void* host, const void* device, std::size_t bytes) override;
+  void fill_zero(Stream, void* device, std::size_t bytes) override;
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Event> make_event() override;
-  std::unique_ptr<Marks> make_marks(int count) override;
-  std::unique_ptr<Recorded> record(const std::string& key, std::function<void()> step) override;
+  std::unique_ptr<Timestamps> make_timestamps(int count) override;
+  std::unique_ptr<CapturedStep> record(const std::string& key, std::function<void()> step) override;
   // Without graphs too: the same work in the same order.
-  int recorded_micro_batches() const override { return options_.graph_batches; }
+  int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
   void synchronize() override;
   void enter(const char* what) override { work::enter(what), trail_.entered(what); }
   void leave() override { work::leave(); }
-  std::unique_ptr<ActivityWatch> watch_activity(std::string* why_not) override { return make_cupti_watch(why_not); }
-  bool read_health(Health&) override;
+  std::unique_ptr<ActivityTracer> make_activity_tracer(std::string* why_not) override {
+    return make_cupti_watch(why_not);
+  }
+  bool read_health(DeviceHealth&) override;
 
  private:
   using Words = std::unique_ptr<Trail::Words, void (*)(Trail::Words*)>;
@@ -104,7 +106,7 @@ class CudaDevice : public Device {
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_, slice_;
   std::size_t memory_bytes_ = 0, total_bytes_ = 0;
-  std::array<Stream, 3> streams_{};
+  std::array<StreamHandle, 3> streams_{};
   Words words_;
   Trail trail_;
   std::once_flag nvml_tried_;

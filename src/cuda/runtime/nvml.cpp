@@ -48,7 +48,7 @@ class Library : public Nvml {
     return "";
   }
 
-  void read(Health& out) override {
+  void read(DeviceHealth& out) override {
     unsigned value = 0;
     const auto ok = [](Status s) { return s == 0; };
     if (ok(call<Status(Gpu, int, unsigned*)>("nvmlDeviceGetClockInfo", gpu_, sm_clock, &value))) out.clock_mhz = value;

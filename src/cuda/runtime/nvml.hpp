@@ -13,7 +13,7 @@ class Nvml {
   static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* why_not,
                                     const char* library = "libnvidia-ml.so.1");
   virtual ~Nvml() = default;
-  virtual void read(Health&) = 0;  // any thread; what the GPU does not tell stays unknown
+  virtual void read(DeviceHealth&) = 0;  // any thread; what the GPU does not tell stays unknown
 };
 
 }  // namespace millrace::cuda

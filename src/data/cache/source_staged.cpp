@@ -23,11 +23,11 @@ class StagedSource : public Source {
     return std::make_unique<Counted>(*this, inner_->reads(slots));
   }
   std::string describe() const override { return cat(inner_->describe(), "; ", stager_->describe()); }
-  Decoded decoded() const override { return inner_->decoded(); }
+  DecodeStats decoded() const override { return inner_->decoded(); }
   int max_workers() const override { return inner_->max_workers(); }
-  FaultFigures faults() const override { return inner_->faults(); }
-  StagingFigures staging() const override {
-    StagingFigures out = stager_->figures();
+  FaultStats faults() const override { return inner_->faults(); }
+  LocalCacheStats staging() const override {
+    LocalCacheStats out = stager_->stats();
     out.samples = samples_, out.samples_from_copies = from_copies_;
     return out;
   }

@@ -254,9 +254,9 @@ std::string Stager::describe() const {
              most, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
 }
 
-StagingFigures Stager::figures() const {
+LocalCacheStats Stager::stats() const {
   const Impl& i = *impl_;
-  StagingFigures out;
+  LocalCacheStats out;
   out.files = i.index.shards.size(), out.files_staged = i.adopted;
   out.bytes = i.set_bytes, out.bytes_staged = i.adopted_bytes;
   out.bytes_copied = i.made_bytes, out.bytes_reused = i.reused_bytes;

@@ -23,7 +23,7 @@ class Stager {
   // Begins to copy. reopen: the shard is read from another file from now on; called by one thread.
   void start(std::function<void(std::size_t shard)> reopen);
   std::string describe() const;
-  StagingFigures figures() const;  // samples are the caller's to count
+  LocalCacheStats stats() const;  // samples are the caller's to count
 
  private:
   struct Impl;

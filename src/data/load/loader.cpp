@@ -43,7 +43,7 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
     own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
     device_slots = own_device_slots.get();
   }
-  if (device_slots->count() > 0) copy_marks = device.make_marks(2);
+  if (device_slots->count() > 0) copy_marks = device.make_timestamps(2);
   MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
   batches.reserve(std::size_t(o.together));
   const std::size_t count = ring_slots(o, bytes);
@@ -88,12 +88,12 @@ Loader::Impl::Slot* Loader::Impl::take_filled() {
     filled.wait(lock, there);
   }
   Slot& s = slot(head);
-  figures.wait_seconds += seconds_since(began), figures.clock_reads += 2;
+  stats.wait_seconds += seconds_since(began), stats.clock_reads += 2;
   if (s.failure) std::rethrow_exception(s.failure);
   if (s.last) return nullptr;
-  if (figures.batches == 0) figures.first_batch_seconds = seconds_since(started);
-  figures.queue_depth_sum += seen, ++figures.batches;
-  ++figures.queue_depths[std::min<std::size_t>(seen, figures.queue_depths.size() - 1)];
+  if (stats.batches == 0) stats.first_batch_seconds = seconds_since(started);
+  stats.queue_depth_sum += seen, ++stats.batches;
+  ++stats.queue_depths[std::min<std::size_t>(seen, stats.queue_depths.size() - 1)];
   ++head, --ready;
   return &s;
 }
@@ -118,8 +118,7 @@ void Loader::Impl::release_oldest() {
   {
     const std::lock_guard lock(mutex);
     if (s.timed)
-      figures.copy_seconds += copy[1], figures.copied_bytes += bytes,
-          figures.copied_samples += std::uint64_t(s.item.rows);
+      stats.copy_seconds += copy[1], stats.copied_bytes += bytes, stats.copied_samples += std::uint64_t(s.item.rows);
     s.planned = false;
     free.push_back(s.host);
     ++tail;
@@ -135,12 +134,12 @@ void Loader::Impl::hand_over(Slot& s) {
     DeviceSlots::Slot& there = (*device_slots)[next_on_device];
     next_on_device = (next_on_device + 1) % device_slots->count();
     at = there.data;
-    there.consumed->wait(Lane::copy);  // the first time it holds nobody up
-    s.timed = !timing && figures.batches % timed_copies == 2;
-    if (s.timed) timing = true, copy_marks->mark(Lane::copy, 0);
-    device.copy_in(Lane::copy, at, s.host, bytes);
-    if (s.timed) copy_marks->mark(Lane::copy, 1);
-    there.copied->record(Lane::copy);
+    there.consumed->wait(Stream::copy);  // the first time it holds nobody up
+    s.timed = !timing && stats.batches % timed_copies == 2;
+    if (s.timed) timing = true, copy_marks->record(Stream::copy, 0);
+    device.copy_to_device(Stream::copy, at, s.host, bytes);
+    if (s.timed) copy_marks->record(Stream::copy, 1);
+    there.copied->record(Stream::copy);
     s.copied = there.copied.get();
     batch.slot = &there;
   }
@@ -189,9 +188,9 @@ std::vector<LoaderSpan> Loader::take_spans() {
   const std::lock_guard lock(impl_->mutex);
   return std::exchange(impl_->spans, {});
 }
-LoaderFigures Loader::figures() const {
+LoaderStats Loader::stats() const {
   const std::lock_guard lock(impl_->mutex);
-  LoaderFigures out = impl_->figures;
+  LoaderStats out = impl_->stats;
   out.decoded = impl_->source.decoded();
   return out;
 }

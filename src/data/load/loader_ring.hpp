@@ -69,8 +69,8 @@ struct Loader::Impl : SlotLayout {
   std::uint64_t ready = 0;  // filled, and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
-  std::unique_ptr<Marks> copy_marks;  // around the copy of one slot at a time
-  bool timing = false;                // they are in use
+  std::unique_ptr<Timestamps> copy_marks;  // around the copy of one slot at a time
+  bool timing = false;                     // they are in use
   std::uint64_t head = 0, tail = 0,
                 planned = 0;       // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
   std::size_t next_on_device = 0;  // of the slots on the device
@@ -80,7 +80,7 @@ struct Loader::Impl : SlotLayout {
   std::vector<std::unique_ptr<Reads>> reads;  // of each worker; without workers, of next()
   std::unique_ptr<Worker> here;               // without workers
   std::vector<std::thread> threads;
-  LoaderFigures figures;
+  LoaderStats stats;
   std::vector<LoaderSpan> spans;
   bool tracing = false;
   std::chrono::steady_clock::time_point started;

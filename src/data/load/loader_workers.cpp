@@ -19,7 +19,7 @@ constexpr std::size_t most_spans = 1 << 16;
 
 void Loader::Impl::start() {
   started = Clock::now();
-  figures.workers = workers;
+  stats.workers = workers;
   try {
     for (int w = 0; w < std::max(1, workers); ++w)
       reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
@@ -96,14 +96,14 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   }
   const double took = seconds_since(began);
   lock.lock();
-  figures.read_seconds += took, figures.clock_reads += 2;
+  stats.read_seconds += took, stats.clock_reads += 2;
   const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
   Slot& s = *done.slot;
   if (tracing && spans.size() < most_spans)
     spans.push_back({w.number, s.number, seconds_of(began), seconds_of(began) + took});
   if (!finishing) return;
-  figures.samples += std::uint64_t(done.end - done.begin);
-  figures.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
+  stats.samples += std::uint64_t(done.end - done.begin);
+  stats.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
   if (failure && !s.failure) s.failure = failure;
   s.skipped += w.reads.skipped();
   s.finished += done.end - done.begin;
@@ -120,7 +120,7 @@ void Loader::Impl::await_room(std::unique_lock<std::mutex>& lock, Unit& unit) {
   if (ready()) return;
   const auto began = Clock::now();
   room.wait(lock, ready);
-  figures.room_seconds += seconds_since(began), figures.clock_reads += 2;
+  stats.room_seconds += seconds_since(began), stats.clock_reads += 2;
 }
 
 void Loader::Impl::work(Reads& reads, int number) {

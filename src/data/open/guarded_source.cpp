@@ -83,11 +83,11 @@ class GuardedSource : public Source {
   std::string describe() const override { return inner_->describe(); }
   void reopen(std::size_t shard) override { inner_->reopen(shard); }
   int max_workers() const override { return inner_->max_workers(); }
-  Decoded decoded() const override { return inner_->decoded(); }
+  DecodeStats decoded() const override { return inner_->decoded(); }
 
-  FaultFigures faults() const override {
+  FaultStats faults() const override {
     const std::lock_guard lock(mutex_);
-    FaultFigures out;
+    FaultStats out;
     out.retries = retries_, out.skipped_samples = skipped_;
     std::map<std::size_t, FileFaults> files = files_;
     for (const std::int64_t s : watch_.slow()) files[std::size_t(s)].slow = true;

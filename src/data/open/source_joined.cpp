@@ -34,10 +34,10 @@ class JoinedSource : public Source {
   std::string describe() const override {
     return cat(parts_[0]->describe(), "; ", parts_.size(), " data sets side by side: ", names_);
   }
-  Decoded decoded() const override {
-    Decoded all;
+  DecodeStats decoded() const override {
+    DecodeStats all;
     for (const auto& part : parts_) {
-      const Decoded one = part->decoded();
+      const DecodeStats one = part->decoded();
       all.chunks += one.chunks, all.seconds += one.seconds;
     }
     return all;

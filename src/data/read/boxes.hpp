@@ -17,7 +17,7 @@ class Boxes {
   // In C order and the file's byte order. Error(data) names the file, and the sample that it is for.
   void read(std::size_t shard, const Box&, char* to, std::int64_t sample);
   void reopen(std::size_t shard);
-  Decoded decoded() const { return chunks_.decoded(); }
+  DecodeStats decoded() const { return chunks_.decoded(); }
 
  private:
   void copy(std::size_t shard, const Box&, char* to, std::int64_t sample);

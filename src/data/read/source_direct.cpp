@@ -43,7 +43,7 @@ class DirectSource : public Source {
   }
   void reopen(std::size_t s) override { files_.reopen(s); }
 
-  Decoded decoded() const override { return chunks_.decoded(); }
+  DecodeStats decoded() const override { return chunks_.decoded(); }
 
  private:
   void read_runs(std::span<const std::int64_t> ids, char* to_x, char* to_y) {

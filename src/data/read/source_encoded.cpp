@@ -48,7 +48,7 @@ class EncodedSource : public Source {
 
   std::unique_ptr<Reads> reads(std::span<char>) override { return std::make_unique<Ahead>(*this); }
   void reopen(std::size_t s) override { files_.reopen(s); }
-  Decoded decoded() const override { return {0, decoding_.seconds()}; }
+  DecodeStats decoded() const override { return {0, decoding_.seconds()}; }
 
   std::string describe() const override {
     return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", count_shards(index_),

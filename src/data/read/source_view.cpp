@@ -64,7 +64,7 @@ class ViewSource : public Source {
     return cat(mapped_ ? "mmap" : "direct", ": ", index_.view.str(), " from ", index_.shards[0].array.str(), ", ",
                mapped_ ? "contiguous data" : describe_storage(index_), ", ", count_shards(index_), why_);
   }
-  Decoded decoded() const override { return boxes_.decoded(); }
+  DecodeStats decoded() const override { return boxes_.decoded(); }
   void reopen(std::size_t s) override { boxes_.reopen(s); }
 
  private:

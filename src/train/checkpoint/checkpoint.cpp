@@ -57,7 +57,7 @@ std::string lacks_room(const fs::path& folder, const std::vector<NamedTensor>& t
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(World& world, Compute& compute, fs::path folder, std::int64_t keep)
+CheckpointStore::CheckpointStore(World& world, ExecutionContext& compute, fs::path folder, std::int64_t keep)
     : world_(world), compute_(compute), folder_(std::move(folder)), keep_(std::max<std::int64_t>(1, keep)) {}
 
 std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {

@@ -32,7 +32,7 @@ class Snapshot;
 
 class CheckpointStore {
  public:
-  CheckpointStore(World&, Compute&, std::filesystem::path folder, std::int64_t keep);
+  CheckpointStore(World&, ExecutionContext&, std::filesystem::path folder, std::int64_t keep);
   // Collective. A failure (full disk) is agreed on, leaves no file behind and comes back as a message; empty: written.
   std::string save(Network&, const RunState&);
   // Collective. The newest whole checkpoint, into the network; a damaged one is reported and the one before is tried.
@@ -47,7 +47,7 @@ class CheckpointStore {
   RunState read(Network&, const std::filesystem::path&, bool* damaged, std::string* problem);
   void prune(const RunState&);  // names the best, keeps it and the newest
   World& world_;
-  Compute& compute_;
+  ExecutionContext& compute_;
   std::filesystem::path folder_;
   std::int64_t keep_;
 };

@@ -2,14 +2,14 @@
 
 namespace millrace {
 
-Snapshot::Snapshot(World& world, Compute& compute, Network& network)
+Snapshot::Snapshot(World& world, ExecutionContext& compute, Network& network)
     : world_(world), device_(*compute.device), network_(network) {
   const ParameterLayout& layout = network.layout();
   const Graph& graph = network.graph();
-  const auto add_flat = [&](float* device, std::int64_t count, bool divided = false) {
-    const bool copied = divided || !device_.shares_host_memory();
-    if (copied) copies_.emplace_back(std::size_t(divided ? network.buckets().padded(count) : count));
-    flats_.push_back({copied ? copies_.back().data() : device, device, count, copied, divided});
+  const auto add_flat = [&](float* device, std::int64_t count, bool sharded = false) {
+    const bool copied = sharded || !device_.shares_host_memory();
+    if (copied) copies_.emplace_back(std::size_t(sharded ? network.buckets().padded(count) : count));
+    flats_.push_back({copied ? copies_.back().data() : device, device, count, copied, sharded});
     return flats_.back().host;
   };
   const auto add_parameters = [&](const std::string& group, float* base) {
@@ -20,7 +20,7 @@ Snapshot::Snapshot(World& world, Compute& compute, Network& network)
   add_parameters("parameters", add_flat(network.master(), layout.count));
   for (int i = 0; i < network.moment_count(); ++i)
     add_parameters("moment" + std::to_string(i + 1),
-                   add_flat(network.moment(i), layout.count, network.buckets().divided()));
+                   add_flat(network.moment(i), layout.count, network.buckets().sharded()));
   if (layout.stats_count > 0) {
     float* running = add_flat(network.running(), layout.stats_count);
     for (std::size_t s = 0; s < graph.stats.size(); ++s) {
@@ -35,7 +35,7 @@ Snapshot::Snapshot(World& world, Compute& compute, Network& network)
 template <class Move>
 void Snapshot::for_own(const Flat& flat, const Move& move) const {
   if (!flat.copied) return;
-  if (!flat.divided) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
+  if (!flat.sharded) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
   float* device = flat.device;
   for (const OptimizerSlice& slice : network_.buckets().slices(network_.layout().count)) {
     move(flat.host + slice.begin, device, std::size_t(slice.count) * sizeof(float));
@@ -47,12 +47,12 @@ void Snapshot::take() {
   network_.complete_weights();
   for (const Flat& flat : flats_)
     for_own(flat, [&](float* host, float* device, std::size_t bytes) {
-      device_.copy_out(Lane::compute, host, device, bytes);
+      device_.copy_to_host(Stream::compute, host, device, bytes);
     });
   device_.synchronize();
   BucketSpec buckets = network_.buckets();
   for (const Flat& flat : flats_)
-    for (buckets.rank = 0; flat.divided && buckets.rank < buckets.ranks; ++buckets.rank)
+    for (buckets.rank = 0; flat.sharded && buckets.rank < buckets.ranks; ++buckets.rank)
       for (const OptimizerSlice& slice : buckets.slices(network_.layout().count))
         world_.broadcast(flat.host + slice.begin, std::size_t(slice.count) * sizeof(float), buckets.rank);
 }
@@ -60,7 +60,7 @@ void Snapshot::take() {
 void Snapshot::put() {
   for (const Flat& flat : flats_)
     for_own(flat, [&](float* host, float* device, std::size_t bytes) {
-      device_.copy_in(Lane::compute, device, host, bytes);
+      device_.copy_to_device(Stream::compute, device, host, bytes);
     });
   device_.synchronize();
   network_.weights_changed();

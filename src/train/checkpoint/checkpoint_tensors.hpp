@@ -18,7 +18,7 @@ struct NamedTensor {
 // that ranks have divided among them are copied whole to every rank.
 class Snapshot {
  public:
-  Snapshot(World&, Compute&, Network&);
+  Snapshot(World&, ExecutionContext&, Network&);
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   void take();  // device -> host; collective
   void put();   // host -> device, and the 16-bit weights anew
@@ -27,7 +27,7 @@ class Snapshot {
     float* device = nullptr;
     std::int64_t count = 0;
     bool copied = false;   // host is a copy
-    bool divided = false;  // the device holds this rank's slices of it
+    bool sharded = false;  // the device holds this rank's slices of it
   };
   std::vector<Flat>& flats() { return flats_; }
 

@@ -15,25 +15,25 @@
 namespace millrace {
 namespace {
 
-constexpr double least_gain = 1.04;                         // of the slowest rank's time: below it nothing moves
+constexpr double min_gain = 1.04;                           // of the slowest rank's time: below it nothing moves
 constexpr std::int64_t least_steps = 4, most_steps = 4096;  // of a measurement
 constexpr double first_span = 0.5, longest_span = 8;        // seconds; twice as long each time that nothing moves
 constexpr std::int64_t most_times = 4;                      // of an even share: what is planned for each rank
 constexpr std::int64_t settling = 2;                        // steps after a change that are not measured
 
-double slowest(std::span<const double> seconds, const Shares& shares) {
+double slowest(std::span<const double> seconds, const MicrobatchSplit& shares) {
   double most = 0;
   for (std::size_t r = 0; r < shares.size(); ++r) most = std::max(most, seconds[r] * double(shares[r]));
   return most;
 }
 
-Shares even_shares(std::int64_t all, int ranks) {
-  Shares out;
+MicrobatchSplit even_split(std::int64_t all, int ranks) {
+  MicrobatchSplit out;
   for (int r = 0; r < ranks; ++r) out.push_back(StepPart::even(r, ranks).count(all));
   return out;
 }
 
-std::string list(const Shares& shares, const char* between) {
+std::string list(const MicrobatchSplit& shares, const char* between) {
   std::string out;
   for (const std::int64_t n : shares) out += cat(out.empty() ? "" : between, n);
   return out;
@@ -41,8 +41,8 @@ std::string list(const Shares& shares, const char* between) {
 
 }  // namespace
 
-Shares fair_shares(std::span<const double> seconds, std::int64_t all, std::int64_t most) {
-  Shares out(seconds.size(), 1);
+MicrobatchSplit balanced_split(std::span<const double> seconds, std::int64_t all, std::int64_t most) {
+  MicrobatchSplit out(seconds.size(), 1);
   MR_CHECK(all >= std::int64_t(out.size()) && all <= most * std::int64_t(out.size()));
   // Each further one to the rank that would be done with it first; of equal ones to the lowest.
   using Done = std::pair<double, std::size_t>;
@@ -58,24 +58,24 @@ Shares fair_shares(std::span<const double> seconds, std::int64_t all, std::int64
   return out;
 }
 
-std::int64_t Balance::most(const std::string& how, std::int64_t all, int ranks) {
+std::int64_t LoadBalancer::most(const std::string& how, std::int64_t all, int ranks) {
   const std::int64_t even = (all + ranks - 1) / ranks;
   return how == "even" ? even : std::clamp<std::int64_t>(all - ranks + 1, 1, most_times * even);
 }
 
-Balance::Balance(World& world, const std::string& how, std::int64_t all) : world_(world), all_(all) {
+LoadBalancer::LoadBalancer(World& world, const std::string& how, std::int64_t all) : world_(world), all_(all) {
   if (how != "even" && how != "auto") {
     read(how);
     return;
   }
   const bool even = how == "even";
-  begin(0, even ? Shares(std::size_t(world.size()), 1) : even_shares(all, world.size()));
+  begin(0, even ? MicrobatchSplit(std::size_t(world.size()), 1) : even_split(all, world.size()));
   measures_ = !even && world.size() > 1 && all > world.size();
   if (even) lines_.clear();
 }
 
 // Lines {"step":N,"micro_batches":[...]}: from step N on, counted from 1.
-void Balance::read(const std::string& file) {
+void LoadBalancer::read(const std::string& file) {
   std::string text, problem;
   if (world_.rank() == 0) {
     std::ifstream in(file, std::ios::binary);
@@ -95,9 +95,9 @@ void Balance::read(const std::string& file) {
                        std::all_of(object["micro_batches"].begin(), object["micro_batches"].end(),
                                    [](const auto& n) { return n.is_number_integer() && n >= 0; });
     const std::int64_t from = whole ? object["step"].get<std::int64_t>() - 1 : -1;
-    if (from < (divisions_.empty() ? 0 : divisions_.back().from) || (divisions_.empty() && from != 0))
+    if (from < (split_periods_.empty() ? 0 : split_periods_.back().from) || (split_periods_.empty() && from != 0))
       fail(Exit::config, "train.balance: ", file, ":", number, " is no line of a shares.jsonl that begins at step 1");
-    const Shares shares = object["micro_batches"].get<Shares>();
+    const MicrobatchSplit shares = object["micro_batches"].get<MicrobatchSplit>();
     std::int64_t sum = 0;
     for (const std::int64_t n : shares) sum += n;
     if (std::int64_t(shares.size()) != world_.size() || sum != all_)
@@ -110,84 +110,84 @@ void Balance::read(const std::string& file) {
            ", at most ", limit, " can be");
     begin(from, shares);
   }
-  if (divisions_.empty()) fail(Exit::config, "train.balance: ", file, " is empty");
+  if (split_periods_.empty()) fail(Exit::config, "train.balance: ", file, " is empty");
 }
 
-void Balance::begin(std::int64_t from, const Shares& shares) {
-  Division d{from, {0}};
+void LoadBalancer::begin(std::int64_t from, const MicrobatchSplit& shares) {
+  SplitPeriod d{from, {0}};
   for (const std::int64_t n : shares) d.bounds.push_back(d.bounds.back() + n);
-  divisions_.push_back(std::move(d));
+  split_periods_.push_back(std::move(d));
   lines_.push_back({from + 1, cat("{\"step\":", from + 1, ",\"micro_batches\":[", list(shares, ","), "]}\n")});
 }
 
-Shares Balance::shares(const Division& d) {
-  Shares out;
+MicrobatchSplit LoadBalancer::shares(const SplitPeriod& d) {
+  MicrobatchSplit out;
   for (std::size_t r = 0; r + 1 < d.bounds.size(); ++r) out.push_back(d.bounds[r + 1] - d.bounds[r]);
   return out;
 }
 
-std::size_t Balance::at(std::int64_t step) const {
-  std::size_t d = divisions_.size() - 1;
-  while (d > 0 && divisions_[d].from > step) --d;
+std::size_t LoadBalancer::at(std::int64_t step) const {
+  std::size_t d = split_periods_.size() - 1;
+  while (d > 0 && split_periods_[d].from > step) --d;
   return d;
 }
 
-StepPart Balance::part(std::int64_t step) const {
+StepPart LoadBalancer::part(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
-  return part(divisions_[at(step)], world_.rank());
+  return part(split_periods_[at(step)], world_.rank());
 }
 
-StepPart Balance::plan(std::int64_t step) {
+StepPart LoadBalancer::plan(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   planned_ = std::max(planned_, step + 1);
-  return part(divisions_[at(step)], world_.rank());
+  return part(split_periods_[at(step)], world_.rank());
 }
 
-void Balance::plan_from(std::int64_t step) {
+void LoadBalancer::plan_from(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   planned_ = step;
 }
 
-std::int64_t Balance::most(std::int64_t step, std::int64_t micro_batches) const {
+std::int64_t LoadBalancer::most(std::int64_t step, std::int64_t micro_batches) const {
   const std::lock_guard lock(mutex_);
   std::int64_t out = 0;
-  for (int r = 0; r < world_.size(); ++r) out = std::max(out, part(divisions_[at(step)], r).count(micro_batches));
+  for (int r = 0; r < world_.size(); ++r) out = std::max(out, part(split_periods_[at(step)], r).count(micro_batches));
   return out;
 }
 
-std::int64_t Balance::least(std::int64_t step, std::int64_t micro_batches) const {
+std::int64_t LoadBalancer::least(std::int64_t step, std::int64_t micro_batches) const {
   const std::lock_guard lock(mutex_);
   std::int64_t out = micro_batches;
-  for (int r = 0; r < world_.size(); ++r) out = std::min(out, part(divisions_[at(step)], r).count(micro_batches));
+  for (int r = 0; r < world_.size(); ++r) out = std::min(out, part(split_periods_[at(step)], r).count(micro_batches));
   return out;
 }
 
-std::size_t Balance::changes(std::int64_t step) const {
+std::size_t LoadBalancer::changes(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
   return at(step);
 }
 
-std::string Balance::str(std::int64_t step) const {
+std::string LoadBalancer::str(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
-  return list(shares(divisions_[at(step)]), " ");
+  return list(shares(split_periods_[at(step)]), " ");
 }
 
-void Balance::go_on(std::int64_t step, const std::string& text) {
+void LoadBalancer::resume_split(std::int64_t step, const std::string& text) {
   if (!measures_) return;
-  Shares shares;
+  MicrobatchSplit shares;
   std::istringstream in(text);
   std::int64_t sum = 0;
   for (std::int64_t n; in >> n; sum += n) shares.push_back(n);
-  if (std::int64_t(shares.size()) != world_.size() || sum != all_) shares = even_shares(all_, world_.size());
-  divisions_.clear(), lines_.clear();
+  if (std::int64_t(shares.size()) != world_.size() || sum != all_) shares = even_split(all_, world_.size());
+  split_periods_.clear(), lines_.clear();
   begin(step, shares);
 }
 
-std::vector<Balance::Line> Balance::take_lines() { return std::exchange(lines_, {}); }
+std::vector<LoadBalancer::Line> LoadBalancer::take_lines() { return std::exchange(lines_, {}); }
 
 // What ranks do together in a step they wait for together: its own work alone tells them apart.
-std::string Balance::collected(const StepMetrics& m, const StepPace& pace) {
-  if (!measures_ || !pace.full || m.step <= divisions_.back().from + settling) return "";
+std::string LoadBalancer::collected(const StepMetrics& m, const StepTiming& pace) {
+  if (!measures_ || !pace.full || m.step <= split_periods_.back().from + settling) return "";
   busy_ += m.phase_seconds[std::size_t(Phase::forward)] + m.phase_seconds[std::size_t(Phase::backward)];
   seconds_ += m.seconds, micro_batches_ += pace.micro_batches;
   if (++steps_ < due_) return "";
@@ -201,8 +201,9 @@ std::string Balance::collected(const StepMetrics& m, const StepPace& pace) {
   const std::lock_guard lock(mutex_);
   planned[rank] = double(planned_);
   world_.all_reduce(of_all, World::Reduce::sum);
-  const Shares fair = fair_shares({busy, ranks}, all_, most("auto", all_, int(ranks))), now = shares(divisions_.back());
-  const bool moves = slowest({busy, ranks}, now) > least_gain * slowest({busy, ranks}, fair);
+  const MicrobatchSplit fair = balanced_split({busy, ranks}, all_, most("auto", all_, int(ranks))),
+                        now = shares(split_periods_.back());
+  const bool moves = slowest({busy, ranks}, now) > min_gain * slowest({busy, ranks}, fair);
   span_ = moves ? first_span : std::min(longest_span, 2 * span_);
   const double step = *std::max_element(seconds, seconds + ranks);
   due_ = std::clamp(std::int64_t(std::ceil(span_ / std::max(1e-9, step))), least_steps, most_steps);
@@ -213,7 +214,7 @@ std::string Balance::collected(const StepMetrics& m, const StepPace& pace) {
   char times[96];
   std::snprintf(times, sizeof times, "a micro-batch takes %.3g ms on rank %d, %.3g ms on rank %d", *least * 1e3,
                 int(least - busy), *most * 1e3, int(most - busy));
-  const auto words = [&](const Shares& s) {
+  const auto words = [&](const MicrobatchSplit& s) {
     return s.size() <= 16 ? list(s, " ")
                           : cat(*std::max_element(s.begin(), s.end()), " to ", *std::min_element(s.begin(), s.end()));
   };

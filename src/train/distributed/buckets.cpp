@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-std::int64_t BucketSpec::unit() const { return divided() ? ranks * OptimizerSpec::piece : ParameterLayout::padding; }
+std::int64_t BucketSpec::unit() const { return sharded() ? ranks * OptimizerSpec::piece : ParameterLayout::padding; }
 
 std::int64_t BucketSpec::padded(std::int64_t count) const {
-  return divided() ? (count + unit() - 1) / unit() * unit() : count;
+  return sharded() ? (count + unit() - 1) / unit() * unit() : count;
 }
 
 std::vector<Bucket> BucketSpec::cut(std::int64_t count) const {
@@ -27,7 +27,7 @@ Bucket BucketSpec::own(const Bucket& b) const {
 
 std::vector<OptimizerSlice> BucketSpec::slices(std::int64_t count) const {
   std::vector<OptimizerSlice> out;
-  if (!divided()) return out;
+  if (!sharded()) return out;
   for (const Bucket& b : cut(count)) out.push_back({own(b).begin, own(b).end - own(b).begin});
   std::reverse(out.begin(), out.end());
   return out;

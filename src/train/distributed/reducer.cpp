@@ -18,12 +18,12 @@ bool is_milestone(std::size_t bucket, std::size_t buckets) {
 }  // namespace
 
 Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& spec, SharedRegion gradient,
-                 SharedRegion packed)
+                 SharedRegion grad_16bit)
     : collective_(collective),
       backend_(backend),
       spec_(spec),
       gradient_(gradient),
-      packed_(packed),
+      grad_16bit_(grad_16bit),
       buckets_(spec.buckets.cut(spec.count)),
       missing_(buckets_.size()) {
   for (std::size_t b = 0; b < buckets_.size(); ++b)
@@ -43,17 +43,17 @@ void Reducer::ready(std::int64_t begin, std::int64_t end) {
     const std::int64_t overlap = std::min(end, buckets_[b].end) - std::max(begin, buckets_[b].begin);
     if (overlap > 0) missing_[b] -= overlap;
   }
-  note_ready();
+  record_ready();
   if (spec_.overlap) launch_ready();
 }
 
-void Reducer::note_ready() {
+void Reducer::record_ready() {
   for (; noted_ < buckets_.size() && missing_[noted_] == 0; ++noted_)
-    if (is_milestone(noted_, buckets_.size())) marks_.mark();
+    if (is_milestone(noted_, buckets_.size())) marks_.record();
 }
 
 void Reducer::contribute_zeros() {
-  backend_.device().fill_zero(Lane::compute, gradient_.data, std::size_t(spec_.count) * sizeof(float));
+  backend_.device().fill_zero(Stream::compute, gradient_.data, std::size_t(spec_.count) * sizeof(float));
   ready(0, spec_.count);
 }
 
@@ -65,24 +65,24 @@ void Reducer::launch(std::size_t b) {
   if (spec_.alone) return;
   const Bucket& bucket = buckets_[b];
   const std::size_t begin = std::size_t(bucket.begin), count = std::size_t(bucket.end - bucket.begin);
-  const auto begin_sum = [&](const SharedRegion& region) {
-    if (spec_.buckets.divided())
-      collective_.begin_reduce_scatter(region, begin, count, spec_.compress, int(b));
+  const auto all_reduce_async = [&](const SharedRegion& region) {
+    if (spec_.buckets.sharded())
+      collective_.reduce_scatter_async(region, begin, count, spec_.grad_dtype, int(b));
     else
-      collective_.begin_sum(region, begin, count, spec_.compress, int(b));
+      collective_.all_reduce_async(region, begin, count, spec_.grad_dtype, int(b));
   };
-  if (spec_.compress == DType::f32) return begin_sum(gradient_);
-  char* packed = static_cast<char*>(packed_.data) + begin * size_of(spec_.compress);
-  backend_.convert(packed, spec_.compress, static_cast<float*>(gradient_.data) + begin, DType::f32,
+  if (spec_.grad_dtype == DType::f32) return all_reduce_async(gradient_);
+  char* grad_16bit = static_cast<char*>(grad_16bit_.data) + begin * size_of(spec_.grad_dtype);
+  backend_.convert(grad_16bit, spec_.grad_dtype, static_cast<float*>(gradient_.data) + begin, DType::f32,
                    bucket.end - bucket.begin);
-  begin_sum(packed_);
+  all_reduce_async(grad_16bit_);
 }
 
 void Reducer::widen(const Bucket& b) {
-  if (spec_.compress == DType::f32) return;
+  if (spec_.grad_dtype == DType::f32) return;
   backend_.convert(static_cast<float*>(gradient_.data) + b.begin, DType::f32,
-                   static_cast<char*>(packed_.data) + std::size_t(b.begin) * size_of(spec_.compress), spec_.compress,
-                   b.end - b.begin);
+                   static_cast<char*>(grad_16bit_.data) + std::size_t(b.begin) * size_of(spec_.grad_dtype),
+                   spec_.grad_dtype, b.end - b.begin);
 }
 
 void Reducer::finish() {
@@ -91,7 +91,7 @@ void Reducer::finish() {
     MR_CHECK(missing_[b] == 0, "bucket ", b, " was announced ", missing_[b] > 0 ? "in part only" : "twice");
   if (!spec_.alone) {
     collective_.finish();
-    if (spec_.buckets.divided())
+    if (spec_.buckets.sharded())
       for (const Bucket& b : buckets_) widen(spec_.buckets.own(b));
     else
       widen({0, spec_.count});

@@ -8,7 +8,7 @@ namespace millrace {
 namespace {
 
 // Seconds that are waited through, the last of them at `end`. By what ended then, not by when the wait began: the
-// clocks of a device's lane and of its spans are not set exactly to each other.
+// clocks of a device's stream and of its spans are not set exactly to each other.
 struct Wait {
   double seconds = 0, end = 0;
   void until(const CommSpan& span) {
@@ -23,7 +23,7 @@ struct Wait {
 
 }  // namespace
 
-void SumClock::add(const std::vector<CommSpan>& spans, const StepWaits& waits) {
+void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWaits& waits) {
   Wait sums{waits.sums}, squares{waits.squares};
   gathered_.assign(waits.gathers.size(), 0.0);
   for (const CommSpan& span : spans) {
@@ -34,7 +34,7 @@ void SumClock::add(const std::vector<CommSpan>& spans, const StepWaits& waits) {
       gathered_[tag] = std::max(gathered_[tag], span.ended);
   }
   for (const CommSpan& span : spans) {
-    SumFigures& f = figures_[{span.tag, span.op}];
+    CollectiveOpStats& f = stats_[{span.tag, span.op}];
     const auto tag = std::size_t(std::max(0, span.tag));
     const double took = span.ended - span.started;
     f.tag = span.tag, f.op = span.op, ++f.times, f.bytes += span.bytes;
@@ -54,10 +54,10 @@ void SumClock::add(const std::vector<CommSpan>& spans, const StepWaits& waits) {
   }
 }
 
-std::vector<SumFigures> SumClock::figures() const {
-  std::vector<SumFigures> out;
-  for (const auto& [key, f] : figures_) out.push_back(f);
-  std::stable_partition(out.begin(), out.end(), [](const SumFigures& f) { return f.tag >= 0; });
+std::vector<CollectiveOpStats> CollectiveStats::stats() const {
+  std::vector<CollectiveOpStats> out;
+  for (const auto& [key, f] : stats_) out.push_back(f);
+  std::stable_partition(out.begin(), out.end(), [](const CollectiveOpStats& f) { return f.tag >= 0; });
   return out;
 }
 

@@ -12,10 +12,10 @@
 namespace millrace {
 
 HealthSampler::HealthSampler(Device& device, double every_seconds) : device_(device) {
-  Health health;
+  DeviceHealth health;
   known_ = device.read_health(health);
   if (!known_) return;
-  figures_.add(health);
+  stats_.add(health);
   thread_ = std::thread([this, every_seconds] { run(every_seconds); });
 }
 
@@ -33,25 +33,25 @@ void HealthSampler::run(double every_seconds) {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, std::chrono::duration<double>(every_seconds), [this] { return ending_; })) {
     lock.unlock();
-    Health health;
+    DeviceHealth health;
     const bool known = device_.read_health(health);
     lock.lock();
-    if (known) figures_.add(health);
+    if (known) stats_.add(health);
   }
 }
 
-HealthFigures HealthSampler::figures() {
-  Health health;
+DeviceHealthStats HealthSampler::stats() {
+  DeviceHealth health;
   if (!known_ || !device_.read_health(health)) return {};
   const std::lock_guard lock(mutex_);
-  figures_.add(health);
-  return figures_;
+  stats_.add(health);
+  return stats_;
 }
 
-Observer::Observer(Session& s) : length_(s.config.run.profile), sampler_(*s.compute.device, 1.0) {
+DeviceMonitor::DeviceMonitor(Session& s) : length_(s.config.run.profile), sampler_(*s.compute.device, 1.0) {
   if (length_ == 0) return;
   std::string why_not;
-  watch_ = s.compute.device->watch_activity(&why_not);
+  watch_ = s.compute.device->make_activity_tracer(&why_not);
   if (!watch_) log::warn(cat("run.profile: steps are not traced (", why_not, ")"));
   double watching = watch_ ? 1 : 0;  // all measure at the same time, as they train
   s.world.all_reduce({&watching, 1}, World::Reduce::min);
@@ -64,11 +64,11 @@ Observer::Observer(Session& s) : length_(s.config.run.profile), sampler_(*s.comp
   }
 }
 
-Observer::~Observer() = default;
+DeviceMonitor::~DeviceMonitor() = default;
 
-void Observer::know(Network& network, const std::vector<std::int64_t>& train_rows) {
+void DeviceMonitor::know(Network& network, const std::vector<std::int64_t>& train_rows) {
   if (!watch_ || peaks_.memory_bytes <= 0) return;
-  LeastSeconds least;
+  RooflineSeconds least;
   for (const std::int64_t rows : train_rows) {
     const Program& program = network.train_program(rows);
     const auto& nodes = program.graph().nodes;
@@ -78,10 +78,10 @@ void Observer::know(Network& network, const std::vector<std::int64_t>& train_row
       least[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
     }
   }
-  times_ = DeviceTimes(std::move(least));
+  times_ = DeviceTimeCollector(std::move(least));
 }
 
-void Observer::before_enqueue() {
+void DeviceMonitor::before_enqueue() {
   const std::int64_t step = enqueued_++;
   if (!watch_ || window_end_ >= 0) return;
   const bool teaches = step == 0;
@@ -91,7 +91,7 @@ void Observer::before_enqueue() {
   window_end_ = step + (teaches ? 1 : length_);
 }
 
-void Observer::after_collect() {
+void DeviceMonitor::after_collect() {
   if (++collected_ != window_end_) return;
   const std::vector<Activity> seen = watch_->stop();
   if (window_end_ == 1)

@@ -18,30 +18,30 @@ class HealthSampler {
  public:
   HealthSampler(Device&, double every_seconds);
   ~HealthSampler();
-  HealthFigures figures();  // with a sample of this moment
+  DeviceHealthStats stats();  // with a sample of this moment
 
  private:
   void run(double every_seconds);
   Device& device_;
   std::mutex mutex_;  // guards the rest, but for the thread
   std::condition_variable wake_;
-  HealthFigures figures_;
+  DeviceHealthStats stats_;
   bool known_ = false, ending_ = false;
   std::thread thread_;
 };
 
-class Observer {
+class DeviceMonitor {
  public:
   // When steps are traced: first measures the device's peaks, so make it before the network takes the memory.
   // Collective then.
-  Observer(Session&);
-  ~Observer();
+  DeviceMonitor(Session&);
+  ~DeviceMonitor();
   void know(Network&, const std::vector<std::int64_t>& train_rows);  // what its operations must take at least
   void before_enqueue();                                             // of each step
   bool window_ends() const { return window_end_ == enqueued_; }      // collect all before the next is enqueued
   void after_collect();
-  DeviceTime device_time() const { return times_.figures(); }
-  HealthFigures health() { return sampler_.figures(); }
+  DeviceTime device_time() const { return times_.stats(); }
+  DeviceHealthStats health() { return sampler_.stats(); }
 
   // The windows: step 0, whose operations are launched one by one and so are known by name, teaches what belongs to
   // what; then `length` steps from first_window on, again and again.
@@ -50,8 +50,8 @@ class Observer {
  private:
   const int length_;
   Peaks peaks_;
-  std::unique_ptr<ActivityWatch> watch_;
-  DeviceTimes times_;
+  std::unique_ptr<ActivityTracer> watch_;
+  DeviceTimeCollector times_;
   std::int64_t enqueued_ = 0, collected_ = 0, window_end_ = -1;  // steps of this run; of the running window
   HealthSampler sampler_;
 };

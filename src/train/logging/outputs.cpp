@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-Outputs::Outputs(const Session& s, const RunState& run, const Timeline& timeline)
+RunLogger::RunLogger(const Session& s, const RunState& run, const Timeline& timeline)
     : metrics_(std::filesystem::path(s.config.run.dir) / "metrics.jsonl", run.step),
       validations_(std::filesystem::path(s.config.run.dir) / "validation.jsonl", run.step),
       events_every_(s.config.log.tensorboard_every),
@@ -20,10 +20,10 @@ Outputs::Outputs(const Session& s, const RunState& run, const Timeline& timeline
     std::filesystem::remove(shares, ignored);  // of a start before: they do not tell of this one
   if (s.config.log.tensorboard)
     events_ = std::make_unique<EventFile>(std::filesystem::path(s.config.run.dir) / "tensorboard", run.step + 1);
-  if (!s.config.log.prometheus.empty()) status_ = std::make_unique<StatusFile>(s, run, timeline);
+  if (!s.config.log.prometheus.empty()) status_ = std::make_unique<PrometheusFile>(s, run, timeline);
 }
 
-void Outputs::step(const StepMetrics& m) {
+void RunLogger::step(const StepMetrics& m) {
   metrics_.write(m);
   if (events_ && m.step % events_every_ == 0) {
     const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
@@ -47,12 +47,12 @@ void Outputs::step(const StepMetrics& m) {
   if (status_) status_->step(m);
 }
 
-void Outputs::shares(Balance& balance) {
-  for (const Balance::Line& line : balance.take_lines())
+void RunLogger::shares(LoadBalancer& balance) {
+  for (const LoadBalancer::Line& line : balance.take_lines())
     if (shares_) shares_->write(line.step, line.text);
 }
 
-void Outputs::evaluation(const RunState& run, const Evaluation& e) {
+void RunLogger::evaluation(const RunState& run, const Evaluation& e) {
   validations_.write(ValidationMetrics{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5});
   if (events_ && run.step > evaluated_step_) {  // a finished run that is started again evaluates once more
     std::vector<Scalar> scalars{{"valid/loss", e.loss}};
@@ -64,17 +64,17 @@ void Outputs::evaluation(const RunState& run, const Evaluation& e) {
   if (status_) status_->evaluation(run);
 }
 
-void Outputs::before_checkpoint() {
+void RunLogger::before_checkpoint() {
   metrics_.sync(), validations_.sync();
   if (shares_) shares_->sync();
   if (events_) events_->sync();
 }
 
-void Outputs::checkpoint(std::int64_t step) {
+void RunLogger::checkpoint(std::int64_t step) {
   if (status_) status_->checkpoint(step);
 }
 
-void Outputs::ended(Exit code) {
+void RunLogger::ended(Exit code) {
   if (events_) events_->flush();
   if (status_) status_->ended(code);
 }

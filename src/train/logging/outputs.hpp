@@ -11,12 +11,12 @@
 
 namespace millrace {
 
-class Outputs {
+class RunLogger {
  public:
   // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of the first two alone.
-  Outputs(const Session&, const RunState& run, const Timeline&);
+  RunLogger(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
-  void shares(Balance&);  // those that are new
+  void shares(LoadBalancer&);  // those that are new
   void evaluation(const RunState&, const Evaluation&);
   void before_checkpoint();  // what was written is on the disk
   void checkpoint(std::int64_t step);
@@ -28,7 +28,7 @@ class Outputs {
   std::unique_ptr<EventFile> events_;
   const std::int64_t events_every_;
   std::int64_t evaluated_step_;  // the last that TensorBoard knows of
-  std::unique_ptr<StatusFile> status_;
+  std::unique_ptr<PrometheusFile> status_;
 };
 
 }  // namespace millrace

@@ -25,11 +25,11 @@ bool on_terminal() {
   return !launched && ::isatty(STDOUT_FILENO);
 }
 
-Progress::Progress(bool speaks, bool terminal, double every_seconds)
-    : speaks_(speaks), terminal_(terminal), every_(every_seconds) {}
+Progress::Progress(bool enabled, bool terminal, double every_seconds)
+    : enabled_(enabled), terminal_(terminal), every_(every_seconds) {}
 
 void Progress::line(const std::string& text) {
-  if (!speaks_) return;
+  if (!enabled_) return;
   if (open_line_) std::fputs("\r\033[K", stdout);
   open_line_ = false;
   std::fputs(text.c_str(), stdout);
@@ -40,7 +40,7 @@ void Progress::line(const std::string& text) {
 void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   smooth_seconds_ = shown_ == 0 ? m.seconds : 0.95 * smooth_seconds_ + 0.05 * m.seconds;
   ++shown_;
-  if (!speaks_) return;
+  if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
   const double since = std::chrono::duration<double>(now - last_).count();
   const bool due =

@@ -14,12 +14,12 @@ bool on_terminal();
 
 class Progress {
  public:
-  Progress(bool speaks, bool terminal, double every_seconds);
+  Progress(bool enabled, bool terminal, double every_seconds);
   void step(const StepMetrics&, std::int64_t total_steps);
   void line(const std::string&);  // a line that stays
 
  private:
-  bool speaks_, terminal_;
+  bool enabled_, terminal_;
   double every_;
   std::int64_t shown_ = 0;
   std::chrono::steady_clock::time_point last_;

@@ -7,15 +7,15 @@
 
 namespace millrace {
 
-Recorder::Recorder(Session& s) : s_(s), before_(process_figures()) {
+AccountBuilder::AccountBuilder(Session& s) : s_(s), before_(process_stats()) {
   mine_.host = s.world.host();
   mine_.cores = s.placement.cores, mine_.threads = s.placement.compute_threads;
   mine_.memory_limit = double(s.memory_bytes());
-  mine_.way_out = fastest_way_out();
+  mine_.network_link = fastest_network_link();
 }
 
-void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const StepWaits& waits,
-                    const StepPace& pace) {
+void AccountBuilder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const CollectiveWaits& waits,
+                          const StepTiming& pace) {
   ++mine_.steps;
   steps_.add(m.seconds);
   sums_.add(spans, waits);
@@ -24,17 +24,17 @@ void Recorder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, co
   if (s_.spec.compute == DType::f16) mine_.scales.add(m.step, m.loss_scale);
 }
 
-RankAccount Recorder::figures(Network& network, const LoaderFigures& loader, int device_marks,
-                              const std::vector<std::int64_t>& milestones) const {
+RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, int device_timestamps,
+                                  const std::vector<std::int64_t>& milestones) const {
   RankAccount out = mine_;
   out.loader = loader;
-  out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.figures();
-  out.step_times = steps_.figures();
-  out.process = process_figures().since(before_);
+  out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.stats();
+  out.step_times = steps_.stats();
+  out.process = process_stats().since(before_);
   out.memory_bytes = network.needs().total();
   if (out.steps == 0) return out;
   out.flops = step_flops(s_, network);
-  out.pace = pace_.figures();
+  out.pace = pace_.stats();
   const bool gpu = !s_.compute.device->shares_host_memory();
   out.pace.samples = double(s_.train_order->rows_of_step(0));
   out.pace.stats_bytes = std::uint64_t(network.layout().stats_count) * sizeof(float);
@@ -45,9 +45,9 @@ RankAccount Recorder::figures(Network& network, const LoaderFigures& loader, int
   // The device's, the loop's own, the loader's, and three for each sum: queued, started and ended.
   constexpr double of_loop = 10;
   const double spans = std::accumulate(out.sums.begin(), out.sums.end(), 0.0,
-                                       [](double n, const SumFigures& s) { return n + double(s.times); });
-  out.marks = device_marks + of_loop + (double(loader.clock_reads) + 3 * spans) / double(out.steps);
-  out.mark_seconds = cost_of_a_mark();
+                                       [](double n, const CollectiveOpStats& s) { return n + double(s.times); });
+  out.marks = device_timestamps + of_loop + (double(loader.clock_reads) + 3 * spans) / double(out.steps);
+  out.mark_seconds = timestamp_cost();
   return out;
 }
 

@@ -11,23 +11,23 @@
 
 namespace millrace {
 
-class Recorder {
+class AccountBuilder {
  public:
-  Recorder(Session&);  // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const StepWaits&, const StepPace&);  // collected
+  AccountBuilder(Session&);  // before the network takes its memory
+  void step(const StepMetrics&, const std::vector<CommSpan>&, const CollectiveWaits&, const StepTiming&);  // collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, but for what others know: phases, device.
-  RankAccount figures(Network&, const LoaderFigures&, int device_marks,
-                      const std::vector<std::int64_t>& milestones) const;
+  RankAccount stats(Network&, const LoaderStats&, int device_timestamps,
+                    const std::vector<std::int64_t>& milestones) const;
 
  private:
   Session& s_;
   RankAccount mine_;
-  StepClock steps_;
-  SumClock sums_;
-  PaceClock pace_;
-  ProcessFigures before_;
+  StepTimeHistogram steps_;
+  CollectiveStats sums_;
+  StepTimingMean pace_;
+  ProcessStats before_;
 };
 
 }  // namespace millrace

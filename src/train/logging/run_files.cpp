@@ -49,7 +49,7 @@ json resolved(const Session& s) {
           {"micro_batch", s.micro_batch},
           {"accumulation", s.accumulation()},
           {"steps", s.total_steps()},
-          {"steps_per_epoch", s.epochs.steps_each()},
+          {"steps_per_epoch", s.epochs.steps_per_epoch()},
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
           {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
@@ -147,7 +147,7 @@ Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t 
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-void put_verdict(json& summary, const Evidence& evidence, const std::vector<Trial>& trials) {
+void put_verdict(json& summary, const BottleneckMetrics& evidence, const std::vector<Trial>& trials) {
   json found = json::array(), pointed_at = json::array();
   for (const Finding& f : findings(evidence, trials))
     found.push_back({{"gain", f.gain},
@@ -163,7 +163,8 @@ void put_verdict(json& summary, const Evidence& evidence, const std::vector<Tria
 
 }  // namespace
 
-void rewrite_verdict(const std::filesystem::path& dir, const Evidence& evidence, const std::vector<Trial>& trials) {
+void rewrite_verdict(const std::filesystem::path& dir, const BottleneckMetrics& evidence,
+                     const std::vector<Trial>& trials) {
   std::ifstream in(dir / "summary.json");
   json out = json::parse(in, nullptr, false);
   if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
@@ -172,7 +173,7 @@ void rewrite_verdict(const std::filesystem::path& dir, const Evidence& evidence,
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
-                   const Evidence& evidence) {
+                   const BottleneckMetrics& evidence) {
   if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
   json out{{"started", s.start.time},
            {"pid", s.start.pid},

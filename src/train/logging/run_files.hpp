@@ -47,6 +47,6 @@ struct Summary {
   double samples_per_second = 0, seconds = 0, final_loss = 0;
 };
 // A finished run that is started again keeps what its last steps said.
-void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const Evidence&);
+void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const BottleneckMetrics&);
 
 }  // namespace millrace

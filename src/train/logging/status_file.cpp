@@ -20,7 +20,7 @@ std::string job_id() {
 
 }  // namespace
 
-StatusFile::StatusFile(const Session& s, const RunState& run, const Timeline& timeline)
+PrometheusFile::PrometheusFile(const Session& s, const RunState& run, const Timeline& timeline)
     : path_(s.config.log.prometheus),
       every_(s.config.log.prometheus_every),
       labels_{{"run", s.config.run.dir}, {"host", s.world.host()}, {"job_id", job_id()}},
@@ -37,7 +37,7 @@ StatusFile::StatusFile(const Session& s, const RunState& run, const Timeline& ti
   write();
 }
 
-void StatusFile::step(const StepMetrics& m) {
+void PrometheusFile::step(const StepMetrics& m) {
   ++steps_, skipped_ += m.skipped, unread_ += m.unread_samples;
   samples_ += m.samples - last_.samples;
   step_seconds_ += m.seconds;
@@ -45,18 +45,18 @@ void StatusFile::step(const StepMetrics& m) {
   if (std::chrono::steady_clock::now() - written_ >= every_) write();
 }
 
-void StatusFile::evaluation(const RunState& run) {
+void PrometheusFile::evaluation(const RunState& run) {
   valid_step_ = run.valid_step, valid_loss_ = run.valid_loss, valid_accuracy_ = run.valid_accuracy;
 }
 
-void StatusFile::checkpoint(std::int64_t step) { checkpoint_step_ = step, checkpoint_time_ = unix_time(); }
+void PrometheusFile::checkpoint(std::int64_t step) { checkpoint_step_ = step, checkpoint_time_ = unix_time(); }
 
-void StatusFile::ended(Exit code) {
+void PrometheusFile::ended(Exit code) {
   exit_code_ = int(code);
   write();
 }
 
-std::string StatusFile::text() {
+std::string PrometheusFile::text() {
   using enum Exposition::Kind;
   Exposition out(labels_);
   const StepMetrics& m = last_;
@@ -104,7 +104,7 @@ std::string StatusFile::text() {
   return out.text();
 }
 
-void StatusFile::write() {
+void PrometheusFile::write() {
   written_ = std::chrono::steady_clock::now();
   try {
     replace_file(path_, text());

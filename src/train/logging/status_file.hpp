@@ -1,4 +1,4 @@
-// StatusFile: how a run goes, for Prometheus (log.prometheus): written whole by rank 0, at most every so often. It
+// PrometheusFile: how a run goes, for Prometheus (log.prometheus): written whole by rank 0, at most every so often. It
 // stays when the run ends, marked as not active. A failure to write is warned of once; it is tried again.
 #pragma once
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace millrace {
 
-class StatusFile {
+class PrometheusFile {
  public:
   // Both outlive it. `run`: where the run begins, or goes on.
-  StatusFile(const Session&, const RunState& run, const Timeline&);
+  PrometheusFile(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
   void evaluation(const RunState&);
   void checkpoint(std::int64_t step);

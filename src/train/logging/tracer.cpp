@@ -15,7 +15,8 @@ constexpr std::size_t most_spans = 500'000;  // of all ranks: all hold the text 
 
 std::string name_of_sum(const CommSpan& span) {
   const int tag = span.tag;
-  if (tag >= 0) return cat("bucket ", tag, span.op == CollectiveOp::sum ? std::string() : cat(", ", name_of(span.op)));
+  if (tag >= 0)
+    return cat("bucket ", tag, span.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(span.op)));
   return tag == stats_tag ? "statistics" : tag == squares_tag ? "norm" : "other";
 }
 

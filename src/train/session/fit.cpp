@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-std::int64_t most_rows(std::int64_t too_many, std::size_t limit,
-                       const std::function<std::size_t(std::int64_t rows)>& bytes) {
+std::int64_t max_rows_within(std::int64_t too_many, std::size_t limit,
+                             const std::function<std::size_t(std::int64_t rows)>& bytes) {
   if (too_many <= 1) return 0;
   std::int64_t fits = 1, fails = too_many;
   double low = double(bytes(1)), high = double(bytes(too_many));
@@ -53,23 +53,23 @@ std::size_t reduced(World& world, std::size_t mine, World::Reduce how) {
 // the others waiting in the next plan, which is collective.
 static std::size_t limit_of(Session& s) { return reduced(s.world, s.memory_bytes(), World::Reduce::min); }
 
-std::int64_t most_that_fits(Session& s, std::int64_t wanted) {
+std::int64_t max_micro_batch_that_fits(Session& s, std::int64_t wanted) {
   const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
   const auto bytes = [&](std::int64_t rows) {
     return reduced(s.world, s.plan(rows).needs.total(), World::Reduce::max);
   };
   const std::size_t limit = limit_of(s), whole = wanted < 1 ? limit + 1 : bytes(wanted);
   if (whole <= limit) return wanted;
-  return most_rows(wanted, limit, [&](std::int64_t rows) { return rows == wanted ? whole : bytes(rows); });
+  return max_rows_within(wanted, limit, [&](std::int64_t rows) { return rows == wanted ? whole : bytes(rows); });
 }
 
-Fit fit(Session& s) {
+MemoryFit check_memory_fit(Session& s) {
   const auto most_of = [&](std::size_t mine) { return reduced(s.world, mine, World::Reduce::max); };
   const std::size_t limit = limit_of(s);
-  Fit out{s.plan(s.micro_batch), ""};
+  MemoryFit out{s.plan(s.micro_batch), ""};
   const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
   if (total <= limit) return out;
-  const std::int64_t most = most_that_fits(s, s.micro_batch - 1);
+  const std::int64_t most = max_micro_batch_that_fits(s, s.micro_batch - 1);
   out.problem = cat("train.micro_batch: ", s.micro_batch, " samples at once need ", format_bytes(total), " (",
                     format_bytes(arena), " of them for activations), ", s.compute.device->name(), " has ",
                     format_bytes(limit), " for a rank. ");
@@ -80,8 +80,8 @@ Fit fit(Session& s) {
   return out;
 }
 
-NetworkPlan plan_that_fits(Session& s) {
-  Fit result = fit(s);
+NetworkPlan plan_within_memory(Session& s) {
+  MemoryFit result = check_memory_fit(s);
   if (!result.problem.empty()) fail(Exit::config, result.problem);
   return std::move(result.plan);
 }

@@ -9,7 +9,7 @@ int pieces(int whole, int piece) { return (whole + piece - 1) / piece; }
 
 }  // namespace
 
-Grouping::Grouping(int most, int accumulation, bool varies) {
+CapturePartition::CapturePartition(int most, int accumulation, bool varies) {
   accumulation = std::max(1, accumulation);
   largest_ = pieces(accumulation, pieces(accumulation, most));
   if (varies) {
@@ -21,11 +21,13 @@ Grouping::Grouping(int most, int accumulation, bool varies) {
   while (accumulation > 1 && (accumulation - 1) % device_slots_ == 0) ++device_slots_;
 }
 
-int Grouping::groups(int micro_batches) const { return std::max(1, pieces(micro_batches, largest_)); }
+int CapturePartition::groups(int micro_batches) const { return std::max(1, pieces(micro_batches, largest_)); }
 
-int Grouping::begin(int micro_batches, int group) const { return micro_batches * group / groups(micro_batches); }
+int CapturePartition::begin(int micro_batches, int group) const {
+  return micro_batches * group / groups(micro_batches);
+}
 
-std::size_t Grouping::first_slot(std::int64_t step, int micro_batches) const {
+std::size_t CapturePartition::first_slot(std::int64_t step, int micro_batches) const {
   if (odd_ > 0) return std::size_t(step % 2 * odd_);
   return micro_batches > 1 ? 0 : std::size_t(step % 2);
 }

@@ -17,7 +17,7 @@ std::int64_t channel_number(const std::string& digits, const std::string& word) 
   return value;
 }
 
-void set_values(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
+void set_values(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
   const auto of_used = [&](const std::vector<double>& stored) {
     std::vector<float> out;
     for (std::size_t c = 0; c < std::size_t(s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size()));
@@ -45,7 +45,7 @@ void set_values(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
   s.mean.assign(feed.mean.begin(), feed.mean.end()), s.std.assign(feed.std.begin(), feed.std.end());
 }
 
-void set_places(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
+void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
   const std::int64_t spatial = data.sample.rank - 1;
   if (!feed.subvolume.empty() && std::int64_t(feed.subvolume.size()) != spatial)
     fail(Exit::config, "data.subvolume: it has ", feed.subvolume.size(), " extents, the samples are ",
@@ -67,7 +67,7 @@ void set_places(InputSpec& s, const FeedOptions& feed, const ShardIndex& data) {
 
 }  // namespace
 
-std::vector<std::int64_t> used_channels(const FeedOptions& feed, const ShardIndex& data) {
+std::vector<std::int64_t> used_channels(const DataConfig& feed, const ShardIndex& data) {
   std::vector<std::int64_t> out;
   for (std::string words : feed.channels)
     for (std::size_t at = 0; at <= words.size();) {
@@ -88,7 +88,7 @@ std::vector<std::int64_t> used_channels(const FeedOptions& feed, const ShardInde
 }
 
 // Of samples that are cut out of an array some keys mean nothing.
-static void refuse_for_cut(const FeedOptions& feed, const ShardIndex& data) {
+static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   const SampleKind kind = data.view.sample;
   const auto refuse = [&](bool given, const char* key, const char* why) {
     if (given) fail(Exit::config, "data.", key, ": ", why, ". leave it away");
@@ -109,7 +109,7 @@ static void refuse_for_cut(const FeedOptions& feed, const ShardIndex& data) {
 }
 
 // What would leave little or nothing of a sample.
-static void require_room(const FeedOptions& feed, const ShardIndex& data) {
+static void require_room(const DataConfig& feed, const ShardIndex& data) {
   Shape extents = data.sample;
   for (std::size_t a = 0; a < feed.subvolume.size(); ++a) extents[int(a)] = feed.subvolume[a];
   const auto spatial = std::span(extents.dims).first(std::size_t(extents.rank - 1));
@@ -123,7 +123,7 @@ static void require_room(const FeedOptions& feed, const ShardIndex& data) {
          ". it is below ", longest);
 }
 
-InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint64_t seed) {
+InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
   refuse_for_cut(feed, data);
   InputSpec s;
   s.channels_first = data.channels_first;
@@ -165,7 +165,7 @@ InputSpec input_spec(const FeedOptions& feed, const ShardIndex& data, std::uint6
   return s;
 }
 
-bool needs_statistics(const FeedOptions& feed, const ShardIndex& data) {
+bool needs_statistics(const DataConfig& feed, const ShardIndex& data) {
   const bool values = data.view.sample != SampleKind::tokens;
   return feed.normalize && feed.mean.empty() && data.mean.empty() && values;
 }

@@ -15,16 +15,17 @@ namespace {
 // One operation with memory of its own, filled with random values: zeros are faster than data.
 class Trial {
  public:
-  Trial(Compute& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst, const Shape& weight,
-        DType dtype)
+  Trial(ExecutionContext& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst,
+        const Shape& weight, DType dtype)
       : compute_(compute), op_(compute.backend->make(spec)) {
     const Needs needs = op_->needs();
-    args_.workspace = buffer(needs.workspace), args_.saved = buffer(needs.saved), args_.derived = buffer(needs.derived);
+    args_.workspace = buffer(needs.workspace), args_.saved = buffer(needs.saved),
+    args_.packed_weights = buffer(needs.packed_weights);
     args_.state = static_cast<StepState*>(buffer(sizeof(StepState)));
     for (int i = 0; i < src_count; ++i) args_.src[std::size_t(i)] = tensor(src, dtype);
     args_.dst = tensor(dst, dtype);
     if (weight.rank) args_.weight[0] = tensor(weight, dtype);
-    op_->refresh(args_);
+    op_->repack(args_);
     compute_.device->synchronize();
   }
 
@@ -58,7 +59,7 @@ class Trial {
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = uniform01(philox(rng_key(1, Purpose::synthetic), 0, i / 4).v[i % 4]) - 0.5f;
     const Buffer random(*compute_.device, MemoryKind::device, values.size() * sizeof(float));
-    compute_.device->copy_in(Lane::compute, random.data(), values.data(), values.size() * sizeof(float));
+    compute_.device->copy_to_device(Stream::compute, random.data(), values.data(), values.size() * sizeof(float));
     for (std::int64_t at = 0; at < shape.count(); at += std::int64_t(values.size()))
       compute_.backend->convert(t.as<char>() + std::size_t(at) * size_of(dtype), dtype, random.data(), DType::f32,
                                 std::min<std::int64_t>(std::int64_t(values.size()), shape.count() - at));
@@ -66,26 +67,27 @@ class Trial {
     return t;
   }
 
-  Compute& compute_;
+  ExecutionContext& compute_;
   std::unique_ptr<Op> op_;
   std::vector<Buffer> buffers_;
   OpArgs args_;
 };
 
-double product(Compute& compute, DType dtype, std::int64_t n) {
+double product(ExecutionContext& compute, DType dtype, std::int64_t n) {
   LinearSpec s;
   s.src = {n, n}, s.out_features = n, s.bias = false, s.dtype = dtype;
   return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
 }
 
-double convolution(Compute& compute, DType dtype, std::int64_t rows, std::int64_t side, std::int64_t channels) {
+double convolution(ExecutionContext& compute, DType dtype, std::int64_t rows, std::int64_t side,
+                   std::int64_t channels) {
   ConvSpec s;
   s.src = {rows, side, side, channels}, s.out_channels = channels, s.dtype = dtype;
   s.window.kernel = {3, 3, 1}, s.window.pad = {1, 1, 0};
   return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
 }
 
-double memory(Compute& compute, DType dtype, std::int64_t count) {
+double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
   AddSpec s;
   s.src = {count, 1}, s.dtype = dtype;
   return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds();
@@ -98,7 +100,7 @@ double copies(Device& device) {
   double best = 1e30;
   for (int round = 0; round < 6; ++round) {
     const auto began = std::chrono::steady_clock::now();
-    device.copy_in(Lane::copy, there.data(), host.data(), bytes);
+    device.copy_to_device(Stream::copy, there.data(), host.data(), bytes);
     device.synchronize();
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   }
@@ -124,7 +126,7 @@ std::string Peaks::str() const {
   return out + "\n";
 }
 
-Peaks measure_peaks(Compute& compute, DType dtype) {
+Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
   // Sizes that keep a GPU busy for a millisecond would keep a processor for minutes.
   const bool large = !compute.device->shares_host_memory();
   Peaks peaks;

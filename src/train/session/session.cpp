@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-DataOptions data_options(const FeedOptions& feed, const std::vector<std::string>& paths, bool valid) {
+DataOptions data_options(const DataConfig& feed, const std::vector<std::string>& paths, bool valid) {
   DataOptions out;
   out.paths = paths;
   out.x = feed.x, out.y = feed.y;
@@ -122,8 +122,8 @@ static std::string why_not_cuda(World& world) {
   return why_not.substr(0, why_not.find(". "));
 }
 
-Compute make_compute(World& world, const RunConfig& config, Placement* placement) {
-  ComputeOptions options;
+ExecutionContext make_execution_context(World& world, const RunConfig& config, Placement* placement) {
+  ExecutionOptions options;
   options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
   options.deterministic = config.run.deterministic;
   options.collective.timeout_seconds = config.comm.timeout;
@@ -138,7 +138,7 @@ Compute make_compute(World& world, const RunConfig& config, Placement* placement
   if (placement) *placement = options.placement;
   const std::string why = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
   const bool cuda = config.run.device != DeviceChoice::cpu && why.empty();
-  Compute compute = cuda ? make_cuda_compute(world, options) : make_cpu_compute(world, options);
+  ExecutionContext compute = cuda ? make_cuda_context(world, options) : make_cpu_context(world, options);
   compute.why = why;
   return compute;
 }
@@ -148,7 +148,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     fail(Exit::config, "data.train is not set. give the HDF5 files to train on");
   if (c.data.valid.empty() && u == Use::evaluate)
     fail(Exit::config, "data.valid is not set. give the HDF5 files to evaluate on");
-  compute = make_compute(w, c, &placement);
+  compute = make_execution_context(w, c, &placement);
   const DType dtype = dtype_of(c.run.precision);
   const std::string note = compute.backend->precision_note(dtype);
   if (!note.empty()) log::warn(note);
@@ -193,7 +193,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);
   spec.weight_decay = float(c.optim.weight_decay);
-  spec.compress = c.comm.compress == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.compress);
+  spec.grad_dtype = c.comm.grad_dtype == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.grad_dtype);
   spec.seed = c.run.seed;
   spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
   if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
@@ -210,7 +210,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
                                               c.data.shuffle == Shuffle::global);
     }
     epochs = {train_data.rows, global_batch, {}};
-    balance = std::make_unique<Balance>(w, c.train.balance, train_order->micro_batches(0));
+    balance = std::make_unique<LoadBalancer>(w, c.train.balance, train_order->micro_batches(0));
     if (c.train.balance == "auto" && w.size() > 1 && train_order->micro_batches(0) <= w.size())
       log::warn(cat("train.balance: a rank has one micro-batch of ", micro_batch,
                     " a step, nothing can move. lower train.micro_batch"));
@@ -240,7 +240,7 @@ NetworkPlan Session::plan(std::int64_t rows) const {
     loaders += Loader::device_bytes(*compute.device, data, options);
     return Sampler(data.rows, global, rows, 0, false).row_counts();
   };
-  if (train_order) trial.train_rows = row_counts(train_data, global_batch, grouping(rows).device_slots());
+  if (train_order) trial.train_rows = row_counts(train_data, global_batch, capture_partition(rows).device_slots());
   if (valid_order) trial.eval_rows = row_counts(valid_data, rows * world.size(), loader_options().device_slots);
   NetworkPlan out = plan_network(*compute.backend, trial);
   out.needs.loaders = loaders;
@@ -257,20 +257,21 @@ LoaderOptions Session::loader_options() const {
 
 LoaderOptions Session::step_loader_options() const {
   LoaderOptions options = loader_options();
-  const Grouping groups = grouping(micro_batch);
+  const CapturePartition groups = capture_partition(micro_batch);
   options.device_slots = groups.device_slots(), options.together = groups.largest();
   return options;
 }
 
-Grouping Session::grouping(std::int64_t rows) const {
+CapturePartition Session::capture_partition(std::int64_t rows) const {
   const std::int64_t all = (global_batch + rows - 1) / rows;
-  const int most = int(Balance::most(config.train.balance, all, world.size()));
-  return {compute.device->recorded_micro_batches(), most, config.train.balance != "even" && world.size() > 1};
+  const int most = int(LoadBalancer::most(config.train.balance, all, world.size()));
+  return {compute.device->max_captured_micro_batches(), most, config.train.balance != "even" && world.size() > 1};
 }
 
 std::int64_t Session::total_steps() const {
   if (config.train.steps > 0) return config.train.steps;
-  const std::int64_t each = epochs.steps_each(), even = std::int64_t(std::llround(config.train.epochs * double(each)));
+  const std::int64_t each = epochs.steps_per_epoch(),
+                     even = std::int64_t(std::llround(config.train.epochs * double(each)));
   return epochs.origin.step + even - epochs.origin.epoch * each;
 }
 
@@ -290,10 +291,10 @@ std::function<std::optional<MicroBatch>()> Session::micro_batches(std::int64_t f
 int Session::accumulation() const { return int(train_order->share(0, 0, 0, world.size()).size()); }
 
 ReducerSpec Session::reducer_spec(std::int64_t count) const {
-  return {count, spec.buckets, spec.compress, config.comm.overlap, world.size() == 1};
+  return {count, spec.buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1};
 }
 
-bool Session::progress_thread() const { return by_thread(world, progress_of(config.comm)); }
+bool Session::progress_thread() const { return uses_progress_thread(world, progress_of(config.comm)); }
 
 std::map<std::string, std::string> Session::provenance() const {
   return {{"ranks", std::to_string(world.size())},
@@ -308,7 +309,7 @@ std::map<std::string, std::string> Session::provenance() const {
                     : config.data.shuffle == Shuffle::off ? "as stored"
                                                           : "global"},
           {"sample", train_data.view.str()},
-          {"compress", config.comm.compress},
+          {"compress", config.comm.grad_dtype},
           {"data", std::to_string(train_data.manifest_crc)}};
 }
 

@@ -14,9 +14,9 @@ std::string codec_of(const io::ChunkedLayout& chunks) {
 
 }  // namespace
 
-Setting setting_of(const Session& s) {
+ResolvedConfig resolved_config_of(const Session& s) {
   const RunConfig& c = s.config;
-  Setting out;
+  ResolvedConfig out;
   out.ranks = s.world.size();
   out.workers = std::min(s.loader_options().workers, s.train_source->max_workers());
   out.cores = s.placement.cores, out.threads = s.placement.compute_threads;
@@ -33,9 +33,9 @@ Setting setting_of(const Session& s) {
   out.fusion = s.spec.fusion, out.most_fusion = s.compute.backend->max_fusion_level();
   const std::string reader = s.train_source->describe();
   out.reader = reader.substr(0, reader.find_first_of(": "));
-  out.precision = name_of(c.run.precision), out.compress = c.comm.compress, out.shuffle = name_of(c.data.shuffle);
+  out.precision = name_of(c.run.precision), out.grad_dtype = c.comm.grad_dtype, out.shuffle = name_of(c.data.shuffle);
   out.cache = c.data.cache.where, out.checkpoint_every = c.checkpoint.every;
-  out.misplaced = s.placement.warning, out.shared_cores = s.placement.shared_cores;
+  out.misplaced = s.placement.warning, out.oversubscribed = s.placement.oversubscribed;
   out.bucket = c.comm.bucket, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
   out.global_batch = s.global_batch, out.micro_batch = s.micro_batch;
   return out;

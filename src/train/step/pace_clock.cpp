@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-void PaceClock::add(const StepMetrics& m, const StepPace& pace) {
+void StepTimingMean::add(const StepMetrics& m, const StepTiming& pace) {
   if (++seen_ <= first_steps || !pace.full || pace.micro_batches == 0) return;
   const auto of = [&m](Phase p) { return m.phase_seconds[std::size_t(p)]; };
   const double meeting = std::min(pace.meeting, of(Phase::other));  // on a GPU it goes on beside the next step
@@ -23,8 +23,8 @@ void PaceClock::add(const StepMetrics& m, const StepPace& pace) {
   own_.add(m.seconds - of(Phase::communication) - meeting);
 }
 
-PaceFigures PaceClock::figures() const {
-  PaceFigures out = sum_;
+StepTimingStats StepTimingMean::stats() const {
+  StepTimingStats out = sum_;
   if (out.steps == 0) return out;
   for (double* sum : {&out.step, &out.input, &out.forward, &out.backward, &out.optimizer, &out.last_backward,
                       &out.input_pass, &out.sums, &out.meeting, &out.other})

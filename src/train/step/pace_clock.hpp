@@ -7,16 +7,16 @@
 
 namespace millrace {
 
-class PaceClock {
+class StepTimingMean {
  public:
-  void add(const StepMetrics&, const StepPace&);
-  PaceFigures figures() const;  // but for what does not change from step to step
+  void add(const StepMetrics&, const StepTiming&);
+  StepTimingStats stats() const;  // but for what does not change from step to step
 
  private:
   static constexpr int first_steps = 4;
   int seen_ = 0;
-  PaceFigures sum_;
-  StepClock own_;
+  StepTimingStats sum_;
+  StepTimeHistogram own_;
 };
 
 }  // namespace millrace

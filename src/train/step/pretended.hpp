@@ -8,10 +8,10 @@
 
 namespace millrace {
 
-class Pretended : public GradSink, public WeightGate {
+class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
  public:
   // elements: of the gradient. to: where what the backward pass announces goes; gate: who brings weights. Null: nobody.
-  Pretended(double seconds, std::int64_t elements, GradSink* to, WeightGate* gate)
+  SimulatedCompute(double seconds, std::int64_t elements, GradReadyHook* to, ParamReadyHook* gate)
       : seconds_(seconds), elements_(double(elements)), to_(to), gate_(gate) {}
   // The forward pass, as far as no weights were waited for.
   void forward() const { sleep(seconds_ / 3 * (1 - gated_)); }
@@ -31,8 +31,8 @@ class Pretended : public GradSink, public WeightGate {
     if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
   double seconds_, elements_, gated_ = 0;
-  GradSink* to_;
-  WeightGate* gate_;
+  GradReadyHook* to_;
+  ParamReadyHook* gate_;
 };
 
 }  // namespace millrace

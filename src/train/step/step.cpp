@@ -17,7 +17,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 int steps_in_flight(const Device& device) { return device.shares_host_memory() ? 0 : 1; }
 
-void begin_loss_scale(const Session& s, Network& network) {
+void init_loss_scale(const Session& s, Network& network) {
   StepState& state = network.host_state();
   if (s.spec.compute == DType::f16) state.scale_on = 1, state.loss_scale = float(s.config.optim.loss_scale);
   state.scale_interval = std::uint32_t(s.config.optim.scale_interval);
@@ -29,16 +29,16 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       network_(network),
       loader_(loader),
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
-               network.packed),
-      grouping_(s.grouping(s.micro_batch)) {
-  const std::int64_t most = Balance::most(s.config.train.balance, s.train_order->micro_batches(0), s.world.size());
-  const int marks = mark_count(int(most)) + between();
-  for (auto& m : marks_) m = s.compute.device->make_marks(marks);
+               network.grad_16bit),
+      capture_partition_(s.capture_partition(s.micro_batch)) {
+  const std::int64_t most = LoadBalancer::most(s.config.train.balance, s.train_order->micro_batches(0), s.world.size());
+  const int marks = timestamp_count(int(most)) + timestamp_offset();
+  for (auto& m : marks_) m = s.compute.device->make_timestamps(marks);
   times_.resize(std::size_t(marks));
   if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
     fail(Exit::config, "train.test_compute: the device does not wait for the host. set run.device = cpu");
   pace_.ready.resize(reducer_.milestones().size());
-  group_.pieces.reserve(std::size_t(grouping_.largest()));
+  group_.pieces.reserve(std::size_t(capture_partition_.largest()));
 }
 
 const char* StepRunner::name_step(const char* what, std::int64_t step) {
@@ -48,75 +48,76 @@ const char* StepRunner::name_step(const char* what, std::int64_t step) {
 
 void StepRunner::end_of_step(int slot, int number) {
   {
-    const Working here(*s_.compute.device, "the end of sums");
+    const ScopedLabel here(*s_.compute.device, "the end of sums");
     reducer_.finish();
   }
-  mark(slot, number);
+  record_timestamp(slot, number);
   {
-    const Working here(*s_.compute.device, "optimizer");
-    MarkSeries marks = wait_marks(slot, gather_waits());
+    const ScopedLabel here(*s_.compute.device, "optimizer");
+    TimestampSeries marks = wait_timestamps(slot, all_gather_waits());
     if (optimizes_)
       network_.optimizer_step(marks);
     else
-      for (int wait = 0; wait < network_.optimizer_waits(); ++wait) marks.mark(), marks.mark();
+      for (int wait = 0; wait < network_.optimizer_waits(); ++wait) marks.record(), marks.record();
   }
-  mark(slot, number + 1);
+  record_timestamp(slot, number + 1);
 }
 
 void StepRunner::forward_backward(const Group& g, int number) {
-  const Piece& piece = g.pieces[std::size_t(number - g.first)];
+  const MicroBatchWork& piece = g.pieces[std::size_t(number - g.first)];
   const bool first = number == 0, last = number + 1 == g.count;
-  Gatherer* gatherer = first ? network_.gatherer() : nullptr;
-  const int at = 1 + batch_marks * number;
-  GradSink* sink = last ? &reducer_ : nullptr;
-  std::optional<Pretended> pretended;
+  WeightAllGather* weight_all_gather = first ? network_.weight_all_gather() : nullptr;
+  const int at = 1 + timestamps_per_micro_batch * number;
+  GradReadyHook* sink = last ? &reducer_ : nullptr;
+  std::optional<SimulatedCompute> simulated_compute;
   if (const double more = s_.config.train.test_compute * double(piece.batch.item.rows); more > 0)
-    sink = &pretended.emplace(more, network_.layout().count, sink, gatherer);
-  WeightGate* gate = gatherer;
-  if (gate && pretended) gate = &*pretended;
-  mark(g.slot, at);
+    sink = &simulated_compute.emplace(more, network_.layout().count, sink, weight_all_gather);
+  ParamReadyHook* gate = weight_all_gather;
+  if (gate && simulated_compute) gate = &*simulated_compute;
+  record_timestamp(g.slot, at);
   piece.batch.begin_use();
-  mark(g.slot, at + 1);
-  if (gatherer)
-    gatherer->begin(wait_marks(g.slot, 0));
-  else if (piece.refresh)
-    piece.program->refresh_weights();
+  record_timestamp(g.slot, at + 1);
+  if (weight_all_gather)
+    weight_all_gather->begin(wait_timestamps(g.slot, 0));
+  else if (piece.repack)
+    piece.program->repack_weights();
   piece.program->forward(piece.batch.x, piece.batch.y, piece.batch.ids, first, gate,
-                         first ? marks_from(g.slot, input_mark()) : MarkSeries{});
-  if (gatherer) gatherer->finish();
-  if (pretended) pretended->forward();
-  mark(g.slot, at + 2);
+                         first ? timestamps_from(g.slot, input_timestamp()) : TimestampSeries{});
+  if (weight_all_gather) weight_all_gather->finish();
+  if (simulated_compute) simulated_compute->forward();
+  record_timestamp(g.slot, at + 2);
   const std::size_t stats = std::size_t(network_.layout().stats_count);
   if (last && stats && s_.world.size() > 1)
-    s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+    s_.compute.collective->all_reduce_async(network_.stats, 0, stats, DType::f32, stats_tag);
   piece.program->backward(first, sink);
   piece.batch.end_use();
-  mark(g.slot, at + 3);
+  record_timestamp(g.slot, at + 3);
 }
 
 // A rank without rows in this step joins every sum with zeros.
-void StepRunner::no_rows(const Group& g) {
-  if (Gatherer* gatherer = network_.gatherer()) {
-    gatherer->begin(wait_marks(g.slot, 0));
-    gatherer->finish();
+void StepRunner::run_without_rows(const Group& g) {
+  if (WeightAllGather* weight_all_gather = network_.weight_all_gather()) {
+    weight_all_gather->begin(wait_timestamps(g.slot, 0));
+    weight_all_gather->finish();
   }
-  MarkSeries around_input = marks_from(g.slot, input_mark());
-  around_input.mark(), around_input.mark();
+  TimestampSeries around_input = timestamps_from(g.slot, input_timestamp());
+  around_input.record(), around_input.record();
   network_.clear_statistics();
   const std::size_t stats = std::size_t(network_.layout().stats_count);
-  if (stats && s_.world.size() > 1) s_.compute.collective->begin_sum(network_.stats, 0, stats, DType::f32, stats_tag);
+  if (stats && s_.world.size() > 1)
+    s_.compute.collective->all_reduce_async(network_.stats, 0, stats, DType::f32, stats_tag);
   reducer_.contribute_zeros();
 }
 
 void StepRunner::run(const Group& g) {
   const int end = g.first + int(g.pieces.size());
   if (g.first == 0) network_.push_step(g.slot);
-  if (end == g.count) reducer_.mark_ready(wait_marks(g.slot, all_waits()));
-  if (g.count == 0) no_rows(g);
+  if (end == g.count) reducer_.set_ready_timestamps(wait_timestamps(g.slot, all_waits()));
+  if (g.count == 0) run_without_rows(g);
   for (int number = g.first; number < end; ++number) forward_backward(g, number);
   if (end < g.count) return;
-  end_of_step(g.slot, 1 + batch_marks * g.count);
-  network_.record_state(g.slot);
+  end_of_step(g.slot, 1 + timestamps_per_micro_batch * g.count);
+  network_.copy_state_to_host(g.slot);
 }
 
 // The host waits here until the workers have read the samples, the device inside the step until it has them.
@@ -129,19 +130,19 @@ void StepRunner::take(int slot, int first, int pieces) {
     const MicroBatch& expected = share_[number];
     MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
     // Those of equal sizes follow one another.
-    const bool refresh = number == 0 || expected.rows != share_[number - 1].rows;
-    issued_[std::size_t(slot)].unread += batch.skipped;
-    group_.pieces.push_back({&network_.step_program(expected.rows), batch, refresh});
+    const bool repack = number == 0 || expected.rows != share_[number - 1].rows;
+    enqueued_[std::size_t(slot)].unread += batch.skipped;
+    group_.pieces.push_back({&network_.step_program(expected.rows), batch, repack});
   }
 }
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
-  const Working here(*s_.compute.device, name_step("step ", step));
+  const ScopedLabel here(*s_.compute.device, name_step("step ", step));
   const std::int64_t epoch = s_.epochs.epoch(step), in_epoch = s_.epochs.step_in_epoch(step);
   const std::int64_t rows = s_.train_order->rows_of_step(in_epoch);
   s_.train_order->share(epoch, in_epoch, s_.balance->part(step), share_);
   const int count = int(share_.size()), slot = int(step % 2);
-  Issued& issued = issued_[std::size_t(slot)];
+  EnqueuedStep& issued = enqueued_[std::size_t(slot)];
   issued = {step + 1, epoch, rows,  s_.epochs.samples(step),        learning_rate,
             now(),    0,     count, count > 0 ? share_[0].rows : 0, 0};
 
@@ -154,45 +155,45 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
   network_.write_step(slot);
 
-  mark(slot, 0);
-  if (network_.gatherer()) network_.gathered();  // as the step begins
+  record_timestamp(slot, 0);
+  if (network_.weight_all_gather()) network_.gathered();  // as the step begins
   const std::int64_t all = s_.train_order->micro_batches(in_epoch);
   const int most = int(s_.balance->most(step, all)), least = int(s_.balance->least(step, all));
   if (const std::size_t changes = s_.balance->changes(step); changes != changes_) {
     s_.compute.device->synchronize();  // recordings may be at work
-    recorded_.clear(), changes_ = changes;
+    captured_.clear(), changes_ = changes;
   }
-  loader_.rewind(grouping_.first_slot(step, most));
+  loader_.rewind(capture_partition_.first_slot(step, most));
   // Where unequal shares make unequal numbers of groups, ranks sum in different ones: those are not recorded.
-  const bool alike = grouping_.groups(most) == grouping_.groups(least);
-  const int groups = grouping_.groups(count);
+  const bool alike = capture_partition_.groups(most) == capture_partition_.groups(least);
+  const int groups = capture_partition_.groups(count);
   for (int g = 0; g < groups; ++g) {
-    const int first = grouping_.begin(count, g), size = grouping_.begin(count, g + 1) - first;
+    const int first = capture_partition_.begin(count, g), size = capture_partition_.begin(count, g + 1) - first;
     group_.slot = slot, group_.first = first, group_.count = count;
     take(slot, first, size);
-    const bool sums = g + 1 == groups || (g == 0 && network_.gatherer());
+    const bool sums = g + 1 == groups || (g == 0 && network_.weight_all_gather());
     if (sums && !alike) {
       run(group_);
       continue;
     }
-    auto& recorded = recorded_[{slot, rows, g, size > 0 ? group_.pieces[0].batch.x.data : nullptr}];
-    if (!recorded)
-      recorded = s_.compute.device->record(
+    auto& captured = captured_[{slot, rows, g, size > 0 ? group_.pieces[0].batch.x.data : nullptr}];
+    if (!captured)
+      captured = s_.compute.device->record(
           groups > 1 ? cat("step of ", rows, " rows, part ", g + 1, " of ", groups) : cat("step of ", rows, " rows"),
           [this, group = group_] { run(group); });
-    recorded->run();
+    captured->run();
   }
-  network_.stepped();
+  network_.mark_weights_updated();
   issued.ended = now();
 }
 
 // A sum that stopped the backward pass is no part of it.
-void StepRunner::pace_of(const Issued& issued, std::size_t marks) {
+void StepRunner::compute_step_timing(const EnqueuedStep& issued, std::size_t marks) {
   pace_.full = issued.rows == s_.train_order->rows_of_step(0);
   pace_.micro_batches = issued.micro_batches;
   pace_.input_pass = 0;
   if (issued.micro_batches == 0) return;
-  const auto input = std::size_t(input_mark());
+  const auto input = std::size_t(input_timestamp());
   pace_.input_pass = (times_[input + 1] - times_[input]) / double(issued.first_rows);
   const double began = times_[marks - 4], ended = times_[marks - 3];  // of the last backward pass
   const auto without_sums = [&](double until) {
@@ -207,23 +208,23 @@ void StepRunner::pace_of(const Issued& issued, std::size_t marks) {
     pace_.ready[i] = without_sums(times_[1 + 2 * std::size_t(all_waits()) + i]);
 }
 
-void StepRunner::take_out_waits(const Issued& issued, StepMetrics& m) {
+void StepRunner::move_waits_to_communication(const EnqueuedStep& issued, StepMetrics& m) {
   const auto of = [&m](Phase p) -> double& { return m.phase_seconds[std::size_t(p)]; };
   const auto move = [&of](Phase from, double seconds) { of(from) -= seconds, of(Phase::communication) += seconds; };
   const bool works = issued.micro_batches > 0;  // else all but the optimizer counts as communication already
   waits_.sums = of(Phase::communication), waits_.squares = 0;
-  waits_.gathers.assign(std::size_t(gather_waits()), 0.0), waits_.gathers_needed = waits_.gathers;
+  waits_.gathers.assign(std::size_t(all_gather_waits()), 0.0), waits_.gathers_needed = waits_.gathers;
   waits_.began = origin_, waits_.squares_needed = 0;
-  const int sums_begin = mark_count(issued.micro_batches) - 3;
-  waits_.sums_needed = sums_begin > 0 ? times_[std::size_t(sums_begin + between())] : 0;
+  const int sums_begin = timestamp_count(issued.micro_batches) - 3;
+  waits_.sums_needed = sums_begin > 0 ? times_[std::size_t(sums_begin + timestamp_offset())] : 0;
   for (std::size_t wait = 0; wait < std::size_t(all_waits()); ++wait) {
     const double began = times_[1 + 2 * wait], seconds = times_[2 + 2 * wait] - began;
-    if (int(wait) >= gather_waits()) {
+    if (int(wait) >= all_gather_waits()) {
       if (waits_.squares_needed == 0) waits_.squares_needed = began;
       waits_.squares += seconds, move(Phase::optimizer, seconds);
       continue;
     }
-    const auto tag = std::size_t(network_.gatherer()->tag_of(wait));
+    const auto tag = std::size_t(network_.weight_all_gather()->tag_of(wait));
     waits_.gathers[tag] = seconds, waits_.gathers_needed[tag] = began;
     if (works)
       move(Phase::forward, seconds);
@@ -247,14 +248,14 @@ void StepRunner::take_out_waits(const Issued& issued, StepMetrics& m) {
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
-  const Working here(*s_.compute.device, name_step("the results of step ", step));
+  const ScopedLabel here(*s_.compute.device, name_step("the results of step ", step));
   const int slot = int(step % 2);
-  const Issued& issued = issued_[std::size_t(slot)];
+  const EnqueuedStep& issued = enqueued_[std::size_t(slot)];
   const StepState& state = network_.read_state(slot);
   double sums[5] = {state.loss_sum, double(state.counted), double(wants_stop), double(wants_checkpoint),
                     double(issued.unread)};
   const double came = now();
-  s_.compute.collective->small_sum(sums);
+  s_.compute.collective->all_reduce_scalars(sums);
   pace_.meeting = s_.world.size() > 1 ? now() - came : 0;
 
   StepResult out;
@@ -273,27 +274,28 @@ StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_ch
   m.loss_scale = state.loss_scale;
   m.skipped = out.found_inf;
 
-  const std::size_t marks = std::size_t(mark_count(issued.micro_batches)), shift = std::size_t(between());
-  if (marks_steps_)
+  const std::size_t marks = std::size_t(timestamp_count(issued.micro_batches)), shift = std::size_t(timestamp_offset());
+  if (records_timestamps_)
     marks_[std::size_t(slot)]->read({times_.data(), marks + shift});
   else
     std::fill(times_.begin(), times_.end(), 0.0);
   // The device works on one step after the other, and on none before it has been issued.
   origin_ = std::max(issued.began, origin_ + whole_), whole_ = times_[marks - 1 + shift], last_step_ = issued.step;
-  const auto add = [&](Phase phase, std::size_t mark) {
-    m.phase_seconds[std::size_t(phase)] += times_[mark + shift] - times_[mark == 1 ? 0 : mark - 1 + shift];
+  const auto add = [&](Phase phase, std::size_t record_timestamp) {
+    m.phase_seconds[std::size_t(phase)] +=
+        times_[record_timestamp + shift] - times_[record_timestamp == 1 ? 0 : record_timestamp - 1 + shift];
   };
   for (std::size_t k = 0; k < std::size_t(issued.micro_batches); ++k) {
-    add(Phase::data_wait, 1 + batch_marks * k);
-    add(Phase::copy, 2 + batch_marks * k);
-    add(Phase::forward, 3 + batch_marks * k);
-    add(Phase::backward, 4 + batch_marks * k);
+    add(Phase::data_wait, 1 + timestamps_per_micro_batch * k);
+    add(Phase::copy, 2 + timestamps_per_micro_batch * k);
+    add(Phase::forward, 3 + timestamps_per_micro_batch * k);
+    add(Phase::backward, 4 + timestamps_per_micro_batch * k);
   }
   add(Phase::communication, marks - 2);
   add(Phase::optimizer, marks - 1);
   s_.compute.collective->take_spans(spans_);
-  take_out_waits(issued, m);
-  pace_of(issued, marks + shift);
+  move_waits_to_communication(issued, m);
+  compute_step_timing(issued, marks + shift);
   const double at = now();  // of steps in flight at once, each counts from the end of the one before
   m.seconds = at - std::max(issued.began, collected_);
   collected_ = at;

@@ -8,11 +8,11 @@
 namespace millrace {
 
 // Cores' worth of those that a rank may run on that were not this job's. Of none: it is not known.
-struct TakenCores {
+struct CoreContention {
   double of = 0, others = 0, stolen = 0;  // cores; used by other processes; by other machines of the same hardware
   double share() const { return of > 0 ? (others + stolen) / of : 0; }
 };
-TakenCores taken_cores(const std::vector<RankAccount>&, int rank);
+CoreContention core_contention(const std::vector<RankAccount>&, int rank);
 
 // The rank that the others wait for at each step, and why as far as the figures tell.
 struct Straggler {

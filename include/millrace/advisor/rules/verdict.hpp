@@ -16,16 +16,16 @@ inline constexpr int bound_count = 9;
 const char* name_of(Bound);  // "input-bound", ...
 
 // What a run was told, and what `auto` came to, on rank 0.
-struct Setting {
+struct ResolvedConfig {
   int ranks = 1, workers = 0, cores = 1, threads = 1;  // the last three: of a rank
   int prefetch = 0;                                    // 0: the ring deepens by itself
   int accumulation = 1;
   bool gpu = false, chunked = false, graph = true, overlap = true;
-  bool zero = false;          // each rank updates its share of the weights
-  bool balanced = false;      // train.balance is not even
-  bool shared_cores = false;  // a host has more ranks than cores
-  bool half = false;          // numbers of 16 bits are computed as such, not emulated
-  std::string precision, compress, reader, shuffle, cache, checkpoint_every;
+  bool zero = false;            // each rank updates its share of the weights
+  bool balanced = false;        // train.balance is not even
+  bool oversubscribed = false;  // a host has more ranks than cores
+  bool half = false;            // numbers of 16 bits are computed as such, not emulated
+  std::string precision, grad_dtype, reader, shuffle, cache, checkpoint_every;
   std::string stored;     // how samples are encoded, where own reads decode them: "gzip", "JPEG or PNG"; empty: not
   std::string of_values;  // what a sample is made of as it is copied: "u8"
   int value_bytes = 1;    // of one
@@ -36,7 +36,7 @@ struct Setting {
 };
 
 // What rules go by: seconds of a step, from an account or, probed, from steps with a part left out.
-struct Evidence : Setting {
+struct BottleneckMetrics : ResolvedConfig {
   bool probed = false;
   double step = 0;                                  // as it is
   double without_input = 0;                         // with samples that are there at once
@@ -59,40 +59,41 @@ struct Evidence : Setting {
   double clock = 1;                     // share of its top clock that the slowest device ran at
   std::string slowed;                   // why
   double preempted = 0;                 // times a second that a rank lost a core
-  TakenCores taken;                     // of the rank that they were taken from most
+  CoreContention taken;                 // of the rank that they were taken from most
   double flops = 0, peak_flops = 0;     // of a step; a second, at best; of a rank
   double without_optimizer = 0;         // probed: as without_sums, and the weights do not change
   double gradient_bytes = 0;            // float32; 0: not known
   double sum_alone = 0;                 // probed: seconds of a sum of all with nothing beside it; 0: one rank
   double memory = 0, memory_limit = 0;  // bytes that are planned, of those that may be; of a rank
-  WayOut link;                          // the fastest one between ranks; no rate where it is not known
+  NetworkLink link;                     // the fastest one between ranks; no rate where it is not known
   double link_rate = 0;                 // bytes/s that long sums have; 0: there were none
   std::string pcie, top_pcie;           // a GPU's link to its host that is slower than both allow
   Straggler slow;
 
-  bool crowded() const { return taken.share() > 0.15; }  // by other work on the cores
+  bool contended() const { return taken.share() > 0.15; }  // by other work on the cores
 
   // link and link_rate, from a rank's sums: between hosts the fastest way out of its own, on a single one the GPU's
   // NVLinks.
   void set_link(int hosts, const RankAccount&);
   // slow, imbalance and uneven, from the time that all ranks took for the same steps. Probed: what a rank waits longer
   // for samples is not counted again.
-  void set_slow(const std::vector<RankAccount>&);
+  void set_straggler(const std::vector<RankAccount>&);
   // preempted, taken, copy_rate, clock, slowed and both of PCI Express: the worst of all ranks.
   void set_machine(const std::vector<RankAccount>&);
-  double share(Bound) const;    // of the time of a step with all that comes with it; startup: of the run
-  double curable(Bound) const;  // of that what changes against it can spare: no other way of summing brings a late rank
+  double share(Bound) const;  // of the time of a step with all that comes with it; startup: of the run
+  double recoverable(
+      Bound) const;  // of that what changes against it can spare: no other way of summing brings a late rank
 };
-Evidence evidence_of(const Account&, const Setting&);
+BottleneckMetrics bottleneck_metrics_of(const Account&, const ResolvedConfig&);
 // What takes most besides computing where that is worth stating, else compute.
-Bound largest_bound(const Evidence&);
+Bound largest_bound(const BottleneckMetrics&);
 
 // A change of one key that may help.
 struct Change {
   Bound bound = Bound::input;  // what it is against
   std::string key, from, to;
   std::string caution;        // what else it changes; empty: the results of training stay as they are
-  double least_gain = 1.05;   // below it it is not worth it, or noise
+  double min_gain = 1.05;     // below it it is not worth it, or noise
   std::string evidence = {};  // what was measured that speaks for it
 };
 
@@ -100,31 +101,31 @@ using Values = std::vector<std::string>;
 struct Rule {
   Bound bound;
   const char* key;
-  std::string (*from)(const Evidence&);
-  Values (*to)(const Evidence&);             // none: it does not apply
-  std::string (*evidence)(const Evidence&);  // what was measured that speaks for it
+  std::string (*from)(const BottleneckMetrics&);
+  Values (*to)(const BottleneckMetrics&);             // none: it does not apply
+  std::string (*evidence)(const BottleneckMetrics&);  // what was measured that speaks for it
   enum class Proof {
     trial,  // by running with the change; without one its bound is stated where waiting is what it is against
     time,   // by the time that was measured: it cannot be tried in a few steps
     hint    // by none: it is only pointed at
   } proof = Proof::trial;
   const char* caution = "";
-  double least_gain = 1.05;
+  double min_gain = 1.05;
   // By time alone; of what a trial would tell, the bound. Null: at most all that its bound takes.
-  double (*gain)(const Evidence&) = nullptr;
+  double (*gain)(const BottleneckMetrics&) = nullptr;
 };
 const std::vector<Rule>& rules();
 
 // Those that apply against what takes a share of the step worth it, to be tried.
-std::vector<Change> changes_to_try(const Evidence&);
+std::vector<Change> changes_to_try(const BottleneckMetrics&);
 
 struct Trial {
   Change change;
   double step = 0;            // seconds, measured with the change, for as many samples as beside
-  double beside = 0;          // seconds as configured, measured next to it
+  double baseline = 0;        // seconds as configured, measured next to it
   std::string failure;        // it did not run; the reason
   int turns = 0, faster = 0;  // of being measured again, by turns with the run as configured; in so many it was faster
-  bool sure() const { return faster * 5 >= turns * 4; }  // else it is the machine's noise
+  bool is_significant() const { return faster * 5 >= turns * 4; }  // else it is the machine's noise
 };
 
 struct Finding {
@@ -137,15 +138,15 @@ struct Finding {
   std::string caution;
 };
 // The largest gain first; only what stands out of the noise.
-std::vector<Finding> findings(const Evidence&, const std::vector<Trial>& = {});
+std::vector<Finding> findings(const BottleneckMetrics&, const std::vector<Trial>& = {});
 
 // What applies, but nothing measured says how much it would give.
 struct Hint {
   std::string advice, evidence, caution;
 };
-std::vector<Hint> hints(const Evidence&);
+std::vector<Hint> hints(const BottleneckMetrics&);
 // One line first: the bound, by how much, what to change and what it gives; then the other findings, the hints and all
 // trials.
-std::string verdict(const Evidence&, const std::vector<Trial>& = {});
+std::string verdict(const BottleneckMetrics&, const std::vector<Trial>& = {});
 
 }  // namespace millrace

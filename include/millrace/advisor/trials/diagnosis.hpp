@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-struct Diagnosed {
-  Evidence evidence;
+struct DiagnosisResult {
+  BottleneckMetrics evidence;
   std::vector<Trial> trials;
   std::string parts;  // of the input and of a micro-batch, each by itself, and what the device can do at best
 };
@@ -24,7 +24,7 @@ struct DiagnoseOptions {
 
 // The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
 // tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Collective.
-Diagnosed diagnose(World&, const Parsed&, const RunConfig&, const DiagnoseOptions&, const Evidence& run = {},
-                   const std::filesystem::path& layers = {});
+DiagnosisResult diagnose(World&, const Parsed&, const RunConfig&, const DiagnoseOptions&,
+                         const BottleneckMetrics& run = {}, const std::filesystem::path& layers = {});
 
 }  // namespace millrace

@@ -9,8 +9,8 @@
 namespace millrace {
 
 // The same number on all ranks, rank 0's: they decide by it what to run next. Collective.
-double agreed(World&, double value);
-bool asked_to_stop(World&);  // was any rank? Collective
+double from_rank_0(World&, double value);
+bool stop_requested_on_any_rank(World&);  // was any rank? Collective
 
 Flag budget_flag(const std::string& help);
 double budget_of(const Parsed&);  // seconds
@@ -30,7 +30,7 @@ class StepMeter {
   StepMeter(World& world, double seconds) : world_(world), seconds_(seconds) {}
   // Seconds of a step, the same on all ranks, for as many samples as a step of the first measurement had. Reads on
   // where the last one ended. slowest: as probe_steps, of such steps. Collective.
-  double steps(const RunConfig&, Without, StepProbe* out = nullptr,
+  double steps(const RunConfig&, Ablation, StepProbe* out = nullptr,
                double slowest = std::numeric_limits<double>::infinity());
   double batch() const { return batch_; }           // samples of a step of the first measurement
   std::int64_t next_step() const { return next_; }  // whose samples were not read yet
@@ -44,15 +44,15 @@ class StepMeter {
 
 // Times as configured, without reading, and without sums either, by turns: a slow moment of the machine meets all of
 // them.
-struct Shares {
+struct AblationTimes {
   std::vector<double> full, no_input, no_sums;
   StepProbe probe;     // as configured
   StepProbe resident;  // without reading
 };
 // No other turn begins after so many seconds.
-Shares measure_shares(World&, StepMeter&, const RunConfig&, int turns,
-                      double within = std::numeric_limits<double>::infinity());
+AblationTimes measure_ablations(World&, StepMeter&, const RunConfig&, int turns,
+                                double within = std::numeric_limits<double>::infinity());
 // Their medians and the probe's setting, the same on all ranks; all else is `run`'s.
-Evidence probed_evidence(World&, const Shares&, Evidence run = {});
+BottleneckMetrics probed_metrics(World&, const AblationTimes&, BottleneckMetrics run = {});
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-enum class Without {
+enum class Ablation {
   nothing,
   reading,   // each place of the loader is filled once, and its samples stay
   sums,      // nor do ranks add up their gradients: they meet only after each step
@@ -27,22 +27,22 @@ struct StepProbe {
   double memory = 0, memory_limit = 0;  // bytes planned, of those that may be; of this rank
   std::uint64_t gradient_bytes = 0;     // float32
   bool batch_statistics = false;        // the network has batch norms: results depend on the micro-batch
-  Setting setting;
+  ResolvedConfig setting;
   RankAccount rank;  // this one's host, cores, loader, and time by phase in those steps
 };
 
 // About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache. Ends early
 // when steps take longer than `slowest` seconds, which two of them show. Error(config) on all ranks where the
 // configuration fails on any, as with too little memory.
-StepProbe probe_steps(World&, const RunConfig&, Without, std::int64_t first_step, double seconds,
+StepProbe probe_steps(World&, const RunConfig&, Ablation, std::int64_t first_step, double seconds,
                       double slowest = std::numeric_limits<double>::infinity());
 
 // From sizes alone, on the rank that needs most.
-struct RoomProbe {
+struct MemoryProbe {
   std::int64_t micro_batch = 0, most = 0;  // as configured; the largest that fits, at most a rank's share of a step
   std::string problem;                     // why the configured one does not fit; empty: it does
 };
-RoomProbe probe_room(World&, const RunConfig&);
+MemoryProbe probe_memory(World&, const RunConfig&);
 
 struct PartsProbe {
   double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time

@@ -36,7 +36,7 @@ class ChunkedRows {
   // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
   // for one after the other. Error(data) names place and first row.
   void read_box(const From&, const Box&, char* to);
-  Decoded decoded() const { return {cache_.made(), decoding_.seconds()}; }
+  DecodeStats decoded() const { return {cache_.made(), decoding_.seconds()}; }
 
  private:
   ChunkCache::Chunk chunk(const From&, std::size_t number, bool wait, std::int64_t row);

@@ -27,10 +27,10 @@ struct Batch {
   // The compute lane waits until it is on the device; tells that it has been read. Either may be part of a recorded
   // step: a batch of take() is enqueued before that step runs.
   void begin_use() const {
-    if (slot) slot->copied->wait(Lane::compute);
+    if (slot) slot->copied->wait(Stream::compute);
   }
   void end_use() const {
-    if (slot) slot->consumed->record(Lane::compute);
+    if (slot) slot->consumed->record(Stream::compute);
   }
 };
 
@@ -68,7 +68,7 @@ class Loader {
   std::span<const Batch> take(std::size_t count);
   // The next batch lies in this slot on the device, if it has slots: steps that were recorded find theirs again.
   void rewind(std::size_t slot = 0);
-  LoaderFigures figures() const;
+  LoaderStats stats() const;
   // Workers note what they do from here on, or no longer.
   void trace(bool on);
   std::vector<LoaderSpan> take_spans();  // those noted since the last call, in order of their ends

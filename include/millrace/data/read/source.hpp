@@ -42,13 +42,13 @@ class Source {
   }
   // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
   virtual std::string describe() const = 0;
-  virtual Decoded decoded() const { return {}; }
+  virtual DecodeStats decoded() const { return {}; }
   virtual int max_workers() const { return 1 << 20; }
   // The file under its name may be another than the one that is open (a stale handle). Others may be reading it.
   // Error(data) names it.
   virtual void reopen(std::size_t shard) { (void)shard; }
-  virtual FaultFigures faults() const { return {}; }  // so far
-  virtual StagingFigures staging() const { return {}; }
+  virtual FaultStats faults() const { return {}; }  // so far
+  virtual LocalCacheStats staging() const { return {}; }
 };
 
 // Engines. All give the same bytes.

@@ -17,16 +17,16 @@
 namespace millrace {
 
 // Micro-batches of each rank in a full step.
-using Shares = std::vector<std::int64_t>;
+using MicrobatchSplit = std::vector<std::int64_t>;
 
 // Those with which the slowest is done soonest, of `all` >= as many as ranks, one for each at least and at most `most`.
 // seconds: of one micro-batch, by rank.
-Shares fair_shares(std::span<const double> seconds, std::int64_t all, std::int64_t most);
+MicrobatchSplit balanced_split(std::span<const double> seconds, std::int64_t all, std::int64_t most);
 
-class Balance {
+class LoadBalancer {
  public:
   // all: micro-batches of a full step. Error(config): a file that is none, or of other ranks or micro-batches.
-  Balance(World&, const std::string& how, std::int64_t all);
+  LoadBalancer(World&, const std::string& how, std::int64_t all);
   // As many micro-batches as a rank may come to have of `all`: four times an even share, unless even.
   static std::int64_t most(const std::string& how, std::int64_t all, int ranks);
 
@@ -42,10 +42,10 @@ class Balance {
 
   // After each step, in order, on all ranks; at some of them collective. What the ranks agreed to change, in a line, or
   // empty.
-  std::string collected(const StepMetrics&, const StepPace&);
-  std::string str(std::int64_t step) const;  // the shares, for go_on()
+  std::string collected(const StepMetrics&, const StepTiming&);
+  std::string str(std::int64_t step) const;  // the shares, for resume_split()
   // The run goes on at `step` as it was divided when it was stopped; another number of ranks begins anew.
-  void go_on(std::int64_t step, const std::string& shares);
+  void resume_split(std::int64_t step, const std::string& shares);
   // What is new for shares.jsonl: step (from 1), line.
   struct Line {
     std::int64_t step = 0;
@@ -54,23 +54,23 @@ class Balance {
   std::vector<Line> take_lines();
 
  private:
-  struct Division {
+  struct SplitPeriod {
     std::int64_t from = 0;             // step
     std::vector<std::int64_t> bounds;  // 0, then where each rank's micro-batches end
   };
-  StepPart part(const Division& d, int rank) const {
+  StepPart part(const SplitPeriod& d, int rank) const {
     return {d.bounds[std::size_t(rank)], d.bounds[std::size_t(rank) + 1], d.bounds.back()};
   }
-  static Shares shares(const Division&);
-  std::size_t at(std::int64_t step) const;  // of divisions_
-  void begin(std::int64_t from, const Shares&);
+  static MicrobatchSplit shares(const SplitPeriod&);
+  std::size_t at(std::int64_t step) const;  // of split_periods_
+  void begin(std::int64_t from, const MicrobatchSplit&);
   void read(const std::string& file);
 
   World& world_;
   const std::int64_t all_;
   bool measures_ = false;
-  mutable std::mutex mutex_;  // divisions_, planned_
-  std::vector<Division> divisions_;
+  mutable std::mutex mutex_;  // split_periods_, planned_
+  std::vector<SplitPeriod> split_periods_;
   std::int64_t planned_ = 0;  // steps before this one are fetched as they are divided
   std::vector<Line> lines_;
   // Since the last change or measurement.

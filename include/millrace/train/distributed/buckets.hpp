@@ -19,7 +19,7 @@ struct BucketSpec {
   std::int64_t elements = 1;  // of a bucket, about
   int ranks = 1, rank = 0;    // 1: buckets are not divided
 
-  bool divided() const { return ranks > 1; }
+  bool sharded() const { return ranks > 1; }
   std::int64_t unit() const;                          // buckets are multiples of it
   std::int64_t padded(std::int64_t count) const;      // what a flat buffer needs: the last bucket is divided evenly too
   std::vector<Bucket> cut(std::int64_t count) const;  // of padded(count) elements, the last first

@@ -9,11 +9,13 @@
 
 namespace millrace {
 
-class Gatherer : public WeightGate {
+class WeightAllGather : public ParamReadyHook {
  public:
   // master belongs to the collective; weights: rounded to dtype from what has arrived, null with float32.
-  Gatherer(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights, DType);
-  void begin(MarkSeries = {});  // by every rank, after each update and before the next; with finish() in one recording
+  WeightAllGather(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights,
+                  DType);
+  void begin(
+      TimestampSeries = {});  // by every rank, after each update and before the next; with finish() in one recording
   void need(std::int64_t begin, std::int64_t end) override;
   void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
   int waits() const { return int(buckets_.size()); }
@@ -27,7 +29,7 @@ class Gatherer : public WeightGate {
   DType dtype_;
   std::vector<Bucket> buckets_;  // in forward order
   std::size_t arrived_ = 0;
-  MarkSeries marks_;
+  TimestampSeries marks_;
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// StepPace: what a step tells besides its metrics, for predictions and for the ranks' shares.
+// StepTiming: what a step tells besides its metrics, for predictions and for the ranks' shares.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 namespace millrace {
 
 // Seconds.
-struct StepPace {
+struct StepTiming {
   bool full = false;  // of as many rows as any
   int micro_batches = 0;
   double last_backward = 0, meeting = 0;  // of the last micro-batch; for what the ranks agree on

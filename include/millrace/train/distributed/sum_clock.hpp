@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// Seconds of a step in which the compute lane stood still for other ranks, each until what it waited for had ended.
-struct StepWaits {
+// Seconds of a step in which the compute stream stood still for other ranks, each until what it waited for had ended.
+struct CollectiveWaits {
   std::vector<double> gathers{};  // by tag
   double sums = 0;                // for all sums but those of squares; those inside of some begin_* are part of it
   double squares = 0;
@@ -19,15 +19,15 @@ struct StepWaits {
   std::vector<double> gathers_needed{};  // by tag
 };
 
-class SumClock {
+class CollectiveStats {
  public:
-  void add(const std::vector<CommSpan>&, const StepWaits&);  // of a step
-  std::vector<SumFigures> figures() const;                   // by tag and operation, buckets first
+  void add(const std::vector<CommSpan>&, const CollectiveWaits&);  // of a step
+  std::vector<CollectiveOpStats> stats() const;                    // by tag and operation, buckets first
   double busy_seconds() const { return busy_; }
   std::uint64_t bytes() const { return bytes_; }
 
  private:
-  std::map<std::pair<int, CollectiveOp>, SumFigures> figures_;
+  std::map<std::pair<int, CollectiveOp>, CollectiveOpStats> stats_;
   std::vector<double> gathered_;  // by tag, when the newest gather had ended; kept, so that a step allocates nothing
   double busy_ = 0;
   std::uint64_t bytes_ = 0;

@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-class Grouping {
+class CapturePartition {
  public:
   // most: micro-batches of a recording. accumulation: of a rank in a step, at most. varies: shares change from step to
   // step (train.balance), so that a step and the next have slots of their own, whatever numbers they have.
-  Grouping(int most, int accumulation, bool varies = false);
+  CapturePartition(int most, int accumulation, bool varies = false);
   int largest() const { return largest_; }            // micro-batches of a group, at most
   int device_slots() const { return device_slots_; }  // the copy of the next one never waits for the newest use
   // Of a rank's step of so many micro-batches. One for none: who has no rows takes part in the sums.

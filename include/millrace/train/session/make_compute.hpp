@@ -6,6 +6,6 @@
 namespace millrace {
 
 // Device, backend and collective by run.device, threads by placement.
-Compute make_compute(World&, const RunConfig&, Placement* placement = nullptr);
+ExecutionContext make_execution_context(World&, const RunConfig&, Placement* placement = nullptr);
 
 }  // namespace millrace

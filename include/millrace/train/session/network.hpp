@@ -24,16 +24,16 @@ struct NetworkSpec {
   std::vector<std::int64_t> eval_rows;
   OptimizerSpec optimizer;  // counts and segments are filled in
   float weight_decay = 0;
-  DType compress = DType::f32;
+  DType grad_dtype = DType::f32;
   BucketSpec buckets;  // divided: the optimizer's state is, over the ranks
   std::uint64_t seed = 1;
 };
 
 // Bytes by purpose, before anything is allocated.
-struct MemoryNeeds {
-  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, derived = 0;
+struct NetworkMemory {
+  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;
   std::size_t loaders = 0;  // batches read ahead; not the network's own: a Session's plan has them
-  std::size_t total() const { return parameters + gradients + moments + arena + derived + loaders; }
+  std::size_t total() const { return parameters + gradients + moments + arena + packed_weights + loaders; }
 };
 
 // Sizes only: what a Network will need.
@@ -41,48 +41,50 @@ struct NetworkPlan {
   std::vector<Lowered> train, eval;  // in the order of the row counts
   ParameterLayout layout;
   OptimizerSpec optimizer;  // complete
-  MemoryNeeds needs;
+  NetworkMemory needs;
 };
 NetworkPlan plan_network(Backend&, const NetworkSpec&);
 
 class Network {
  public:
   // Error(config) when the device has too little memory, with both figures.
-  Network(Compute&, const NetworkSpec&);
-  Network(Compute&, const NetworkSpec&, NetworkPlan);
+  Network(ExecutionContext&, const NetworkSpec&);
+  Network(ExecutionContext&, const NetworkSpec&, NetworkPlan);
 
-  Program& train_program(std::int64_t rows) { return fresh(train_, rows); }
+  Program& train_program(std::int64_t rows) { return repacked_program(train_, rows); }
   // For work that may be recorded: it refreshes the program's derived weights itself, before its first use in a step.
   Program& step_program(std::int64_t rows);
-  Program& eval_program(std::int64_t rows) { return fresh(eval_, rows); }
+  Program& eval_program(std::int64_t rows) { return repacked_program(eval_, rows); }
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
-  const MemoryNeeds& needs() const { return needs_; }
+  const NetworkMemory& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
   // The host's part goes into slot 0 or 1, whose last copy must be done, and from there to the device on the compute
-  // lane: push_step may be part of a recorded step.
+  // stream: push_step may be part of a recorded step.
   void write_step(int slot);
   void push_step(int slot);
   void push_state();  // all of it: at the start, after a checkpoint was read
   // Copies the whole state to slot 0 or 1 without waiting, also as part of a recorded step; read_state waits for it.
-  void record_state(int slot);
+  void copy_state_to_host(int slot);
   const StepState& read_state(int slot);
 
   // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
-  void optimizer_step(MarkSeries = {});
-  int optimizer_waits() const { return gatherer_ ? optimizer_->parts() - 1 : 0; }
+  void optimizer_step(TimestampSeries = {});
+  int optimizer_waits() const { return weight_all_gather_ ? optimizer_->parts() - 1 : 0; }
   // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
   // those of the last step but for this rank's own. A step is the next round: its first micro-batch's forward gets the
   // gatherer as its gate, between begin() and finish(), and refreshes what it uses; gathered() says so on the host.
-  Gatherer* gatherer() { return gatherer_.get(); }
+  WeightAllGather* weight_all_gather() { return weight_all_gather_.get(); }
   void gathered() { complete_ = version_; }
-  void complete_weights();        // gathers at once, where weights are not complete. Collective
-  void stepped() { ++version_; }  // after optimizer_step(): derived copies are refreshed when a program is used next
-  void clear_statistics();        // a rank without rows: its part of the running statistics is zero
-  void weights_changed();         // after the master was written from outside: rounds the 16-bit weights anew
+  void complete_weights();  // gathers at once, where weights are not complete. Collective
+  void mark_weights_updated() {
+    ++version_;
+  }                         // after optimizer_step(): derived copies are refreshed when a program is used next
+  void clear_statistics();  // a rank without rows: its part of the running statistics is zero
+  void weights_changed();   // after the master was written from outside: rounds the 16-bit weights anew
 
   // Flat views, for the reducer and checkpoints.
-  SharedRegion gradient, packed, stats;
+  SharedRegion gradient, grad_16bit, stats;
   float* master() const { return master_data_; }
   float* running() const { return running_.as<float>(); }
   const BucketSpec& buckets() const { return buckets_; }  // divided: moments hold its slices alone, one after the other
@@ -94,20 +96,20 @@ class Network {
     std::unique_ptr<Program> program;
     std::uint64_t version = 0;
   };
-  Program& fresh(std::map<std::int64_t, Prepared>&, std::int64_t rows);
-  Compute& compute_;
+  Program& repacked_program(std::map<std::int64_t, Prepared>&, std::int64_t rows);
+  ExecutionContext& compute_;
   Graph graph_;
   ParameterLayout layout_;
-  MemoryNeeds needs_;
+  NetworkMemory needs_;
   DType dtype_;
   SharedRegion shared_master_, squares_;  // with a gatherer
   float* master_data_ = nullptr;
-  Buffer master_, weights_, running_, arena_, derived_, state_, pushed_, recorded_;
+  Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, captured_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
   BucketSpec buckets_;
   std::int64_t square_sums_ = 0;
-  std::unique_ptr<Gatherer> gatherer_;
+  std::unique_ptr<WeightAllGather> weight_all_gather_;
   std::unique_ptr<OptimizerOp> optimizer_;
   OptimizerArgs optimizer_args_;
   std::map<std::int64_t, Prepared> train_, eval_;

@@ -19,6 +19,6 @@ struct Peaks {
 };
 
 // About a second. On several ranks: all at the same time, as they train.
-Peaks measure_peaks(Compute&, DType);
+Peaks measure_peaks(ExecutionContext&, DType);
 
 }  // namespace millrace

@@ -28,21 +28,21 @@ struct Session {
   const RunConfig& config;
   Use use;
   Placement placement;
-  Compute compute;
+  ExecutionContext compute;
   ShardIndex train_data, valid_data;
   bool has_valid = false;
   std::int64_t global_batch = 0, micro_batch = 0;
   Epochs epochs;  // of training; a resumed run sets its origin
   std::unique_ptr<Sampler> train_order, valid_order;
-  std::unique_ptr<Balance> balance;    // of training: whose part of a step is how large
-  std::optional<BlockShuffle> blocks;  // of training, with data.shuffle = block
+  std::unique_ptr<LoadBalancer> balance;  // of training: whose part of a step is how large
+  std::optional<BlockShuffle> blocks;     // of training, with data.shuffle = block
   NetworkSpec spec;
   std::unique_ptr<Source> train_source, valid_source;
 
-  LoaderOptions loader_options() const;               // for one batch after the other
-  LoaderOptions step_loader_options() const;          // for training: batches of a group at once
-  Grouping grouping(std::int64_t micro_batch) const;  // of the steps of training
-  std::int64_t total_steps() const;                   // by train.steps or train.epochs
+  LoaderOptions loader_options() const;                                // for one batch after the other
+  LoaderOptions step_loader_options() const;                           // for training: batches of a group at once
+  CapturePartition capture_partition(std::int64_t micro_batch) const;  // of the steps of training
+  std::int64_t total_steps() const;                                    // by train.steps or train.epochs
   // What the network of micro-batches of so many rows needs, loaders included. Takes nothing.
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // that this rank may plan with

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-Setting setting_of(const Session&);
+ResolvedConfig resolved_config_of(const Session&);
 double step_flops(const Session&, Network&);  // of this rank in a full step, forward and backward
 
 }  // namespace millrace
