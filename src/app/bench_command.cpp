@@ -23,7 +23,7 @@ std::vector<Flag> comm_flags() { return {repeats_flag()}; }
 std::vector<Flag> gpu_flags() { return {repeats_flag()}; }
 std::vector<Flag> step_flags() { return {config_flag(), repeats_flag()}; }
 // Keys of a bench's own case, where the command line does not name them.
-void preset(Parsed& parsed, std::vector<Override> overrides) {
+void default_value(ParsedArguments& parsed, std::vector<Override> overrides) {
   for (Override& o : overrides)
     if (std::none_of(parsed.keys.begin(), parsed.keys.end(), [&](const Override& given) { return given.key == o.key; }))
       parsed.keys.push_back(std::move(o));
@@ -31,13 +31,13 @@ void preset(Parsed& parsed, std::vector<Override> overrides) {
 
 // Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows a rank.
 Exit step_bench(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, step_flags(), true);
-  refuse_rest(parsed);
+  ParsedArguments parsed = parse_arguments(arguments, step_flags(), true);
+  reject_positional(parsed);
   if (!parsed.has("config"))
-    preset(parsed, {{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
-                    {"model.name", {"resnet"}},
-                    {"model.depth", {"18"}},
-                    {"train.global_batch", {std::to_string(64 * world.size())}}});
+    default_value(parsed, {{"data.train", {"synthetic:images:rows=8192,shape=32x32x3,classes=10"}},
+                           {"model.name", {"resnet"}},
+                           {"model.depth", {"18"}},
+                           {"train.global_batch", {std::to_string(64 * world.size())}}});
   const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
   print(world, bench_step(world, config, std::max(1, parse_number<int>(parsed.get("repeats", "15")))).str());
   return Exit::ok;
@@ -46,17 +46,17 @@ Exit step_bench(World& world, const Arguments& arguments) {
 // ResNet-50 on 224x224 images in fp16, where a GPU is: its peaks, its operations beside their rooflines, the whole
 // step.
 Exit gpu_bench(World& world, const Arguments& arguments) {
-  const Parsed given = parse_arguments(arguments, gpu_flags(), true);
-  refuse_rest(given);
+  const ParsedArguments given = parse_arguments(arguments, gpu_flags(), true);
+  reject_positional(given);
   for (const int batch : {256, 512}) {
-    Parsed parsed = given;
-    preset(parsed, {{"run.device", {"cuda"}},
-                    {"run.precision", {"fp16"}},
-                    {"run.deterministic", {"off"}},  // all kernels may compete
-                    {"data.train", {"synthetic:images:rows=65536,shape=224x224x3,classes=1000"}},
-                    {"model.name", {"resnet"}},
-                    {"model.depth", {"50"}},
-                    {"train.global_batch", {std::to_string(batch * world.size())}}});
+    ParsedArguments parsed = given;
+    default_value(parsed, {{"run.device", {"cuda"}},
+                           {"run.precision", {"fp16"}},
+                           {"run.deterministic", {"off"}},  // all kernels may compete
+                           {"data.train", {"synthetic:images:rows=65536,shape=224x224x3,classes=1000"}},
+                           {"model.name", {"resnet"}},
+                           {"model.depth", {"50"}},
+                           {"train.global_batch", {std::to_string(batch * world.size())}}});
     const int repeats = std::max(1, parse_number<int>(parsed.get("repeats", "15")));
     const StepBench bench = bench_step(world, resolve_config({}, parsed.keys), repeats);
     print(world,
@@ -67,8 +67,8 @@ Exit gpu_bench(World& world, const Arguments& arguments) {
 }
 
 Exit comm_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, comm_flags(), false);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, comm_flags(), false);
+  reject_positional(parsed);
   RunConfig config;
   config.run.device = DeviceChoice::cpu;
   ExecutionContext compute = make_execution_context(world, config);

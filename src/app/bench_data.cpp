@@ -14,11 +14,11 @@ namespace {
 
 // Options that are numbers.
 struct Numbers {
-  const Parsed& parsed;
+  const ParsedArguments& parsed;
   template <class T>
-  T operator()(const char* name, T preset, const Range& range) const {
+  T operator()(const char* name, T default_value, const Range& range) const {
     return option(name, [&] {
-      if (!parsed.has(name)) return preset;
+      if (!parsed.has(name)) return default_value;
       const std::string text = parsed.get(name, "");
       const auto value = parse_number<T>(text);
       range.check(double(value), text);
@@ -39,23 +39,23 @@ std::vector<Flag> loader_flags() {
   return {
       config_flag(),
       repeats_flag(),
-      {"workers", "N", "loader threads, and threads of the bare loop", Flag::Takes::one, "2"},
-      {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Takes::one, "16"},
-      {"sample-bytes", "size", "size of a sample", Flag::Takes::one, "3072"},
-      {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Takes::many},
-      {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Takes::one, "256"},
-      {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Takes::one, "224"},
-      {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Takes::one, "0"},
+      {"workers", "N", "loader threads, and threads of the bare loop", Flag::Arity::one, "2"},
+      {"prefetch", "N", "micro-batches of 128 samples read ahead, as data.prefetch says it", Flag::Arity::one, "16"},
+      {"sample-bytes", "size", "size of a sample", Flag::Arity::one, "3072"},
+      {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Arity::many},
+      {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Arity::one, "256"},
+      {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Arity::one, "224"},
+      {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Arity::one, "0"},
       {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that comes 1.2 times as fast",
-       Flag::Takes::nothing},
-      {"folder", "path", "where the file goes", Flag::Takes::one, "the system's"}};
+       Flag::Arity::nothing},
+      {"folder", "path", "where the file goes", Flag::Arity::one, "the system's"}};
 }
 
 // With a configuration: its pipeline, on all ranks. Without: engines on a file of its own; one rank measures, the
 // others wait.
 Exit loader_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, loader_flags(), true);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, loader_flags(), true);
+  reject_positional(parsed);
   LoaderBenchOptions options;
   const Numbers number{parsed};
   options.repeats = number("repeats", 15, between(1, 1000));
@@ -80,11 +80,11 @@ Exit loader_bench(World& world, const Arguments& arguments) {
   data.paths = parsed.list("data");
   data.decode.resize = number("resize", 256, between(0, 1 << 20));
   data.decode.crop = number("crop", 224, between(0, 1 << 20));
-  const double zoom = number("zoom", 0.0, share());
+  const double zoom = number("zoom", 0.0, fraction());
   ExecutionContext compute = processor(world);
   if (!data.paths.empty()) {
     ShardIndex index = index_shards(world, data);
-    index.decode.zoom = zoom;
+    index.decode.min_area = zoom;
     if (world.rank() == 0)
       print(world, bench_images(*compute.device, index, options.workers, options.prefetch, options.repeats).str());
     world.barrier();
@@ -99,22 +99,22 @@ Exit loader_bench(World& world, const Arguments& arguments) {
 }
 
 std::vector<Flag> storage_flags() {
-  return {{"workload", "name", "unet3d, resnet50, cosmoflow or retinanet", Flag::Takes::one, "resnet50"},
-          {"accelerator", "name", "whose compute time is slept: a100, h100 or b200", Flag::Takes::one, "h100"},
-          {"accelerators", "N", "how many, over all ranks", Flag::Takes::one, "1"},
-          {"dir", "path", "where shards are found, or made and removed", Flag::Takes::one, "a new one in the system's"},
-          {"samples", "N", "of the data set", Flag::Takes::one, "2 GiB of them"},
-          {"keep", "", "leave the shards there", Flag::Takes::nothing},
-          {"steps", "N", "of a turn, the first of which does not count", Flag::Takes::one, "10 s of them"},
-          {"turns", "N", "each: the ceiling, then the replay", Flag::Takes::one, "3"},
-          {"workers", "N", "loader threads of each accelerator", Flag::Takes::one, "1"},
-          {"prefetch", "N", "micro-batches read ahead by each accelerator", Flag::Takes::one, "128 MiB of them"},
-          {"reader", "engine", "direct, mmap or uring, as data.reader says it", Flag::Takes::one, "uring"}};
+  return {{"workload", "name", "unet3d, resnet50, cosmoflow or retinanet", Flag::Arity::one, "resnet50"},
+          {"accelerator", "name", "whose compute time is slept: a100, h100 or b200", Flag::Arity::one, "h100"},
+          {"accelerators", "N", "how many, over all ranks", Flag::Arity::one, "1"},
+          {"dir", "path", "where shards are found, or made and removed", Flag::Arity::one, "a new one in the system's"},
+          {"samples", "N", "of the data set", Flag::Arity::one, "2 GiB of them"},
+          {"keep", "", "leave the shards there", Flag::Arity::nothing},
+          {"steps", "N", "of a turn, the first of which does not count", Flag::Arity::one, "10 s of them"},
+          {"turns", "N", "each: the ceiling, then the replay", Flag::Arity::one, "3"},
+          {"workers", "N", "loader threads of each accelerator", Flag::Arity::one, "1"},
+          {"prefetch", "N", "micro-batches read ahead by each accelerator", Flag::Arity::one, "128 MiB of them"},
+          {"reader", "engine", "direct, mmap or uring, as data.reader says it", Flag::Arity::one, "uring"}};
 }
 
 Exit storage_bench(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, storage_flags(), false);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, storage_flags(), false);
+  reject_positional(parsed);
   const Numbers number{parsed};
   StorageBenchOptions options;
   options.workload = option("workload", [&] {

@@ -4,7 +4,7 @@
 
 namespace millrace::app {
 
-inline Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Takes::one, "15"}; }
+inline Flag repeats_flag() { return {"repeats", "N", "repeats of each measurement", Flag::Arity::one, "15"}; }
 
 std::vector<Flag> loader_flags();
 Exit loader_bench(World&, const Arguments&);

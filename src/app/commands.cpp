@@ -14,7 +14,7 @@ const std::vector<Command>& commands() {
       {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
        diagnose_command},
       {"tune", "search the keys that speed hangs on by short trials; or the learning rate", tune_help, tune_command},
-      {"predict", "how a finished run would scale to more ranks", predict_help, predict_command},
+      {"predict", "how a finished run would scale to more ranks", scaling_help, scaling_command},
       {"top", "watch runs that go on, in a terminal", top_help, top_command, true},
       {"report", "show what one or more runs did, as a page for a browser", report_help, report_command, true},
       {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},

@@ -13,7 +13,7 @@ struct Command {
   const char* summary;  // one line
   std::string (*help)();
   Exit (*run)(World&, const Arguments&);
-  bool alone = false;  // needs no ranks: MPI is not started
+  bool without_mpi = false;  // needs no ranks: MPI is not started
 };
 const std::vector<Command>& commands();
 
@@ -24,7 +24,7 @@ Exit inspect_command(World&, const Arguments&);
 Exit plan_command(World&, const Arguments&);
 Exit diagnose_command(World&, const Arguments&);
 Exit tune_command(World&, const Arguments&);
-Exit predict_command(World&, const Arguments&);
+Exit scaling_command(World&, const Arguments&);
 Exit report_command(World&, const Arguments&);
 Exit bench_command(World&, const Arguments&);
 Exit top_command(World&, const Arguments&);
@@ -35,7 +35,7 @@ std::string inspect_help();
 std::string plan_help();
 std::string diagnose_help();
 std::string tune_help();
-std::string predict_help();
+std::string scaling_help();
 std::string report_help();
 std::string bench_help();
 std::string top_help();

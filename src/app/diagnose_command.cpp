@@ -8,7 +8,7 @@ namespace {
 
 std::vector<Flag> flags() {
   return {config_flag(),
-          {"seconds", "S", "of each measurement; there are about 10 to 40", Flag::Takes::one, "1"},
+          {"seconds", "S", "of each measurement; there are about 10 to 40", Flag::Arity::one, "1"},
           budget_flag("no trial begins after it")};
 }
 
@@ -24,8 +24,8 @@ std::string diagnose_help() {
 }
 
 Exit diagnose_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), true);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  reject_positional(parsed);
   const double seconds = option("seconds", [&] {
     const std::string text = parsed.get("seconds", "1");
     const double value = parse_number<double>(text);

@@ -13,7 +13,7 @@ const std::vector<Flag>& flags() {
       {.name = "checkpoint",
        .value = "file",
        .help = "checkpoint to evaluate",
-       .preset = "the newest whole one of run.dir"},
+       .default_value = "the newest whole one of run.dir"},
   };
   return table;
 }
@@ -32,14 +32,14 @@ std::string eval_help() {
 }
 
 Exit eval_command(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, flags(), true);
-  if (parsed.rest.size() == 1 && !parsed.has("config")) {  // a run's folder
-    const std::string folder = parsed.rest.front();
+  ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  if (parsed.positional.size() == 1 && !parsed.has("config")) {  // a run's folder
+    const std::string folder = parsed.positional.front();
     parsed.flags["config"] = {(std::filesystem::path(folder) / "config.cfg").string()};
     parsed.keys.push_back({"run.dir", {folder}});
-    parsed.rest.clear();
+    parsed.positional.clear();
   }
-  refuse_rest(parsed);
+  reject_positional(parsed);
   return evaluate(world, load_config(world, parsed), parsed.get("checkpoint", ""));
 }
 

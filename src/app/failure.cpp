@@ -101,7 +101,7 @@ struct sigaction before[NSIG];  // MPI's
 
 // What HDF5 does with a damaged file: the one line that it does not say itself. Other crashes are none of this.
 void on_crash(int signal) {
-  const char* file = io::file_in_hdf5();
+  const char* file = io::current_hdf5_file();
   if (!file) {
     ::sigaction(signal, &before[signal], nullptr);
     ::raise(signal);

@@ -28,8 +28,8 @@ std::string extents(const std::vector<std::int64_t>& shape) {
 
 std::string describe_dataset(const io::DatasetInfo& info) {
   std::string out = cat("  ", info.name, ": ", extents(info.shape), " ");
-  if (info.heap_base) return out + "bytes of variable length\n";
-  if (!info.refusal.empty()) return out + "cannot be read (" + info.refusal + ")\n";
+  if (info.global_heap_base) return out + "bytes of variable length\n";
+  if (!info.unsupported_reason.empty()) return out + "cannot be read (" + info.unsupported_reason + ")\n";
   out += cat(name_of(info.dtype), info.big_endian ? " big-endian" : "");
   if (info.chunked) out += ", chunks of " + extents(info.chunk);
   for (const auto& filter : info.filters) out += ", " + filter;
@@ -47,7 +47,7 @@ std::string attributes(const io::File& file, const std::string& object) {
   std::string out;
   for (const char* name : {"format", "layout", "transform"})
     if (const auto text = file.get_string(object, name)) out += cat("  ", object, ".", name, " = ", *text, "\n");
-  if (const auto names = class_names_of(file.get_string(object, "class_names").value_or("")); !names.empty()) {
+  if (const auto names = parse_class_names(file.get_string(object, "class_names").value_or("")); !names.empty()) {
     out += cat("  ", object, ".class_names = ");
     for (std::size_t c = 0; c < names.size() && c < 8; ++c) out += (c ? ", " : "") + names[c];
     out += names.size() > 8 ? ", ...\n" : "\n";
@@ -110,29 +110,29 @@ Seen describe_files(const std::vector<std::string>& patterns) {
 }
 
 std::string layout_of(const ShardIndex& set) {
-  if (set.layout_told_by.empty()) return "";
-  return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_told_by, ")");
+  if (set.layout_decided_by.empty()) return "";
+  return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_decided_by, ")");
 }
 
 constexpr const char* view_keys[] = {"sample", "patch",  "holdout",   "lead",
                                      "window", "stride", "vocabulary"};  // of [data]
 
-SampleView view_of(const Parsed& parsed) {
+SampleView view_of(const ParsedArguments& parsed) {
   RunConfig config;
   for (const std::string name : view_keys)
     if (parsed.has(name)) option(name.c_str(), [&] { find_key("data." + name)->set(config, parsed.list(name)); });
   return config.data;
 }
 
-std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
+std::string describe_set(World& world, const ParsedArguments& parsed, Layout layout) {
   DataOptions options;
-  options.paths = parsed.rest;
+  options.paths = parsed.positional;
   options.x = parsed.get("x-name", "x"), options.y = parsed.get("y-name", "y");
   options.layout = layout, options.view = view_of(parsed);
   const ShardIndex set = index_shards(world, options);
   std::string out = cat(
-      "as a data set: ", set.rows, set.cut() ? " samples in " : " rows in ", set.shards.size(), " files, samples ",
-      set.sample.str(), " ", name_of(set.x_dtype), layout_of(set),
+      "as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
+      " files, samples ", set.sample.str(), " ", name_of(set.x_dtype), layout_of(set),
       set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "", ", ",
       set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
       format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale,
@@ -146,12 +146,12 @@ std::string describe_set(World& world, const Parsed& parsed, Layout layout) {
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> flags = {
-        {.name = "x-name", .value = "name", .help = "data set of the samples", .preset = "x"},
-        {.name = "y-name", .value = "name", .help = "data set of the labels", .preset = "y"},
+        {.name = "x-name", .value = "name", .help = "data set of the samples", .default_value = "x"},
+        {.name = "y-name", .value = "name", .help = "data set of the labels", .default_value = "y"},
         {.name = "layout",
          .value = "auto|channels_last|channels_first|no_channels",
          .help = "where a sample's channels are, as data.layout says it",
-         .preset = "auto"},
+         .default_value = "auto"},
         {.name = "cache", .value = "folder", .help = "says what is there of the copies that data.cache = folder makes"},
     };
     for (const std::string name : view_keys)
@@ -180,13 +180,13 @@ std::string inspect_help() {
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, flags(), false);
-  for (auto& path : parsed.rest) path = files_of(path);
-  if (parsed.rest.empty()) return print(world, describe_machine(world)), Exit::ok;
-  const Layout layout = layout_from(parsed.get("layout", "auto"));
+  ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  for (auto& path : parsed.positional) path = files_of(path);
+  if (parsed.positional.empty()) return print(world, describe_machine(world)), Exit::ok;
+  const Layout layout = parse_layout(parsed.get("layout", "auto"));
   Seen seen;
   if (world.rank() == 0) try {
-      seen = describe_files(parsed.rest);
+      seen = describe_files(parsed.positional);
     } catch (const Error& error) {
       seen.problem = error.what();
     }

@@ -52,13 +52,13 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i)
     if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return answer(command->help());
 
-  if (command->alone && !speaks_first()) return int(Exit::ok);  // under mpirun one of them is enough
+  if (command->without_mpi && !speaks_first()) return int(Exit::ok);  // under mpirun one of them is enough
   install_stop_signals();
   receive_stop_signals_in_thread();
   std::unique_ptr<World> started;
   try {
-    io::start();
-    started = command->alone ? solo_world() : mpi_world(&argc, &argv);
+    io::initialize_hdf5();
+    started = command->without_mpi ? solo_world() : mpi_world(&argc, &argv);
   } catch (const Error& error) {
     return answer(cat("error: ", error.what(), "\n"), stderr, error.code());
   }

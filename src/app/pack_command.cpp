@@ -12,7 +12,7 @@
 namespace millrace::app {
 namespace {
 
-using Takes = Flag::Takes;
+using Arity = Flag::Arity;
 
 const std::vector<Flag>& flags() {
   const char *input = "what is read", *shards = "what is written", *order = "order and split of the rows",
@@ -22,34 +22,34 @@ const std::vector<Flag>& flags() {
        .value = "files",
        .help = "samples: MNIST idx(.gz), CIFAR-10 binary, NumPy .npy or .npz, HDF5, .csv, a folder of images by class, "
                "or tokens; globs are expanded",
-       .takes = Takes::many,
+       .arity = Arity::many,
        .group = input},
       {.name = "y",
        .value = "files",
        .help = "labels or targets, as many files as --x; none where the files of --x hold them: HDF5, .npz, .csv, "
                "CIFAR-10, images, tokens",
-       .takes = Takes::many,
+       .arity = Arity::many,
        .group = input},
       {.name = "x-name",
        .value = "name",
        .help = "HDF5 and .npz: data set of the samples",
-       .preset = "x",
+       .default_value = "x",
        .group = input},
       {.name = "y-name",
        .value = "name",
        .help = "HDF5 and .npz: data set of the labels; .csv: their column, by name or by number from 1",
-       .preset = "y",
+       .default_value = "y",
        .group = input},
       {.name = "targets",
        .value = "",
        .help = ".csv: whole numbers in the column of --y-name, or in --y, are targets too, not labels",
-       .takes = Takes::nothing,
+       .arity = Arity::nothing,
        .group = input},
       {.name = "layout",
        .value = "auto|channels_last|channels_first|no_channels",
        .help =
            "where a sample's channels are; auto: the input's attribute, else told by the shape. 1-D signals need it",
-       .preset = "auto",
+       .default_value = "auto",
        .group = input},
       {.name = "resize",
        .value = "pixels",
@@ -58,19 +58,19 @@ const std::vector<Flag>& flags() {
       {.name = "crop",
        .value = "pixels",
        .help = "side of a square from the centre",
-       .preset = "as --resize",
+       .default_value = "as --resize",
        .group = images},
       {.name = "encoded",
        .value = "",
        .help = "keep the files' bytes, JPEG and PNG: smaller shards, which every epoch decodes anew to data.resize and "
                "data.crop",
-       .takes = Takes::nothing,
+       .arity = Arity::nothing,
        .group = images},
-      {.name = "grey", .value = "", .help = "one channel instead of three", .takes = Takes::nothing, .group = images},
+      {.name = "grey", .value = "", .help = "one channel instead of three", .arity = Arity::nothing, .group = images},
       {.name = "upright",
        .value = "",
        .help = "turn JPEG as the orientation in its EXIF says",
-       .takes = Takes::nothing,
+       .arity = Arity::nothing,
        .group = images},
       {.name = "tokens",
        .value = "uint8|uint16|uint32",
@@ -84,15 +84,19 @@ const std::vector<Flag>& flags() {
       {.name = "prefix",
        .value = "name",
        .help = "shards are called <name>-00000.h5 and so on",
-       .preset = "train",
+       .default_value = "train",
        .group = shards},
-      {.name = "shard-size", .value = "size", .help = "size of a shard at most", .preset = "1GiB", .group = shards},
+      {.name = "shard-size",
+       .value = "size",
+       .help = "size of a shard at most",
+       .default_value = "1GiB",
+       .group = shards},
       {.name = "codec",
        .value = "none|zstd|lz4",
        .help =
            "compress the samples, which are then decoded by the loader's threads; none reads fastest where disk and "
            "memory are large enough",
-       .preset = "none",
+       .default_value = "none",
        .group = shards},
       {.name = "level",
        .value = "number",
@@ -105,25 +109,29 @@ const std::vector<Flag>& flags() {
       {.name = "overwrite",
        .value = "",
        .help = "replace shards of this name that are there",
-       .takes = Takes::nothing,
+       .arity = Arity::nothing,
        .group = shards},
       {.name = "transform",
        .value = "none|log1p",
        .help =
            "measure mean and deviation of the values so transformed, as data.transform will; they are stored as they "
            "are",
-       .preset = "none",
+       .default_value = "none",
        .group = shards},
-      {.name = "seed", .value = "number", .help = "seed of the shuffle and the split", .preset = "1", .group = order},
+      {.name = "seed",
+       .value = "number",
+       .help = "seed of the shuffle and the split",
+       .default_value = "1",
+       .group = order},
       {.name = "no-shuffle",
        .value = "",
        .help = "keep the order of the input",
-       .takes = Takes::nothing,
+       .arity = Arity::nothing,
        .group = order},
       {.name = "valid-fraction",
        .value = "number",
        .help = "this share of the rows goes to shards called valid-00000.h5 and so on",
-       .preset = "0",
+       .default_value = "0",
        .group = order},
   };
   return table;
@@ -140,7 +148,7 @@ std::vector<std::string> expanded(const std::vector<std::string>& patterns) {
 }
 
 // From 1 on; 0 where it is not given.
-std::int64_t whole(const Parsed& parsed, const char* name) {
+std::int64_t whole(const ParsedArguments& parsed, const char* name) {
   return option(name, [&] {
     const std::string text = parsed.get(name, "0");
     const auto value = parse_number<std::int64_t>(text);
@@ -149,7 +157,7 @@ std::int64_t whole(const Parsed& parsed, const char* name) {
   });
 }
 
-PackOptions pack_options(const Parsed& parsed) {
+PackOptions pack_options(const ParsedArguments& parsed) {
   PackOptions out;
   out.out = parsed.get("out", "");
   out.prefix = parsed.get("prefix", "train");
@@ -159,7 +167,7 @@ PackOptions pack_options(const Parsed& parsed) {
   out.valid_fraction = option("valid-fraction", [&] {
     const std::string text = parsed.get("valid-fraction", "0");
     const double value = parse_number<double>(text);
-    share().check(value, text);
+    fraction().check(value, text);
     return value;
   });
   out.overwrite = parsed.has("overwrite");
@@ -183,7 +191,7 @@ PackOptions pack_options(const Parsed& parsed) {
 }
 
 // Of the options of what is read, encoded images take none but the folder.
-PackReport pack_images_encoded(World& world, const Parsed& parsed, const PackOptions& options) {
+PackReport pack_images_encoded(World& world, const ParsedArguments& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
   for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "context", "codec",
                             "level", "chunk-rows", "transform"})
@@ -228,17 +236,17 @@ std::string pack_help() {
 }
 
 Exit pack_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), false);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  reject_positional(parsed);
   const PackOptions options = pack_options(parsed);
   if (!parsed.has("x")) fail(Exit::config, "command line: --x is missing. name the files of the samples");
   if (parsed.has("encoded")) return report_of(world, options, pack_images_encoded(world, parsed, options));
   ImportOptions in;
   in.x = expanded(parsed.list("x")), in.y = expanded(parsed.list("y"));
   in.x_name = parsed.get("x-name", "x"), in.y_name = parsed.get("y-name", "y");
-  in.layout = option("layout", [&] { return layout_from(parsed.get("layout", "auto")); });
+  in.layout = option("layout", [&] { return parse_layout(parsed.get("layout", "auto")); });
   in.resize = whole(parsed, "resize"), in.crop = whole(parsed, "crop"), in.context = whole(parsed, "context");
-  in.upright = parsed.has("upright");
+  in.apply_exif_orientation = parsed.has("upright");
   in.grey = parsed.has("grey"), in.targets = parsed.has("targets");
   if (parsed.has("tokens")) in.token_bytes = option("tokens", [&] { return token_bytes(parsed.get("tokens", "")); });
   const auto importer = make_importer(in);

@@ -12,8 +12,8 @@ std::string plan_help() {
 }
 
 Exit plan_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, {config_flag()}, true);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, {config_flag()}, true);
+  reject_positional(parsed);
   const RunConfig config = load_config(world, parsed);
   print(world, config.text + "\n" + describe_plan(world, config));
   return Exit::ok;

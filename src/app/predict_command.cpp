@@ -22,46 +22,46 @@ const std::vector<Flag>& flags() {
       {.name = "ranks",
        .value = "list",
        .help = "numbers of ranks, with commas",
-       .preset = "2,4,8,16,32,64,128,256,512,1024"},
+       .default_value = "2,4,8,16,32,64,128,256,512,1024"},
       {.name = "link",
        .value = "rate",
        .help = "of a node to the others, each way: 400Gb/s (bits), 50GB/s (bytes)",
-       .preset = "as sums between the run's nodes were"},
-      {.name = "latency", .value = "time", .help = "of a message between nodes", .preset = "5us with --link"},
+       .default_value = "as sums between the run's nodes were"},
+      {.name = "latency", .value = "time", .help = "of a message between nodes", .default_value = "5us with --link"},
       {.name = "ranks-per-node",
        .value = "N",
        .help = "ranks that share a node and its link",
-       .preset = "the run's; those that --measure is started on"},
+       .default_value = "the run's; those that --measure is started on"},
       {.name = "local-link",
        .value = "rate",
        .help = "between the ranks of a node",
-       .preset = "as sums inside of the run's nodes were"},
+       .default_value = "as sums inside of the run's nodes were"},
       {.name = "local-latency",
        .value = "time",
        .help = "of a message inside of a node",
-       .preset = "5us with --local-link"},
+       .default_value = "5us with --local-link"},
       {.name = "messages",
        .value = "tree|ring",
        .help = "one after the other in a sum of p: 2 log2 p, or 2 (p - 1)",
-       .preset = "tree"},
-      {.name = "efficiency", .value = "share", .help = "that is asked for", .preset = "0.9"},
+       .default_value = "tree"},
+      {.name = "efficiency", .value = "share", .help = "that is asked for", .default_value = "0.9"},
       {.name = "even",
        .value = "",
        .help = "all ranks take as long as they did on average, none longer",
-       .takes = Flag::Takes::nothing},
+       .arity = Flag::Arity::nothing},
       {.name = "measure",
        .value = "",
        .help = "under mpirun: takes the links from sums of several sizes on these ranks, a few seconds",
-       .takes = Flag::Takes::nothing},
-      {.name = "json", .value = "", .help = "print JSON; all times in seconds", .takes = Flag::Takes::nothing},
+       .arity = Flag::Arity::nothing},
+      {.name = "json", .value = "", .help = "print JSON; all times in seconds", .arity = Flag::Arity::nothing},
   };
   return table;
 }
 
-std::vector<int> ranks_of(const Parsed& parsed) {
+std::vector<int> ranks_of(const ParsedArguments& parsed) {
   return option("ranks", [&] {
     std::vector<int> out;
-    std::string text = parsed.get("ranks", flags().front().preset) + ",";
+    std::string text = parsed.get("ranks", flags().front().default_value) + ",";
     for (std::size_t comma; (comma = text.find(',')) != text.npos; text.erase(0, comma + 1)) {
       const std::string word = text.substr(0, comma);
       out.push_back(parse_number<int>(word));
@@ -128,7 +128,8 @@ double parse_latency(const std::string& text) {
 }
 
 // What is given wins. Where nodes of several ranks were measured, all of it counts as between nodes.
-Interconnect interconnect_of(const Parsed& parsed, const Sums& sums, Interconnect interconnect, std::string& from) {
+Interconnect interconnect_of(const ParsedArguments& parsed, const Sums& sums, Interconnect interconnect,
+                             std::string& from) {
   const auto given = [&](const char* rate, const char* latency, LinkModel& link) {
     if (parsed.has(rate))
       link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6},
@@ -145,11 +146,11 @@ Interconnect interconnect_of(const Parsed& parsed, const Sums& sums, Interconnec
   return interconnect;
 }
 
-bool knows_far(const Parsed& parsed, const Sums& sums) {
+bool knows_far(const ParsedArguments& parsed, const Sums& sums) {
   return parsed.has("link") || (!sums.times.empty() && sums.nodes > 1);
 }
 
-void require(const Parsed& parsed, const Sums& sums, const Interconnect& interconnect, int most) {
+void require(const ParsedArguments& parsed, const Sums& sums, const Interconnect& interconnect, int most) {
   const bool near = parsed.has("local-link") || !sums.times.empty();
   if (most > interconnect.ranks_per_node && !knows_far(parsed, sums))
     fail(Exit::config, "command line: nothing is known of the link between nodes of ", interconnect.ranks_per_node,
@@ -163,7 +164,7 @@ void require(const Parsed& parsed, const Sums& sums, const Interconnect& interco
 
 }  // namespace
 
-std::string predict_help() {
+std::string scaling_help() {
   return "usage: millrace predict RUN_DIR --ranks 8,64,512 --link 400Gb/s [options]\n"
          "       mpirun -n 2 millrace predict RUN_DIR --measure [options]\n\n" +
          flags_help(flags()) +
@@ -173,10 +174,11 @@ std::string predict_help() {
          "backward pass does not hide is added. docs/scaling.md has the formulas and what is assumed.\n";
 }
 
-Exit predict_command(World& world, const Arguments& arguments) {
-  Parsed parsed = parse_arguments(arguments, flags(), false);
-  if (parsed.rest.size() != 1) fail(Exit::config, "command line: name one run: millrace predict RUN_DIR --ranks 8,64");
-  const std::filesystem::path folder = parsed.rest.front();
+Exit scaling_command(World& world, const Arguments& arguments) {
+  ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  if (parsed.positional.size() != 1)
+    fail(Exit::config, "command line: name one run: millrace predict RUN_DIR --ranks 8,64");
+  const std::filesystem::path folder = parsed.positional.front();
   ScalingForecast forecast;
   forecast.ranks = ranks_of(parsed);
   forecast.efficiency = option("efficiency", [&] {

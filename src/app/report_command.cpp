@@ -10,15 +10,18 @@ namespace {
 
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
-      {.name = "out", .value = "file", .help = "the page", .preset = "RUN/report.html; of several runs ./report.html"},
-      {.name = "overwrite", .value = "", .help = "replace the file that is there", .takes = Flag::Takes::nothing},
+      {.name = "out",
+       .value = "file",
+       .help = "the page",
+       .default_value = "RUN/report.html; of several runs ./report.html"},
+      {.name = "overwrite", .value = "", .help = "replace the file that is there", .arity = Flag::Arity::nothing},
   };
   return table;
 }
 
-std::string make_page(const Parsed& parsed) {
+std::string make_page(const ParsedArguments& parsed) {
   namespace fs = std::filesystem;
-  const std::vector<fs::path> runs(parsed.rest.begin(), parsed.rest.end());
+  const std::vector<fs::path> runs(parsed.positional.begin(), parsed.positional.end());
   const fs::path out = parsed.has("out")  ? fs::path(parsed.get("out", ""))
                        : runs.size() == 1 ? runs.front() / "report.html"
                                           : fs::path("report.html");
@@ -40,8 +43,8 @@ std::string report_help() {
 }
 
 Exit report_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), false);
-  if (parsed.rest.empty()) fail(Exit::config, "command line: no run. give the folder of one, as runs/mine");
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  if (parsed.positional.empty()) fail(Exit::config, "command line: no run. give the folder of one, as runs/mine");
   print(world, make_page(parsed) + "\n");
   return Exit::ok;
 }

@@ -16,19 +16,19 @@ const std::vector<Flag>& flags() {
       {.name = "once",
        .value = "",
        .help = "show it once and end, as it does when its output is no terminal",
-       .takes = Flag::Takes::nothing},
-      {.name = "every", .value = "duration", .help = "from one look to the next", .preset = "1s"},
+       .arity = Flag::Arity::nothing},
+      {.name = "every", .value = "duration", .help = "from one look to the next", .default_value = "1s"},
   };
   return table;
 }
 
-std::vector<std::string> picture(std::vector<RunWatch>& runs, ViewOptions look, int rows) {
+std::vector<std::string> picture(std::vector<RunMonitor>& runs, ViewOptions look, int rows) {
   constexpr int lines_each = 10;
   look.brief = runs.size() > 1 && int(runs.size()) * lines_each > rows;
   std::vector<std::string> out;
-  for (RunWatch& run : runs) {
+  for (RunMonitor& run : runs) {
     if (!out.empty() && !look.brief) out.emplace_back();
-    const auto lines = describe(run.look(), look);
+    const auto lines = describe(run.poll(), look);
     out.insert(out.end(), lines.begin(), lines.end());
   }
   return out;
@@ -40,7 +40,7 @@ void wait_for(double seconds) {
   while (!stop_signal() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(50ms);
 }
 
-void show_until_stopped(std::vector<RunWatch>& runs, double every, ViewOptions look) {
+void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions look) {
   try {
     Screen screen;
     while (!stop_signal()) {
@@ -64,22 +64,23 @@ std::string top_help() {
 }
 
 Exit top_command(World&, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), false);
-  if (parsed.rest.empty()) fail(Exit::config, "command line: no run. give its folder, such as runs/NAME");
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  if (parsed.positional.empty()) fail(Exit::config, "command line: no run. give its folder, such as runs/NAME");
   const double every = option("every", [&] { return parse_seconds(parsed.get("every", "1s")); });
   if (every <= 0) fail(Exit::config, "command line: --every: '", parsed.get("every", ""), "' is not above 0s");
-  std::vector<RunWatch> runs;
-  for (const std::string& dir : parsed.rest) runs.emplace_back(dir);
+  std::vector<RunMonitor> runs;
+  for (const std::string& dir : parsed.positional) runs.emplace_back(dir);
   ViewOptions look;
-  look.color = may_color(), look.unicode = speaks_unicode();
-  if (draws_in_place() && !parsed.has("once")) return show_until_stopped(runs, every, look), Exit::ok;
+  look.color = supports_color(), look.unicode = supports_unicode();
+  if (supports_redraw() && !parsed.has("once")) return show_until_stopped(runs, every, look), Exit::ok;
   look.columns = terminal_size({120, 0}).columns;
   std::string text;
   bool any = false;
   for (const std::string& line : picture(runs, look, 1 << 20)) text += line + "\n";
-  for (RunWatch& run : runs) any = any || run.view().life != RunStatus::absent;
+  for (RunMonitor& run : runs) any = any || run.view().state != RunStatus::absent;
   std::fwrite(text.data(), 1, text.size(), stdout);
-  if (!any) fail(Exit::data, "no run.json in ", parsed.rest.front(), ". give the run.dir of a run that was started");
+  if (!any)
+    fail(Exit::data, "no run.json in ", parsed.positional.front(), ". give the run.dir of a run that was started");
   return Exit::ok;
 }
 

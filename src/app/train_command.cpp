@@ -12,7 +12,7 @@ const std::vector<Flag>& flags() {
       {.name = "print-config",
        .value = "",
        .help = "print the resolved configuration, ready to be run again, and end",
-       .takes = Flag::Takes::nothing},
+       .arity = Flag::Arity::nothing},
   };
   return table;
 }
@@ -27,8 +27,8 @@ std::string train_help() {
 }
 
 Exit train_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), true);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  reject_positional(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
   BottleneckMetrics evidence;

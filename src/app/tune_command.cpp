@@ -19,7 +19,7 @@ namespace millrace::app {
 namespace {
 
 std::vector<Flag> flags() {
-  using enum Flag::Takes;
+  using enum Flag::Arity;
   const std::string rates = "the learning rate instead (--lr-range)";
   std::vector<Flag> all{
       config_flag(),
@@ -39,7 +39,7 @@ std::vector<Flag> flags() {
 }
 
 template <class T>
-T number_of(const Parsed& parsed, const char* flag, const char* otherwise, Range range) {
+T number_of(const ParsedArguments& parsed, const char* flag, const char* otherwise, Range range) {
   return option(flag, [&] {
     const std::string text = parsed.get(flag, otherwise);
     const T value = parse_number<T>(text);
@@ -73,7 +73,7 @@ void expect_writable(World& world, const std::string& flag, const std::string& p
   world.agree(Exit::data, problem);
 }
 
-TuneOptions options_of(const Parsed& parsed) {
+TuneOptions options_of(const ParsedArguments& parsed) {
   TuneOptions out;
   out.seconds = number_of<double>(parsed, "seconds", "0.4", between(0.05, 60));
   out.budget = budget_of(parsed);
@@ -141,7 +141,7 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
                    " and the other keys as configured; schedule and warm-up were left out\n");
 }
 
-Exit range_test(World& world, const Parsed& parsed) {
+Exit range_test(World& world, const ParsedArguments& parsed) {
   const double from = number_of<double>(parsed, "lr-from", "1e-6", above(0));
   const double to = number_of<double>(parsed, "lr-to", "10", above(from));
   const int steps = number_of<int>(parsed, "lr-steps", "200", between(20, 1e6));
@@ -177,8 +177,8 @@ std::string tune_help() {
 }
 
 Exit tune_command(World& world, const Arguments& arguments) {
-  const Parsed parsed = parse_arguments(arguments, flags(), true);
-  refuse_rest(parsed);
+  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  reject_positional(parsed);
   if (parsed.has("lr-range")) return range_test(world, parsed);
   for (const char* flag : {"lr-from", "lr-to", "lr-steps", "plot"})
     if (parsed.has(flag)) fail(Exit::config, "command line: --", flag, " does nothing without --lr-range");

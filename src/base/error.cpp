@@ -16,7 +16,7 @@ MessagePart::MessagePart(long long v) : text_(written(digits_, sizeof(digits_), 
 MessagePart::MessagePart(unsigned long long v) : text_(written(digits_, sizeof(digits_), v)) {}
 MessagePart::MessagePart(double v) : text_(written(digits_, sizeof(digits_), v, std::chars_format::general, 6)) {}
 
-std::string joined(std::initializer_list<MessagePart> parts) {
+std::string concatenate(std::initializer_list<MessagePart> parts) {
   std::size_t size = 0;
   for (const MessagePart& part : parts) size += part.text().size();
   std::string out;

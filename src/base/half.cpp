@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-MR_CLONES void widen(float* __restrict dst, const bf16* __restrict src, std::int64_t count) {
+MR_TARGET_CLONES void widen(float* __restrict dst, const bf16* __restrict src, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) dst[i] = float(src[i]);
 }
 

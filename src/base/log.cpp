@@ -46,7 +46,7 @@ void warn(const std::string& line) {
 void local(const std::string& line) { put(prefix + line); }
 void error(const std::string& line) { put(prefix + "error: " + line); }
 
-Once::Once() { only_once(true); }
-Once::~Once() { only_once(false); }
+SuppressRepeats::SuppressRepeats() { only_once(true); }
+SuppressRepeats::~SuppressRepeats() { only_once(false); }
 
 }  // namespace millrace::log

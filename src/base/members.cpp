@@ -51,7 +51,7 @@ class Scanner {
 
 }  // namespace
 
-bool read_members(std::string_view line, const std::function<void(std::string_view, double)>& on) {
+bool parse_flat_json(std::string_view line, const std::function<void(std::string_view, double)>& on) {
   Scanner in(line);
   if (!in.take('{')) return false;
   if (in.take('}')) return in.at_end();

@@ -17,7 +17,8 @@ std::uint64_t mix(std::uint64_t z) {
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose, std::uint64_t part)
+Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, RngPurpose purpose,
+                         std::uint64_t part)
     : n_(n) {
   MR_CHECK(n >= 1 && n <= (std::uint64_t(1) << 40));
   for (std::size_t i = 0; i < keys_.size(); i += 2) {

@@ -28,7 +28,7 @@ constexpr std::array<TypeRow, 10> rows{{{"uint8", 1},
 std::size_t size_of(DType t) { return rows[std::size_t(t)].bytes; }
 const char* name_of(DType t) { return rows[std::size_t(t)].name; }
 
-DType dtype_from(std::string_view name) {
+DType parse_dtype(std::string_view name) {
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (name == rows[i].name) return DType(i);
   if (name == "float16") return DType::f16;

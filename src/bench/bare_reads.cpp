@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 class RandomRows {
  public:
   RandomRows(std::uint64_t turn, int thread, std::int64_t rows)
-      : state_(rng_key(turn * 1000 + std::uint64_t(thread), Purpose::shuffle)), rows_(std::uint64_t(rows)) {}
+      : state_(rng_key(turn * 1000 + std::uint64_t(thread), RngPurpose::shuffle)), rows_(std::uint64_t(rows)) {}
   std::uint64_t next() {
     state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
     return ((state_ >> 32) * rows_) >> 32;
@@ -73,8 +73,8 @@ double timed(int threads, const std::function<void(int)>& prepare_and_wait, cons
 
 }  // namespace
 
-double bare_pread_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
-                          std::int64_t samples, int threads, bool direct_io) {
+double baseline_pread_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
+                              std::int64_t samples, int threads, bool direct_io) {
   const OpenFile file(path, direct_io);
   const std::size_t place = (std::size_t(o.sample_bytes) + (direct_io ? 2 * 4096 : 0) + (direct_io ? 4095 : 0)) /
                             (direct_io ? 4096 : 1) * (direct_io ? 4096 : 1);
@@ -98,8 +98,8 @@ double bare_pread_seconds(Device& device, const std::string& path, const LoaderB
       start, path);
 }
 
-double bare_async_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
-                          std::int64_t samples, int depth) {
+double baseline_async_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
+                              std::int64_t samples, int depth) {
   const OpenFile file(path, true);
   const std::size_t place = (std::size_t(o.sample_bytes) + 3 * 4096 - 1) / 4096 * 4096;
   std::vector<Buffer> memory;

@@ -23,7 +23,8 @@ class Images {
  public:
   explicit Images(const ShardIndex& index)
       : index_(index),
-        fit_(fit_of(index.decode.resize, index.decode.crop, "--resize", "--crop", index.sample[0], index.sample[1])),
+        resize_crop_(resize_crop_for(index.decode.resize, index.decode.crop, "--resize", "--crop", index.sample[0],
+                                     index.sample[1])),
         out_(index.sample_bytes()) {
     ShardFiles files(index);
     for (std::int64_t id = 0; id < std::min<std::int64_t>(index.rows, 256); ++id) {
@@ -34,15 +35,16 @@ class Images {
   }
 
   // A second of this thread's own time: what other programs take does not count.
-  double rate(Decoding how, std::uint64_t turn) {
+  double rate(DecodeExtent how, std::uint64_t turn) {
     const double began = own_seconds();
     for (std::size_t i = 0; i < content_.size(); ++i)
-      decode_view(
+      decode_and_resample(
           content_[i], "an image of the bench",
           [&](std::int64_t height, std::int64_t width) {
             pixels_ += double(height * width), ++decoded_;
-            return index_.decode.zoom > 0 ? random_view(index_.decode, turn, std::int64_t(i), fit_, height, width)
-                                          : centre_view(fit_, height, width, "an image of the bench");
+            return index_.decode.min_area > 0
+                       ? random_resized_crop_grid(index_.decode, turn, std::int64_t(i), resize_crop_, height, width)
+                       : center_crop_grid(resize_crop_, height, width, "an image of the bench");
           },
           how, scratch_, out_.data());
     return double(content_.size()) / (own_seconds() - began);
@@ -50,14 +52,15 @@ class Images {
 
   // After a turn.
   std::string describe() const {
-    return cat("images of ", std::int64_t(pixels_ / decoded_ / 1000), " k pixels in ",
-               std::int64_t(bytes_ / double(content_.size()) / 1024), " KiB, to ", index_.sample.str(),
-               index_.decode.zoom > 0 ? cat(", random parts from ", index_.decode.zoom, " of the area on") : "");
+    return cat(
+        "images of ", std::int64_t(pixels_ / decoded_ / 1000), " k pixels in ",
+        std::int64_t(bytes_ / double(content_.size()) / 1024), " KiB, to ", index_.sample.str(),
+        index_.decode.min_area > 0 ? cat(", random parts from ", index_.decode.min_area, " of the area on") : "");
   }
 
  private:
   const ShardIndex& index_;
-  const Fit fit_;
+  const ResizeCrop resize_crop_;
   std::vector<std::uint8_t> out_;
   std::vector<std::string> content_;
   Image scratch_;
@@ -72,8 +75,8 @@ ImageBench bench_images(Device& device, const ShardIndex& index, int workers, in
   const std::int64_t micro_batch = std::min<std::int64_t>(32, index.rows);
   std::vector<double> whole, needed, loader;
   for (int turn = 0; turn < repeats; ++turn) {
-    whole.push_back(images.rate(Decoding::plain, std::uint64_t(turn)));
-    needed.push_back(images.rate(Decoding::needed, std::uint64_t(turn)));
+    whole.push_back(images.rate(DecodeExtent::plain, std::uint64_t(turn)));
+    needed.push_back(images.rate(DecodeExtent::needed, std::uint64_t(turn)));
     EngineUnderTest through(device, index, index.rows, micro_batch, workers, prefetch, Reader::automatic);
     const std::int64_t samples = std::max<std::int64_t>(micro_batch, std::min<std::int64_t>(1024, 2 * index.rows));
     loader.push_back(double(samples) / through.seconds(samples));

@@ -77,24 +77,24 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   };
   std::vector<Case> cached;
   cached.push_back({cat("bare pread, ", o.workers, " threads"), true, [&](std::uint64_t turn) {
-                      return bare_pread_seconds(device, path, o, turn, o.samples, o.workers, false);
+                      return baseline_pread_seconds(device, path, o, turn, o.samples, o.workers, false);
                     }});
   add(cached, Reader::direct, o.samples, false);
   add(cached, Reader::mmap, o.samples, false);
   out.cached = by_turns(cached, o.repeats, o.samples, o.sample_bytes);
   engines.clear();
 
-  out.no_cold = reader_facts(index).no_direct_io;
-  if (!out.no_cold.empty()) return out;
+  out.cold_skipped_reason = reader_facts(index).no_direct_io;
+  if (!out.cold_skipped_reason.empty()) return out;
   file.drop();
   std::vector<Case> cold;
   for (const int threads : {o.workers, 8, 32})
     cold.push_back({cat("bare O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t turn) {
-                      return bare_pread_seconds(device, path, o, turn, o.cold_samples, threads, true);
+                      return baseline_pread_seconds(device, path, o, turn, o.cold_samples, threads, true);
                     }});
   for (const int depth : {8, 32})
     cold.push_back({cat("bare io_uring, ", o.workers, " threads of ", depth), true, [&, depth](std::uint64_t turn) {
-                      return bare_async_seconds(device, path, o, turn, o.cold_samples, depth);
+                      return baseline_async_seconds(device, path, o, turn, o.cold_samples, depth);
                     }});
   add(cold, Reader::uring, o.cold_samples, false);
   add(cold, Reader::direct, o.cold_samples, true);
@@ -119,7 +119,7 @@ std::string LoaderBench::str() const {
   };
   out += "random samples from the page cache\n";
   table(cached);
-  out += no_cold.empty() ? "from the disk\n" : "from the disk: no O_DIRECT (" + no_cold + ")\n";
+  out += cold_skipped_reason.empty() ? "from the disk\n" : "from the disk: no O_DIRECT (" + cold_skipped_reason + ")\n";
   table(cold);
   return out;
 }

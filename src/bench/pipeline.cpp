@@ -35,7 +35,7 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   InputSpec spec = s.spec.model.input;
   spec.src = batch.x.shape, spec.raw = batch.x.dtype, spec.dtype = s.spec.compute, spec.mode = Mode::train;
   const auto op = s.compute.backend->make(spec);
-  const Needs needs = op->needs();
+  const MemoryRequirements needs = op->memory_requirements();
   const auto buffer = [&](std::size_t bytes) {
     return Buffer(device, MemoryKind::device, std::max<std::size_t>(64, bytes));
   };
@@ -86,8 +86,8 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
                                    [&] { device.copy_to_device(Stream::copy, there.data(), host.data(), bytes); });
     out.bare_copy = peaks.copy_bytes / out.sample_bytes;
   }
-  double* const sums[] = {&out.stages.bare_read,
-                          &out.stages.bare_decode,
+  double* const sums[] = {&out.stages.baseline_read,
+                          &out.stages.baseline_decode,
                           &out.stages.engine,
                           &out.stages.loader,
                           &out.copy,
@@ -130,16 +130,16 @@ std::string PipelineBench::str() const {
     out += "\n";
   };
   const StageRates& s = stages;
-  const bool decodes = s.bare_decode > 0;
-  row("read", decodes ? 0 : s.engine, s.stored_bytes, s.bare_read,
-      s.bare_read > 0 ? s.bare_how
-      : s.all_kept    ? "nothing to compare with: every chunk is kept decoded (data.chunk_cache)"
-                      : "nothing to compare with: HDF5 alone reads it");
-  row("decode", 0, sample_bytes, s.bare_decode,
-      decodes      ? "from memory, as many threads as workers"
-      : s.all_kept ? "every chunk once; none while this was measured"
-                   : "values are stored as they are");
-  const double both = decodes ? 1 / (1 / s.bare_read + 1 / s.bare_decode) : s.bare_read;
+  const bool decodes = s.baseline_decode > 0;
+  row("read", decodes ? 0 : s.engine, s.stored_bytes, s.baseline_read,
+      s.baseline_read > 0 ? s.baseline_method
+      : s.fully_cached    ? "nothing to compare with: every chunk is kept decoded (data.chunk_cache)"
+                          : "nothing to compare with: HDF5 alone reads it");
+  row("decode", 0, sample_bytes, s.baseline_decode,
+      decodes          ? "from memory, as many threads as workers"
+      : s.fully_cached ? "every chunk once; none while this was measured"
+                       : "values are stored as they are");
+  const double both = decodes ? 1 / (1 / s.baseline_read + 1 / s.baseline_decode) : s.baseline_read;
   if (decodes) row("read and decode", s.engine, sample_bytes, both, "one after the other");
   row("through the loader's ring", s.loader, sample_bytes, both, "the bare loops above");
   row("copy to the device", copy, sample_bytes, bare_copy,
@@ -150,7 +150,7 @@ std::string PipelineBench::str() const {
                 "micro-batch "
                 "(asleep) waits for data %.2f %% of its time\n",
                 delivers(), delivers() * sample_bytes * 1e-9,
-                delivers() == s.loader ? (decodes && s.bare_decode < s.bare_read ? "decoding" : "reading")
+                delivers() == s.loader ? (decodes && s.baseline_decode < s.baseline_read ? "decoding" : "reading")
                 : delivers() == copy   ? "the copy"
                                        : "the input pass",
                 100 * s.wait_share);

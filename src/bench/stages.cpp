@@ -13,8 +13,8 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double rate(int threads, double seconds, const std::function<Piece()>& make) {
-  std::vector<Piece> pieces;
+double rate(int threads, double seconds, const std::function<StageWork()>& make) {
+  std::vector<StageWork> pieces;
   for (int t = 0; t < threads; ++t) pieces.push_back(make());
   std::vector<double> done(pieces.size(), 0);
   std::mutex mutex;
@@ -43,21 +43,21 @@ double rate(int threads, double seconds, const std::function<Piece()>& make) {
 }
 
 // The engine alone, one worker: as the loader's, with as much under way.
-Piece engine_piece(Device& device, Source& source, const ShardIndex& index, Order& order) {
+StageWork engine_piece(Device& device, Source& source, const ShardIndex& index, SampleOrder& order) {
   struct Unit {
     std::vector<std::int64_t> ids;
   };
   constexpr std::size_t most = 64;
   const SlotLayout layout(index, order.unit());
   auto space = memory(device, layout.bytes * most);
-  auto reads = std::shared_ptr<Reads>(source.reads({space->as<char>(), space->bytes()}));
+  auto reads = std::shared_ptr<ReadQueue>(source.make_read_queue({space->as<char>(), space->bytes()}));
   auto units = std::make_shared<std::vector<Unit>>(most);
   return [&order, layout, space, reads, units, begun = std::size_t(0), ended = std::size_t(0)]() mutable {
     Unit& unit = (*units)[begun % most];
     reads->epoch(order.next(unit.ids));
     char* at = space->as<char>() + begun++ % most * layout.bytes;
     reads->begin(unit.ids, at, at + layout.y_offset);
-    if (begun - ended < most && reads->room()) return 0.0;
+    if (begun - ended < most && reads->can_submit()) return 0.0;
     reads->finish();
     return double((*units)[ended++ % most].ids.size());
   };
@@ -70,28 +70,28 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
   if (index.synthetic) fail(Exit::config, "bench loader: data.train is synthetic, nothing is read. name files");
   const int workers = std::max(1, std::min(options.workers, source.max_workers()));
   const bool direct_io = source.describe().starts_with("uring");
-  Stored stored(device, index, direct_io);
+  StoredSamples stored(device, index, direct_io);
   const auto unit = std::clamp<std::int64_t>((256 << 10) / std::int64_t(index.sample_bytes()), 1, options.max_rows);
-  std::vector<double> bare_read, bare_decode, engine, loader, chunks;
+  std::vector<double> baseline_read, baseline_decode, engine, loader, chunks;
   LoaderUnderTest through(device, source, index, sampler, options);
   for (int turn = -1; turn < repeats; ++turn) {  // the first finds cold caches
     const LoaderUnderTest::Turn l = through.turn(seconds, 0);
-    through.come_to_rest();
+    through.wait_until_idle();
     const double share = stored.chunks() > 0 ? l.chunks / stored.chunks() : 1;
     const bool bare = stored.known() && share > 0;  // 0: all chunks are decoded and kept
-    Order order(sampler, index.rows, unit), bare_order(sampler, index.rows, unit);
+    SampleOrder order(sampler, index.rows, unit), bare_order(sampler, index.rows, unit);
     const double e = rate(workers, seconds, [&] { return engine_piece(device, source, index, order); });
     const double r =
         bare ? rate(direct_io ? 32 : workers, seconds, [&] { return stored.reader(bare_order, share); }) : 0;
     const double d = bare && stored.decodes() ? rate(workers, seconds, [&] { return stored.decoder(share); }) : 0;
     if (turn < 0) continue;
-    loader.push_back(l.rate), chunks.push_back(share), engine.push_back(e), bare_read.push_back(r),
-        bare_decode.push_back(d);
+    loader.push_back(l.rate), chunks.push_back(share), engine.push_back(e), baseline_read.push_back(r),
+        baseline_decode.push_back(d);
   }
-  StageRates out{median(bare_read), median(bare_decode), median(engine), median(loader), 0, {}, 0, false};
-  out.all_kept = stored.chunks() > 0 && median(chunks) == 0;
+  StageRates out{median(baseline_read), median(baseline_decode), median(engine), median(loader), 0, {}, 0, false};
+  out.fully_cached = stored.chunks() > 0 && median(chunks) == 0;
   out.stored_bytes = stored.bytes() * median(chunks);
-  out.bare_how =
+  out.baseline_method =
       direct_io ? "pread by O_DIRECT, 32 threads" : cat("pread, ", workers, workers == 1 ? " thread" : " threads");
   const double step = 1.2 * double(options.max_rows) / out.loader;
   std::vector<double> waits;

@@ -41,14 +41,14 @@ const StorageWorkload published[] = {
 
 // For its life the caller gets a processor as soon as it wakes up, where the system allows that (CAP_SYS_NICE,
 // ulimit -r): what stands in for an accelerator takes none and waits for none.
-class AtOnce {
+class RealtimeScheduling {
  public:
-  AtOnce() {
+  RealtimeScheduling() {
     const sched_param least{1};
     had_ = ::pthread_getschedparam(::pthread_self(), &policy_, &param_) == 0 &&
            ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &least) == 0;
   }
-  ~AtOnce() {
+  ~RealtimeScheduling() {
     if (had_) ::pthread_setschedparam(::pthread_self(), policy_, &param_);
   }
   bool allowed() const { return had_; }
@@ -95,7 +95,7 @@ class Accelerators {
 
   void steps(int accelerator, Loader* loader, std::vector<Utilization>& out) {
     ::prctl(PR_SET_TIMERSLACK, 1000ul);  // nanoseconds; of this thread
-    const AtOnce at_once;
+    const RealtimeScheduling realtime_scheduling;
     wait_for_all(accelerator);
     double first = 0, compute = 0, wait = 0;
     const auto began = Clock::now();
@@ -170,9 +170,10 @@ double bare_rate(Device& device, const ShardIndex& index, Reader reader, std::ui
   const std::int64_t samples = std::clamp<std::int64_t>((std::int64_t(1) << 30) / o.sample_bytes, 4, 4 * index.rows);
   std::vector<double> seconds;
   if (reader == Reader::uring)
-    for (const int depth : {8, 32}) seconds.push_back(bare_async_seconds(device, shard.path, o, turn, samples, depth));
+    for (const int depth : {8, 32})
+      seconds.push_back(baseline_async_seconds(device, shard.path, o, turn, samples, depth));
   else
-    seconds.push_back(bare_pread_seconds(device, shard.path, o, turn, samples, o.workers, false));
+    seconds.push_back(baseline_pread_seconds(device, shard.path, o, turn, samples, o.workers, false));
   return double(samples / o.workers * o.workers * o.sample_bytes) / *std::min_element(seconds.begin(), seconds.end());
 }
 
@@ -241,8 +242,8 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
     if (!sources.empty()) out.source = sources[0]->describe();
     out.replay.push_back(accelerators.run(loaders));
   }
-  out.at_once = AtOnce().allowed();
-  out.bare_bytes_per_second = bare.empty() ? 0 : median(bare);
+  out.realtime_scheduling = RealtimeScheduling().allowed();
+  out.baseline_bytes_per_second = bare.empty() ? 0 : median(bare);
   return out;
 }
 
@@ -280,10 +281,10 @@ std::string StorageBench::str() const {
       "replay / ceiling, median of turns", 100 * relative(&Utilization::measured),
       100 * relative(&Utilization::nominal), rate, rate * double(w.sample_bytes) / 1e6,
       options.accelerators * double(w.batch) / w.compute_seconds * double(w.sample_bytes) / 1e6,
-      bare_bytes_per_second / 1e6, options.accelerators, 100 * median_of(replay, &Utilization::measured),
-      median_of(replay, &Utilization::measured) >= w.passes ? "success" : "fail", 100 * w.passes);
+      baseline_bytes_per_second / 1e6, options.accelerators, 100 * median_of(replay, &Utilization::measured),
+      median_of(replay, &Utilization::measured) >= w.pass_utilization ? "success" : "fail", 100 * w.pass_utilization);
   std::string out = text;
-  if (!at_once)
+  if (!realtime_scheduling)
     out +=
         "what stands in for the accelerators waits for a processor beside the loader's threads (no real-time class "
         "without ulimit -r 1): on few cores that lowers the replay\n";

@@ -23,12 +23,13 @@
 namespace millrace {
 
 // One thread's part of a stage: each call does a piece of it and returns how many samples that was worth.
-using Piece = std::function<double()>;
+using StageWork = std::function<double()>;
 
 // The sampler's order, a few samples at each call, of any thread; epoch after epoch.
-class Order {
+class SampleOrder {
  public:
-  Order(const Sampler& sampler, std::int64_t rows, std::int64_t unit) : sampler_(sampler), rows_(rows), unit_(unit) {}
+  SampleOrder(const Sampler& sampler, std::int64_t rows, std::int64_t unit)
+      : sampler_(sampler), rows_(rows), unit_(unit) {}
   std::int64_t next(std::vector<std::int64_t>& ids) {
     const std::int64_t units = (rows_ + unit_ - 1) / unit_, number = next_++;
     const MicroBatch item{number / units, 0, number % units * unit_, std::min(unit_, rows_ - number % units * unit_)};
@@ -50,11 +51,11 @@ inline std::shared_ptr<Buffer> memory(Device& device, std::size_t bytes) {
 }
 
 // What is stored of a set, and how it is read and decoded, without an engine.
-class Stored {
+class StoredSamples {
  public:
-  Stored(Device& device, const ShardIndex& index, bool direct_io)
+  StoredSamples(Device& device, const ShardIndex& index, bool direct_io)
       : device_(device), index_(index), direct_(direct_io), files_(index, direct_io ? O_DIRECT : 0), plain_(index) {
-    for (const Shard& s : index_.shards) known_ = known_ && s.hdf5_only.empty();
+    for (const Shard& s : index_.shards) known_ = known_ && s.hdf5_only_reason.empty();
     if (!known_) return;
     for (std::int64_t i = 0; i < std::min<std::int64_t>(index_.rows, 256); ++i)
       keep(i * index_.rows / 256 % index_.rows);
@@ -65,7 +66,7 @@ class Stored {
   double bytes() const { return kept_bytes_ / double(std::max<std::size_t>(1, kept_.size())); }  // mean, of a sample
 
   // share: the part of what holds a sample that is read and decoded for it: chunks hold several.
-  Piece reader(Order& order, double share) {
+  StageWork reader(SampleOrder& order, double share) {
     auto space = memory(device_, most_ + 2 * block_);
     return [this, &order, share, space, ids = std::vector<std::int64_t>()]() mutable {
       order.next(ids);
@@ -83,10 +84,10 @@ class Stored {
     };
   }
 
-  Piece decoder(double share) {
+  StageWork decoder(double share) {
     struct State {
       std::size_t next = 0;
-      io::Bytes raw, out;
+      io::ByteBuffer raw, out;
       Image image;
       std::vector<std::uint8_t> pixels;
     };
@@ -96,18 +97,19 @@ class Stored {
       const Kept& k = kept_[state->next++ % kept_.size()];
       if (index_.encoded()) {
         state->pixels.resize(index_.sample_bytes());
-        decode_view(
+        decode_and_resample(
             k.parts[0], "a sample of the bench",
             [&](std::int64_t height, std::int64_t width) {
-              return index_.decode.zoom > 0 ? random_view(index_.decode, state->next, k.id, fit_, height, width)
-                                            : centre_view(fit_, height, width, "a sample of the bench");
+              return index_.decode.min_area > 0
+                         ? random_resized_crop_grid(index_.decode, state->next, k.id, resize_crop_, height, width)
+                         : center_crop_grid(resize_crop_, height, width, "a sample of the bench");
             },
-            Decoding::needed, state->image, state->pixels.data());
+            DecodeExtent::needed, state->image, state->pixels.data());
         return 1.0;
       }
       for (std::size_t p = 0; p < k.parts.size(); ++p) {
         if (k.parts[p].empty()) continue;  // never written, or the values themselves
-        state->raw.discard(k.parts[p].size());
+        state->raw.resize_uninitialized(k.parts[p].size());
         std::memcpy(state->raw.data(), k.parts[p].data(), k.parts[p].size());
         io::decode_chunk(*k.pieces[p].chunks, k.pieces[p].chunk, state->raw, state->out);
       }
@@ -150,9 +152,10 @@ class Stored {
   std::size_t most_ = 0, starts_ = 0;
   double kept_bytes_ = 0, chunks_ = 0;
   std::vector<Kept> kept_;
-  const Fit fit_ = index_.encoded() ? fit_of(index_.decode.resize, index_.decode.crop, "data.resize", "data.crop",
-                                             index_.sample[0], index_.sample[1])
-                                    : Fit{};
+  const ResizeCrop resize_crop_ = index_.encoded()
+                                      ? resize_crop_for(index_.decode.resize, index_.decode.crop, "data.resize",
+                                                        "data.crop", index_.sample[0], index_.sample[1])
+                                      : ResizeCrop{};
 };
 
 }  // namespace millrace

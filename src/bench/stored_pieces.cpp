@@ -10,13 +10,13 @@ namespace {
 
 using Each = std::function<void(const StoredPiece&)>;
 
-void of_box(const ShardIndex& index, const Shard& shard, const Box& box, const Each& f) {
+void of_box(const ShardIndex& index, const Shard& shard, const Hyperslab& slab, const Each& f) {
   if (const io::ChunkedLayout* chunks = shard.x_chunks.get())
-    return for_each_chunk(*chunks, box, [&](std::size_t number, const Box&) {
+    return for_each_chunk(*chunks, slab, [&](std::size_t number, const Hyperslab&) {
       f({chunks->chunks[number].offset, chunks->chunks[number].bytes, chunks, number});
     });
   const std::size_t value = size_of(index.x_dtype);
-  for_each_run(shard.array, box, [&](std::int64_t offset, std::int64_t count) {
+  for_each_run(shard.array, slab, [&](std::int64_t offset, std::int64_t count) {
     f({shard.x_offset + std::uint64_t(offset) * value, std::size_t(count) * value});
   });
 }
@@ -25,11 +25,11 @@ void of_sample(const ShardIndex& index, const Shard& shard, std::int64_t id, con
   const std::int64_t row = id - shard.first;
   switch (index.view.sample) {
     case SampleKind::patch:
-      return of_box(index, shard, patch_box(index, shard, id), f);
+      return of_box(index, shard, patch_hyperslab(index, shard, id), f);
     case SampleKind::tokens:
-      return of_box(index, shard, window_box(index, shard, id), f);
+      return of_box(index, shard, window_hyperslab(index, shard, id), f);
     case SampleKind::pair:
-      for (const std::int64_t r : {row, row + index.view.lead}) of_box(index, shard, row_box(shard, r), f);
+      for (const std::int64_t r : {row, row + index.view.lead}) of_box(index, shard, row_hyperslab(shard, r), f);
       return;
     case SampleKind::rows:
       break;
@@ -39,7 +39,7 @@ void of_sample(const ShardIndex& index, const Shard& shard, std::int64_t id, con
 void of_row(const io::ChunkedLayout* chunks, std::uint64_t offset, std::size_t bytes, std::int64_t row, const Each& f) {
   if (!chunks) return f({offset + std::uint64_t(row) * bytes, bytes});
   std::size_t sides = 1;  // chunks side by side that hold the same rows
-  for (std::size_t d = 1; d < chunks->shape.size(); ++d) sides *= std::size_t(chunks->grid(d));
+  for (std::size_t d = 1; d < chunks->shape.size(); ++d) sides *= std::size_t(chunks->chunks_along(d));
   for (std::size_t c = std::size_t(row / chunks->chunk[0]) * sides, end = c + sides; c < end; ++c)
     f({chunks->chunks[c].offset, chunks->chunks[c].bytes, chunks, c});
 }
@@ -52,13 +52,13 @@ void for_each_piece(const ShardIndex& index, ShardFiles& files, std::size_t s, s
     const EncodedRow e = encoded_row(files.open(s), shard, id);
     return f({e.offset, e.bytes});
   }
-  if (index.cut()) return of_sample(index, shard, id, f);
+  if (index.samples_are_views()) return of_sample(index, shard, id, f);
   const std::int64_t row = id - shard.first;
   const std::size_t parts = index.x_parts.size();
   if (parts == 0) return of_row(shard.x_chunks.get(), shard.x_offset, index.sample_bytes(), row, f);
   const std::size_t channel = index.sample_bytes() / std::size_t(index.sample[-1]);
   for (std::size_t p = 0; p < parts; ++p) {
-    const Extent* more = p ? &shard.more_x[p - 1] : nullptr;
+    const DatasetLocation* more = p ? &shard.extra_x[p - 1] : nullptr;
     of_row((more ? more->chunks : shard.x_chunks).get(), more ? more->offset : shard.x_offset,
            std::size_t(index.x_parts[p].count) * channel, row, f);
   }

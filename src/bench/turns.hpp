@@ -25,7 +25,7 @@ inline void sleep_for(double seconds) {
 }
 
 // Its workers have nothing to do any more: what is measured next has the cores and the disk to itself.
-inline void come_to_rest(const Loader& loader) {
+inline void wait_until_idle(const Loader& loader) {
   std::uint64_t before = 0;
   do {
     before = loader.stats().bytes_read;
@@ -52,7 +52,7 @@ class EngineUnderTest {
     const auto began = std::chrono::steady_clock::now();
     for (std::int64_t done = 0; done < samples; done += micro_batch_) loader_->next();
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    come_to_rest(*loader_);
+    wait_until_idle(*loader_);
     return took * double(samples) / double((samples + micro_batch_ - 1) / micro_batch_ * micro_batch_);
   }
 
@@ -106,13 +106,13 @@ class LoaderUnderTest {
     }
     const LoaderStats after = loader_.stats();
     const double read =
-        double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_step_bytes(index_));
+        double(after.bytes_read - before.bytes_read) / double(index_.sample_bytes() + y_batch_bytes(index_));
     const double busy = (after.read_seconds - before.read_seconds) / double(std::max(1, options_.workers));
     return {samples / took, waited / took, double(after.decoded.chunks - before.decoded.chunks) / std::max(1.0, read),
             step > 0 ? step * read / double(options_.max_rows) / std::max(1e-9, busy) : 0};
   }
 
-  void come_to_rest() const { millrace::come_to_rest(loader_); }
+  void wait_until_idle() const { millrace::wait_until_idle(loader_); }
 
  private:
   // As soon as a batch has to be waited for, nothing is left of what was read before.

@@ -20,9 +20,9 @@ double own_seconds() {
 }
 
 // Each sample costs so much of the reading thread's own time.
-class Costly : public Source {
+class SlowSource : public Source {
  public:
-  Costly(std::unique_ptr<Source> inner, double seconds) : inner_(std::move(inner)), seconds_(seconds) {}
+  SlowSource(std::unique_ptr<Source> inner, double seconds) : inner_(std::move(inner)), seconds_(seconds) {}
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     const double until = own_seconds() + seconds_ * double(ids.size());
     inner_->read(ids, x, y);
@@ -45,8 +45,8 @@ WaitBench bench_waits(Device& device, const LoaderBenchOptions& o, const std::ve
   const Sampler sampler(o.rows, o.micro_batch, o.micro_batch, 1, true);
   WaitBench out;
   for (const double step : steps) {
-    Costly source(make_source(*solo_world(), index, Reader::direct),
-                  step / 1.2 * double(o.workers) / double(o.micro_batch));
+    SlowSource source(make_source(*solo_world(), index, Reader::direct),
+                      step / 1.2 * double(o.workers) / double(o.micro_batch));
     const std::vector<int> rings = {o.prefetch, 0};
     std::vector<std::unique_ptr<LoaderUnderTest>> loaders;
     std::vector<std::vector<double>> waits(rings.size()), all(rings.size());
@@ -81,7 +81,7 @@ std::string WaitBench::str() const {
       static_cast<long long>(bytes), workers, turns, enough, "aimed at", "step", "waits, prefetch", "auto");
   out += text;
   for (const WaitRow& r : rows) {
-    std::snprintf(text, sizeof text, "  %9.1f ms %11.2f ms %10d: %6.2f %% (%2d) %14.2f %% (%2d)\n", r.aim * 1e3,
+    std::snprintf(text, sizeof text, "  %9.1f ms %11.2f ms %10d: %6.2f %% (%2d) %14.2f %% (%2d)\n", r.target_step * 1e3,
                   r.step * 1e3, prefetch, 100 * r.wait_fixed, r.turns_fixed, 100 * r.wait_auto, r.turns_auto);
     out += text;
   }

@@ -86,14 +86,14 @@ class StagedCollective : public Collective {
   }
   // These two have one piece: which part of it belongs to whom depends on its length.
   void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    const std::size_t part = part_of(count);
+    const std::size_t part = rank_slice_elements(count);
     start(r, begin, count, t);
     send({&region(r), begin, count, begin + part * rank(), part, t, nullptr, true, true,
           span(CollectiveOp::reduce_scatter, tag, count, t)},
          begin, count);
   }
   void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    const std::size_t part = part_of(count);
+    const std::size_t part = rank_slice_elements(count);
     start(r, begin, count, t);
     send(
         {&region(r), begin, count, begin, count, t, nullptr, true, true, span(CollectiveOp::all_gather, tag, count, t)},
@@ -150,7 +150,7 @@ class StagedCollective : public Collective {
     MR_CHECK(r.id >= 0 && r.id < int(regions_.size()));
     return regions_[std::size_t(r.id)];
   }
-  std::size_t part_of(std::size_t count) const {
+  std::size_t rank_slice_elements(std::size_t count) const {
     MR_CHECK(count % std::size_t(world_->size()) == 0);
     return count / std::size_t(world_->size());
   }

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t block = 2048;  // elements: accumulators stay in the first-level cache
 
-MR_CLONES void add(float* acc, const float* from, std::size_t n) {
+MR_TARGET_CLONES void add(float* acc, const float* from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) acc[i] += from[i];
 }
-MR_CLONES void add_doubles(double* acc, const double* from, std::size_t n) {
+MR_TARGET_CLONES void add_doubles(double* acc, const double* from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) acc[i] += from[i];
 }
 

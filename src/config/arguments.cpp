@@ -16,9 +16,9 @@ std::string long_name(const Flag& flag) { return flag.name.substr(0, flag.name.f
 po::options_description describe(const std::vector<Flag>& flags, bool with_keys) {
   po::options_description all;
   for (const Flag& flag : flags) {
-    if (flag.takes == Flag::Takes::nothing)
+    if (flag.arity == Flag::Arity::nothing)
       all.add_options()(flag.name.c_str(), "");
-    else if (flag.takes == Flag::Takes::one)
+    else if (flag.arity == Flag::Arity::one)
       all.add_options()(flag.name.c_str(), po::value<std::string>(), "");
     else
       all.add_options()(flag.name.c_str(), po::value<std::vector<std::string>>()->multitoken(), "");
@@ -41,14 +41,14 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
   fail(Exit::config, "command line: unknown option --", option, ". one of ", known);
 }
 
-void take(Parsed& out, const po::option& option, const std::vector<Flag>& flags) {
+void take(ParsedArguments& out, const po::option& option, const std::vector<Flag>& flags) {
   const std::string& name = option.string_key;
   const Flag* flag = nullptr;
   for (const Flag& each : flags)
     if (long_name(each) == name) flag = &each;
   if (flag) {
     auto& values = out.flags[name];
-    if (!values.empty() && flag->takes != Flag::Takes::many)
+    if (!values.empty() && flag->arity != Flag::Arity::many)
       fail(Exit::config, "command line: --", name, " is given twice. keep one of them");
     values.insert(values.end(), option.value.begin(), option.value.end());
     return;
@@ -63,18 +63,18 @@ void take(Parsed& out, const po::option& option, const std::vector<Flag>& flags)
 
 }  // namespace
 
-std::string Parsed::get(const std::string& flag, const std::string& otherwise) const {
+std::string ParsedArguments::get(const std::string& flag, const std::string& otherwise) const {
   const auto it = flags.find(flag);
   return it == flags.end() || it->second.empty() ? otherwise : it->second.front();
 }
 
-const std::vector<std::string>& Parsed::list(const std::string& flag) const {
+const std::vector<std::string>& ParsedArguments::list(const std::string& flag) const {
   static const std::vector<std::string> none;
   const auto it = flags.find(flag);
   return it == flags.end() ? none : it->second;
 }
 
-Parsed parse_arguments(const Arguments& arguments, const std::vector<Flag>& flags, bool with_keys) {
+ParsedArguments parse_arguments(const Arguments& arguments, const std::vector<Flag>& flags, bool with_keys) {
   using namespace po::command_line_style;
   const auto description = describe(flags, with_keys);
   std::vector<po::option> options;
@@ -88,10 +88,10 @@ Parsed parse_arguments(const Arguments& arguments, const std::vector<Flag>& flag
   } catch (const po::error& error) {
     fail(Exit::config, "command line: ", error.what());
   }
-  Parsed out;
+  ParsedArguments out;
   for (const auto& option : options) {
     if (option.position_key >= 0) {
-      out.rest.insert(out.rest.end(), option.value.begin(), option.value.end());
+      out.positional.insert(out.positional.end(), option.value.begin(), option.value.end());
       continue;
     }
     if (option.unregistered) {
@@ -111,15 +111,15 @@ std::string flags_help(const std::vector<Flag>& flags) {
     out += comma == std::string::npos ? "  " : "  -" + flag.name.substr(comma + 1) + ", ";
     out += "--" + long_name(flag);
     if (!flag.value.empty()) out += " <" + flag.value + ">";
-    if (!flag.preset.empty()) out += "  (" + flag.preset + ")";
+    if (!flag.default_value.empty()) out += "  (" + flag.default_value + ")";
     out += "\n      " + flag.help + "\n";
   }
   return out;
 }
 
-void refuse_rest(const Parsed& parsed) {
-  if (!parsed.rest.empty())
-    fail(Exit::config, "command line: '", parsed.rest.front(),
+void reject_positional(const ParsedArguments& parsed) {
+  if (!parsed.positional.empty())
+    fail(Exit::config, "command line: '", parsed.positional.front(),
          "' belongs to no option. keys are written --section.key VALUE");
 }
 
@@ -127,10 +127,10 @@ Flag config_flag() {
   return {.name = "config,c",
           .value = "file",
           .help = "configuration file; may be given several times, later files win; the command line wins over all",
-          .takes = Flag::Takes::many};
+          .arity = Flag::Arity::many};
 }
 
-RunConfig load_config(World& world, const Parsed& parsed, const std::vector<ConfigFile>& more) {
+RunConfig load_config(World& world, const ParsedArguments& parsed, const std::vector<ConfigFile>& more) {
   const auto& paths = parsed.list("config");
   if (paths.empty()) fail(Exit::config, "command line: no configuration file. give one with -c FILE");
   std::vector<ConfigFile> files;

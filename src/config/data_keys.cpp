@@ -29,7 +29,7 @@ Key cache_key() {
       "copies of the files near each node, made by its ranks together during the first epoch: memory "
       "(/dev/shm, gone with the run) or a folder of the node's own, where the next run finds them: a path with a /");
   key.set = [any = key.set](RunConfig& c, const std::vector<std::string>& words) {
-    const std::string& text = only(words);
+    const std::string& text = single_word(words);
     if (text != "none" && text != "memory" && text.find('/') == text.npos)
       fail(Exit::config, "'", text, "' is neither none, memory nor a path with a /. a folder here is ./", text);
     any(c, words);
@@ -66,7 +66,7 @@ void add_view(std::vector<Key>& k) {
                          "text of token numbers, "
                          "whose label is the token behind it"));
   k.push_back(number_key(MR_FIELD(data.patch), at_least(0), "sample = patch: side of the square, odd"));
-  k.push_back(number_key(MR_FIELD(data.holdout), share(),
+  k.push_back(number_key(MR_FIELD(data.holdout), fraction(),
                          "sample = patch: share of the labelled pixels of a scene that data.valid takes, in blocks, "
                          "and data.train leaves away with a margin around them; name the scene in both"));
   k.push_back(number_key(MR_FIELD(data.lead), at_least(1), "sample = pair: rows from a sample to its target"));
@@ -76,7 +76,7 @@ void add_view(std::vector<Key>& k) {
       number_key(MR_FIELD(data.vocabulary), Range{.low = 1, .high = 2147483647},
                  "sample = tokens: all are below it, which is checked; auto: the file's attribute classes, else "
                  "the largest in the files and one, for which they are read when the run starts",
-                 from_zero));
+                 auto_is_zero));
 }
 
 }  // namespace
@@ -102,11 +102,11 @@ void add_data_keys(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(data.scale), above(0),
                          "factor on stored values; auto: the file's attribute (scale, or scale_factor of the data "
                          "set), 1/255 for 8-bit images, else 1",
-                         from_zero));
+                         auto_is_zero));
   k.push_back(number_key(MR_FIELD(data.offset), Range{},
                          "added to value * scale; auto: the file's attribute (offset, or add_offset of the data set), "
                          "else 0",
-                         files_offset));
+                         offset_from_files));
   k.push_back(choice_key(MR_FIELD(data.transform),
                          Choices<Transform>{{"none", Transform::none}, {"log1p", Transform::log1p}},
                          "log1p: ln(1 + v) of the scaled value, before it is normalised"));
@@ -155,17 +155,17 @@ void add_data_keys(std::vector<Key>& k) {
       MR_FIELD(data.prefetch), at_least(2),
       "micro-batches read ahead; each costs its bytes in host memory. auto: 4, and twice as many whenever the "
       "step waited for what could have been read before, up to 64 MiB of them",
-      from_zero));
+      auto_is_zero));
   k.push_back(shuffle_key());
   const Range samples{.low = 1, .high = double(std::int64_t(1) << 40)};
   k.push_back(number_key(MR_FIELD(data.shuffle_window), samples,
                          "shuffle = block: samples of consecutive blocks that are mixed, rounded up to whole blocks; "
                          "auto: as many as half of data.chunk_cache holds",
-                         from_zero));
+                         auto_is_zero));
   k.push_back(number_key(MR_FIELD(data.shuffle_block), samples,
                          "shuffle = block: samples that stay neighbours until they are mixed in a window; auto: the "
                          "rows of a chunk, or of 1 MiB where the data is not chunked",
-                         from_zero));
+                         auto_is_zero));
   k.push_back(size_key(MR_FIELD(data.chunk_cache), Range{.low = 1, .high = double(1ull << 50)},
                        "chunked data: most memory of a rank for decoded chunks that are kept"));
   k.push_back(
@@ -184,10 +184,11 @@ void add_data_keys(std::vector<Key>& k) {
   k.push_back(
       number_key(MR_FIELD(data.cutout), at_least(0),
                  "augment: side in pixels of a square at a random place that is set to the data's mean; 0: none"));
-  k.push_back(number_key(MR_FIELD(data.brightness), share(),
+  k.push_back(number_key(MR_FIELD(data.brightness), fraction(),
                          "augment: values times a random factor of at most so much more or less than 1, one a sample"));
-  k.push_back(number_key(MR_FIELD(data.contrast), share(), "augment: the same of the difference from the data's mean"));
-  k.push_back(number_key(MR_FIELD(data.saturation), share(),
+  k.push_back(
+      number_key(MR_FIELD(data.contrast), fraction(), "augment: the same of the difference from the data's mean"));
+  k.push_back(number_key(MR_FIELD(data.saturation), fraction(),
                          "augment: the same of the strength of colours; three channels: red, green and blue"));
   k.push_back(number_key(MR_FIELD(data.hue), between(0, 0.5),
                          "augment: colours turned by a random part of a full turn, at most so much either way"));

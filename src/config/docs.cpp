@@ -135,8 +135,8 @@ std::string configuration_page() {
       out += "\n## [" + group + "] " + group_title(group) +
              "\n\n| key | value | default | what it does |\n|---|---|---|---|\n";
     }
-    out += "| `" + key.name + "` | " + cell(key.form) + " | " + code(join_words(key, key.get(defaults))) + " | " +
-           key.help + " |\n";
+    out += "| `" + key.name + "` | " + cell(key.value_format) + " | " + code(join_words(key, key.get(defaults))) +
+           " | " + key.help + " |\n";
   }
   return out + closing;
 }

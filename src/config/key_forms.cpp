@@ -5,11 +5,11 @@
 namespace millrace {
 
 void Range::check(double value, const std::string& text, std::string (*print)(double), bool or_auto) const {
-  const bool low_enough = without_high ? value < high : value <= high;
-  const bool high_enough = without_low ? value > low : value >= low;
+  const bool low_enough = exclusive_high ? value < high : value <= high;
+  const bool high_enough = exclusive_low ? value > low : value >= low;
   if (low_enough && high_enough) return;
-  std::string must = std::isinf(low) ? "" : cat(without_low ? "above " : "at least ", print(low));
-  if (!std::isinf(high)) must += cat(must.empty() ? "" : " and ", without_high ? "below " : "at most ", print(high));
+  std::string must = std::isinf(low) ? "" : cat(exclusive_low ? "above " : "at least ", print(low));
+  if (!std::isinf(high)) must += cat(must.empty() ? "" : " and ", exclusive_high ? "below " : "at most ", print(high));
   fail(Exit::config, "'", text, "' is out of range (must be ", must, or_auto ? ", or auto)" : ")");
 }
 
@@ -23,7 +23,7 @@ std::string print_number(double value, std::chars_format format) {
   return plain - text <= 12 ? std::string(text, plain) : out;
 }
 
-const std::string& only(const std::vector<std::string>& words) {
+const std::string& single_word(const std::vector<std::string>& words) {
   if (words.empty() || words.front().empty()) fail(Exit::config, "a value is missing");
   if (words.size() > 1) fail(Exit::config, "takes one value, not ", words.size());
   return words.front();

@@ -29,7 +29,7 @@ void add_run(std::vector<Key>& k) {
   k.push_back(switch_key(MR_FIELD(run.deterministic),
                          "same ranks, threads and libraries give the same bits; may cost some speed on CUDA"));
   k.push_back(number_key(MR_FIELD(run.threads), at_least(1),
-                         "compute threads of a rank; auto: its share of the host's cores", from_zero));
+                         "compute threads of a rank; auto: its share of the host's cores", auto_is_zero));
   k.push_back(size_key(MR_FIELD(run.memory), Range{.low = 1, .high = double(1ull << 50)},
                        "most memory that a rank may plan with; auto: its share of what is free at the start", true));
   k.push_back(number_key(MR_FIELD(run.profile), Range{.low = 0, .high = 900},
@@ -38,7 +38,7 @@ void add_run(std::vector<Key>& k) {
                          "steps; 0: never"));
   k.push_back(duration_key(
       MR_FIELD(run.walltime), above(0),
-      "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", from_zero));
+      "checkpoint and exit 75 before this much time has passed; auto: SLURM_JOB_END_TIME, else never", auto_is_zero));
   k.push_back(duration_key(MR_FIELD(run.stop_margin), at_least(0), "how long before the end of the time to stop"));
 }
 
@@ -50,17 +50,17 @@ void add_model(std::vector<Key>& k) {
   k.push_back(word_key(MR_FIELD(model.stem), {"auto", "cifar", "pool", "imagenet"},
                        "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), at_least(1),
-                         "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", from_zero));
+                         "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", auto_is_zero));
   k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
   k.push_back(word_key(MR_FIELD(model.activation), {"relu", "gelu", "gelu_tanh", "tanh"},
                        "mlp: function after each hidden layer; gelu_tanh: gelu by its approximation with tanh, which "
                        "cuBLAS puts into its products"));
-  k.push_back(number_key(MR_FIELD(model.dropout), share(), "mlp: share of activations set to zero in training"));
+  k.push_back(number_key(MR_FIELD(model.dropout), fraction(), "mlp: share of activations set to zero in training"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: the network, one layer each time the key is given"));
   k.push_back(word_key(MR_FIELD(model.loss), {"auto", "cross_entropy", "mse"},
                        "auto: cross_entropy for class labels, mse for float targets"));
-  k.push_back(number_key(MR_FIELD(model.label_smoothing), share(),
+  k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: share of the probability spread over all classes"));
   k.push_back(
       number_key(MR_FIELD(model.fusion), at_least(0),
@@ -78,7 +78,7 @@ void add_train(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(train.micro_batch), at_least(1),
                          "samples computed at once by a rank: less memory when small; auto: global_batch / ranks, and "
                          "an eighth of that unless train.balance = even",
-                         from_zero));
+                         auto_is_zero));
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "micro-batches of a rank: even; auto: fewer for ranks that are slower, measured as the run "
                        "goes; the shares.jsonl of a run: as there, to the bit"));
@@ -104,12 +104,12 @@ void add_optim(std::vector<Key>& k) {
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
   k.push_back(number_key(MR_FIELD(optim.gamma), above(0), "step: the factor at each milestone"));
-  k.push_back(number_key(MR_FIELD(optim.momentum), share(), "sgd, lars: share of the last update that is kept"));
+  k.push_back(number_key(MR_FIELD(optim.momentum), fraction(), "sgd, lars: share of the last update that is kept"));
   k.push_back(switch_key(MR_FIELD(optim.nesterov), "sgd, lars: look-ahead momentum"));
   k.push_back(number_key(MR_FIELD(optim.weight_decay), at_least(0),
                          "pull of weights to zero; not on biases and norms; lars and lamb scale only what decays"));
-  k.push_back(number_key(MR_FIELD(optim.beta1), share(), "adamw, lamb: memory of the first moment"));
-  k.push_back(number_key(MR_FIELD(optim.beta2), share(), "adamw, lamb: memory of the second moment"));
+  k.push_back(number_key(MR_FIELD(optim.beta1), fraction(), "adamw, lamb: memory of the first moment"));
+  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: memory of the second moment"));
   k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
                          "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
   k.push_back(
@@ -151,14 +151,14 @@ void add_rest(std::vector<Key>& k) {
       MR_FIELD(cuda.breadcrumbs), Choices<Crumbs>{{"on", Crumbs::each}, {"some", Crumbs::some}, {"off", Crumbs::none}},
       "what recorded steps tell when they fail: the operation (on; a mark of 1 to 2 us before each), one of sixteen "
       "(some), or the step alone (off)"));
-  k.push_back(
-      switch_key(MR_FIELD(cuda.tune), "time the candidates for each convolution and matrix product, keep the fastest"));
+  k.push_back(switch_key(MR_FIELD(cuda.autotune),
+                         "time the candidates for each convolution and matrix product, keep the fastest"));
   k.push_back(switch_key(MR_FIELD(cuda.tf32), "with fp32: let tensor cores round factors to 10 bits of mantissa"));
   k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
                        "most scratch memory that one convolution may take"));
-  k.push_back(number_key(MR_FIELD(cuda.channels), at_least(1),
+  k.push_back(number_key(MR_FIELD(cuda.nccl_max_ctas), at_least(1),
                          "most blocks that NCCL may take from the step; auto: 8 on one host, 16 over several",
-                         from_zero));
+                         auto_is_zero));
   k.push_back(duration_key(MR_FIELD(log.every), at_least(0), "time between progress lines in a file or pipe"));
   k.push_back(
       switch_key(MR_FIELD(log.tensorboard), "write events for TensorBoard into the folder tensorboard of run.dir"));

@@ -36,7 +36,7 @@ void require_printable(const std::string& where, const std::string& value) {
 std::vector<std::string> words_of(const Key& key, const std::string& value) {
   if (key.many == Key::Many::words) {
     std::string blanks = value;
-    if (key.form.find("number") != std::string::npos) std::replace(blanks.begin(), blanks.end(), ',', ' ');
+    if (key.value_format.find("number") != std::string::npos) std::replace(blanks.begin(), blanks.end(), ',', ' ');
     return split_words(blanks);
   }
   return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
@@ -152,7 +152,7 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     for (const auto& word : given.words) {
       require_printable(where, word);
       // The shell has split paths already: a blank inside one belongs to it.
-      const bool split = key->many != Key::Many::words || key->form.find("number") != std::string::npos;
+      const bool split = key->many != Key::Many::words || key->value_format.find("number") != std::string::npos;
       const auto words = split ? words_of(*key, trimmed(word)) : std::vector<std::string>{trimmed(word)};
       for (const auto& each : words)
         if (!each.empty()) entry.words.push_back(each);
@@ -190,9 +190,9 @@ std::string keys_help(const std::vector<std::string>& but) {
   for (const Key& key : keys()) {
     if (key.hidden || std::find(but.begin(), but.end(), key.group()) != but.end()) continue;
     if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
-    const std::string preset = join_words(key, key.get(defaults));
-    const std::string head = cat("  --", key.name, " <", key.form, ">");
-    out << head << (preset.empty() ? "" : cat("  (", preset, ")")) << "\n      " << key.help << "\n";
+    const std::string default_value = join_words(key, key.get(defaults));
+    const std::string head = cat("  --", key.name, " <", key.value_format, ">");
+    out << head << (default_value.empty() ? "" : cat("  (", default_value, ")")) << "\n      " << key.help << "\n";
   }
   return out.str();
 }

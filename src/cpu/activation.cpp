@@ -5,42 +5,42 @@
 namespace millrace::cpu {
 namespace {
 
-MR_CLONES void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_TARGET_CLONES void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
 }
-MR_CLONES void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
-                             std::int64_t n) {
+MR_TARGET_CLONES void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                    std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float g = dy[i];
     dx[i] = y[i] <= 0 ? 0 : g;
   }
 }
-MR_CLONES void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_TARGET_CLONES void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i], bounds);
 }
-MR_CLONES void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
-                             std::int64_t n) {
+MR_TARGET_CLONES void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                    std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
 }
-MR_CLONES void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_TARGET_CLONES void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i], bounds).cumulative;
 }
-MR_CLONES void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
-                             std::int64_t n) {
+MR_TARGET_CLONES void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                    std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) {
     const Normal normal = fast_normal(x[i], bounds);
     dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
   }
 }
-MR_CLONES void gelu_tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+MR_TARGET_CLONES void gelu_tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_tanh_normal(x[i], bounds).cumulative;
 }
-MR_CLONES void gelu_tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
-                                  std::int64_t n) {
+MR_TARGET_CLONES void gelu_tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                         std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) {
     const Normal normal = fast_tanh_normal(x[i], bounds);
@@ -73,9 +73,9 @@ Kernels kernels_of(Activation kind) {
 class ActivationOp : public Op {
  public:
   explicit ActivationOp(const ActivationSpec& spec) : spec_(spec), kernels_(kernels_of(spec.kind)) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {

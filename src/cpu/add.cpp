@@ -5,7 +5,7 @@ namespace millrace::cpu {
 namespace {
 
 // dst may be one of the operands: gradients of a value with two users are summed in place.
-MR_CLONES void add(float* dst, const float* a, const float* b, std::int64_t n) {
+MR_TARGET_CLONES void add(float* dst, const float* a, const float* b, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];
 }
@@ -13,9 +13,9 @@ MR_CLONES void add(float* dst, const float* a, const float* b, std::int64_t n) {
 class Add : public Op {
  public:
   explicit Add(const AddSpec& spec) : spec_(spec) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {

@@ -11,15 +11,15 @@ namespace {
 struct Make {
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
-    if (s.makes_sums || s.makes_diff_sums) {
+    if (s.produces_sums || s.produces_diff_sums) {
       ConvSpec plain = s;
-      plain.makes_sums = plain.makes_diff_sums = false;
+      plain.produces_sums = plain.produces_diff_sums = false;
       return cpu::make_conv_sums(s, (*this)(plain));
     }
-    if (s.zero_channels > 0) {
+    if (s.padded_channels > 0) {
       ConvSpec plain = s;
-      plain.src[-1] -= s.zero_channels, plain.zero_channels = 0;
-      return cpu::make_conv_of_wide_images(s, (*this)(plain));
+      plain.src[-1] -= s.padded_channels, plain.padded_channels = 0;
+      return cpu::make_conv_without_padding_channels(s, (*this)(plain));
     }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
   }
@@ -30,7 +30,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return cpu::make_add(s); }
   std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return cpu::make_dropout(s); }
   std::unique_ptr<Op> operator()(const InputSpec& s) const {
-    return s.zero_channels > 0 ? cpu::make_wide_input(s, cpu::make_input(s)) : cpu::make_input(s);
+    return s.padded_channels > 0 ? cpu::make_input_with_padding_channels(s, cpu::make_input(s)) : cpu::make_input(s);
   }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
@@ -47,10 +47,10 @@ class CpuBackend : public Backend {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
   std::string why_not_fused(const Spec& spec) override {
-    return std::holds_alternative<LinearSpec>(spec) ? cpu::why_no_linear : "";
+    return std::holds_alternative<LinearSpec>(spec) ? cpu::linear_fusion_rejection : "";
   }
   int max_fusion_level() const override { return 2; }
-  int usual_fusion_level() const override { return 1; }  // 2 costs passes here
+  int default_fusion_level() const override { return 1; }  // 2 costs passes here
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
       return "bf16 is emulated by float32 and slower than it: this processor has neither AMX nor AVX-512";

@@ -7,7 +7,7 @@
 namespace millrace {
 
 // sharers: ranks on this host, which share its memory.
-std::unique_ptr<Device> make_cpu_device(int sharers = 1);
+std::unique_ptr<Device> make_cpu_device(int ranks_on_host = 1);
 std::unique_ptr<Backend> make_cpu_backend(
     Device&);  // the device must outlive it. Computes with the OpenMP threads of the caller.
 

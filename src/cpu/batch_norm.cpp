@@ -17,13 +17,13 @@ class BatchNorm : public Op {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
       fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused behind it. none or relu");
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (spec_.mode == Mode::infer) return needs;
-    if (!spec_.takes_diff_sums)
+    if (!spec_.consumes_diff_sums)
       needs.saved = bits_at() + (relu() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
     needs.workspace = sums_at() + std::size_t(2 * grid_.chunks * grid_.channels) * sizeof(double);
     return needs;
@@ -95,14 +95,14 @@ class BatchNorm : public Op {
 
   // Mean, 1/std.
   float* moments(const OpArgs& args) const {
-    return spec_.takes_diff_sums ? args.moments.as<float>() : static_cast<float*>(args.saved);
+    return spec_.consumes_diff_sums ? args.moments.as<float>() : static_cast<float*>(args.saved);
   }
   // saved: moments, bits by block; nothing with takes_diff_sums. workspace: two floats a channel, then sums by chunk.
   std::size_t bits_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t bits_stride() const { return std::size_t(grid_.width) * sizeof(std::uint32_t); }
   std::uint32_t* bits(const OpArgs& args, const Block& b) const {
-    if (!relu() || spec_.mode == Mode::infer || spec_.takes_diff_sums) return nullptr;
+    if (!relu() || spec_.mode == Mode::infer || spec_.consumes_diff_sums) return nullptr;
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(args.saved) + bits_at() +
                                             bits_stride() * std::size_t(b.index));
   }
@@ -170,16 +170,16 @@ class BatchNorm : public Op {
   // few rows spread over the tensor. Sums that are given have no shift.
   void statistics(const OpArgs& args, float* mean, float* inverse) const {
     float* shift = static_cast<float*>(args.workspace);
-    if (!spec_.takes_sums) sum_source(args, shift);
+    if (!spec_.consumes_sums) sum_source(args, shift);
     const double n = double(grid_.rows), weight = double(spec_.src[0]) * double(args.state->row_weight);
     const float* given = args.sums.as<float>();
     float* stats = args.stats.as<float>();
     parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
         const auto [sum, square] =
-            spec_.takes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
+            spec_.consumes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
         const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // a NaN stays
-        const double center = (spec_.takes_sums ? 0 : double(shift[c])) + sum / n;
+        const double center = (spec_.consumes_sums ? 0 : double(shift[c])) + sum / n;
         mean[c] = float(center);
         inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));
         if (!stats) continue;
@@ -214,7 +214,7 @@ class BatchNorm : public Op {
 
   void gradient_statistics(const OpArgs& args, const float* mean, const float* inverse, float* mean_g,
                            float* slope) const {
-    if (!spec_.takes_diff_sums)
+    if (!spec_.consumes_diff_sums)
       sum_chunks(
           args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
           [&](const Block& b, const float* lanes, float* sum, float* product) {
@@ -227,8 +227,8 @@ class BatchNorm : public Op {
     parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
         const auto [sum, product] =
-            spec_.takes_diff_sums ? std::pair(double(given[grid_.channels + c]), 0.0) : total(args, c);
-        const double gamma = spec_.takes_diff_sums ? double(given[c]) : product * double(inverse[c]);
+            spec_.consumes_diff_sums ? std::pair(double(given[grid_.channels + c]), 0.0) : total(args, c);
+        const double gamma = spec_.consumes_diff_sums ? double(given[c]) : product * double(inverse[c]);
         mean_g[c] = float(sum / n);
         slope[c] = float(gamma * double(inverse[c]) / n);
         for (int w = 0; w < 2; ++w) {

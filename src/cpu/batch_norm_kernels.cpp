@@ -3,8 +3,8 @@
 namespace millrace::cpu::batch_norm {
 
 // Four rows at a time: fewer passes over the sums, and less rounding in them.
-MR_CLONES void sums(const Block& b, Lines x, const float* __restrict shift, float* __restrict sum,
-                    float* __restrict square) {
+MR_TARGET_CLONES void sums(const Block& b, Lines x, const float* __restrict shift, float* __restrict sum,
+                           float* __restrict square) {
   std::fill_n(sum, b.width, 0.0f), std::fill_n(square, b.width, 0.0f);
   std::int64_t row = 0;
   for (; row + 4 <= b.rows; row += 4) {
@@ -102,14 +102,14 @@ MR_INLINE void gradient_of(const Block& b, Target dx, Target dr, Lines dy, Lines
 
 }  // namespace
 
-MR_CLONES void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean,
-                             float* sum, float* product) {
+MR_TARGET_CLONES void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean,
+                                    float* sum, float* product) {
   bits ? gradient_sums_of<true>(b, dy, x, bits, mean, sum, product)
        : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
 }
 
-MR_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
-                         const float* mean, const float* factor, const float* beta) {
+MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
+                                const float* mean, const float* factor, const float* beta) {
   if (residual.data) {
     bits   ? normalise_of<true, true, true>(b, y, x, residual, bits, mean, factor, beta)
     : relu ? normalise_of<true, true, false>(b, y, x, residual, bits, mean, factor, beta)
@@ -121,8 +121,8 @@ MR_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std:
   }
 }
 
-MR_CLONES void gradient(const Block& b, Target dx, Target dr, Lines dy, Lines x, const std::uint32_t* bits,
-                        const float* mean, const float* factor, const float* mean_g, const float* slope) {
+MR_TARGET_CLONES void gradient(const Block& b, Target dx, Target dr, Lines dy, Lines x, const std::uint32_t* bits,
+                               const float* mean, const float* factor, const float* mean_g, const float* slope) {
   if (dr.data)
     bits ? gradient_of<true, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope)
          : gradient_of<false, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-MR_CLONES float largest(const float* x, std::int64_t n) {
+MR_TARGET_CLONES float largest(const float* x, std::int64_t n) {
   float lanes[8];
   std::fill_n(lanes, 8, -infinity);
   std::int64_t i = 0;
@@ -21,11 +21,11 @@ MR_CLONES float largest(const float* x, std::int64_t n) {
   for (int l = 0; i + l < n; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
   return *std::max_element(lanes, lanes + 8);
 }
-MR_CLONES void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
+MR_TARGET_CLONES void exponentials(float* __restrict e, const float* __restrict x, float shift, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) e[i] = fast_exp(x[i] - shift, bounds);
 }
-MR_CLONES double total(const float* x, std::int64_t n) {
+MR_TARGET_CLONES double total(const float* x, std::int64_t n) {
   double lanes[4] = {};
   std::int64_t i = 0;
   for (; i + 4 <= n; i += 4)
@@ -33,43 +33,43 @@ MR_CLONES double total(const float* x, std::int64_t n) {
   for (int l = 0; i + l < n; ++l) lanes[l] += double(x[i + l]);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
-MR_CLONES std::int32_t count_greater(const float* x, float than, std::int64_t n) {
+MR_TARGET_CLONES std::int32_t count_greater(const float* x, float than, std::int64_t n) {
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) count += x[i] > than;
   return count;
 }
-MR_CLONES std::int32_t count_equal(const float* x, float to, std::int64_t n) {
+MR_TARGET_CLONES std::int32_t count_equal(const float* x, float to, std::int64_t n) {
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) count += x[i] == to;
   return count;
 }
 // diff = e * factor - uniform
-MR_CLONES void scale_shift(float* __restrict diff, const float* __restrict e, float factor, float uniform,
-                           std::int64_t n) {
+MR_TARGET_CLONES void scale_shift(float* __restrict diff, const float* __restrict e, float factor, float uniform,
+                                  std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) diff[i] = e[i] * factor - uniform;
 }
 
 class CrossEntropy : public Op {
  public:
   explicit CrossEntropy(const CrossEntropySpec& spec) : spec_(spec), classes_(spec.src.row_count()) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1) fail(Exit::config, "cross-entropy: input ", spec_.src.str(), " has no classes");
   }
 
-  Needs needs() const override {
-    Needs needs;
-    needs.workspace = RowSum::bytes(spec_.src[0]);
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
+    needs.workspace = RowLoss::bytes(spec_.src[0]);
     return needs;
   }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
-    auto* sums = static_cast<RowSum*>(args.workspace);
+    auto* sums = static_cast<RowLoss*>(args.workspace);
     parallel_ranges(spec_.src[0], std::max<std::int64_t>(1, 4096 / classes_),
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
                     });
-    add_in_order(*args.state, sums, spec_.src[0]);
+    add_row_losses(*args.state, sums, spec_.src[0]);
   }
   void backward(const OpArgs&) override {}
 
@@ -79,12 +79,12 @@ class CrossEntropy : public Op {
     for (std::int64_t at = 0; at < classes_; at += tile_count) body(at, std::min(tile_count, classes_ - at));
   }
 
-  RowSum forward_row(const OpArgs& args, std::int64_t row) const {
+  RowLoss forward_row(const OpArgs& args, std::int64_t row) const {
     Tile tile, other;
     const Tensor &logits = args.src[0], &diff = args.diff_src[0];
     const std::int64_t base = row * classes_, label = args.src[1].as<std::int32_t>()[row];
     const bool want_diff = spec_.mode == Mode::train && diff;
-    RowSum result;
+    RowLoss result;
     // A label beyond the classes is a defect of the data: the loss says so by a NaN, without reading out of bounds.
     if (label < 0 || label >= classes_) {
       if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});

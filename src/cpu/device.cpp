@@ -46,9 +46,9 @@ class ClockMarks : public Timestamps {
   std::vector<std::chrono::steady_clock::time_point> at_;
 };
 
-class KeptStep : public CapturedStep {
+class EagerStep : public CapturedStep {
  public:
-  explicit KeptStep(std::function<void()> step) : step_(std::move(step)) {}
+  explicit EagerStep(std::function<void()> step) : step_(std::move(step)) {}
   void run() override { step_(); }
 
  private:
@@ -57,7 +57,7 @@ class KeptStep : public CapturedStep {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int sharers) : share_(host_memory().available / std::size_t(std::max(1, sharers))) {}
+  explicit CpuDevice(int ranks_on_host) : share_(host_memory().available / std::size_t(std::max(1, ranks_on_host))) {}
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
     return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(total_), ", oneDNN ",
@@ -91,7 +91,7 @@ class CpuDevice : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
   std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<ClockMarks>(count); }
   std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
-    return std::make_unique<KeptStep>(std::move(step));
+    return std::make_unique<EagerStep>(std::move(step));
   }
   void synchronize() override {}
 
@@ -111,6 +111,6 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(int sharers) { return std::make_unique<CpuDevice>(sharers); }
+std::unique_ptr<Device> make_cpu_device(int ranks_on_host) { return std::make_unique<CpuDevice>(ranks_on_host); }
 
 }  // namespace millrace

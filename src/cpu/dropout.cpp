@@ -32,8 +32,8 @@ __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t 
 
 // positive[i] > 0 where element begin + i of a row is kept; begin is a multiple of 4, `positive` has room for a
 // multiple of 256.
-MR_CLONES void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
-                    std::int64_t begin, std::int64_t n, float probability) {
+MR_TARGET_CLONES void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
+                           std::int64_t begin, std::int64_t n, float probability) {
   for (std::int64_t i = 0; i < n; i += 4 * lanes) {
     Draws d;
     philox_lanes(d, key, step << 32 | std::uint64_t((begin + i) / 4), id);
@@ -49,13 +49,13 @@ class Dropout : public Op {
         row_count_(spec.src.row_count()),
         row_tiles_((row_count_ + tile_count - 1) / tile_count),
         tile_bits_(bits_bytes(std::min(row_count_, tile_count))) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     if (!(spec_.probability >= 0 && spec_.probability < 1))
       fail(Exit::config, "dropout: probability ", spec_.probability, " is not in [0, 1)");
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (spec_.mode == Mode::train) needs.saved = std::size_t(tiles()) * tile_bits_;
     return needs;
   }
@@ -63,7 +63,7 @@ class Dropout : public Op {
 
   void forward(const OpArgs& args) override {
     if (spec_.mode == Mode::infer) return parallel_copy(args.dst, args.src[0]);
-    const std::uint64_t key = rng_key(spec_.seed, Purpose::dropout) + spec_.layer;
+    const std::uint64_t key = rng_key(spec_.seed, RngPurpose::dropout) + spec_.layer;
     const auto* ids = args.src[1].as<std::int64_t>();
     for_row_tiles([&](std::int64_t tile, std::int64_t row, std::int64_t begin, std::int64_t n) {
       Tile kept;

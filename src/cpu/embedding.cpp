@@ -6,17 +6,17 @@
 namespace millrace::cpu {
 namespace {
 
-MR_CLONES void add_to(float* __restrict sum, const float* __restrict values, std::int64_t n) {
+MR_TARGET_CLONES void add_to(float* __restrict sum, const float* __restrict values, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i];
 }
 
 class Embedding : public Op {
  public:
   explicit Embedding(const EmbeddingSpec& spec) : spec_(spec) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     with_tokens(Tensor{nullptr, spec_.raw, {}}, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {

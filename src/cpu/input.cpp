@@ -16,9 +16,10 @@ __attribute__((always_inline)) inline void normalise_all(float* __restrict to, c
                                                          std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = float(raw[i]) * factor[i] + offset[i];
 }
-#define MR_NORMALISE(Raw)                                                                                         \
-  MR_CLONES void normalise(float* to, const Raw* raw, const float* factor, const float* offset, std::int64_t n) { \
-    normalise_all(to, raw, factor, offset, n);                                                                    \
+#define MR_NORMALISE(Raw)                                                                              \
+  MR_TARGET_CLONES void normalise(float* to, const Raw* raw, const float* factor, const float* offset, \
+                                  std::int64_t n) {                                                    \
+    normalise_all(to, raw, factor, offset, n);                                                         \
   }
 MR_NORMALISE(std::uint8_t)
 MR_NORMALISE(std::int8_t)
@@ -59,8 +60,8 @@ void transform_log1p(float* y, const float* gain, const float* shift, std::int64
 }
 
 // Whole pixels of three channels.
-MR_CLONES void mix_colours(float* y, std::int64_t n, const ColourMix& mix) {
-  const ColourMix m = mix;
+MR_TARGET_CLONES void mix_colours(float* y, std::int64_t n, const ColorMatrix& mix) {
+  const ColorMatrix m = mix;
   for (std::int64_t i = 0; i < n; i += 3) {
     const float r = y[i], g = y[i + 1], b = y[i + 2];
     for (int c = 0; c < 3; ++c) y[i + c] = m.by[c][0] * r + m.by[c][1] * g + m.by[c][2] * b + m.plus[c];
@@ -71,7 +72,7 @@ MR_CLONES void mix_colours(float* y, std::int64_t n, const ColourMix& mix) {
 // `each` where its channels do not lie evenly; pixels outside of [begin, end) are padding.
 struct Line {
   std::int64_t first = 0, pixel_step = 0, channel_step = 0, begin = 0, end = 0;
-  const InputPlaces::Channel* each = nullptr;
+  const InputStrides::Channel* each = nullptr;
   std::int64_t row = 0, position = 0, direction = 1;  // its row's first element; pixel x: position + x * direction
 };
 
@@ -128,16 +129,16 @@ void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channel
 
 // Elements [at, at + n) of a line of an enlarged image, channels last.
 template <class Raw>
-void enlarge(float* to, const Raw* image, const InputPlaces& places, const std::int64_t (&extent)[3],
+void enlarge(float* to, const Raw* image, const InputStrides& places, const std::int64_t (&extent)[3],
              std::int64_t channels, const Augmentation& move, std::int64_t y, std::int64_t at, std::int64_t n) {
   const std::int64_t w = extent[2];
-  const auto [row, low] = move.between(0, move.flip[1] ? extent[1] - 1 - y : y, extent[1]);
+  const auto [row, low] = move.interpolation_point(0, move.flip[1] ? extent[1] - 1 - y : y, extent[1]);
   std::int64_t x = at / channels, c = at % channels;
   for (float* const end = to + n; to < end; ++x, c = 0) {
-    const auto [column, right] = move.between(1, move.flip[2] ? w - 1 - x : x, w);
+    const auto [column, right] = move.interpolation_point(1, move.flip[2] ? w - 1 - x : x, w);
     for (; c < channels && to < end; ++c) {
       const auto [first, step] = places.each.empty()
-                                     ? InputPlaces::Channel{places.first + c * places.channel_step, places.pixel_step}
+                                     ? InputStrides::Channel{places.first + c * places.channel_step, places.pixel_step}
                                      : places.each[std::size_t(c)];
       const Raw* upper = image + first + (row * w + column) * step;
       const Raw* lower = upper + (extent[1] > 1 ? w * step : 0);
@@ -156,10 +157,10 @@ class Input : public Op {
         channels_(spec.used_channels()),
         spatial_(spec.src.spatial_rank()),
         values_(input_channels(spec)),
-        places_(input_places(spec)),
+        places_(input_strides(spec)),
         augmenter_(spec),
         colours_(values_) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     for (int a = 0; a < spatial_; ++a) {
       stored_[3 - spatial_ + a] = spec_.src[1 + a];
       extent_[3 - spatial_ + a] = spec_.dst()[1 + a];
@@ -171,7 +172,7 @@ class Input : public Op {
     }
   }
 
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
@@ -190,8 +191,8 @@ class Input : public Op {
 
  private:
   Augmentation augmentation_of(const OpArgs& args, std::int64_t row) const {
-    if (!augmenter_.on()) return augmenter_.still();
-    return augmenter_.draw(args.state->epoch, args.src[1].as<std::int64_t>()[row]);
+    if (!augmenter_.on()) return augmenter_.without_randomness();
+    return augmenter_.sample(args.state->epoch, args.src[1].as<std::int64_t>()[row]);
   }
 
   void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move) const {
@@ -212,19 +213,19 @@ class Input : public Op {
       line.begin = std::clamp<std::int64_t>(flip ? w + by - stored_w : -by, 0, w);
       line.end = std::clamp<std::int64_t>(flip ? w + by : stored_w - by, 0, w);
     }
-    const bool straight = line.begin == 0 && line.end == w && !flip && !line.each && line.pixel_step == channels_ &&
-                          line.channel_step == 1;
+    const bool contiguous = line.begin == 0 && line.end == w && !flip && !line.each && line.pixel_step == channels_ &&
+                            line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
-    const ColourMix mix = move.colours() ? colours_.mix(move) : ColourMix{};
-    const std::int64_t most = move.colours() ? tile_count / 3 * 3 : tile_count;  // whole pixels
+    const ColorMatrix mix = move.has_color_jitter() ? colours_.mix(move) : ColorMatrix{};
+    const std::int64_t most = move.has_color_jitter() ? tile_count / 3 * 3 : tile_count;  // whole pixels
     for (std::int64_t at = 0; at < line_count; at += most) {
       const std::int64_t n = std::min(most, line_count - at);
       alignas(64) std::byte put_straight[tile_count * 8];
       const void* raw_values = put_straight;
-      if (move.zoom)
+      if (move.random_resized_crop)
         enlarge_tile(reinterpret_cast<float*>(put_straight), args, row, number, move, at, n);
-      else if (straight)
+      else if (contiguous)
         raw_values = raw + std::size_t(line.first + at) * size;
       else
         straighten_bytes(put_straight, raw, line, at, n, size);
@@ -233,9 +234,10 @@ class Input : public Op {
       float* to = float_target(args.dst, to_at, tile);
       const std::int64_t c = at % channels_;
       const float* shift = shift_.data() + c;
-      normalise(to, raw_values, move.zoom ? DType::f32 : spec_.raw, factor_.data() + c, offset_.data() + c, n);
+      normalise(to, raw_values, move.random_resized_crop ? DType::f32 : spec_.raw, factor_.data() + c,
+                offset_.data() + c, n);
       if (spec_.transform == Transform::log1p) transform_log1p(to, gain_.data() + c, shift, n);
-      if (move.colours()) mix_colours(to, n, mix);
+      if (move.has_color_jitter()) mix_colours(to, n, mix);
       if (move.gain != 1 || move.lift != 0)
         for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + shift[i] * move.lift;
       // The line's elements that are cut out, of those in this tile.
@@ -297,9 +299,9 @@ class Input : public Op {
   std::int64_t channels_;
   int spatial_;
   std::vector<InputChannel> values_;
-  InputPlaces places_;
+  InputStrides places_;
   Augmenter augmenter_;
-  Colours colours_;
+  ColorJitter colours_;
   std::int64_t stored_[3] = {1, 1, 1}, extent_[3] = {1, 1, 1};  // of src, of dst
   std::vector<float> factor_, offset_, gain_, shift_;
 };

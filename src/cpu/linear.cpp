@@ -13,13 +13,13 @@ using onednn::Call, onednn::desc;
 
 // Adds rows [0, rows) of `diff`, columns [begin, end), onto sum: row after row, so the order never depends on the
 // threads.
-MR_CLONES void sum_rows(float* __restrict sum, const float* __restrict diff, std::int64_t rows, std::int64_t columns,
-                        std::int64_t begin, std::int64_t end) {
+MR_TARGET_CLONES void sum_columns(float* __restrict sum, const float* __restrict diff, std::int64_t rows,
+                                  std::int64_t columns, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = begin; c < end; ++c) sum[c] += diff[r * columns + c];
 }
-MR_CLONES void sum_rows(float* __restrict sum, const bf16* __restrict diff, std::int64_t rows, std::int64_t columns,
-                        std::int64_t begin, std::int64_t end) {
+MR_TARGET_CLONES void sum_columns(float* __restrict sum, const bf16* __restrict diff, std::int64_t rows,
+                                  std::int64_t columns, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = begin; c < end; ++c) sum[c] += load(diff + r * columns + c);
 }
@@ -63,7 +63,7 @@ class Linear : public Op {
     forward_ = Call(
         forward, dnnl::matmul(forward),
         {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
-    forward_weight_ = DerivedWeight(turned, forward.weights_desc(), needs_);
+    forward_weight_ = PackedWeight(turned, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) {
@@ -74,7 +74,7 @@ class Linear : public Op {
         const auto data = choose(s, {out_, in_}, canonical, plain, dst, desc(), src, Activation::none);
         backward_data_ = Call(data, dnnl::matmul(data),
                               {{DNNL_ARG_SRC, dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DST, src}});
-        backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
+        backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
       }
       const desc turned_diff = onednn::strided({out_, rows_}, dtype_, {1, out_}),
                  gradient = onednn::plain({out_, in_}, DType::f32);
@@ -88,7 +88,7 @@ class Linear : public Op {
     plan();
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     std::string text = "onednn " + forward_.name();
     if (backward_data_) text += ", backward data " + backward_data_.name();
@@ -166,9 +166,9 @@ class Linear : public Op {
     parallel_ranges(out_, 16, [&](std::int64_t begin, std::int64_t end) {
       if (mode == GradMode::write) std::fill(bias + begin, bias + end, 0.0f);
       if (dtype_ == DType::f32)
-        sum_rows(bias, static_cast<const float*>(diff), rows_, out_, begin, end);
+        sum_columns(bias, static_cast<const float*>(diff), rows_, out_, begin, end);
       else
-        sum_rows(bias, static_cast<const bf16*>(diff), rows_, out_, begin, end);
+        sum_columns(bias, static_cast<const bf16*>(diff), rows_, out_, begin, end);
     });
   }
 
@@ -176,9 +176,9 @@ class Linear : public Op {
   DType dtype_;
   bool keeps_pre_;
   Activation activation_;
-  Needs needs_;
+  MemoryRequirements needs_;
   Call forward_, activate_, activation_backward_, backward_data_;
-  DerivedWeight forward_weight_, backward_weight_;
+  PackedWeight forward_weight_, backward_weight_;
   Call backward_weights_[2];  // write, add
   std::size_t diff_at_ = 0;   // in the workspace
 };
@@ -189,9 +189,9 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.out_features < 1 || spec.src.count() < 1)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
          " has nothing to compute. give it inputs and outputs");
-  if (spec.takes_diff_pre || spec.makes_diff_pre != Activation::none)
+  if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (",
-         why_no_linear, "). use fusion level 1");
+         linear_fusion_rejection, "). use fusion level 1");
   const HalfTensors tensors{.src = {spec.src.count()},
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},

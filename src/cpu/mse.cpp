@@ -5,8 +5,8 @@
 namespace millrace::cpu {
 namespace {
 
-MR_CLONES double squares(float* __restrict difference, const float* __restrict x, const float* __restrict target,
-                         std::int64_t n) {
+MR_TARGET_CLONES double squares(float* __restrict difference, const float* __restrict x, const float* __restrict target,
+                                std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) difference[i] = x[i] - target[i];
   double lanes[4] = {};
   std::int64_t i = 0;
@@ -15,25 +15,25 @@ MR_CLONES double squares(float* __restrict difference, const float* __restrict x
   for (int l = 0; i + l < n; ++l) lanes[l] += double(difference[i + l]) * double(difference[i + l]);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
-MR_CLONES void scale(float* __restrict to, const float* __restrict from, float factor, std::int64_t n) {
+MR_TARGET_CLONES void scale(float* __restrict to, const float* __restrict from, float factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
 }
 
 class Mse : public Op {
  public:
   explicit Mse(const MseSpec& spec) : spec_(spec), features_(spec.src.row_count()) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
   }
 
-  Needs needs() const override {
-    Needs needs;
-    needs.workspace = RowSum::bytes(spec_.src[0]);
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
+    needs.workspace = RowLoss::bytes(spec_.src[0]);
     return needs;
   }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
-    auto* sums = static_cast<RowSum*>(args.workspace);
+    auto* sums = static_cast<RowLoss*>(args.workspace);
     const Tensor& diff = args.diff_src[0];
     const bool want_diff = spec_.mode == Mode::train && diff;
     const float factor = float(2 * double(args.state->loss_scale) * double(args.state->row_weight) / double(features_));
@@ -55,7 +55,7 @@ class Mse : public Op {
                         sums[row].loss = sum / double(features_), sums[row].counted = 1;
                       }
                     });
-    add_in_order(*args.state, sums, spec_.src[0]);
+    add_row_losses(*args.state, sums, spec_.src[0]);
   }
   void backward(const OpArgs&) override {}
 

@@ -48,16 +48,16 @@ __attribute__((always_inline)) inline void all_dots(float* y, const float* x, co
   if (o < out) dots<rows, 1>(y + o, x, w + o * in, bias ? bias + o : nullptr, in, out);
 }
 
-MR_CLONES void forward_rows(float* y, const float* x, const float* w, const float* bias, std::int64_t rows,
-                            std::int64_t in, std::int64_t out) {
+MR_TARGET_CLONES void forward_rows(float* y, const float* x, const float* w, const float* bias, std::int64_t rows,
+                                   std::int64_t in, std::int64_t out) {
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4) all_dots<4>(y + r * out, x + r * in, w, bias, in, out);
   for (; r < rows; ++r) all_dots<1>(y + r * out, x + r * in, w, bias, in, out);
 }
 
 // g[o][i] += sum over r of d[r][o] * x[r][i] for columns [begin, end), in the rows' order, four at a time.
-MR_CLONES void add_products(float* g, const float* d, const float* x, std::int64_t rows, std::int64_t in,
-                            std::int64_t out, std::int64_t begin, std::int64_t end) {
+MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, std::int64_t rows, std::int64_t in,
+                                   std::int64_t out, std::int64_t begin, std::int64_t end) {
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     const float* __restrict x0 = x + r * in, * __restrict x1 = x0 + in, * __restrict x2 = x1 + in, * __restrict x3 = x2 + in;
@@ -77,8 +77,8 @@ MR_CLONES void add_products(float* g, const float* d, const float* x, std::int64
 }
 
 // dx[r][i] = sum over o of d[r][o] * w[o][i].
-MR_CLONES void backward_rows(float* dx, const float* d, const float* w, std::int64_t rows, std::int64_t in,
-                             std::int64_t out) {
+MR_TARGET_CLONES void backward_rows(float* dx, const float* d, const float* w, std::int64_t rows, std::int64_t in,
+                                    std::int64_t out) {
   for (std::int64_t r = 0; r < rows; ++r) {
     float* __restrict to = dx + r * in;
     for (std::int64_t o = 0; o < out; ++o) {
@@ -96,7 +96,7 @@ class NarrowLinear : public Op {
  public:
   explicit NarrowLinear(const LinearSpec& s) : rows_(s.src[0]), in_(s.src.row_count()), out_(s.out_features) {}
 
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp, few outputs"; }
 
   void forward(const OpArgs& args) override {

@@ -10,7 +10,7 @@ namespace millrace::cpu {
 namespace {
 
 // Eight sums side by side, whatever the instruction set.
-MR_CLONES double sum_of_squares(const float* g, std::int64_t n) {
+MR_TARGET_CLONES double sum_of_squares(const float* g, std::int64_t n) {
   double lanes[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -27,20 +27,20 @@ struct Rates {
                                                        // learning_rate, root = 1 / sqrt(1 - beta2^t)
 };
 
-MR_CLONES void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
+MR_TARGET_CLONES void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay;
   for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * (g[i] * unscale + decay * w[i]);
 }
-MR_CLONES void sgd_momentum(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
-                            const Rates& r) {
+MR_TARGET_CLONES void sgd_momentum(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                                   const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
   for (std::int64_t i = 0; i < n; ++i) {
     v[i] = momentum * v[i] + (g[i] * unscale + decay * w[i]);
     w[i] -= rate * v[i];
   }
 }
-MR_CLONES void sgd_nesterov(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
-                            const Rates& r) {
+MR_TARGET_CLONES void sgd_nesterov(float* __restrict w, float* __restrict v, const float* __restrict g, std::int64_t n,
+                                   const Rates& r) {
   const float unscale = r.unscale, rate = r.learning_rate, decay = r.decay, momentum = r.momentum;
   for (std::int64_t i = 0; i < n; ++i) {
     const float d = g[i] * unscale + decay * w[i];
@@ -48,11 +48,11 @@ MR_CLONES void sgd_nesterov(float* __restrict w, float* __restrict v, const floa
     w[i] -= rate * (d + momentum * v[i]);
   }
 }
-MR_CLONES void square_roots(float* __restrict to, const float* __restrict from, std::int64_t n) {
+MR_TARGET_CLONES void square_roots(float* __restrict to, const float* __restrict from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = std::sqrt(from[i]);
 }
-MR_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
-                             const Rates& r) {
+MR_TARGET_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const float* __restrict g, std::int64_t n,
+                                    const Rates& r) {
   const float unscale = r.unscale, b1 = r.beta1, b2 = r.beta2;
   for (std::int64_t i = 0; i < n; ++i) {
     const float d = g[i] * unscale;
@@ -60,8 +60,8 @@ MR_CLONES void adamw_moments(float* __restrict m, float* __restrict v, const flo
     v[i] = b2 * v[i] + (1 - b2) * d * d;
   }
 }
-MR_CLONES void adamw_step(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
-                          std::int64_t n, const Rates& r) {
+MR_TARGET_CLONES void adamw_step(float* __restrict w, float* __restrict m, float* __restrict v,
+                                 const float* __restrict g, std::int64_t n, const Rates& r) {
   const float unscale = r.unscale, b1 = r.beta1, b2 = r.beta2;
   const float kept = 1 - r.learning_rate * r.decay, step_size = r.step_size, root = r.root, epsilon = r.epsilon;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -71,12 +71,12 @@ MR_CLONES void adamw_step(float* __restrict w, float* __restrict m, float* __res
     w[i] = w[i] * kept - step_size * m[i] / (std::sqrt(v[i]) * root + epsilon);
   }
 }
-MR_CLONES void lamb_direction(float* __restrict u, const float* __restrict w, const float* __restrict m,
-                              const float* __restrict root_v, std::int64_t n, const Rates& r) {
+MR_TARGET_CLONES void lamb_direction(float* __restrict u, const float* __restrict w, const float* __restrict m,
+                                     const float* __restrict root_v, std::int64_t n, const Rates& r) {
   const float decay = r.decay, mean = r.mean, root = r.root, epsilon = r.epsilon;
   for (std::int64_t i = 0; i < n; ++i) u[i] = m[i] * mean / (root_v[i] * root + epsilon) + decay * w[i];
 }
-MR_CLONES void move_by(float* __restrict w, const float* __restrict u, std::int64_t n, float rate) {
+MR_TARGET_CLONES void move_by(float* __restrict w, const float* __restrict u, std::int64_t n, float rate) {
   for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * u[i];
 }
 // The moments; returns the direction's sum of squares.
@@ -103,7 +103,8 @@ void lamb_weights(float* w, const float* m, const float* v, std::int64_t n, cons
     move_by(w + at, u, k, r.learning_rate * ratio);
   }
 }
-MR_CLONES void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n, float momentum) {
+MR_TARGET_CLONES void move_towards(float* __restrict running, const float* __restrict stats, std::int64_t n,
+                                   float momentum) {
   for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
 }
 
@@ -112,15 +113,17 @@ class Optimizer : public OptimizerOp {
 
  public:
   explicit Optimizer(const OptimizerSpec& spec)
-      : spec_(spec), pieces_(cut_pieces(spec)), own_sums_(spec.slices.empty() ? std::size_t(square_sums(spec)) : 0) {
-    with_type(spec_.weight_dtype, [](auto) {});
+      : spec_(spec),
+        pieces_(split_into_chunks(spec)),
+        own_sums_(spec.shards.empty() ? std::size_t(square_sum_count(spec)) : 0) {
+    dispatch_dtype(spec_.weight_dtype, [](auto) {});
     if (spec_.by_segment()) ratios_.resize(spec_.segments.size());
   }
 
-  int parts() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+  int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
 
   void run(int part, const OptimizerArgs& args) override {
-    double* sums = spec_.slices.empty() ? own_sums_.data() : args.sums;
+    double* sums = spec_.shards.empty() ? own_sums_.data() : args.sums;
     if (part == 0) return sum_squares(args, sums);
     if (part == 1 && !decide(*args.state, sums)) return;
     if (!go_) return;
@@ -138,15 +141,15 @@ class Optimizer : public OptimizerOp {
   }
 
   // Of the weights or of another thing (gradient, direction), by piece.
-  double& of_weights(double* sums, const OptimizerPiece& p) const { return sums[pieces_.all() + p.number]; }
-  double& of_other(double* sums, const OptimizerPiece& p) const { return sums[p.number]; }
+  double& of_weights(double* sums, const OptimizerChunk& p) const { return sums[pieces_.all() + p.number]; }
+  double& of_other(double* sums, const OptimizerChunk& p) const { return sums[p.number]; }
   void clear_those_of_others(double* sums) const {
-    if (!spec_.slices.empty()) std::fill_n(sums, pieces_.all() * (spec_.by_segment() ? 2 : 1), 0.0);
+    if (!spec_.shards.empty()) std::fill_n(sums, pieces_.all() * (spec_.by_segment() ? 2 : 1), 0.0);
   }
 
   void sum_squares(const OptimizerArgs& args, double* sums) const {
     clear_those_of_others(sums);
-    for_pieces([&](const OptimizerPiece& p) {
+    for_pieces([&](const OptimizerChunk& p) {
       of_other(sums, p) = sum_of_squares(args.gradient + p.begin, p.count);
       if (spec_.kind == Kind::lars) of_weights(sums, p) = sum_of_squares(args.master + p.begin, p.count);
     });
@@ -189,7 +192,7 @@ class Optimizer : public OptimizerOp {
     r.root = float(1 / std::sqrt(1 - std::pow(double(spec_.beta2), t)));
   }
 
-  Rates rates_of(const OptimizerPiece& p) const {
+  Rates rates_of(const OptimizerChunk& p) const {
     Rates r = rates_;
     r.decay = p.weight_decay;
     return r;
@@ -197,7 +200,7 @@ class Optimizer : public OptimizerOp {
 
   void advance_moments(const OptimizerArgs& args, double* sums) const {  // lamb
     clear_those_of_others(sums);
-    for_pieces([&](const OptimizerPiece& p) {
+    for_pieces([&](const OptimizerChunk& p) {
       const float* w = args.master + p.begin;
       of_weights(sums, p) = sum_of_squares(w, p.count);
       of_other(sums, p) = lamb_moments(w, args.moment1 + p.moments, args.moment2 + p.moments, args.gradient + p.begin,
@@ -221,7 +224,7 @@ class Optimizer : public OptimizerOp {
   }
 
   void update(const OptimizerArgs& args) const {
-    for_pieces([&](const OptimizerPiece& p) {
+    for_pieces([&](const OptimizerChunk& p) {
       update(args, p);
       if (spec_.weight_dtype == DType::f32) return;
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
@@ -230,7 +233,7 @@ class Optimizer : public OptimizerOp {
     if (spec_.stats_count) move_towards(args.running, args.stats, spec_.stats_count, spec_.stats_momentum);
   }
 
-  void update(const OptimizerArgs& args, const OptimizerPiece& p) const {
+  void update(const OptimizerArgs& args, const OptimizerChunk& p) const {
     using enum OptimizerSpec::Kind;
     Rates r = rates_of(p);
     float* w = args.master + p.begin;
@@ -249,7 +252,7 @@ class Optimizer : public OptimizerOp {
   }
 
   OptimizerSpec spec_;
-  OptimizerPieces pieces_;
+  OptimizerChunks pieces_;
   std::vector<double> own_sums_;  // of squares, where a step is not in slices
   std::vector<float> ratios_;     // by segment; lars, lamb
   Rates rates_{};                 // of this step, as is go_

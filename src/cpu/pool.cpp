@@ -8,19 +8,19 @@ namespace millrace::cpu {
 namespace {
 
 // For each coordinate on one side of an axis: the coordinates on the other side that it meets, with the tap's number.
-struct Meetings {
-  struct Meeting {
+struct AxisOverlaps {
+  struct AxisOverlap {
     std::int64_t other, tap;
   };
   std::vector<std::size_t> begin{0};
-  std::vector<Meeting> list;
+  std::vector<AxisOverlap> list;
   void close() { begin.push_back(list.size()); }
 };
 
 struct Axis {
   std::int64_t in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
-  Meetings of_out() const {  // which inputs a result sees, in the window's order
-    Meetings m;
+  AxisOverlaps of_out() const {  // which inputs a result sees, in the window's order
+    AxisOverlaps m;
     for (std::int64_t o = 0; o < out; ++o, m.close())
       for (std::int64_t k = 0; k < kernel; ++k) {
         const std::int64_t i = o * stride - pad + k * dilation;
@@ -28,8 +28,8 @@ struct Axis {
       }
     return m;
   }
-  Meetings of_in() const {  // which results see an input
-    Meetings m;
+  AxisOverlaps of_in() const {  // which results see an input
+    AxisOverlaps m;
     for (std::int64_t i = 0; i < in; ++i, m.close())
       for (std::int64_t k = 0; k < kernel; ++k) {
         const std::int64_t o = i + pad - k * dilation;
@@ -60,7 +60,7 @@ struct Place {
 class Pool : public Op {
  public:
   explicit Pool(const PoolSpec& spec) : spec_(spec), channels_(spec.src[-1]) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
     if (rank < 0 || rank > 3) fail(Exit::config, "pool: input ", spec_.src.str(), " has not 0 to 3 spatial dimensions");
     const Shape dst = spec_.dst();
@@ -83,8 +83,8 @@ class Pool : public Op {
       fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (is_max() && spec_.mode == Mode::train) needs.saved = std::size_t(spec_.dst().count()) * position_size();
     return needs;
   }
@@ -128,7 +128,7 @@ class Pool : public Op {
   // For every pixel of `to`, by groups of channels: collect(values, position, taps, channels, first) until all the
   // pixels of `from` that it meets are in, then finish(values, position, element, channels).
   template <class Collect, class Finish>
-  void gather(const Tensor& to, const std::int64_t (&extent)[3], const Meetings (&meetings)[3], const Tensor& from,
+  void gather(const Tensor& to, const std::int64_t (&extent)[3], const AxisOverlaps (&meetings)[3], const Tensor& from,
               const std::int64_t (&from_extent)[3], const Collect& collect, const Finish& finish,
               const void* saved) const {
     const std::int64_t groups = (channels_ + pool::channels_max - 1) / pool::channels_max;
@@ -172,7 +172,7 @@ class Pool : public Op {
   }
 
   template <class Body>
-  static void each(const Meetings& m, std::int64_t coordinate, const Body& body) {
+  static void each(const AxisOverlaps& m, std::int64_t coordinate, const Body& body) {
     for (std::size_t i = m.begin[std::size_t(coordinate)]; i < m.begin[std::size_t(coordinate) + 1]; ++i)
       body(m.list[i]);
   }
@@ -181,7 +181,7 @@ class Pool : public Op {
   std::int64_t channels_, taps_ = 1;
   Axis axes_[3];
   std::int64_t in_[3], out_[3];
-  Meetings of_out_[3], of_in_[3];
+  AxisOverlaps of_out_[3], of_in_[3];
 };
 
 }  // namespace

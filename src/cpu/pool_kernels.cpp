@@ -61,7 +61,8 @@ __attribute__((always_inline)) inline void routed(float* __restrict sum, const T
 }  // namespace
 
 // The first maximum wins; a NaN beats every number, the first one stays.
-MR_CLONES void maximum(float* best, std::int32_t* position, const Taps& taps, std::int64_t channels, bool first) {
+MR_TARGET_CLONES void maximum(float* best, std::int32_t* position, const Taps& taps, std::int64_t channels,
+                              bool first) {
   const auto body = [ =, &taps ](std::int64_t at, auto n) __attribute__((always_inline)) {
     Floats b, v;
     Ints p = Ints{} + taps.numbers[0];
@@ -78,7 +79,7 @@ MR_CLONES void maximum(float* best, std::int32_t* position, const Taps& taps, st
   MR_FOR_LANES(body);
 }
 
-MR_CLONES void sum(float* sum, const Taps& taps, std::int64_t channels, bool first) {
+MR_TARGET_CLONES void sum(float* sum, const Taps& taps, std::int64_t channels, bool first) {
   const auto body = [ =, &taps ](std::int64_t at, auto n) __attribute__((always_inline)) {
     Floats s{}, v;
     for (int k = 0; k < taps.count; ++k) load(v, taps.values[k], at, n), s += v;
@@ -88,7 +89,7 @@ MR_CLONES void sum(float* sum, const Taps& taps, std::int64_t channels, bool fir
   MR_FOR_LANES(body);
 }
 
-MR_CLONES void routed_sum(float* sum, const Taps& taps, std::int64_t channels, bool first, bool wide) {
+MR_TARGET_CLONES void routed_sum(float* sum, const Taps& taps, std::int64_t channels, bool first, bool wide) {
   if (first) std::fill_n(sum, channels, 0.0f);
   if (wide)
     routed<std::uint16_t>(sum, taps, channels);
@@ -96,11 +97,11 @@ MR_CLONES void routed_sum(float* sum, const Taps& taps, std::int64_t channels, b
     routed<std::uint8_t>(sum, taps, channels);
 }
 
-MR_CLONES void scale(float* values, float factor, std::int64_t channels) {
+MR_TARGET_CLONES void scale(float* values, float factor, std::int64_t channels) {
   for (std::int64_t c = 0; c < channels; ++c) values[c] *= factor;
 }
 
-MR_CLONES void narrow(void* to, const std::int32_t* position, std::int64_t channels, bool wide) {
+MR_TARGET_CLONES void narrow(void* to, const std::int32_t* position, std::int64_t channels, bool wide) {
   auto* bytes = static_cast<std::uint8_t*>(to);
   auto* words = static_cast<std::uint16_t*>(to);
   if (wide)

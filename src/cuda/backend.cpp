@@ -11,9 +11,9 @@
 namespace millrace::cuda {
 namespace {
 
-ChoiceOptions choice_options(World& world, const ExecutionOptions& options) {
-  ChoiceOptions out;
-  out.tune = options.cuda.tune;
+PlanSelectorOptions choice_options(World& world, const ExecutionOptions& options) {
+  PlanSelectorOptions out;
+  out.autotune = options.cuda.autotune;
   out.rank = world.rank();
   if (world.size() > 1) out.broadcast = [&world](const std::string& text) { return world.broadcast_string(text); };
   return out;
@@ -34,7 +34,7 @@ class CudaBackend : public Backend {
       : device_(device),
         context_{device.stream(Stream::compute), device.multiprocessors()},
         cudnn_(context_, cudnn_options(world, options)),
-        products_(PlanChoices::of_current_device("cublaslt", cublas_version(), choice_options(world, options))),
+        products_(PlanSelector::of_current_device("cublaslt", cublas_version(), choice_options(world, options))),
         cublas_(make_cublas(context_, products_, {.tf32 = options.cuda.tf32})) {}
 
   Device& device() override { return device_; }
@@ -46,13 +46,13 @@ class CudaBackend : public Backend {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
   int max_fusion_level() const override { return 2; }
-  int usual_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
-  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, cudnn_); }
+  int default_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
+  std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* linear = std::get_if<LinearSpec>(&spec);
     return linear ? cuda::why_not_fused(*linear, *cublas_) : cuda::why_not_fused(std::get<ConvSpec>(spec), cudnn_);
   }
-  void time_kernels(bool on) override { cudnn_.choices().time(on), products_.time(on); }
+  void set_kernel_timing(bool on) override { cudnn_.choices().set_timing(on), products_.set_timing(on); }
   std::string precision_note(DType) const override { return ""; }
 
  private:
@@ -71,9 +71,9 @@ class CudaBackend : public Backend {
     std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, b.context_); }
   };
   CudaDevice& device_;
-  Context context_;
+  LaunchContext context_;
   cudnn::Cudnn cudnn_;
-  PlanChoices products_;
+  PlanSelector products_;
   std::unique_ptr<Cublas> cublas_;
 };
 

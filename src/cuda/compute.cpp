@@ -34,20 +34,21 @@ int gpu_count(std::string* why_not) {
 }
 
 // Of all ranks. A host's name has no spaces.
-std::vector<Seat> gather_seats(World& world, const Seat& mine) {
-  std::vector<Seat> seats;
-  for (const std::string& text : world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.slice))) {
-    Seat seat;
-    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible >> seat.slice;
-    seats.push_back(seat);
+std::vector<GpuAssignment> gather_gpu_assignments(World& world, const GpuAssignment& mine) {
+  std::vector<GpuAssignment> gpu_assignments;
+  for (const std::string& text :
+       world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.mig_instance))) {
+    GpuAssignment seat;
+    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible >> seat.mig_instance;
+    gpu_assignments.push_back(seat);
   }
-  return seats;
+  return gpu_assignments;
 }
 
 // Before CUDA is first called: it reads the environment once.
-void choose_slice(const World& world) {
-  const std::string slice = slice_for(std::getenv("CUDA_VISIBLE_DEVICES"), world.local_rank());
-  if (!slice.empty()) ::setenv("CUDA_VISIBLE_DEVICES", slice.c_str(), 1);
+void select_mig_instance(const World& world) {
+  const std::string mig_instance = mig_instance_for(std::getenv("CUDA_VISIBLE_DEVICES"), world.local_rank());
+  if (!mig_instance.empty()) ::setenv("CUDA_VISIBLE_DEVICES", mig_instance.c_str(), 1);
 }
 
 template <class Action>
@@ -63,7 +64,7 @@ std::string problem_of(const Action& action) {
 }  // namespace
 
 bool cuda_usable(const World& world, std::string* why_not) {
-  choose_slice(world);
+  select_mig_instance(world);
   return gpu_count(why_not) > 0;
 }
 
@@ -82,7 +83,7 @@ std::string describe_gpus() {
 
 ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options) {
   std::string problem;
-  choose_slice(world);
+  select_mig_instance(world);
   const int count = gpu_count(&problem);
   world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
   ExecutionContext compute;
@@ -94,24 +95,25 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
                     DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
                                   options.collective.timeout_seconds, world.rank(), options.cuda.breadcrumbs});
               }));
-  const auto seats = gather_seats(world, {world.host(), device->bus_id(), count, device->slice()});
-  const Seating seating = seating_of(seats, std::size_t(world.rank()));
-  for (const std::string& warning : warnings_of(seating)) log::warn(warning);
+  const auto gpu_assignments =
+      gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});
+  const GpuTopology seating = gpu_topology_of(gpu_assignments, std::size_t(world.rank()));
+  for (const std::string& warning : topology_warnings(seating)) log::warn(warning);
   using Sums = CudaOptions::Sums;
   const std::string not_nccl = why_not_nccl(seating);
-  const bool by_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.sums == Sums::mpi);
-  if (by_host && options.cuda.sums == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
+  const bool by_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Sums::mpi);
+  if (by_host && options.cuda.collective_backend == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
   if (world.size() > 1 && !by_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);
   compute.backend = make_cuda_backend(world, gpu, options);
   if (by_host) {
-    gpu.forbid_graphs();  // the host takes part in every sum
+    gpu.disable_graphs();  // the host takes part in every sum
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
-    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.channels);
+    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.nccl_max_ctas);
   }
-  gpu.share_memory(seating.sharers);
+  gpu.set_memory_share(seating.ranks_per_gpu);
   return compute;
 }
 

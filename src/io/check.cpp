@@ -52,7 +52,7 @@ thread_local const char* file_at_work = nullptr;
 
 }  // namespace
 
-Entry::Entry(const char* file) : lock_(room_lock()), outer_(file_at_work) {
+Hdf5Lock::Hdf5Lock(const char* file) : lock_(room_lock()), outer_(file_at_work) {
   if (file) file_at_work = file;
   // No closing of the library at exit: after a file that could not be closed (a full disk) HDF5 1.10 crashes there, and
   // with MPI it would run after MPI_Finalize. Files close themselves.
@@ -64,12 +64,12 @@ Entry::Entry(const char* file) : lock_(room_lock()), outer_(file_at_work) {
   (void)quiet;
 }
 
-Entry::~Entry() { file_at_work = outer_; }
+Hdf5Lock::~Hdf5Lock() { file_at_work = outer_; }
 
-const char* file_in_hdf5() { return file_at_work; }
+const char* current_hdf5_file() { return file_at_work; }
 
-void start() {
-  const Entry entry;
+void initialize_hdf5() {
+  const Hdf5Lock entry;
   MR_H5("HDF5", H5open());
 }
 
@@ -82,7 +82,7 @@ std::string error_stack() {
   return line.empty() ? "HDF5 gives no reason" : line;
 }
 
-void fail_call(const std::string& where, const char* call) {
+void fail_hdf5_call(const std::string& where, const char* call) {
   const std::string reason = error_stack();
   const std::string_view text(call);
   fail(Exit::data, where, ": ", text.substr(0, text.find('(')), " failed (", reason, ")", advice(reason));

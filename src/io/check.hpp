@@ -9,14 +9,14 @@ namespace millrace::io {
 
 // The innermost messages, "file write failed; No space left on device"; clears the stack.
 std::string error_stack();
-[[noreturn]] void fail_call(const std::string& where, const char* call);
+[[noreturn]] void fail_hdf5_call(const std::string& where, const char* call);
 
 }  // namespace millrace::io
 
 // where: a string expression (file, or data set in file), evaluated only on failure.
-#define MR_H5(where, call)                                        \
-  ([&] {                                                          \
-    const auto mr_result = (call);                                \
-    if (mr_result < 0) ::millrace::io::fail_call((where), #call); \
-    return mr_result;                                             \
+#define MR_H5(where, call)                                             \
+  ([&] {                                                               \
+    const auto mr_result = (call);                                     \
+    if (mr_result < 0) ::millrace::io::fail_hdf5_call((where), #call); \
+    return mr_result;                                                  \
   }())

@@ -94,10 +94,10 @@ hsize_t user_block_of(hid_t file, const std::string& path) {
   return bytes;
 }
 
-std::int64_t chunks_listed_quickly() { return H5_VERSION_GE(1, 14, 0) ? 2'000'000 : 20'000; }
+std::int64_t fast_chunk_listing_limit() { return H5_VERSION_GE(1, 14, 0) ? 2'000'000 : 20'000; }
 
 std::vector<ChunkInfo> File::chunks(const std::string& given) const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
@@ -114,7 +114,7 @@ std::vector<ChunkInfo> File::chunks(const std::string& given) const {
 }
 
 ChunkedLayout File::chunked_layout(const std::string& given) const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   ChunkedLayout out;
@@ -128,7 +128,7 @@ ChunkedLayout File::chunked_layout(const std::string& given) const {
   out.filters = filters_of(dcpl, at);
   unsigned options = 0;
   MR_H5(at, H5Pget_chunk_opts(dcpl, &options));
-  out.edges_unfiltered = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
+  out.partial_chunks_unfiltered = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
   out.fill.assign(out.element_bytes, '\0');
   H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
   MR_H5(at, H5Pfill_value_defined(dcpl, &defined));

@@ -10,8 +10,8 @@ struct Codec {
   int id;
   const char* package;  // null: in this build; else the Debian package with which it would be
   // in -> out; `in` may be used up. expected: bytes of the result where known, else 0. Error(data) says what is wrong.
-  void (*decode)(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected);
-  void (*encode)(int level, const char* in, std::size_t bytes, Bytes& out) = nullptr;  // of those that pack writes
+  void (*decode)(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected);
+  void (*encode)(int level, const char* in, std::size_t bytes, ByteBuffer& out) = nullptr;  // of those that pack writes
 };
 
 extern const Codec gzip_codec, shuffle_codec, fletcher32_codec, lzf_codec, bitshuffle_codec;  // always there
@@ -23,7 +23,7 @@ void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out
 
 // zlib's format into just so many bytes, by libdeflate. False: not done (damaged, of another size, no such library);
 // zlib then does it or says why not.
-bool inflate_whole(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes);
+bool inflate_exact(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes);
 
 const Codec* find_codec(int id);  // null: none
 // The Debian package that this build lacks for a filter, or for what is inside its blocks; null: none.

@@ -20,9 +20,10 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   ~Inflater() { ::inflateEnd(&stream_); }
 
-  void operator()(const Bytes& in, Bytes& out, std::size_t expected) {
+  void operator()(const ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
     ::inflateReset(&stream_);
-    out.discard(expected > 0 ? expected : std::min(out.most(), std::max<std::size_t>(4096, 4 * in.size())));
+    out.resize_uninitialized(expected > 0 ? expected
+                                          : std::min(out.max_size(), std::max<std::size_t>(4096, 4 * in.size())));
     std::size_t taken = 0, made = 0;
     for (;;) {
       const std::size_t give = std::min<std::size_t>(in.size() - taken, UINT_MAX),
@@ -49,10 +50,10 @@ class Inflater {
   z_stream stream_{};
 };
 
-void gunzip(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+void gunzip(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   if (expected > 0) {
-    out.discard(expected);
-    if (inflate_whole(in.data(), in.size(), out.data(), expected)) return;
+    out.resize_uninitialized(expected);
+    if (inflate_exact(in.data(), in.size(), out.data(), expected)) return;
   }
   thread_local Inflater inflater;
   inflater(in, out, expected);
@@ -65,10 +66,10 @@ void gather(const char* in, char* out, std::size_t count) {
     for (std::size_t b = 0; b < element; ++b) out[i * element + b] = in[b * count + i];
 }
 
-void unshuffle(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t) {
+void unshuffle(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t) {
   const std::size_t element = filter.values.empty() ? 1 : filter.values[0];
   if (element <= 1) return in.swap(out);
-  out.discard(in.size());
+  out.resize_uninitialized(in.size());
   const std::size_t count = in.size() / element;
   if (element == 2)
     gather<2>(in.data(), out.data(), count);
@@ -99,7 +100,7 @@ std::uint32_t fletcher32(const char* data, std::size_t bytes) {
   return two << 16 | one;
 }
 
-void check_fletcher32(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
+void check_fletcher32(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t) {
   if (in.size() < 4) fail(Exit::data, "fletcher32: it is shorter than its checksum");
   const std::size_t bytes = in.size() - 4;
   std::uint32_t stored = 0;
@@ -114,10 +115,10 @@ void check_fletcher32(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
 
 // Literal runs (a byte below 32: how many, less one) and copies from what is out already (3 bits of length, 13 of
 // distance; length 7: another byte is added).
-void expand_lzf(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
+void expand_lzf(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   if (expected == 0 && filter.values.size() > 2) expected = filter.values[2];  // the chunk's size, as h5py stores it
   if (expected / 264 > in.size()) fail(Exit::data, "lzf: damaged");            // three bytes make 264 at most
-  out.discard(expected > 0 ? expected : std::min(out.most(), 16 * in.size() + 512));
+  out.resize_uninitialized(expected > 0 ? expected : std::min(out.max_size(), 16 * in.size() + 512));
   const auto* at = reinterpret_cast<const std::uint8_t*>(in.data());
   const auto* const end = at + in.size();
   std::size_t made = 0;

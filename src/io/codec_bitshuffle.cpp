@@ -32,7 +32,7 @@ void unshuffle_bits(const char* in, char* out, std::size_t count, std::size_t el
     }
 }
 
-void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t) {
+void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t) {
   constexpr std::size_t header = 12, usual_bytes = 8192, least = 128;
   const auto value = [&](std::size_t i) { return i < filter.values.size() ? std::size_t(filter.values[i]) : 0; };
   const std::size_t element = value(2), compression = value(4);
@@ -50,8 +50,8 @@ void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t) {
     at = header;
   }
   need(block > 0 && block % 8 == 0 && (compression == 0 || compression == 2 || compression == 3));
-  out.discard(bytes);
-  thread_local Bytes shuffled;
+  out.resize_uninitialized(bytes);
+  thread_local ByteBuffer shuffled;
   const std::size_t count = bytes / element, whole = count - count % 8;
   for (std::size_t first = 0; first < whole; first += block) {
     const std::size_t n = std::min(block, whole - first), size = n * element;
@@ -63,7 +63,7 @@ void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t) {
       need(in.size() - at >= 4);
       const auto stored = std::size_t(read_big_endian(from, 4));
       need(in.size() - at - 4 >= stored);
-      shuffled.discard(size);
+      shuffled.resize_uninitialized(size);
       (compression == 2 ? lz4_block : zstd_block)(from + 4, stored, shuffled.data(), size);
       from = shuffled.data(), at += 4 + stored;
     }

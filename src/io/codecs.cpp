@@ -29,7 +29,7 @@ std::vector<std::size_t> sizes_before(const ChunkedLayout& layout, std::uint32_t
 
 bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
   for (std::size_t d = layout.shape.size(); d-- > 0;) {
-    const auto along = std::size_t(layout.grid(d));
+    const auto along = std::size_t(layout.chunks_along(d));
     if (std::int64_t(number % along + 1) * layout.chunk[d] > layout.shape[d]) return true;
     number /= along;
   }
@@ -37,10 +37,12 @@ bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
 }
 
 struct Bounded {
-  Bytes &one, &two;
-  Bounded(Bytes& a, Bytes& b, std::size_t most) : one(a), two(b) { one.bound(most), two.bound(most); }
+  ByteBuffer &one, &two;
+  Bounded(ByteBuffer& a, ByteBuffer& b, std::size_t most) : one(a), two(b) {
+    one.set_max_size(most), two.set_max_size(most);
+  }
   Bounded(const Bounded&) = delete;
-  ~Bounded() { one.bound(SIZE_MAX), two.bound(SIZE_MAX); }
+  ~Bounded() { one.set_max_size(SIZE_MAX), two.set_max_size(SIZE_MAX); }
 };
 
 std::vector<int> registered;
@@ -52,8 +54,8 @@ std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned*
   const bool encode = !(flags & H5Z_FLAG_REVERSE);
   if (encode && !codec->encode) return 0;
   try {
-    Bytes in, out;
-    in.discard(bytes);
+    ByteBuffer in, out;
+    in.resize_uninitialized(bytes);
     std::memcpy(in.data(), *buffer, bytes);
     if (encode)
       codec->encode(codec == &zstd_codec && value_count > 0 ? int(values[0]) : 0, in.data(), bytes, out);
@@ -81,16 +83,16 @@ void register_one(const char* name) {
 
 }  // namespace
 
-void Bytes::check(std::size_t bytes) const {
-  if (bytes > most_) fail(Exit::data, "it is damaged: more than ", most_, " bytes would come out");
+void ByteBuffer::check(std::size_t bytes) const {
+  if (bytes > max_size_) fail(Exit::data, "it is damaged: more than ", max_size_, " bytes would come out");
 }
 
-void Bytes::grow(std::size_t least) {
+void ByteBuffer::grow(std::size_t least) {
   check(least);
-  resize(std::max(least, std::min(2 * size_, most_)));
+  resize(std::max(least, std::min(2 * size_, max_size_)));
 }
 
-void Bytes::resize(std::size_t bytes) {
+void ByteBuffer::resize(std::size_t bytes) {
   check(bytes);
   if (bytes > capacity_) {
     std::unique_ptr<char[]> more(new char[bytes]);
@@ -100,7 +102,7 @@ void Bytes::resize(std::size_t bytes) {
   size_ = bytes;
 }
 
-void Bytes::discard(std::size_t bytes) {
+void ByteBuffer::resize_uninitialized(std::size_t bytes) {
   check(bytes);
   if (bytes > capacity_) data_.reset(new char[bytes]), capacity_ = bytes;
   size_ = bytes;
@@ -125,7 +127,7 @@ const char* missing_package(const FilterSpec& filter) {
   return inside == 2 ? lz4_codec.package : inside == 3 ? zstd_codec.package : nullptr;
 }
 
-std::string cannot_decode(const std::vector<FilterSpec>& filters) {
+std::string unsupported_filter_reason(const std::vector<FilterSpec>& filters) {
   for (const FilterSpec& filter : filters) {
     const Codec* codec = find_codec(filter.id);
     if (!codec) return cat(filter.name, " has no decoder here but HDF5's");
@@ -135,9 +137,9 @@ std::string cannot_decode(const std::vector<FilterSpec>& filters) {
   return "";
 }
 
-void decode_chunk(const ChunkedLayout& layout, std::size_t number, Bytes& raw, Bytes& out) {
+void decode_chunk(const ChunkedLayout& layout, std::size_t number, ByteBuffer& raw, ByteBuffer& out) {
   std::uint32_t mask = layout.chunks[number].filter_mask;
-  if (layout.edges_unfiltered && hangs_over_edge(layout, number)) mask = ~0u;
+  if (layout.partial_chunks_unfiltered && hangs_over_edge(layout, number)) mask = ~0u;
   const auto sizes = sizes_before(layout, mask);
   // No encoder makes twice as much of what it is given; damaged bytes behind several filters ask for gigabytes.
   const Bounded bounded(raw, out, 2 * std::max(layout.chunk_bytes(), raw.size()) + 65536);
@@ -154,9 +156,9 @@ void decode_chunk(const ChunkedLayout& layout, std::size_t number, Bytes& raw, B
   raw.swap(out);
 }
 
-void fill_chunk(const ChunkedLayout& layout, Bytes& out) {
+void fill_chunk(const ChunkedLayout& layout, ByteBuffer& out) {
   const std::size_t bytes = layout.chunk_bytes();
-  out.discard(bytes);
+  out.resize_uninitialized(bytes);
   for (std::size_t at = 0; at < bytes; at += layout.fill.size())
     std::memcpy(out.data() + at, layout.fill.data(), layout.fill.size());
 }
@@ -182,7 +184,7 @@ Encoder make_encoder(const std::string& codec, std::optional<int> level) {
   fail(Exit::config, "'", codec, "' is none of none|zstd|lz4");
 }
 
-void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, Bytes& out) {
+void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, ByteBuffer& out) {
   const Codec* codec = find_codec(encoder.filter.id);
   MR_CHECK(codec && codec->encode, encoder.filter.name);
   codec->encode(encoder.level, in, bytes, out);

@@ -24,17 +24,17 @@ Handle make(hid_t file, const std::string& name, DType dtype, const std::vector<
 }  // namespace
 
 void File::create_dataset(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape) {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const std::string name = absolute(given), at = impl_->where(name);
   const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
   MR_H5(at, H5Pset_layout(dcpl, H5D_CONTIGUOUS));
   MR_H5(at, H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY));
-  impl_->remember(name, make(impl_->id(), name, dtype, shape, dcpl, at));
+  impl_->cache_dataset(name, make(impl_->id(), name, dtype, shape, dcpl, at));
 }
 
 void File::create_chunked(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape,
                           std::int64_t chunk_rows, const FilterSpec& filter) {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const std::string name = absolute(given), at = impl_->where(name);
   MR_CHECK(!impl_->parallel() && !shape.empty() && chunk_rows >= 1, at);
   const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
@@ -42,11 +42,11 @@ void File::create_chunked(const std::string& given, DType dtype, const std::vect
   chunk[0] = hsize_t(std::min(chunk_rows, shape[0]));
   MR_H5(at, H5Pset_chunk(dcpl, int(chunk.size()), chunk.data()));
   MR_H5(at, H5Pset_filter(dcpl, filter.id, H5Z_FLAG_MANDATORY, filter.values.size(), filter.values.data()));
-  impl_->remember(name, make(impl_->id(), name, dtype, shape, dcpl, at));
+  impl_->cache_dataset(name, make(impl_->id(), name, dtype, shape, dcpl, at));
 }
 
-void File::write_chunk(const std::string& given, std::int64_t number, const Bytes& stored) {
-  const Entry entry(impl_->path.c_str());
+void File::write_chunk(const std::string& given, std::int64_t number, const ByteBuffer& stored) {
+  const Hdf5Lock entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);

@@ -64,7 +64,7 @@ std::string problem_of_source(const std::string& file, const std::string& datase
 
 }  // namespace
 
-std::string problem_of_virtual(hid_t dcpl, const std::string& path) {
+std::string virtual_dataset_problem(hid_t dcpl, const std::string& path) {
   std::size_t count = 0;
   MR_H5(path, H5Pget_virtual_count(dcpl, &count));
   std::set<std::string> files;
@@ -87,13 +87,13 @@ std::string problem_of_virtual(hid_t dcpl, const std::string& path) {
   return "";
 }
 
-std::string problem_of_external(hid_t dcpl, const std::string& path, bool& from_here) {
+std::string external_storage_problem(hid_t dcpl, const std::string& path, bool& relative_to_file) {
   const int count = MR_H5(path, H5Pget_external_count(dcpl));
   const fs::path folder = fs::path(path).parent_path();
   std::string first;
   for (const bool here : {true, false}) {
     std::string problem;
-    from_here = here;
+    relative_to_file = here;
     for (int i = 0; i < count && problem.empty(); ++i) {
       char name[4096] = "";
       off_t offset = 0;

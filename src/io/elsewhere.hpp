@@ -9,8 +9,8 @@ namespace millrace::io {
 
 // Why a virtual data set of `path` would not be read whole, in words for a refusal, or "". Leaves room for its sources
 // among the open files.
-std::string problem_of_virtual(hid_t dcpl, const std::string& path);
+std::string virtual_dataset_problem(hid_t dcpl, const std::string& path);
 // The same of one in external files. from_here: their names count from the file's folder, not from the working one.
-std::string problem_of_external(hid_t dcpl, const std::string& path, bool& from_here);
+std::string external_storage_problem(hid_t dcpl, const std::string& path, bool& relative_to_file);
 
 }  // namespace millrace::io

@@ -18,7 +18,7 @@ struct OpenDataset {
   Handle id, type, space;  // space: scratch for selections
   std::vector<hsize_t> shape;
   TypeInfo element;
-  std::string refusal;
+  std::string unsupported_reason;
   std::size_t row_elements() const;  // elements in one row
 };
 
@@ -48,7 +48,7 @@ struct File::Impl {
   std::string where(const std::string& object) const { return path + ":" + object; }
   hid_t id() const;  // Error once closed or given up
   OpenDataset& dataset(const std::string& name);
-  OpenDataset& remember(const std::string& name, Handle id);
+  OpenDataset& cache_dataset(const std::string& name, Handle id);
   void transfer(const std::string& name, Request, Transfer);
   // Collective on a parallel file. Before whatever all ranks do together, they tell each other how they are: the most
   // of `rounds`; whether a rank's request is wrong. Where a rank failed to write, or gave the file up while others go
@@ -57,10 +57,10 @@ struct File::Impl {
     std::int64_t rounds, wrong;
   };
   Agreement agree(std::int64_t rounds, bool wrong);
-  bool sound(bool leaving);            // collective: no rank failed, and all leave or none does
-  void abandon() noexcept;             // without HDF5, which would wait for the other ranks; empties the file
-  std::string reason_on_disk() const;  // " (the file system has 0 B free)" or "": MPI-IO hides why a write failed
-  void finish_writing();               // flush, agreed upon
+  bool all_ranks_ok(bool leaving);      // collective: no rank failed, and all leave or none does
+  void abandon() noexcept;              // without HDF5, which would wait for the other ranks; empties the file
+  std::string free_space_note() const;  // " (the file system has 0 B free)" or "": MPI-IO hides why a write failed
+  void finish_writing();                // flush, agreed upon
   // Takes the blocks for bytes that are about to be written, so that a full disk shows before a collective call. Sets
   // `failure`; does nothing where the file system cannot.
   void reserve(std::uint64_t offset, std::uint64_t bytes);

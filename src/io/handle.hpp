@@ -37,13 +37,13 @@ class Handle {
 // HDF5 built with MPI is not thread-safe: every entry into the room holds this one lock. Two threads of a rank may thus
 // read and write different files; but they must not both be in collective calls, whose order could differ from rank to
 // rank.
-class Entry {
+class Hdf5Lock {
  public:
   // file: what HDF5 works on, for file_in_hdf5(); null: what the Entry around this one says. Also switches off HDF5's
   // own printing of errors, which is per thread in thread-safe builds.
-  explicit Entry(const char* file = nullptr);
-  ~Entry();
-  Entry(const Entry&) = delete;
+  explicit Hdf5Lock(const char* file = nullptr);
+  ~Hdf5Lock();
+  Hdf5Lock(const Hdf5Lock&) = delete;
 
  private:
   std::lock_guard<std::recursive_mutex> lock_;

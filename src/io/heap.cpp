@@ -17,11 +17,11 @@ std::uint64_t number(const char* at, std::size_t bytes) {
 
 }  // namespace
 
-HeapReference heap_reference(const char* stored) {
+GlobalHeapId parse_global_heap_id(const char* stored) {
   return {number(stored + 4, 8), std::uint32_t(number(stored + 12, 4)), std::uint32_t(number(stored, 4))};
 }
 
-void read_heap_object(const ReadBytes& read, const HeapReference& r, std::string& out) {
+void read_global_heap_object(const ReadBytes& read, const GlobalHeapId& r, std::string& out) {
   out.resize(2 * header_bytes + r.count);
   read(r.collection, out.data(), out.size());
   if (!out.starts_with("GCOL") || out[4] != 1) fail(Exit::data, "no heap collection at byte ", r.collection);

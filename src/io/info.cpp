@@ -73,7 +73,7 @@ std::string advice_for(const FilterSpec& filter) {
 }
 
 std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
-  if (!dataset.element.refusal.empty()) return dataset.element.refusal;
+  if (!dataset.element.unsupported_reason.empty()) return dataset.element.unsupported_reason;
   if (H5Aexists(dataset.id, "MATLAB_empty") > 0)
     return "it is an empty MATLAB array, whose extents are stored in place of values";
   if (dataset.shape.empty()) return "it is a single value without extents: there are no rows";
@@ -142,7 +142,7 @@ std::size_t OpenDataset::row_elements() const {
   return count;
 }
 
-OpenDataset& File::Impl::remember(const std::string& name, Handle id) {
+OpenDataset& File::Impl::cache_dataset(const std::string& name, Handle id) {
   const std::string at = where(name);
   OpenDataset d;
   d.id = std::move(id);
@@ -152,17 +152,17 @@ OpenDataset& File::Impl::remember(const std::string& name, Handle id) {
   if (!d.shape.empty()) MR_H5(at, H5Sget_simple_extent_dims(d.space, d.shape.data(), nullptr));
   d.element = describe_type(d.type, converting);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(d.id)), H5Pclose);
-  d.refusal = refusal_of(d, dcpl, at, converting);
+  d.unsupported_reason = refusal_of(d, dcpl, at, converting);
   const H5D_layout_t layout = H5Pget_layout(dcpl);
-  bool from_here = false;
-  if (d.refusal.empty() && layout == H5D_VIRTUAL) d.refusal = problem_of_virtual(dcpl, path);
-  if (d.refusal.empty() && layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
-    d.refusal = problem_of_external(dcpl, path, from_here);
+  bool relative_to_file = false;
+  if (d.unsupported_reason.empty() && layout == H5D_VIRTUAL) d.unsupported_reason = virtual_dataset_problem(dcpl, path);
+  if (d.unsupported_reason.empty() && layout == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0)
+    d.unsupported_reason = external_storage_problem(dcpl, path, relative_to_file);
   const bool chunked = layout == H5D_CHUNKED && !writable;
-  if (d.refusal.empty() && (chunked || from_here)) {
+  if (d.unsupported_reason.empty() && (chunked || relative_to_file)) {
     const Handle dapl(MR_H5(at, H5Pcreate(H5P_DATASET_ACCESS)), H5Pclose);
     if (chunked) MR_H5(at, H5Pset_chunk_cache(dapl, 10007, cache_bytes(dcpl, d), H5D_CHUNK_CACHE_W0_DEFAULT));
-    if (from_here) MR_H5(at, H5Pset_efile_prefix(dapl, "${ORIGIN}"));
+    if (relative_to_file) MR_H5(at, H5Pset_efile_prefix(dapl, "${ORIGIN}"));
     d.id.reset();  // both are taken when the data set is opened first
     d.id = Handle(MR_H5(at, H5Dopen2(file, name.c_str(), dapl)), H5Dclose);
   }
@@ -177,18 +177,18 @@ OpenDataset& File::Impl::dataset(const std::string& given) {
     const std::string reason = error_stack();
     fail(Exit::data, path, " has no data set ", name, " (", reason, ")");
   }
-  return remember(name, Handle(opened, H5Dclose));
+  return cache_dataset(name, Handle(opened, H5Dclose));
 }
 
 std::vector<std::string> File::datasets() const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   std::vector<std::string> names;
   MR_H5(impl_->path, H5Ovisit2(impl_->id(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC));
   return names;
 }
 
 bool File::has(const std::string& name) const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const std::string full = absolute(name);
   const hid_t object = H5Oopen(impl_->id(), full.c_str(), H5P_DEFAULT);
   if (object < 0) {
@@ -213,20 +213,21 @@ std::string file_of(hid_t object) {
 }
 
 DatasetInfo File::info(const std::string& given) const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const OpenDataset& dataset = impl_->dataset(given);
   DatasetInfo info;
   info.name = absolute(given);
   const std::string at = impl_->where(info.name);
   info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
   info.shape.assign(dataset.shape.begin(), dataset.shape.end());
-  info.refusal = dataset.refusal;
+  info.unsupported_reason = dataset.unsupported_reason;
   std::error_code unknown;
   if (const std::string holder = file_of(dataset.id);
       holder != file_of(impl_->id()) && !std::filesystem::equivalent(holder, impl_->path, unknown))
-    info.elsewhere = holder;
-  info.unsigned32 = dataset.element.unsigned32 && info.refusal == dataset.element.refusal;
-  info.heap_base = heap_base_of(impl_->id(), dataset.type, at);
+    info.external_link_file = holder;
+  info.uint32_as_int32 =
+      dataset.element.uint32_as_int32 && info.unsupported_reason == dataset.element.unsupported_reason;
+  info.global_heap_base = heap_base_of(impl_->id(), dataset.type, at);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
   info.chunked = H5Pget_layout(dcpl) == H5D_CHUNKED;
   if (info.chunked) {
@@ -234,7 +235,8 @@ DatasetInfo File::info(const std::string& given) const {
     MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
     info.chunk.assign(chunk.begin(), chunk.end());
     for (FilterSpec& filter : filters_of(dcpl, at)) info.filters.push_back(std::move(filter.name));
-  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && (info.refusal.empty() || info.heap_base || info.unsigned32)) {
+  } else if (H5Pget_layout(dcpl) == H5D_CONTIGUOUS &&
+             (info.unsupported_reason.empty() || info.global_heap_base || info.uint32_as_int32)) {
     const haddr_t offset = H5Dget_offset(dataset.id);  // counts from the file's first byte, user block included
     if (offset != HADDR_UNDEF) info.offset = offset;
     H5Eclear2(H5E_DEFAULT);

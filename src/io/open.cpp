@@ -111,7 +111,7 @@ hid_t File::Impl::id() const {
 const std::string& File::path() const { return impl_->path; }
 
 File File::open(const std::string& path) {
-  const Entry entry(path.c_str());
+  const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
@@ -127,7 +127,7 @@ File File::open_converting(const std::string& path) {
 }
 
 File File::create(const std::string& path) {
-  const Entry entry(path.c_str());
+  const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path, impl->writable = true;
   if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
@@ -137,7 +137,7 @@ File File::create(const std::string& path) {
 }
 
 File File::append(const std::string& path) {
-  const Entry entry(path.c_str());
+  const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path, impl->writable = true;
   if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
@@ -155,12 +155,12 @@ File File::open_parallel(const std::string& path, World& world) {
   impl->path = path;
   std::string problem;
   {
-    const Entry entry(path.c_str());
+    const Hdf5Lock entry(path.c_str());
     if (world.rank() == 0) problem = problem_with(path);
   }
   world.agree(Exit::data, problem);
   {
-    const Entry entry(path.c_str());
+    const Hdf5Lock entry(path.c_str());
     problem = message_of([&] {
       const Handle fapl = access_properties(path, comm);
       impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
@@ -182,7 +182,7 @@ File File::create_parallel(const std::string& path, World& world) {
   if (world.rank() == 0) problem = problem_creating(path);
   world.agree(Exit::data, problem);
   {
-    const Entry entry(path.c_str());
+    const Hdf5Lock entry(path.c_str());
     problem = message_of([&] {
       const Handle fapl = writing_properties(path, comm);
       impl->file =
@@ -195,12 +195,12 @@ File File::create_parallel(const std::string& path, World& world) {
 }
 
 void File::flush() {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   impl_->finish_writing();
 }
 
 void File::close() {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   if (!impl_->file) return;
   std::string problem;
   const auto first = [&](std::string message) {
@@ -215,7 +215,7 @@ void File::close() {
 }
 
 std::string library_version() {
-  const Entry entry;
+  const Hdf5Lock entry;
   unsigned major = 0, minor = 0, release = 0;
   hbool_t thread_safe = false;
   H5get_libversion(&major, &minor, &release);

@@ -31,11 +31,11 @@ bool File::Impl::exchange(std::int64_t rounds, bool wrong, bool leaving) {
   return !most_[2] && !(most_[3] && most_[4]);
 }
 
-bool File::Impl::sound(bool leaving) { return exchange(0, false, leaving); }
+bool File::Impl::all_ranks_ok(bool leaving) { return exchange(0, false, leaving); }
 
 File::Impl::Agreement File::Impl::agree(std::int64_t rounds, bool wrong) {
   if (!exchange(rounds, wrong, false)) {
-    if (failure.empty()) failure = path + ": another rank could not write its part" + reason_on_disk();
+    if (failure.empty()) failure = path + ": another rank could not write its part" + free_space_note();
     abandon();
     fail(Exit::data, failure, ". the file is given up");
   }
@@ -52,7 +52,7 @@ void File::Impl::abandon() noexcept {
   if (rank == 0 && ::truncate(path.c_str(), 0) != 0) return;  // it stays open: removing it would not free its bytes
 }
 
-std::string File::Impl::reason_on_disk() const {
+std::string File::Impl::free_space_note() const {
   struct statvfs status {};
   if (!writable || ::statvfs(path.c_str(), &status) != 0) return "";
   const std::uint64_t left = std::uint64_t(status.f_bavail) * status.f_frsize;
@@ -67,7 +67,7 @@ void File::Impl::reserve(std::uint64_t offset, std::uint64_t bytes) {
   if (fd >= 0) ::close(fd);
   can_reserve = error == 0;
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    failure = cat(path, " cannot grow by ", format_bytes(bytes), " (", std::strerror(error), ")", reason_on_disk());
+    failure = cat(path, " cannot grow by ", format_bytes(bytes), " (", std::strerror(error), ")", free_space_note());
 }
 
 void File::Impl::finish_writing() {
@@ -82,16 +82,16 @@ void File::Impl::finish_writing() {
   if (rank == 0 && H5Fget_filesize(id(), &bytes) >= 0) reserve(0, bytes);
   agree(0, false);
   failure = message_of([&] { MR_H5(path, H5Fflush(id(), H5F_SCOPE_GLOBAL)); });
-  if (!failure.empty()) failure += reason_on_disk();
+  if (!failure.empty()) failure += free_space_note();
   agree(0, false);
 }
 
 File::Impl::~Impl() {
-  const Entry entry(path.c_str());
+  const Hdf5Lock entry(path.c_str());
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (file && parallel() && writable && !finalized) try {
-      if (!sound(true)) abandon();
+      if (!all_ranks_ok(true)) abandon();
     } catch (...) {
       abandon();
     }

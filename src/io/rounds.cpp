@@ -32,14 +32,14 @@ void check(int result, const char* call) {
 }  // namespace
 
 // Rank 0 has its turn before others hear of it. They then wait at most for calls that all ranks are in already.
-Turn::Turn(World& world) {
+CollectiveLock::CollectiveLock(World& world) {
   if (!world.mpi_comm()) return;
   if (world.rank() == 0) lock_ = std::unique_lock(turns());
   world.barrier();
   if (world.rank() != 0) lock_ = std::unique_lock(turns());
 }
 
-struct Rounds::Impl {
+struct CollectiveSchedule::Impl {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1;
   // Of this rank, for all threads.
@@ -181,7 +181,7 @@ struct Rounds::Impl {
   }
 };
 
-Rounds::Rounds(World& world) : impl_(std::make_unique<Impl>()) {
+CollectiveSchedule::CollectiveSchedule(World& world) : impl_(std::make_unique<Impl>()) {
   const MPI_Comm comm = communicator_of(world);
   MR_CHECK(comm != MPI_COMM_NULL);
   check(MPI_Comm_dup(comm, &impl_->comm), "MPI_Comm_dup");
@@ -189,13 +189,13 @@ Rounds::Rounds(World& world) : impl_(std::make_unique<Impl>()) {
   impl_->offers.resize(std::size_t(impl_->size)), impl_->gone.resize(std::size_t(impl_->size));
 }
 
-Rounds::~Rounds() {
+CollectiveSchedule::~CollectiveSchedule() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Comm_free(&impl_->comm);
 }
 
-void Rounds::want(std::vector<std::int64_t> numbers) {
+void CollectiveSchedule::request(std::vector<std::int64_t> numbers) {
   {
     const std::lock_guard lock(impl_->mutex);
     MR_CHECK(!impl_->mine && !numbers.empty());
@@ -204,7 +204,7 @@ void Rounds::want(std::vector<std::int64_t> numbers) {
   impl_->wake.notify_all();
 }
 
-void Rounds::leave() {
+void CollectiveSchedule::leave() {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->leaving = true;
@@ -212,6 +212,8 @@ void Rounds::leave() {
   impl_->wake.notify_all();
 }
 
-std::optional<Rounds::Round> Rounds::next() { return impl_->rank == 0 ? impl_->lead() : impl_->follow(); }
+std::optional<CollectiveSchedule::Round> CollectiveSchedule::next() {
+  return impl_->rank == 0 ? impl_->lead() : impl_->follow();
+}
 
 }  // namespace millrace::io

@@ -58,7 +58,7 @@ std::string mode_of(hid_t dxpl, const std::string& where) {
 }
 
 std::string problem_with(const Request& r, const OpenDataset& dataset, const std::string& where) {
-  if (!dataset.refusal.empty()) return cat("cannot read ", where, " (", dataset.refusal, ")");
+  if (!dataset.unsupported_reason.empty()) return cat("cannot read ", where, " (", dataset.unsupported_reason, ")");
   const auto rows = std::int64_t(dataset.shape[0]);
   for (std::int64_t i = 0; r.rows && i < r.count; ++i)
     if (r.rows[i] < (i > 0 ? r.rows[i - 1] + 1 : 0) || r.rows[i] >= rows)
@@ -154,7 +154,7 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
     try {
       move(r, *dataset, properties, at);
     } catch (const Error& e) {
-      if (problem.empty()) problem = e.what() + (parallel() ? reason_on_disk() : "");
+      if (problem.empty()) problem = e.what() + (parallel() ? free_space_note() : "");
       if (r.write && failure.empty()) failure = problem;
       if (!collective) break;
     }
@@ -168,21 +168,21 @@ void File::Impl::transfer(const std::string& name, Request r, Transfer kind) {
 
 void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                      Transfer kind) const {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind);
 }
 
 void File::read_rows(const std::string& dataset, std::span<const std::int64_t> rows, DType memory, void* out,
                      Transfer kind) const {
   static constexpr std::int64_t none = 0;
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   const std::int64_t* first = rows.empty() ? &none : rows.data();
   impl_->transfer(dataset, {false, 0, std::int64_t(rows.size()), memory, static_cast<char*>(out), first}, kind);
 }
 
 void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory,
                       const void* data, Transfer kind) {
-  const Entry entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str());
   char* source = const_cast<char*>(static_cast<const char*>(data));  // only read from
   impl_->transfer(dataset, {true, begin, count, memory, source}, kind);
 }

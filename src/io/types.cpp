@@ -31,16 +31,17 @@ TypeInfo describe_integer(hid_t type) {
   const std::size_t bytes = H5Tget_size(type);
   const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
   if (H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) {
-    info.refusal = cat("integers of ", H5Tget_precision(type), " bits within ", bytes, " bytes are not supported");
+    info.unsupported_reason =
+        cat("integers of ", H5Tget_precision(type), " bits within ", bytes, " bytes are not supported");
   } else if (bytes <= 2) {
     info.dtype = bytes == 1 ? (is_signed ? DType::i8 : DType::u8) : (is_signed ? DType::i16 : DType::u16);
   } else if (is_signed && (bytes == 4 || bytes == 8)) {
     info.dtype = bytes == 4 ? DType::i32 : DType::i64;
   } else {
-    info.unsigned32 = bytes == 4;
-    if (info.unsigned32) info.dtype = DType::i32;
-    info.refusal = cat(is_signed ? "signed" : "unsigned", " integers of ", 8 * bytes,
-                       " bits are not supported. store them as int64, or as floating point");
+    info.uint32_as_int32 = bytes == 4;
+    if (info.uint32_as_int32) info.dtype = DType::i32;
+    info.unsupported_reason = cat(is_signed ? "signed" : "unsigned", " integers of ", 8 * bytes,
+                                  " bits are not supported. store them as int64, or as floating point");
   }
   return info;
 }
@@ -57,8 +58,8 @@ TypeInfo describe_float(hid_t type) {
       return info;
     }
   }
-  info.refusal = cat("floating point numbers of ", 8 * f.bytes, " bits (", f.exponent_bits, " exponent, ",
-                     f.mantissa_bits, " mantissa) are not supported. store them as float32");
+  info.unsupported_reason = cat("floating point numbers of ", 8 * f.bytes, " bits (", f.exponent_bits, " exponent, ",
+                                f.mantissa_bits, " mantissa) are not supported. store them as float32");
   return info;
 }
 
@@ -131,18 +132,18 @@ TypeInfo describe_type(hid_t type, bool converting) {
   } else if (type_class == H5T_FLOAT) {
     info = describe_float(type);
   } else {
-    info.refusal = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
+    info.unsupported_reason = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
   }
-  if (converting && !info.refusal.empty() && (type_class == H5T_INTEGER || type_class == H5T_FLOAT)) {
+  if (converting && !info.unsupported_reason.empty() && (type_class == H5T_INTEGER || type_class == H5T_FLOAT)) {
     info = {};
     info.dtype = type_class == H5T_INTEGER ? DType::i64 : DType::f64;
     return info;
   }
-  if (info.refusal.empty() || info.unsigned32) {
+  if (info.unsupported_reason.empty() || info.uint32_as_int32) {
     const H5T_order_t order = H5Tget_order(type);
     info.big_endian = size_of(info.dtype) > 1 && order == H5T_ORDER_BE;
     if (!converting && (order == H5T_ORDER_VAX || order == H5T_ORDER_MIXED))
-      info.refusal = "elements are in VAX or mixed byte order";
+      info.unsupported_reason = "elements are in VAX or mixed byte order";
   }
   return info;
 }

@@ -16,8 +16,8 @@ hid_t native_type(DType);
 struct TypeInfo {
   DType dtype = DType::u8;
   bool big_endian = false;
-  std::string refusal;      // why no DType stands for it, or empty
-  bool unsigned32 = false;  // refused; dtype is i32, of the same bits
+  std::string unsupported_reason;  // why no DType stands for it, or empty
+  bool uint32_as_int32 = false;    // refused; dtype is i32, of the same bits
 };
 // converting: of what HDF5 has to convert the DType that holds it, i64 or f64.
 TypeInfo describe_type(hid_t type, bool converting = false);

@@ -5,7 +5,7 @@ namespace millrace {
 namespace {
 
 // The node that makes a value which nobody else reads than the one that would be folded into it; else -1.
-int folds_into(const Graph& graph, int value) { return graph.only_user(value) < 0 ? -1 : graph.producer(value); }
+int folds_into(const Graph& graph, int value) { return graph.single_consumer(value) < 0 ? -1 : graph.producer(value); }
 
 // Folds `later` into `earlier`: the earlier node makes the later one's value, at the later one's place (its other
 // inputs exist only then).

@@ -10,13 +10,13 @@ namespace {
 
 class LinearFusion {
  public:
-  LinearFusion(Graph& graph, Backend& backend, std::vector<std::string>& kept)
-      : graph_(graph), backend_(backend), kept_(kept) {}
+  LinearFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
+      : graph_(graph), backend_(backend), kept_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      const int user = graph_.only_user(graph_.nodes[i].dst);
+      const int user = graph_.single_consumer(graph_.nodes[i].dst);
       auto* before = std::get_if<LinearSpec>(&graph_.nodes[i].spec);
       auto* behind = user < 0 ? nullptr : std::get_if<LinearSpec>(&graph_.nodes[std::size_t(user)].spec);
       if (before && behind && before->activation != Activation::none && behind->need_diff_src)
@@ -35,23 +35,23 @@ class LinearFusion {
     std::string why = why_not_taken(before);
     if (why.empty()) why = why_not_made(behind, before.activation, false);
     if (refused(gradient.c_str(), why)) return;
-    before.takes_diff_pre = true, behind.makes_diff_pre = before.activation;
-    second.before = index;
+    before.consumes_diff_pre = true, behind.produces_diff_pre = before.activation;
+    second.previous_linear = index;
     if (!before.bias || refused("the gradient of the bias", why_not_made(behind, before.activation, true))) return;
-    before.takes_diff_bias = behind.makes_diff_bias = true;
+    before.consumes_diff_bias = behind.produces_diff_bias = true;
     graph_.values.push_back({first.name + ".diff_bias", {before.out_features}, graph_.dtype, false});
     first.diff_bias = second.src_diff_bias = int(graph_.values.size()) - 1;
   }
 
   // Each side is asked for alone: what a layer takes from behind does not touch what it makes for the one before.
   std::string why_not_taken(LinearSpec before) {
-    before.makes_diff_pre = Activation::none, before.makes_diff_bias = false;
-    before.takes_diff_pre = true;
+    before.produces_diff_pre = Activation::none, before.produces_diff_bias = false;
+    before.consumes_diff_pre = true;
     return backend_.why_not_fused(before);
   }
   std::string why_not_made(LinearSpec behind, Activation kind, bool bias) {
-    behind.takes_diff_pre = behind.takes_diff_bias = false;
-    behind.makes_diff_pre = kind, behind.makes_diff_bias = bias;
+    behind.consumes_diff_pre = behind.consumes_diff_bias = false;
+    behind.produces_diff_pre = kind, behind.produces_diff_bias = bias;
     return backend_.why_not_fused(behind);
   }
 
@@ -62,8 +62,8 @@ class LinearFusion {
 
 }  // namespace
 
-Graph fuse_linears(Graph graph, Backend& backend, std::vector<std::string>& kept) {
-  LinearFusion(graph, backend, kept).run();
+Graph fuse_linears(Graph graph, Backend& backend, std::vector<std::string>& unfused) {
+  LinearFusion(graph, backend, unfused).run();
   return graph;
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 class NormFusion {
  public:
-  NormFusion(Graph& graph, Backend& backend, std::vector<std::string>& kept)
-      : graph_(graph), backend_(backend), kept_(kept) {}
+  NormFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
+      : graph_(graph), backend_(backend), kept_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
@@ -23,7 +23,7 @@ class NormFusion {
  private:
   bool agreed(const Node& conv, bool ConvSpec::*fusion, const Node& norm, const char* what) {
     ConvSpec asked = std::get<ConvSpec>(conv.spec);
-    asked.makes_sums = asked.makes_diff_sums = false;
+    asked.produces_sums = asked.produces_diff_sums = false;
     asked.*fusion = true;
     const std::string why = backend_.why_not_fused(asked);
     if (!why.empty()) kept_.push_back(cat(norm.name, ": ", what, " stay out of ", conv.name, " (", why, ")"));
@@ -38,22 +38,22 @@ class NormFusion {
 
   void sums_from_before(Node& norm) {
     const int producer = graph_.producer(norm.src[0]);
-    if (producer < 0 || graph_.only_user(norm.src[0]) < 0) return;
+    if (producer < 0 || graph_.single_consumer(norm.src[0]) < 0) return;
     Node& before = graph_.nodes[std::size_t(producer)];
     auto* conv = std::get_if<ConvSpec>(&before.spec);
-    if (!conv || !agreed(before, &ConvSpec::makes_sums, norm, "sums")) return;
-    conv->makes_sums = std::get<BatchNormSpec>(norm.spec).takes_sums = true;
+    if (!conv || !agreed(before, &ConvSpec::produces_sums, norm, "sums")) return;
+    conv->produces_sums = std::get<BatchNormSpec>(norm.spec).consumes_sums = true;
     before.sums = norm.sums = shared_value(norm, "sums");
   }
 
   void diff_sums_from_behind(Node& norm, int index) {
     auto& spec = std::get<BatchNormSpec>(norm.spec);
-    const int user = graph_.only_user(norm.dst);
+    const int user = graph_.single_consumer(norm.dst);
     Node* behind = user < 0 ? nullptr : &graph_.nodes[std::size_t(user)];
     auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
     if (!conv || !conv->need_diff_src || spec.residual || spec.activation != Activation::relu) return;
-    if (!agreed(*behind, &ConvSpec::makes_diff_sums, norm, "sums of the gradient")) return;
-    conv->makes_diff_sums = spec.takes_diff_sums = true;
+    if (!agreed(*behind, &ConvSpec::produces_diff_sums, norm, "sums of the gradient")) return;
+    conv->produces_diff_sums = spec.consumes_diff_sums = true;
     behind->norm = index;
     behind->moments = norm.moments = shared_value(norm, "moments");
     behind->diff_sums = norm.diff_sums = shared_value(norm, "diff_sums");
@@ -66,8 +66,8 @@ class NormFusion {
 
 }  // namespace
 
-Graph fuse_norms(Graph graph, Backend& backend, std::vector<std::string>& kept) {
-  NormFusion(graph, backend, kept).run();
+Graph fuse_norms(Graph graph, Backend& backend, std::vector<std::string>& unfused) {
+  NormFusion(graph, backend, unfused).run();
   return graph;
 }
 

@@ -24,7 +24,7 @@ int Graph::producer(int value) const {
   return -1;
 }
 
-int Graph::only_user(int value) const {
+int Graph::single_consumer(int value) const {
   int found = -1, reads = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (const auto here = std::count(nodes[i].src.begin(), nodes[i].src.end(), value))

@@ -20,7 +20,7 @@ void fill(const Parameter& p, std::uint64_t seed, float* out) {
     return;
   }
   const float bound = 1.0f / std::sqrt(float(p.fan_in));
-  const std::uint64_t key = rng_key(seed, Purpose::init), stream = crc32(p.name.data(), p.name.size());
+  const std::uint64_t key = rng_key(seed, RngPurpose::init), stream = crc32(p.name.data(), p.name.size());
   for (std::int64_t i = 0; i < count; i += 4) {
     const Random4 r = philox(key, stream, std::uint64_t(i / 4));
     for (std::int64_t k = i; k < std::min(i + 4, count); ++k) out[k] = (2 * uniform01(r.v[k - i]) - 1) * bound;

@@ -22,7 +22,8 @@ bool keeps(const Spec& spec, Member member) {
 
 class Planner {
  public:
-  explicit Planner(Lowered& out) : out_(out), n_(int(out.graph.nodes.size())), train_(out.graph.mode == Mode::train) {}
+  explicit Planner(CompiledGraph& out)
+      : out_(out), n_(int(out.graph.nodes.size())), train_(out.graph.mode == Mode::train) {}
 
   void plan() {
     const Graph& graph = out_.graph;
@@ -34,7 +35,7 @@ class Planner {
     for (std::size_t v = 3; v < values; ++v) plan_value(int(v));
     std::size_t workspace = 0;
     for (int i = 0; i < n_; ++i) {
-      const Needs needs = out_.ops[std::size_t(i)]->needs();
+      const MemoryRequirements needs = out_.ops[std::size_t(i)]->memory_requirements();
       workspace = std::max(workspace, needs.workspace);
       if (needs.saved)
         out_.saved_region[std::size_t(i)] =
@@ -42,8 +43,8 @@ class Planner {
       out_.packed_weight_offset.push_back(out_.plan.packed_weight_bytes);
       out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
     }
-    for (const auto& adder : out_.adders)
-      if (adder) workspace = std::max(workspace, adder->needs().workspace);
+    for (const auto& adder : out_.gradient_adders)
+      if (adder) workspace = std::max(workspace, adder->memory_requirements().workspace);
     if (workspace) out_.workspace_region = add("workspace", workspace, 0, 2 * n_ - 1);
     out_.plan.arena_bytes = place_regions(out_.plan.regions);
   }
@@ -102,7 +103,7 @@ class Planner {
         add(value.name, std::size_t(value.shape.count()) * size_of(value.dtype), first, last);
   }
 
-  Lowered& out_;
+  CompiledGraph& out_;
   int n_;
   bool train_;
 };
@@ -137,38 +138,39 @@ std::size_t place_regions(std::vector<Region>& regions) {
   return total;
 }
 
-Cost Lowered::cost() const {
+Cost CompiledGraph::cost() const {
   Cost sum;
   const auto add = [&](const Cost& c) { sum.flops += c.flops, sum.bytes += c.bytes; };
   for (const Node& node : graph.nodes) {
     add(forward_cost(node.spec));
     if (graph.mode == Mode::train) add(backward_cost(node.spec));
   }
-  for (std::size_t v = 0; v < adders.size(); ++v)
-    if (adders[v]) add(forward_cost(AddSpec{graph.values[v].shape, graph.values[v].dtype, graph.mode}));
+  for (std::size_t v = 0; v < gradient_adders.size(); ++v)
+    if (gradient_adders[v]) add(forward_cost(AddSpec{graph.values[v].shape, graph.values[v].dtype, graph.mode}));
   return sum;
 }
 
-Lowered lower(Backend& backend, Graph graph, int fusion_level) {
-  Lowered out;
+CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
+  CompiledGraph out;
   out.device = &backend.device();
   const int most = backend.max_fusion_level();
-  out.fusion_level = std::min(fusion_level < 0 ? backend.usual_fusion_level() : fusion_level, most);
+  out.fusion_level = std::min(fusion_level < 0 ? backend.default_fusion_level() : fusion_level, most);
   if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));
   out.graph = fuse(std::move(graph), out.fusion_level);
-  if (out.fusion_level >= 1) out.graph = widen_images(std::move(out.graph), backend);
+  if (out.fusion_level >= 1) out.graph = pad_channels(std::move(out.graph), backend);
   if (out.fusion_level >= 2) {
     out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
     out.graph = fuse_linears(std::move(out.graph), backend, out.notes);
   }
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
-  out.adders.resize(out.graph.values.size());
+  out.gradient_adders.resize(out.graph.values.size());
   if (out.graph.mode == Mode::train)
     for (std::size_t v = 3; v < out.graph.values.size(); ++v) {
       int users = 0;
       for (const auto& node : out.graph.nodes) users += int(std::count(node.src.begin(), node.src.end(), int(v)));
       const Value& value = out.graph.values[v];
-      if (users > 1 && value.needs_grad) out.adders[v] = backend.make(AddSpec{value.shape, value.dtype, Mode::train});
+      if (users > 1 && value.needs_grad)
+        out.gradient_adders[v] = backend.make(AddSpec{value.shape, value.dtype, Mode::train});
     }
   Planner(out).plan();
   return out;

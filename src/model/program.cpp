@@ -11,18 +11,18 @@ char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + off
 
 }  // namespace
 
-Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMemory& memory)
-    : lowered_(std::move(lowered)), layout_(layout) {
-  const Graph& graph = lowered_.graph;
+Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const ProgramMemory& memory)
+    : compiled_(std::move(compiled)), layout_(layout) {
+  const Graph& graph = compiled_.graph;
   const auto region = [&](int number) -> void* {
-    return number < 0 ? nullptr : at(memory.arena, lowered_.plan.regions[std::size_t(number)].offset);
+    return number < 0 ? nullptr : at(memory.arena, compiled_.plan.regions[std::size_t(number)].offset);
   };
   std::vector<Tensor> diffs, extras;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
-    values_.push_back({region(lowered_.value_region[v]), value.dtype, value.shape});
-    diffs.push_back({region(lowered_.diff_region[v]), value.dtype, value.shape});
-    extras.push_back({region(lowered_.extra_region[v]), value.dtype, value.shape});
+    values_.push_back({region(compiled_.value_region[v]), value.dtype, value.shape});
+    diffs.push_back({region(compiled_.diff_region[v]), value.dtype, value.shape});
+    extras.push_back({region(compiled_.extra_region[v]), value.dtype, value.shape});
   }
   // By value: has a node later in forward order (so earlier in backward) already written its gradient?
   std::vector<bool> written(graph.values.size(), false);
@@ -31,15 +31,15 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
   for (const Node& node : graph.nodes)
     labels_.push_back({node.name + " forward", node.name + " backward", node.name + " weights"});
   additions_.resize(std::size_t(n));
-  announces_.resize(std::size_t(n));
+  final_params_after_.resize(std::size_t(n));
   first_user_.assign(graph.parameters.size(), -1);
   for (int i = n - 1; i >= 0; --i) {
     const Node& node = graph.nodes[std::size_t(i)];
     OpArgs& args = args_[std::size_t(i)];
     args.state = memory.state;
-    args.workspace = region(lowered_.workspace_region);
-    args.saved = region(lowered_.saved_region[std::size_t(i)]);
-    args.packed_weights = at(memory.packed_weights, lowered_.packed_weight_offset[std::size_t(i)]);
+    args.workspace = region(compiled_.workspace_region);
+    args.saved = region(compiled_.saved_region[std::size_t(i)]);
+    args.packed_weights = at(memory.packed_weights, compiled_.packed_weight_offset[std::size_t(i)]);
     if (node.dst >= 0) args.dst = values_[std::size_t(node.dst)], args.diff_dst = diffs[std::size_t(node.dst)];
     for (std::size_t s = 0; s < node.src.size(); ++s) {
       const std::size_t v = std::size_t(node.src[s]);
@@ -72,7 +72,7 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
     const auto shared = [&](int v) { return v < 0 ? Tensor{} : values_[std::size_t(v)]; };
     args.sums = shared(node.sums), args.moments = shared(node.moments), args.diff_sums = shared(node.diff_sums);
     args.diff_bias = shared(node.diff_bias), args.src_diff_bias = shared(node.src_diff_bias);
-    if (node.before >= 0) args.src_saved = region(lowered_.saved_region[std::size_t(node.before)]);
+    if (node.previous_linear >= 0) args.src_saved = region(compiled_.saved_region[std::size_t(node.previous_linear)]);
     if (node.norm >= 0) {
       const Node& norm = graph.nodes[std::size_t(node.norm)];
       args.norm_src = values_[std::size_t(norm.src[0])];
@@ -93,19 +93,19 @@ Program::Program(Lowered lowered, const ParameterLayout& layout, const ProgramMe
   std::vector<bool> seen(graph.parameters.size(), false);
   for (int i = 0; i < n; ++i)
     for (int p : graph.nodes[std::size_t(i)].weight)
-      if (!seen[std::size_t(p)]) seen[std::size_t(p)] = true, announces_[std::size_t(i)].push_back(p);
+      if (!seen[std::size_t(p)]) seen[std::size_t(p)] = true, final_params_after_[std::size_t(i)].push_back(p);
 }
 
 void Program::repack_weights() {
   for (std::size_t i = 0; i < args_.size(); ++i) {
-    const ScopedLabel here(*lowered_.device, labels_[i].repack.c_str());
-    lowered_.ops[i]->repack(args_[i]);
+    const ScopedLabel here(*compiled_.device, labels_[i].repack.c_str());
+    compiled_.ops[i]->repack(args_[i]);
   }
 }
 
 void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate,
                       TimestampSeries around_input) {
-  const Graph& graph = lowered_.graph;
+  const Graph& graph = compiled_.graph;
   const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
            graph.values[Graph::x].shape.str());
@@ -119,38 +119,38 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
     if (gate) {
       for (const int p : graph.nodes[i].weight) {
         const auto& slot = layout_.parameters[std::size_t(p)];
-        gate->need(slot.begin, slot.end);
+        gate->wait_for(slot.begin, slot.end);
       }
-      const ScopedLabel here(*lowered_.device, labels_[i].repack.c_str());
-      lowered_.ops[i]->repack(args);
+      const ScopedLabel here(*compiled_.device, labels_[i].repack.c_str());
+      compiled_.ops[i]->repack(args);
     }
-    const ScopedLabel here(*lowered_.device, labels_[i].forward.c_str());
+    const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
     if (i == 0) around_input.record();
     if (i == 0 && !reads_input) around_input.record();
-    lowered_.ops[i]->forward(args);
+    compiled_.ops[i]->forward(args);
     if (i == 0 && reads_input) around_input.record();
   }
 }
 
 void Program::backward_node(int i, bool first) {
-  const ScopedLabel here(*lowered_.device, labels_[std::size_t(i)].backward.c_str());
+  const ScopedLabel here(*compiled_.device, labels_[std::size_t(i)].backward.c_str());
   OpArgs& args = args_[std::size_t(i)];
-  const auto& weight = lowered_.graph.nodes[std::size_t(i)].weight;
+  const auto& weight = compiled_.graph.nodes[std::size_t(i)].weight;
   for (std::size_t w = 0; w < weight.size(); ++w)
     args.mode[w] = first && first_user_[std::size_t(weight[w])] == i ? GradMode::write : GradMode::add;
-  lowered_.ops[std::size_t(i)]->backward(args);
+  compiled_.ops[std::size_t(i)]->backward(args);
   for (const Addition& addition : additions_[std::size_t(i)])
-    lowered_.adders[std::size_t(addition.value)]->forward(addition.args);
+    compiled_.gradient_adders[std::size_t(addition.value)]->forward(addition.args);
 }
 
 void Program::backward(bool first, GradReadyHook* sink) {
   for (int i = int(args_.size()) - 1; i >= 0; --i) {
-    const Node& node = lowered_.graph.nodes[std::size_t(i)];
-    const bool wanted = node.dst < 0 || lowered_.graph.values[std::size_t(node.dst)].needs_grad;
+    const Node& node = compiled_.graph.nodes[std::size_t(i)];
+    const bool wanted = node.dst < 0 || compiled_.graph.values[std::size_t(node.dst)].needs_grad;
     if (!wanted) continue;
     backward_node(i, first);
     if (sink)
-      for (int p : announces_[std::size_t(i)]) {
+      for (int p : final_params_after_[std::size_t(i)]) {
         const auto& slot = layout_.parameters[std::size_t(p)];
         sink->ready(slot.begin, slot.end);
       }
@@ -159,7 +159,7 @@ void Program::backward(bool first, GradReadyHook* sink) {
 
 void Program::run_node(int node, bool backward) {
   if (!backward)
-    lowered_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
+    compiled_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
   else
     backward_node(node, true);
 }

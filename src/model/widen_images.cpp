@@ -4,15 +4,15 @@
 
 namespace millrace {
 
-Graph widen_images(Graph graph, Backend& backend) {
+Graph pad_channels(Graph graph, Backend& backend) {
   for (Node& node : graph.nodes) {
     auto* conv = std::get_if<ConvSpec>(&node.spec);
     if (!conv || conv->need_diff_src || conv->groups > 1) continue;
     const int image = node.src[0];
     const int before = graph.producer(image);
     auto* input = before < 0 ? nullptr : std::get_if<InputSpec>(&graph.nodes[std::size_t(before)].spec);
-    if (!input || graph.only_user(image) < 0) continue;
-    input->zero_channels = conv->zero_channels = backend.zero_channels(*conv);
+    if (!input || graph.single_consumer(image) < 0) continue;
+    input->padded_channels = conv->padded_channels = backend.padded_channels(*conv);
     conv->src = graph.values[std::size_t(image)].shape = input->dst();
   }
   return graph;

@@ -58,19 +58,19 @@ std::vector<InputChannel> input_channels(const InputSpec& s) {
   return out;
 }
 
-InputPlaces input_places(const InputSpec& s) {
+InputStrides input_strides(const InputSpec& s) {
   std::int64_t positions = 1;
   for (int a = 0; a < s.src.spatial_rank(); ++a) positions *= s.src[1 + a];
-  std::vector<InputPlaces::Channel> stored;
+  std::vector<InputStrides::Channel> stored;
   const std::vector<std::int64_t> one{s.src[-1]};
   std::int64_t begin = 0;
   for (const std::int64_t part : s.parts.empty() ? one : s.parts) {
     for (std::int64_t c = 0; c < part; ++c)
-      stored.push_back(s.channels_first ? InputPlaces::Channel{begin + c * positions, 1}
-                                        : InputPlaces::Channel{begin + c, part});
+      stored.push_back(s.channels_first ? InputStrides::Channel{begin + c * positions, 1}
+                                        : InputStrides::Channel{begin + c, part});
     begin += part * positions;
   }
-  InputPlaces out;
+  InputStrides out;
   out.each = stored;
   if (!s.channels.empty()) {
     out.each.clear();
@@ -84,8 +84,8 @@ InputPlaces input_places(const InputSpec& s) {
     even = even && each[c].step == out.pixel_step && each[c].first == out.first + std::int64_t(c) * out.channel_step;
   if (!even) return out;
   out.each.clear();
-  out.straight = s.used_channels() == s.src[-1] && out.first == 0 && out.channel_step == 1 &&
-                 (positions == 1 || out.pixel_step == s.src[-1]);
+  out.contiguous = s.used_channels() == s.src[-1] && out.first == 0 && out.channel_step == 1 &&
+                   (positions == 1 || out.pixel_step == s.src[-1]);
   return out;
 }
 

@@ -16,7 +16,7 @@ void check(const OptimizerSpec& spec) {
     end = s.begin + s.count;
   }
   end = 0;
-  for (const auto& s : spec.slices) {
+  for (const auto& s : spec.shards) {
     if (s.begin < end || s.begin % spec.piece || s.count % spec.piece || s.begin + s.count > spec.count)
       fail(Exit::internal, "optimizer: slice [", s.begin, ", +", s.count,
            ") overlaps another, is no multiple of a piece or ends beyond ", spec.count);
@@ -26,9 +26,9 @@ void check(const OptimizerSpec& spec) {
 
 }  // namespace
 
-OptimizerPieces cut_pieces(const OptimizerSpec& spec) {
+OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
   check(spec);
-  OptimizerPieces out;
+  OptimizerChunks out;
   std::int32_t number = 0;
   std::size_t slice = 0;
   std::int64_t kept = 0;  // elements of the slices before this one
@@ -37,11 +37,11 @@ OptimizerPieces cut_pieces(const OptimizerSpec& spec) {
     const std::int64_t end = segment.begin + segment.count;
     for (std::int64_t at = segment.begin, next; at < end; at = next, ++number) {
       next = std::min(end, (at / spec.piece + 1) * spec.piece);
-      while (slice < spec.slices.size() && spec.slices[slice].begin + spec.slices[slice].count <= at)
-        kept += spec.slices[slice++].count;
-      const bool all = spec.slices.empty();
-      if (!all && (slice == spec.slices.size() || at < spec.slices[slice].begin)) continue;
-      out.owned.push_back({at, all ? at : kept + at - spec.slices[slice].begin, std::int32_t(next - at),
+      while (slice < spec.shards.size() && spec.shards[slice].begin + spec.shards[slice].count <= at)
+        kept += spec.shards[slice++].count;
+      const bool all = spec.shards.empty();
+      if (!all && (slice == spec.shards.size() || at < spec.shards[slice].begin)) continue;
+      out.owned.push_back({at, all ? at : kept + at - spec.shards[slice].begin, std::int32_t(next - at),
                            std::int32_t(out.first.size() - 1), number, segment.weight_decay});
     }
   }
@@ -49,6 +49,8 @@ OptimizerPieces cut_pieces(const OptimizerSpec& spec) {
   return out;
 }
 
-std::int64_t square_sums(const OptimizerSpec& spec) { return cut_pieces(spec).all() * (spec.by_segment() ? 2 : 1); }
+std::int64_t square_sum_count(const OptimizerSpec& spec) {
+  return split_into_chunks(spec).all() * (spec.by_segment() ? 2 : 1);
+}
 
 }  // namespace millrace

@@ -30,15 +30,15 @@ Shape ConvSpec::dst() const {
   if (groups < 1 || out_channels < 1 || src[-1] % groups || out_channels % groups)
     fail(Exit::config, "conv: ", groups, " groups do not divide ", src[-1], " input and ", out_channels,
          " output channels");
-  if (zero_channels < 0 || (zero_channels > 0 && (zero_channels >= src[-1] || groups > 1 || need_diff_src)))
-    fail(Exit::config, "conv: ", zero_channels, " of ", src[-1], " channels cannot be without weights");
+  if (padded_channels < 0 || (padded_channels > 0 && (padded_channels >= src[-1] || groups > 1 || need_diff_src)))
+    fail(Exit::config, "conv: ", padded_channels, " of ", src[-1], " channels cannot be without weights");
   return slide("conv", src, window, out_channels);
 }
 
 Shape ConvSpec::weight() const {
   Shape shape{out_channels};
   for (int axis = 0; axis < window.rank; ++axis) shape.dims[shape.rank++] = window.kernel[axis];
-  shape.dims[shape.rank++] = (src[-1] - zero_channels) / groups;
+  shape.dims[shape.rank++] = (src[-1] - padded_channels) / groups;
   return shape;
 }
 

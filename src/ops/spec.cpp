@@ -69,7 +69,7 @@ struct Forward {
             size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const BatchNormSpec& s) const {
-    const int passes = s.mode == Mode::train && !s.takes_sums ? 3 : 2;
+    const int passes = s.mode == Mode::train && !s.consumes_sums ? 3 : 2;
     return {0, (passes + s.residual) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec& s) const {
@@ -92,12 +92,12 @@ struct Forward {
 struct Backward {
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
-    if (s.makes_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
+    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
     return cost;
   }
   Cost operator()(const LinearSpec& s) const { return product(s); }
   Cost operator()(const BatchNormSpec& s) const {
-    return {0, ((s.takes_diff_sums ? 3 : 5) + s.residual) * size_of_tensor(s.src, s.dtype)};
+    return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward

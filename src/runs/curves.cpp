@@ -90,7 +90,7 @@ Curves read_curves(const std::filesystem::path& path, std::size_t max_bins) {
   std::int64_t before = 0;
   read_lines(path, [&](std::string_view line, std::int64_t number) {
     fields.clear();
-    if (!read_members(line, [&](std::string_view key, double value) { fields.put(key, value); }) ||
+    if (!parse_flat_json(line, [&](std::string_view key, double value) { fields.put(key, value); }) ||
         !(fields.all[0].second >= 1))
       damaged(path, number, "this is no step's line");
     const auto step = std::int64_t(fields.all[0].second);
@@ -115,7 +115,7 @@ std::vector<Validation> read_validations(const std::filesystem::path& path) {
   std::vector<Validation> out;
   read_lines(path, [&](std::string_view line, std::int64_t number) {
     Validation v{nothing, nothing, nothing, nothing};
-    const bool good = read_members(line, [&](std::string_view key, double value) {
+    const bool good = parse_flat_json(line, [&](std::string_view key, double value) {
       for (const auto& [name, member] : {std::pair{"step", &Validation::step},
                                          {"loss", &Validation::loss},
                                          {"accuracy", &Validation::accuracy},

@@ -31,7 +31,7 @@ std::int64_t last_step(const std::filesystem::path& path) {
   const auto before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
   const std::size_t from = before == std::string::npos ? 0 : before + 1;
   std::int64_t step = 0;
-  read_members(std::string_view(text).substr(from, end - from), [&](std::string_view key, double value) {
+  parse_flat_json(std::string_view(text).substr(from, end - from), [&](std::string_view key, double value) {
     if (key == "step" && std::isfinite(value)) step = std::int64_t(value);
   });
   return step;

@@ -66,7 +66,7 @@ std::optional<StepMetrics> parse_metrics(const std::string& line) {
     for (std::size_t p = 0; p < phase_count; ++p)
       if (key.substr(0, key.size() - 3) == name_of(Phase(p))) m.phase_seconds[p] = v / 1e3;
   };
-  if (!read_members(line, set) || m.step < 1) return std::nullopt;
+  if (!parse_flat_json(line, set) || m.step < 1) return std::nullopt;
   return m;
 }
 

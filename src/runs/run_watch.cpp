@@ -53,13 +53,13 @@ RunStatus run_status_of(const StatusInputs& s) {
   if (s.run_age < 0) return RunStatus::absent;
   if (s.summary_age >= 0 && (s.summary_age <= s.run_age || s.summary_is_final)) return RunStatus::ended;
   const bool gone = s.same_host && !s.process_there;
-  if (!s.stepped || s.metrics_age < 0) return gone && s.run_age > least ? RunStatus::gone : RunStatus::starting;
+  if (!s.stepped || s.metrics_age < 0) return gone && s.run_age > least ? RunStatus::process_lost : RunStatus::starting;
   if (s.metrics_age <= std::max(least, 3 * s.step_seconds)) return RunStatus::running;
-  if (gone) return RunStatus::gone;
-  return s.metrics_age <= std::max(patience, 5 * s.step_seconds) ? RunStatus::running : RunStatus::silent;
+  if (gone) return RunStatus::process_lost;
+  return s.metrics_age <= std::max(patience, 5 * s.step_seconds) ? RunStatus::running : RunStatus::no_progress;
 }
 
-bool RunWatch::WatchedFile::fresh() {
+bool RunMonitor::WatchedFile::changed() {
   struct stat now {};
   const WatchedFile then = *this;
   const bool there = ::stat(path.c_str(), &now) == 0;
@@ -68,7 +68,7 @@ bool RunWatch::WatchedFile::fresh() {
   return modified != then.modified || inode != then.inode || bytes != then.bytes;
 }
 
-RunWatch::RunWatch(const std::string& dir)
+RunMonitor::RunMonitor(const std::string& dir)
     : metrics_(dir + "/metrics.jsonl"),
       validations_(dir + "/validation.jsonl"),
       run_{dir + "/run.json"},
@@ -77,7 +77,7 @@ RunWatch::RunWatch(const std::string& dir)
   view_.dir = dir;
 }
 
-void RunWatch::read_run() {
+void RunMonitor::read_run() {
   const json run = read_json(run_.path);
   view_.planned_steps = value(run.value("resolved", json::object()), "steps", std::int64_t(0));
   view_.device = value(run, "device", std::string());
@@ -92,7 +92,7 @@ void RunWatch::read_run() {
   }
 }
 
-void RunWatch::read_summary() {
+void RunMonitor::read_summary() {
   const json summary = read_json(summary_.path);
   view_.status = value(summary, "status", std::string());
   summary_steps_ = value(summary, "steps", std::int64_t(-1));
@@ -103,7 +103,7 @@ void RunWatch::read_summary() {
   view_.advice = first.is_object() ? value(first, "advice", std::string()) : "";
 }
 
-void RunWatch::read_checkpoint() {
+void RunMonitor::read_checkpoint() {
   view_.checkpoint_step = -1;
   long long step = -1;
   try {
@@ -114,8 +114,8 @@ void RunWatch::read_checkpoint() {
   }
 }
 
-void RunWatch::read_validations() {
-  const Tail::Lines news = validations_.read();
+void RunMonitor::read_validations() {
+  const FileTail::Lines news = validations_.read();
   if (news.anew) view_.valid_step = -1;
   if (news.lines.empty()) return;
   const json last = json::parse(news.lines.back(), nullptr, false);
@@ -125,14 +125,14 @@ void RunWatch::read_validations() {
   view_.valid_loss = value(last, "loss", std::numeric_limits<double>::quiet_NaN());
 }
 
-const RunSnapshot& RunWatch::look() {
-  if (run_.fresh()) read_run();
-  if (summary_.fresh()) read_summary();
+const RunSnapshot& RunMonitor::poll() {
+  if (run_.changed()) read_run();
+  if (summary_.changed()) read_summary();
   read_validations();
-  if (latest_.fresh()) read_checkpoint();
-  const Tail::Lines news = metrics_.read();
+  if (latest_.changed()) read_checkpoint();
+  const FileTail::Lines news = metrics_.read();
   const auto now = std::chrono::steady_clock::now();
-  if (looked_ && !news.lines.empty()) news_ = now;  // old lines are no news
+  if (looked_ && !news.lines.empty()) last_change_ = now;  // old lines are no news
   looked_ = true;
   if (news.anew) view_.steps.clear();
   for (const std::string& line : news.lines)
@@ -140,14 +140,14 @@ const RunSnapshot& RunWatch::look() {
 
   StatusInputs signs{age(run_.modified), age(news.modified), age(summary_.modified)};
   if (signs.metrics_age >= 0)  // the clock of the files' host may be another
-    signs.metrics_age = std::min(signs.metrics_age, std::chrono::duration<double>(now - news_).count());
+    signs.metrics_age = std::min(signs.metrics_age, std::chrono::duration<double>(now - last_change_).count());
   signs.summary_is_final = view_.status == "finished" && summary_steps_ >= view_.planned_steps;
   signs.same_host = host_ == this_host() && pid_ > 0;
   signs.process_there = ::kill(pid_, 0) == 0 || errno == EPERM;
   signs.stepped = !view_.steps.empty() && view_.steps.last().step > resumed_at_;
   signs.step_seconds = view_.steps.recent().step_seconds();
-  view_.life = run_status_of(signs);
-  view_.quiet_seconds = signs.metrics_age < 0 ? signs.run_age : std::min(signs.run_age, signs.metrics_age);
+  view_.state = run_status_of(signs);
+  view_.seconds_since_step = signs.metrics_age < 0 ? signs.run_age : std::min(signs.run_age, signs.metrics_age);
   view_.checkpoint_age = age(latest_.modified);
   return view_;
 }

@@ -12,9 +12,10 @@
 
 namespace millrace {
 
-Tail::Tail(std::string path, std::int64_t most_at_first) : path_(std::move(path)), most_at_first_(most_at_first) {}
+FileTail::FileTail(std::string path, std::int64_t initial_bytes)
+    : path_(std::move(path)), most_at_first_(initial_bytes) {}
 
-Tail::Lines Tail::read() {
+FileTail::Lines FileTail::read() {
   Lines out;
   const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {

@@ -11,15 +11,15 @@
 namespace millrace {
 
 std::vector<double> scan_gradient(const ParameterLayout& layout, std::span<const float> gradient,
-                                  std::span<const OptimizerSlice> own) {
-  const OptimizerSlice whole{0, std::int64_t(gradient.size())};
+                                  std::span<const OptimizerShard> own) {
+  const OptimizerShard whole{0, std::int64_t(gradient.size())};
   if (own.empty()) own = {&whole, 1};
   const std::size_t count = layout.parameters.size();
   std::vector<double> survey(2 * count, -1);
   for (std::size_t p = 0; p < count; ++p) {
     const auto& slot = layout.parameters[p];
     double broken = 0, largest = -1;
-    for (const OptimizerSlice& slice : own) {
+    for (const OptimizerShard& slice : own) {
       const std::int64_t end = std::min(slot.begin + slot.count, slice.begin + slice.count);
       for (std::int64_t i = std::max(slot.begin, slice.begin); i < end; ++i) {
         const float g = std::abs(gradient[std::size_t(i)]);
@@ -59,7 +59,7 @@ std::string describe_gradient(World& world, Device& device, Network& network) {
   std::vector<float> gradient(std::size_t(network.layout().count));
   device.copy_to_host(Stream::compute, gradient.data(), network.gradient.data, gradient.size() * sizeof(float));
   device.synchronize();
-  const auto own = network.buckets().slices(network.layout().count);
+  const auto own = network.buckets().shards(network.layout().count);
   std::vector<double> survey = scan_gradient(network.layout(), gradient, own);
   if (!own.empty()) world.all_reduce(survey, World::Reduce::max);
   return describe_gradient(network.graph(), survey);
@@ -73,7 +73,7 @@ std::string describe_samples(Session& s, std::int64_t step) {
     while (const auto item = mine.empty() ? next() : std::nullopt) {
       ids.resize(std::size_t(item->rows));
       s.train_order->ids(*item, ids.data());
-      mine = not_finite_sample(*s.train_source, s.train_data, ids);
+      mine = find_non_finite_sample(*s.train_source, s.train_data, ids);
     }
   } catch (const Error&) {  // what cannot be read now is not what broke the loss
   }

@@ -17,7 +17,7 @@ struct Session;
 // where there is none. Of the elements in `own` alone when that is not empty. The maximum over ranks is that of the
 // whole gradient.
 std::vector<double> scan_gradient(const ParameterLayout&, std::span<const float> gradient,
-                                  std::span<const OptimizerSlice> own = {});
+                                  std::span<const OptimizerShard> own = {});
 // "the gradient is not finite from layer3.conv2.weight on (12 of 30 parameters, seen from the loss); the largest finite
 // value is 6.1e+04, of fc.weight".
 std::string describe_gradient(const Graph&, std::span<const double> survey);

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-void describe_network(std::ostringstream& out, const Graph& graph, const Lowered& lowered) {
+void describe_network(std::ostringstream& out, const Graph& graph, const CompiledGraph& compiled) {
   char line[256];
   std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12s %10s %10s  %s\n", "layer", "operation", "result",
                 "parameters", "MFLOP", "bytes", "by");
@@ -26,13 +26,13 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Lowered
                   name_of(node.spec), loss ? "-" : value->shape.str().c_str(), (long long)parameters,
                   flops_of(node.spec) * 1e-6,
                   loss ? "-" : format_bytes(std::size_t(value->shape.count()) * size_of(value->dtype)).c_str(),
-                  lowered.ops[i]->implementation().c_str());
+                  compiled.ops[i]->implementation().c_str());
     out << line;
   }
-  const Cost cost = lowered.cost();
-  out << "  fusion level " << lowered.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
+  const Cost cost = compiled.cost();
+  out << "  fusion level " << compiled.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
       << " read and written by a micro-batch, forward and backward\n";
-  for (const std::string& note : lowered.notes) out << "  not fused: " << note << "\n";
+  for (const std::string& note : compiled.notes) out << "  not fused: " << note << "\n";
 }
 
 }  // namespace

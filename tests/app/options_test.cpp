@@ -25,7 +25,7 @@ RunConfig from(const std::string& text, const std::vector<Override>& overrides =
 std::string refusal(const std::string& text, const std::vector<Override>& overrides = {}) {
   return message_of([&] { from(text, overrides); });
 }
-Parsed command_line(const Arguments& arguments) { return parse_arguments(arguments, {config_flag()}, true); }
+ParsedArguments command_line(const Arguments& arguments) { return parse_arguments(arguments, {config_flag()}, true); }
 
 TEST(Options, EveryFieldHasItsDefaultWithoutAnyKey) {
   const RunConfig config = from(""), fresh;
@@ -127,12 +127,12 @@ TEST(Options, CommandLineGuessesNothing) {
             "command line: unknown key train.st. did you mean --train.steps?");
   EXPECT_EQ(message_of([] { command_line({"--train.step=5"}); }),
             "command line: unknown key train.step. did you mean --train.steps?");
-  EXPECT_NE(message_of([] { refuse_rest(command_line({"train.steps=5"})); }).find("belongs to no option"),
+  EXPECT_NE(message_of([] { reject_positional(command_line({"train.steps=5"})); }).find("belongs to no option"),
             std::string::npos);
 }
 
 TEST(Options, CommandLineTakesListsNegativeNumbersAndEmptyValues) {
-  const Parsed parsed =
+  const ParsedArguments parsed =
       command_line({"-c", "a", "-c", "b", "--data.train", "my c.h5", "d.h5", "--data.offset", "-1", "--model.layers",
                     "conv 3 3", "--model.layers", "relu", "--train.steps=5", "--data.valid", ""});
   EXPECT_EQ(parsed.list("config"), (std::vector<std::string>{"a", "b"}));
@@ -145,7 +145,7 @@ TEST(Options, CommandLineTakesListsNegativeNumbersAndEmptyValues) {
 }
 
 TEST(Options, CommandLineKeyGivenTwiceIsRefused) {
-  const Parsed parsed = command_line({"--train.steps", "5", "--train.steps", "6"});
+  const ParsedArguments parsed = command_line({"--train.steps", "5", "--train.steps", "6"});
   EXPECT_EQ(refusal("", parsed.keys), "command line: --train.steps is given twice. keep one of them");
   EXPECT_EQ(refusal("", {{"optim.lr", {"fast"}}}), "command line: optim.lr: 'fast' is not a number");
 }

@@ -186,7 +186,7 @@ TEST(Report, AStackAddsUp) {
 }
 
 TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto outdated = [&](const std::string& run, const std::string& summary) {
     std::ofstream(folder / "run.json") << "{\"resolved\":{\"steps\":42}," << run << "}";
     std::ofstream(folder / "summary.json") << "{" << summary << "}";

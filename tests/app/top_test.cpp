@@ -18,16 +18,16 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
-struct Folder : test::Folder {
-  Folder() { fs::create_directories(path / "checkpoints"); }
+struct TemporaryFolder : test::TemporaryFolder {
+  TemporaryFolder() { fs::create_directories(path / "checkpoints"); }
   void write(const std::string& name, const std::string& text, std::ios::openmode mode = std::ios::trunc) const {
     std::ofstream(path / name, std::ios::out | mode) << text;
   }
 };
 
-TEST(Tail, GivesWholeLinesOnceAsTheyCome) {
-  const Folder folder;
-  Tail tail(folder.path / "log");
+TEST(FileTail, GivesWholeLinesOnceAsTheyCome) {
+  const TemporaryFolder folder;
+  FileTail tail(folder.path / "log");
   EXPECT_EQ(tail.read().modified, -1);
   folder.write("log", "a\nb\nhal");
   auto news = tail.read();
@@ -39,9 +39,9 @@ TEST(Tail, GivesWholeLinesOnceAsTheyCome) {
   EXPECT_EQ(tail.read().lines, (Texts{"half", "c"}));
 }
 
-TEST(Tail, OutlivesCutsReplacementsAndRemoval) {
-  const Folder folder;
-  Tail tail(folder.path / "log");
+TEST(FileTail, OutlivesCutsReplacementsAndRemoval) {
+  const TemporaryFolder folder;
+  FileTail tail(folder.path / "log");
   folder.write("log", "a\nb\nc\n");
   tail.read();
   fs::resize_file(folder.path / "log", 2);  // as a run that goes on does
@@ -62,10 +62,10 @@ TEST(Tail, OutlivesCutsReplacementsAndRemoval) {
   EXPECT_EQ(tail.read().lines, Texts{"back"});
 }
 
-TEST(Tail, ReadsTheEndOfALongFileAlone) {
-  const Folder folder;
+TEST(FileTail, ReadsTheEndOfALongFileAlone) {
+  const TemporaryFolder folder;
   folder.write("log", "first line\nsecond\nthird\n");
-  Tail tail(folder.path / "log", 10);
+  FileTail tail(folder.path / "log", 10);
   EXPECT_EQ(tail.read().lines, Texts{"third"});
   folder.write("log", "a line of more than ten bytes\n", std::ios::app);
   EXPECT_EQ(tail.read().lines, Texts{"a line of more than ten bytes"});
@@ -118,21 +118,21 @@ TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
   s.run_age = 100;
   EXPECT_EQ(run_status_of(s), RunStatus::starting);
   s.same_host = true;
-  EXPECT_EQ(run_status_of(s), RunStatus::gone);
+  EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
   s.process_there = true, s.metrics_age = 50;
   EXPECT_EQ(run_status_of(s), RunStatus::starting);  // cut to the checkpoint, no step yet
   s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.metrics_age = 60;
-  EXPECT_EQ(run_status_of(s), RunStatus::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.step_seconds = 30;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.step_seconds = 0.1, s.process_there = false;
-  EXPECT_EQ(run_status_of(s), RunStatus::gone);
+  EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
   s.same_host = false;
-  EXPECT_EQ(run_status_of(s), RunStatus::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.summary_age = 200;  // of the start before
-  EXPECT_EQ(run_status_of(s), RunStatus::silent);
+  EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.summary_is_final = true;  // finished, and started once more
   EXPECT_EQ(run_status_of(s), RunStatus::ended);
   s.summary_is_final = false, s.summary_age = 60;
@@ -141,7 +141,7 @@ TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
 
 RunSnapshot example() {
   RunSnapshot v;
-  v.dir = "runs/a", v.life = RunStatus::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu",
+  v.dir = "runs/a", v.state = RunStatus::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu",
   v.precision = "fp32";
   v.hosts = {"n1", "n2", "n3", "n4", "n5"};
   v.checkpoint_step = 80, v.checkpoint_age = 75;
@@ -187,10 +187,10 @@ TEST(Top, NoLineIsWiderThanTheTerminal) {
   };
   RunSnapshot v = example();
   v.dir = std::string(30, 'x') + "ä";
-  for (const RunStatus life : {RunStatus::absent, RunStatus::starting, RunStatus::running, RunStatus::silent,
-                               RunStatus::gone, RunStatus::ended})
+  for (const RunStatus life : {RunStatus::absent, RunStatus::starting, RunStatus::running, RunStatus::no_progress,
+                               RunStatus::process_lost, RunStatus::ended})
     for (const int columns : {1, 20, 40, 80, 200}) {
-      v.life = life;
+      v.state = life;
       for (const std::string& line : describe(v, {.columns = columns, .color = true, .unicode = true}))
         EXPECT_LE(width(line), columns) << line;
     }
@@ -208,7 +208,7 @@ TEST(Top, ColorsOnlyWhereAsked) {
 
 TEST(Top, AnEndedRunShowsItsResult) {
   RunSnapshot v = example();
-  v.life = RunStatus::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
+  v.state = RunStatus::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
   v.advice = "data.workers 1 -> 4";
   std::string all;
   for (const auto& line : describe(v, {.columns = 100})) all += line + "\n";
@@ -219,14 +219,14 @@ TEST(Top, AnEndedRunShowsItsResult) {
 }
 
 TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
-  const Folder folder;
-  RunWatch watch(folder.path.string());
-  EXPECT_EQ(watch.look().life, RunStatus::absent);
+  const TemporaryFolder folder;
+  RunMonitor watch(folder.path.string());
+  EXPECT_EQ(watch.poll().state, RunStatus::absent);
   folder.write("run.json",
                R"({"pid": 1, "resumed_at_step": 0, "ranks": [{"host": "elsewhere"}, {"host": "elsewhere"}],
                    "device": "a device", "resolved": {"steps": 50}, "provenance": {"precision": "bf16"}})");
-  RunSnapshot v = watch.look();
-  EXPECT_EQ(v.life, RunStatus::starting);
+  RunSnapshot v = watch.poll();
+  EXPECT_EQ(v.state, RunStatus::starting);
   EXPECT_EQ(v.planned_steps, 50);
   EXPECT_EQ(v.ranks, 2);
   EXPECT_EQ(v.hosts, Texts{"elsewhere"});
@@ -237,29 +237,29 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   };
   folder.write("metrics.jsonl", line(1) + line(2) + "nonsense\n");
   folder.write("checkpoints/latest", "step-00000002.h5\n");
-  v = watch.look();
-  EXPECT_EQ(v.life, RunStatus::running);
+  v = watch.poll();
+  EXPECT_EQ(v.state, RunStatus::running);
   EXPECT_EQ(v.steps.last().step, 2);
   EXPECT_NEAR(v.steps.all().rate(), 4, 1e-9);
   EXPECT_EQ(v.checkpoint_step, 2);
   EXPECT_EQ(v.valid_step, -1);
   folder.write("validation.jsonl", R"({"step":2,"epoch":0,"samples":2,"loss":0.75,"accuracy":0.625,"top5":1})"
                                    "\n");
-  v = watch.look();
+  v = watch.poll();
   EXPECT_EQ(v.valid_step, 2);
   std::string shown;
   for (const auto& text : describe(v, {.columns = 100})) shown += text + "\n";
   EXPECT_NE(shown.find("valid   validation loss 0.7500, top-1 62.50 % at step 2\n"), shown.npos) << shown;
   folder.write("metrics.jsonl", line(2));  // went on from step 1
-  EXPECT_EQ(watch.look().steps.all().steps, 1);
+  EXPECT_EQ(watch.poll().steps.all().steps, 1);
   folder.write("summary.json", R"({"status": "finished", "steps": 50, "valid_accuracy": 0.5, "valid_loss": 1.5,
                                    "findings": [{"advice": "do that"}]})");
-  v = watch.look();
-  EXPECT_EQ(v.life, RunStatus::ended);
+  v = watch.poll();
+  EXPECT_EQ(v.state, RunStatus::ended);
   EXPECT_EQ(v.status + v.advice, "finisheddo that");
   EXPECT_EQ(v.valid_accuracy, 0.5);
   folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or half written
-  EXPECT_EQ(watch.look().status, "");
+  EXPECT_EQ(watch.poll().status, "");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 class Files : public ::testing::Test {
  protected:
-  const test::Folder own;
+  const test::TemporaryFolder own;
   const fs::path& folder = own.path;
 };
 

@@ -11,10 +11,10 @@ namespace millrace {
 namespace {
 
 // /proc and /sys as a host may show them.
-struct PretendedHost {
-  const test::Folder own;
+struct FakeHost {
+  const test::TemporaryFolder own;
   const std::filesystem::path& root = own.path;
-  PretendedHost() { put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n"); }
+  FakeHost() { put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n"); }
   void put(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories((root / path).parent_path());
     std::ofstream(root / path) << text;
@@ -22,13 +22,13 @@ struct PretendedHost {
 };
 
 TEST(HostMemory, OfAHostWithoutLimitsIsWhatTheKernelCallsAvailable) {
-  const PretendedHost host;
+  const FakeHost host;
   EXPECT_EQ(host_memory(host.root).total, 1000u << 10);
   EXPECT_EQ(host_memory(host.root).available, 800u << 10);
 }
 
 TEST(HostMemory, IsBoundByTheTightestControlGroupAboveTheProcess) {
-  const PretendedHost host;
+  const FakeHost host;
   host.put("proc/self/cgroup", "0::/job/step\n");
   host.put("sys/fs/cgroup/job/memory.max", cat(500 << 10));
   host.put("sys/fs/cgroup/job/memory.current", cat(400 << 10));
@@ -40,7 +40,7 @@ TEST(HostMemory, IsBoundByTheTightestControlGroupAboveTheProcess) {
 }
 
 TEST(HostMemory, IsBoundByControlGroupsOfTheFirstVersion) {
-  const PretendedHost host;
+  const FakeHost host;
   host.put("proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n");
   host.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   host.put("sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes", cat(300 << 10));

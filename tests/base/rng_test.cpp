@@ -24,15 +24,15 @@ TEST(Rng, PhiloxGivesThePublishedAnswers) {
 TEST(Rng, PurposesAndSeedsHaveKeysOfTheirOwn) {
   std::set<std::uint64_t> seen;
   for (std::uint64_t seed = 0; seed < 100; ++seed)
-    for (std::uint32_t purpose = 1; purpose <= 7; ++purpose) seen.insert(rng_key(seed, Purpose(purpose)));
+    for (std::uint32_t purpose = 1; purpose <= 7; ++purpose) seen.insert(rng_key(seed, RngPurpose(purpose)));
   EXPECT_EQ(seen.size(), 700u);
 }
 
 TEST(Rng, DrawsStayInTheirRange) {
   EXPECT_EQ(uniform01(0), 0.0f);
   EXPECT_LT(uniform01(~0u), 1.0f);
-  EXPECT_EQ(below(0, 7), 0u);
-  EXPECT_EQ(below(~0u, 7), 6u);
+  EXPECT_EQ(uniform_below(0, 7), 0u);
+  EXPECT_EQ(uniform_below(~0u, 7), 6u);
   double sum = 0;
   for (std::uint64_t i = 0; i < 25000; ++i)
     for (const auto bits : philox(1, 2, i).v) sum += uniform01(bits);

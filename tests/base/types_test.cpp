@@ -10,9 +10,9 @@ namespace millrace {
 namespace {
 
 TEST(Types, NamesReadBack) {
-  for (int t = 0; t <= int(DType::f64); ++t) EXPECT_EQ(dtype_from(name_of(DType(t))), DType(t));
-  EXPECT_EQ(dtype_from("float32"), DType::f32);
-  EXPECT_THROW(dtype_from("float"), Error);
+  for (int t = 0; t <= int(DType::f64); ++t) EXPECT_EQ(parse_dtype(name_of(DType(t))), DType(t));
+  EXPECT_EQ(parse_dtype("float32"), DType::f32);
+  EXPECT_THROW(parse_dtype("float"), Error);
 }
 
 // By the definition of IEEE binary16, in exact arithmetic.

@@ -23,7 +23,7 @@ TEST(Bench, LoaderAgainstBareReadsGivesFigures) {
   if (std::getenv("MILLRACE_BENCH")) o = {};
   const LoaderBench b = bench_loader(device, o);
   ASSERT_EQ(b.cached.size(), 3u);
-  EXPECT_EQ(b.cold.empty(), !b.no_cold.empty());
+  EXPECT_EQ(b.cold.empty(), !b.cold_skipped_reason.empty());
   for (const auto* rows : {&b.cached, &b.cold})
     for (const LoaderBenchRow& row : *rows) {
       EXPECT_GT(row.samples_per_second, 0) << row.name;
@@ -50,7 +50,7 @@ TEST(Bench, ShortStepsWaitForAShareOfTheirTime) {
 
 // Chunks of 4 rows, a random order: most samples cost a chunk, as a cache of one byte keeps none.
 TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   test::HostDevice device;
   const auto world = solo_world();
   const std::vector<std::uint8_t> x(64 * 30 * 20, 7);
@@ -66,18 +66,18 @@ TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
     const StageRates rates = bench_stages(device, *source, index, sampler, {2, 3, 10}, 1, 0.02);
     EXPECT_GT(rates.engine, 0);
     EXPECT_GT(rates.loader, 0);
-    EXPECT_GT(rates.bare_read, 0);
-    EXPECT_EQ(rates.bare_decode > 0, chunked);
+    EXPECT_GT(rates.baseline_read, 0);
+    EXPECT_EQ(rates.baseline_decode > 0, chunked);
     EXPECT_GE(rates.wait_share, 0);
     EXPECT_LT(rates.wait_share, 1);
     EXPECT_GT(rates.stored_bytes, 0);
     EXPECT_EQ(rates.stored_bytes == 600, !chunked) << rates.stored_bytes;  // gzip of one value is far smaller
-    EXPECT_FALSE(rates.all_kept);
+    EXPECT_FALSE(rates.fully_cached);
     if (!chunked) continue;
     const auto keeps = make_source(*world, index, Reader::direct, {}, {1 << 20, false});
     const StageRates kept = bench_stages(device, *keeps, index, sampler, {2, 3, 10}, 1, 0.02);
-    EXPECT_TRUE(kept.all_kept);
-    EXPECT_EQ(kept.bare_read, 0);
+    EXPECT_TRUE(kept.fully_cached);
+    EXPECT_EQ(kept.baseline_read, 0);
   }
   const ShardIndex synthetic = index_shards(*world, {.paths = {"synthetic:images:rows=64,shape=4x4x3,classes=2"}});
   const auto source = make_source(*world, synthetic, Reader::automatic);
@@ -86,7 +86,7 @@ TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
 
 // Bytes read for a sample: of what is cut out of an array, and of joined data sets.
 TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   test::HostDevice device;
   const auto world = solo_world();
   const std::vector<std::uint16_t> text(40 * 100, 7), scene(12 * 10 * 5, 3);
@@ -117,8 +117,8 @@ TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
     const auto source = make_source(*world, index, Reader::direct, {}, {1, false});
     const Sampler sampler(index.rows, 2, 2, 1, true);
     const StageRates rates = bench_stages(device, *source, index, sampler, {1, 2, 2}, 1, 0.02);
-    EXPECT_GT(rates.bare_read, 0) << c.file;
-    EXPECT_EQ(rates.bare_decode > 0, c.bytes == 0) << c.file;
+    EXPECT_GT(rates.baseline_read, 0) << c.file;
+    EXPECT_EQ(rates.baseline_decode > 0, c.bytes == 0) << c.file;
     if (c.bytes > 0) {
       EXPECT_EQ(rates.stored_bytes, c.bytes) << c.file;
     }
@@ -127,7 +127,7 @@ TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
 
 // Three accelerators on two ranks: one has two.
 TEST(Bench, EmulatedAcceleratorsAreFedFromGeneratedShards) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   StorageBenchOptions o;
   o.workload = {"test", "none", 5000, 8, 0.002, 0.5};
   o.accelerators = 3, o.samples = 75, o.steps = 10, o.turns = 2, o.reader = Reader::direct;
@@ -144,7 +144,7 @@ TEST(Bench, EmulatedAcceleratorsAreFedFromGeneratedShards) {
           EXPECT_LE(u.measured + u.data_wait, 1);
           EXPECT_LE(u.samples_per_second, 3 * 8 / 0.002);
         }
-      EXPECT_EQ(b.bare_bytes_per_second > 0, world.rank() == 0);
+      EXPECT_EQ(b.baseline_bytes_per_second > 0, world.rank() == 0);
     });
   };
   const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder.path), {}); };

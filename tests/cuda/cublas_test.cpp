@@ -129,7 +129,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     EXPECT_GE(stride, s.m);
     EXPECT_EQ(stride, cuda::aux_stride(s.epilogue, s.m)) << "what the rest of the backend counts on";
   }
-  test::MatmulOnHost(s).run(nullptr, x);
+  test::HostMatmul(s).run(nullptr, x);
   return CUBLAS_STATUS_SUCCESS;
 }
 }
@@ -148,21 +148,21 @@ MatmulSpec with(Epilogue e) {
 }
 
 // Scratch tells which algorithm it is; 0: none.
-std::size_t scratch(PlanChoices& choices, const MatmulSpec& spec) {
-  const auto product = make_cublas(Context{}, choices)->find(spec);
+std::size_t scratch(PlanSelector& choices, const MatmulSpec& spec) {
+  const auto product = make_cublas(LaunchContext{}, choices)->find(spec);
   return product ? product->workspace_bytes() : 0;
 }
 
 struct ProductChoice : ::testing::Test {
   ProductChoice() { offered = {7, 9}, confirms = true, more_scratch = 0; }
-  const ChoiceOptions first{.tune = false};
+  const PlanSelectorOptions first{.autotune = false};
 };
 
 TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
   run_thread_world(3, [](World& world) {
-    ChoiceOptions options{.tune = false, .rank = world.rank()};
+    PlanSelectorOptions options{.autotune = false, .rank = world.rank()};
     options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
-    PlanChoices choices("equal devices", "", options);
+    PlanSelector choices("equal devices", "", options);
     offered = {std::uint64_t(10 + world.rank()), large};
     EXPECT_EQ(scratch(choices, plain), 10u * 256) << world.rank();
     offered = {large, std::uint64_t(10 + world.rank())};
@@ -174,7 +174,7 @@ TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
 }
 
 TEST_F(ProductChoice, IsRememberedByTheWholeProduct) {
-  PlanChoices choices("a device", "", first);
+  PlanSelector choices("a device", "", first);
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
@@ -188,7 +188,7 @@ TEST_F(ProductChoice, IsRememberedByTheWholeProduct) {
 }
 
 TEST_F(ProductChoice, ThatIsNotConfirmedGivesWayToCublassOwn) {
-  PlanChoices choices("a device", "", first);
+  PlanSelector choices("a device", "", first);
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
@@ -230,14 +230,14 @@ struct Arrays {
 
 // The library, told what it is told, computes what MatmulSpec says: epilogue, bias, aux and its stride, beta.
 TEST_F(ProductChoice, IsToldOfItsEpilogue) {
-  PlanChoices choices("a device", "", first);
-  const auto cublas = make_cublas(Context{}, choices);
+  PlanSelector choices("a device", "", first);
+  const auto cublas = make_cublas(LaunchContext{}, choices);
   for (int e = 0; e <= int(Epilogue::bias_grad); ++e)
     for (const float beta : {0.0f, 1.0f}) {
       const MatmulSpec s{24, 5, 7, beta == 0, beta != 0, DType::f32, DType::f32, Epilogue(e)};
       Arrays found(s), expected(s);
       cublas->find(s)->run(nullptr, found.args(s, beta));
-      test::MatmulOnHost(s).run(nullptr, expected.args(s, beta));
+      test::HostMatmul(s).run(nullptr, expected.args(s, beta));
       EXPECT_EQ(found.d, expected.d) << str(s);
       EXPECT_EQ(found.bias, expected.bias) << str(s);
       EXPECT_EQ(std::memcmp(found.aux.data(), expected.aux.data(), aux_bytes(s)), 0) << str(s);

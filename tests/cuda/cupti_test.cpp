@@ -12,21 +12,21 @@ namespace {
 using Kind = Activity::Kind;
 
 TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
-  void* library = dlopen(MILLRACE_PRETENDED_CUPTI, RTLD_NOW);
+  void* library = dlopen(MILLRACE_FAKE_CUPTI, RTLD_NOW);
   ASSERT_TRUE(library) << dlerror();
   const auto state = reinterpret_cast<int (*)()>(dlsym(library, "pretended_state"));
   std::string why_not;
-  auto watch = make_cupti_watch(&why_not, MILLRACE_PRETENDED_CUPTI);
+  auto watch = make_cupti_tracer(&why_not, MILLRACE_FAKE_CUPTI);
   ASSERT_TRUE(watch) << why_not;
-  EXPECT_FALSE(make_cupti_watch(&why_not, MILLRACE_PRETENDED_CUPTI)) << "one a process";
+  EXPECT_FALSE(make_cupti_tracer(&why_not, MILLRACE_FAKE_CUPTI)) << "one a process";
 
   const char* const conv = "conv1 forward";
   for (int window = 0; window < 2; ++window) {
     watch->start();
     EXPECT_GE(state(), 4);
     if (window == 0) {  // the second is a replay: nothing is entered
-      work::enter(conv);
-      work::leave();
+      error_context::push_label(conv);
+      error_context::pop_label();
     }
     const std::vector<Activity> seen = watch->stop();
     EXPECT_EQ(state(), 0);
@@ -45,7 +45,7 @@ TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
     for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(seen[i].kind, kinds[i]) << i;
   }
   watch.reset();
-  watch = make_cupti_watch(&why_not, MILLRACE_PRETENDED_CUPTI);
+  watch = make_cupti_tracer(&why_not, MILLRACE_FAKE_CUPTI);
   EXPECT_TRUE(watch) << "the one before is gone: " << why_not;
   watch.reset();
   dlclose(library);
@@ -53,13 +53,13 @@ TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
 
 TEST(Cupti, AnAbsentLibraryIsARefusal) {
   std::string why_not;
-  EXPECT_FALSE(make_cupti_watch(&why_not, "libcupti-of-nobody.so"));
+  EXPECT_FALSE(make_cupti_tracer(&why_not, "libcupti-of-nobody.so"));
   EXPECT_EQ(why_not, "libcupti-of-nobody.so is not there: it comes with the CUDA toolkit");
 }
 
 TEST(Cupti, TheToolkitsOwnLibraryIsFoundAndHasAllThatIsUsed) {
   std::string why_not;
-  auto watch = make_cupti_watch(&why_not);
+  auto watch = make_cupti_tracer(&why_not);
   // Without a driver it may refuse to attach, but it was loaded and had its functions.
   if (!watch) {
     EXPECT_EQ(why_not.find("is not there"), why_not.npos) << why_not;

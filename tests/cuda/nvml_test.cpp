@@ -8,7 +8,7 @@ namespace {
 
 TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   std::string why_not;
-  auto nvml = Nvml::open("0000:1b:00.0", &why_not, MILLRACE_PRETENDED_NVML);
+  auto nvml = Nvml::open("0000:1b:00.0", &why_not, MILLRACE_FAKE_NVML);
   ASSERT_TRUE(nvml) << why_not;
   DeviceHealth h;
   nvml->read(h);
@@ -25,7 +25,7 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   EXPECT_EQ(h.nvlinks, 3);
   EXPECT_DOUBLE_EQ(h.nvlink_rate, 3 * 26.562e9);
   EXPECT_EQ(h.slowed, (std::vector<std::string>{"power cap", "heat (hardware)"}));
-  void* library = dlopen(MILLRACE_PRETENDED_NVML, RTLD_NOW);
+  void* library = dlopen(MILLRACE_FAKE_NVML, RTLD_NOW);
   ASSERT_TRUE(library);
   const auto users = reinterpret_cast<int (*)()>(dlsym(library, "nvml_users"));
   EXPECT_EQ(users(), 1);
@@ -36,7 +36,7 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
 
 TEST(Nvml, AGpuThatItDoesNotKnowIsARefusal) {
   std::string why_not;
-  EXPECT_FALSE(Nvml::open("0000:ff:00.0", &why_not, MILLRACE_PRETENDED_NVML));
+  EXPECT_FALSE(Nvml::open("0000:ff:00.0", &why_not, MILLRACE_FAKE_NVML));
   EXPECT_EQ(why_not, "NVML answers with error 6");
 }
 

@@ -35,7 +35,7 @@ class PlanCacheFile : public ::testing::Test {
     cache.load(folder_ / "plans.json");
     return cache.entries().size();
   }
-  const test::Folder own_;
+  const test::TemporaryFolder own_;
   const fs::path& folder_ = own_.path;
 };
 
@@ -55,15 +55,15 @@ TEST_F(PlanCacheFile, KeepsWhatWasChosen) {
 TEST_F(PlanCacheFile, DamagedOrStaleTextCountsAsNone) {
   PlanCache cache("this device"), other("another device");
   for (auto* c : {&cache, &other}) c->insert("a graph", {"text", 1});
-  const std::string good = cache.exported();
+  const std::string good = cache.serialize();
   EXPECT_EQ(entries(good), 1u);
-  EXPECT_EQ(entries(other.exported()), 0u);
+  EXPECT_EQ(entries(other.serialize()), 0u);
   EXPECT_EQ(entries(""), 0u);
   EXPECT_EQ(entries("[]"), 0u);
   EXPECT_EQ(entries(good.substr(0, good.size() / 2)), 0u);
   EXPECT_EQ(entries(R"({"format":1,"identity":"this device","plans":{"a":{"plan":3,"seconds":1}}})"), 0u);
-  EXPECT_EQ(PlanCache("this device").adopt(other.exported()), "");
-  EXPECT_NE(PlanCache("this device").adopt("{}"), "");
+  EXPECT_EQ(PlanCache("this device").replace_with(other.serialize()), "");
+  EXPECT_NE(PlanCache("this device").replace_with("{}"), "");
   EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
 }
 
@@ -88,24 +88,24 @@ TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
     cache.load(file);
     return cache.find(problem) != nullptr;
   };
-  const ChoiceOptions options{};
-  PlanChoices choices("this device", file, options);
+  const PlanSelectorOptions options{};
+  PlanSelector choices("this device", file, options);
   choices.get("measured", [] { return PlanEntry{"text", 1e-5}; });
   EXPECT_TRUE(in_file("measured"));
   choices.get("without engines", [] { return PlanEntry{}; });
   EXPECT_TRUE(in_file("without engines"));
   choices.get("not measured", [] { return PlanEntry{"text"}; });
   EXPECT_FALSE(in_file("not measured")) << "a later run may have the memory to";
-  choices.time(false);
+  choices.set_timing(false);
   choices.get("measured", [] { return PlanEntry{"guess"}; });
   EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");
-  choices.time(true);
+  choices.set_timing(true);
   EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "text");
-  PlanChoices later("this device", file, options);
+  PlanSelector later("this device", file, options);
   const auto nothing = [] { return ADD_FAILURE() << "known", PlanEntry{}; };
   EXPECT_EQ(later.get("measured", nothing).plan, "text");
   EXPECT_EQ(choices.get("not measured", nothing).plan, "text");
-  PlanChoices other_rank("this device", file, {.rank = 1});
+  PlanSelector other_rank("this device", file, {.rank = 1});
   other_rank.get("another", [] { return PlanEntry{"text", 1e-5}; });
   EXPECT_FALSE(in_file("another"));
 }
@@ -121,7 +121,7 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
     return sent.pop_front(), text;
   };
   cudnn::Cudnn a(h200(), first), b(h200(), second);
-  make_conv(conv(), Context{}, a), make_conv(conv(), Context{}, b);
+  make_conv(conv(), LaunchContext{}, a), make_conv(conv(), LaunchContext{}, b);
   EXPECT_EQ(a.choices().cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
   EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
@@ -129,9 +129,9 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
 
 TEST(PlanChoice, OfAnotherProblemThanRankZerosIsRefused) {
   run_thread_world(2, [](World& world) {
-    ChoiceOptions options{.rank = world.rank()};
+    PlanSelectorOptions options{.rank = world.rank()};
     options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
-    PlanChoices choices("equal devices", "", options);
+    PlanSelector choices("equal devices", "", options);
     const auto select = [] { return PlanEntry{"text", 1e-5}; };
     EXPECT_EQ(choices.get("the same", select).plan, "text");
     const std::string other = cat("of rank ", world.rank());
@@ -148,21 +148,21 @@ TEST(PlanChoice, IsMadeOnceAGraph) {
   options.choices.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
   cudnn::Cudnn library(h200(), options);
   broadcasts = 0;
-  for (int i = 0; i < 3; ++i) make_conv(conv(), Context{}, library);
+  for (int i = 0; i < 3; ++i) make_conv(conv(), LaunchContext{}, library);
   EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
 }
 
 TEST(PlanChoice, OfARememberedPlanThatDoesNotLoadIsCudnnsOwn) {
   cudnn::Cudnn library(h200(), {});
-  const auto op = make_conv(conv(), Context{}, library);
+  const auto op = make_conv(conv(), LaunchContext{}, library);
   cudnn::Cudnn spoilt(h200(), {});
   for (const auto& [key, entry] : library.choices().cache().entries())
     spoilt.choices().cache().insert(key, {"{\"engine\": {}}", 1});
-  EXPECT_EQ(make_conv(conv(), Context{}, spoilt)->implementation(), op->implementation());
+  EXPECT_EQ(make_conv(conv(), LaunchContext{}, spoilt)->implementation(), op->implementation());
 }
 
 TEST(PlanRules, AreObeyed) {
-  const auto target = cudnn::Target::described_by(h200());
+  const auto target = cudnn::DeviceTarget::described_by(h200());
   cudnn::ConvProblem p;
   p.direction = cudnn::Direction::backward_weights, p.src = p.dst = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64};
   p.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
@@ -179,10 +179,10 @@ TEST(PlanRules, AreObeyed) {
 
 TEST(ConvPlans, RefusalNamesTheConvolution) {
   cudnn::Cudnn library(h200(), {}), barren(h200(), {});
-  make_conv(conv(), Context{}, library);
+  make_conv(conv(), LaunchContext{}, library);
   for (const auto& [key, entry] : library.choices().cache().entries()) barren.choices().cache().insert(key, {});
   try {
-    make_conv(conv(), Context{}, barren);
+    make_conv(conv(), LaunchContext{}, barren);
     FAIL() << "made";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::config);

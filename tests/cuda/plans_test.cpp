@@ -70,13 +70,13 @@ class DescribedBackend : public Backend {
   DescribedBackend(const std::string& device, const cudnn::Options& options) : library(device, options) {}
   Device& device() override { return *device_; }
   std::unique_ptr<Op> make(const Spec& spec) override {
-    if (const auto* conv = std::get_if<ConvSpec>(&spec)) return make_conv(*conv, Context{nullptr, 132}, library);
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) return make_conv(*conv, LaunchContext{nullptr, 132}, library);
     return std::make_unique<Nothing>();
   }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { return nullptr; }
   void convert(void*, DType, const void*, DType, std::int64_t) override {}
   int max_fusion_level() const override { return 2; }
-  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library); }
+  std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
     return conv ? cuda::why_not_fused(*conv, library) : "convolutions alone are described";
@@ -87,7 +87,7 @@ class DescribedBackend : public Backend {
  private:
   std::unique_ptr<Device> device_ = make_cpu_device();
   struct Nothing : Op {
-    Needs needs() const override { return {}; }
+    MemoryRequirements memory_requirements() const override { return {}; }
     void forward(const OpArgs&) override {}
     void backward(const OpArgs&) override {}
     std::string implementation() const override { return ""; }
@@ -102,13 +102,13 @@ Fused fused(const Graph& graph) {
   Fused f;
   for (const Node& node : graph.nodes) {
     if (const auto* conv = std::get_if<ConvSpec>(&node.spec))
-      f.sums += conv->makes_sums, f.diff_sums += conv->makes_diff_sums;
+      f.sums += conv->produces_sums, f.diff_sums += conv->produces_diff_sums;
     f.norms += std::holds_alternative<BatchNormSpec>(node.spec);
   }
   return f;
 }
 
-void expect_to_fail_at_load(const cudnn::ConvGraph::AtRunTime& engines) {
+void expect_to_fail_at_load(const cudnn::ConvGraph::RuntimeCompiledEngines& engines) {
   if (engines.proposed > engines.finished) {
     EXPECT_NE(engines.why_not.find("cuLibraryLoadData"), std::string::npos) << engines.why_not;
   }
@@ -117,21 +117,21 @@ void expect_to_fail_at_load(const cudnn::ConvGraph::AtRunTime& engines) {
 class Checker {
  public:
   Checker(const std::string& device, const cudnn::Options& options)
-      : target_(cudnn::Target::described_by(device)), backend_(device, options), library_(backend_.library) {}
+      : target_(cudnn::DeviceTarget::described_by(device)), backend_(device, options), library_(backend_.library) {}
 
   // Every convolution of the program has its plans, or lowering fails.
   Fused check(const Network& n, std::int64_t rows, DType dtype, Mode mode, int level = 0) {
     const std::string what = cat(n.model.name, " ", n.model.depth, " ", name_of(dtype), " level ", level);
     try {
-      const Lowered lowered =
-          lower(backend_, build_model(n.model, {rows, n.sample, DType::u8, {}, true}, dtype, mode), level);
-      for (std::size_t i = 0; i < lowered.ops.size(); ++i) {
-        if (!std::holds_alternative<ConvSpec>(lowered.graph.nodes[i].spec)) continue;
+      const CompiledGraph compiled =
+          compile_graph(backend_, build_model(n.model, {rows, n.sample, DType::u8, {}, true}, dtype, mode), level);
+      for (std::size_t i = 0; i < compiled.ops.size(); ++i) {
+        if (!std::holds_alternative<ConvSpec>(compiled.graph.nodes[i].spec)) continue;
         ++ops_;
-        workspace_ = std::max(workspace_, lowered.ops[i]->needs().workspace);
+        workspace_ = std::max(workspace_, compiled.ops[i]->memory_requirements().workspace);
       }
-      for (const std::string& note : lowered.notes) notes_.insert(note.substr(note.find('(')));
-      return fused(lowered.graph);
+      for (const std::string& note : compiled.notes) notes_.insert(note.substr(note.find('(')));
+      return fused(compiled.graph);
     } catch (const Error& e) {
       ADD_FAILURE() << what << ": " << e.what();
       return {};
@@ -160,8 +160,8 @@ class Checker {
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
     // Those with a plan have an engine that is compiled ahead. What is left to engines that are compiled at run time
     // is told apart; without a GPU these fail, at the load of the module alone.
-    EXPECT_EQ(library_.not_ahead().size(), without);
-    for (const auto& [key, engines] : library_.not_ahead()) {
+    EXPECT_EQ(library_.without_precompiled_engine().size(), without);
+    for (const auto& [key, engines] : library_.without_precompiled_engine()) {
       std::printf("without %s: %d engines compiled at run time %s\n", key.c_str(), engines.proposed,
                   engines.why_not.c_str());
       expect_to_fail_at_load(engines);
@@ -171,7 +171,7 @@ class Checker {
   }
 
  private:
-  cudnn::Target target_;
+  cudnn::DeviceTarget target_;
   DescribedBackend backend_;
   cudnn::Cudnn& library_;
   std::set<std::string> notes_;
@@ -227,12 +227,12 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
 
 // cuDNN proposes them where it finds libcuda.so.1, if only the stub: its test is started with that.
 TEST(RunTimePlansLong, FailAtTheLoadOfTheModuleAlone) {
-  const auto target = cudnn::Target::described_by(h200());
+  const auto target = cudnn::DeviceTarget::described_by(h200());
   cudnn::ConvProblem p;
   p.dtype = DType::f16, p.bias = true;
   p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
   p.window.kernel = {3, 3}, p.window.pad = {1, 1};
-  const auto engines = cudnn::ConvGraph(target, p).at_run_time({});
+  const auto engines = cudnn::ConvGraph(target, p).runtime_compiled({});
   if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not the toolkit's stub either";
   std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
   expect_to_fail_at_load(engines);

@@ -10,7 +10,7 @@ constexpr double never = std::numeric_limits<double>::infinity();
 TEST(Race, MeasuresInFullOnlyThoseThatAreNotFarBehind) {
   const std::vector<double> real{10, 1, 2.9, 3.1, 1000, 0.5, 1.4, 1.6};
   std::vector<int> runs(real.size(), 0);
-  const auto seconds = cuda::race(real.size(), [&](std::size_t c, int count) {
+  const auto seconds = cuda::time_candidates(real.size(), [&](std::size_t c, int count) {
     runs[c] += count;
     return real[c] + (count == 1 ? 0 : -0.1);
   });
@@ -27,7 +27,7 @@ TEST(Race, MeasuresInFullOnlyThoseThatAreNotFarBehind) {
 
 TEST(Race, PassesOverThoseThatFail) {
   int asked = 0;
-  const auto seconds = cuda::race(4, [&](std::size_t c, int runs) {
+  const auto seconds = cuda::time_candidates(4, [&](std::size_t c, int runs) {
     asked += runs;
     return c % 2 == 0 ? never : 2.0;
   });

@@ -22,9 +22,9 @@ void afresh(F f) {
 
 TEST(Work, ARefusedCallNamesItsOperationTheStepAndTheRank) {
   afresh([] {
-    work::set_rank(3);
-    work::enter("step 17");
-    work::enter("conv1 backward");
+    error_context::set_rank(3);
+    error_context::push_label("step 17");
+    error_context::push_label("conv1 backward");
     try {
       check(cudaErrorInvalidConfiguration, "cudaLaunch(x)");
       FAIL();
@@ -41,12 +41,12 @@ TEST(Work, ARefusedCallNamesItsOperationTheStepAndTheRank) {
 TEST(Work, AFaultNamesWhatWasEnqueuedLastAndHowToKnowMore) {
   unsetenv("CUDA_LAUNCH_BLOCKING");
   afresh([] {
-    work::set_rank(0);
-    work::enter("step 5");  // issued before the results of step 4 are looked at
-    work::enter("fc forward");
-    work::leave(), work::leave();
-    work::enter("the results of step 4");
-    const std::string text = work::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress);
+    error_context::set_rank(0);
+    error_context::push_label("step 5");  // issued before the results of step 4 are looked at
+    error_context::push_label("fc forward");
+    error_context::pop_label(), error_context::pop_label();
+    error_context::push_label("the results of step 4");
+    const std::string text = error_context::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress);
     EXPECT_TRUE(has(text, "on rank 0 in the results of step 4: cudaErrorIllegalAddress")) << text;
     EXPECT_TRUE(has(text, "enqueued, at the latest step 5, fc forward. cuda.graph = off")) << text;
   });
@@ -54,11 +54,11 @@ TEST(Work, AFaultNamesWhatWasEnqueuedLastAndHowToKnowMore) {
 
 TEST(Work, AFaultOfARecordedStepSaysSo) {
   afresh([] {
-    work::enter("step 9");
-    work::enter("fc forward");
-    work::leave();
-    work::replayed("micro-batch 1 of 1, 32 rows");
-    const std::string text = work::describe_failure("cudaStreamQuery(s)", cudaErrorMisalignedAddress);
+    error_context::push_label("step 9");
+    error_context::push_label("fc forward");
+    error_context::pop_label();
+    error_context::note_replay("micro-batch 1 of 1, 32 rows");
+    const std::string text = error_context::describe_failure("cudaStreamQuery(s)", cudaErrorMisalignedAddress);
     EXPECT_TRUE(has(text, "in step 9: cudaErrorMisalignedAddress")) << text;
     EXPECT_TRUE(has(text, "at the latest step 9, the recorded micro-batch 1 of 1, 32 rows")) << text;
     EXPECT_FALSE(has(text, "fc forward")) << text;
@@ -69,32 +69,34 @@ TEST(Work, AFaultOfARecordedStepSaysSo) {
 TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
   unsetenv("CUDA_LAUNCH_BLOCKING");
   afresh([] {
-    for (const auto detail : {Trail::Detail::each, Trail::Detail::some, Trail::Detail::none}) {
-      Trail::Words words;
-      Trail trail(detail, &words, [&](std::uint64_t place, bool begins) { words.place = place, words.runs += begins; });
-      trail.beside([] { return "sum 3 (25 MiB)"; });
-      work::set_rank(2), work::follow(&trail);
-      const auto failure = [] { return work::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress); };
-      const std::size_t number = trail.add("step of 256 rows");
-      trail.entered("evaluation");  // nothing is recorded
+    for (const auto detail :
+         {FlightRecorder::Detail::each, FlightRecorder::Detail::some, FlightRecorder::Detail::none}) {
+      FlightRecorder::Breadcrumb words;
+      FlightRecorder flight_recorder(
+          detail, &words, [&](std::uint64_t place, bool begins) { words.place = place, words.runs += begins; });
+      flight_recorder.set_concurrent_work([] { return "sum 3 (25 MiB)"; });
+      error_context::set_rank(2), error_context::set_flight_recorder(&flight_recorder);
+      const auto failure = [] { return error_context::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress); };
+      const std::size_t number = flight_recorder.add("step of 256 rows");
+      flight_recorder.enter_operation("evaluation");  // nothing is recorded
       EXPECT_EQ(words.runs, 0u);
       std::string early, first, late;
-      trail.running("step 9");
+      flight_recorder.begin_run("step 9");
       {
-        Trail::Recording recording(trail, number);
+        FlightRecorder::Recording recording(flight_recorder, number);
         for (int piece = 0; piece < 40; ++piece) {
           if (piece == 17) early = failure();  // the names that it knows are those so far
-          trail.entered(("op" + std::to_string(piece)).c_str());
+          flight_recorder.enter_operation(("op" + std::to_string(piece)).c_str());
         }
         recording.end();
       }
       EXPECT_TRUE(has(failure(), "; the fault lies in what was enqueued")) << "the step is done: " << failure();
-      trail.running("step 10");
+      flight_recorder.begin_run("step 10");
       {
-        Trail::Recording recording(trail, number);
+        FlightRecorder::Recording recording(flight_recorder, number);
         first = failure();
         for (int piece = 0; piece < 40; ++piece) {
-          trail.entered(("op" + std::to_string(piece)).c_str());
+          flight_recorder.enter_operation(("op" + std::to_string(piece)).c_str());
           if (piece == 20) late = failure();
         }
         recording.end();
@@ -103,14 +105,14 @@ TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
           "cudaEventQuery(e) on rank 2: cudaErrorIllegalAddress (an illegal memory access was encountered); ";
       const std::string call = ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call";
       const std::string crumbs = ". cuda.breadcrumbs = on names the operation";
-      if (detail == Trail::Detail::each) {
+      if (detail == FlightRecorder::Detail::each) {
         EXPECT_EQ(early, front + "the GPU was at step 9, op16, beside sum 3 (25 MiB)" + call);
         EXPECT_EQ(first, front +
                              "the GPU was at step 10, the beginning of the recorded step of 256 rows, beside sum 3 "
                              "(25 MiB)" +
                              call);
         EXPECT_EQ(late, front + "the GPU was at step 10, op20, beside sum 3 (25 MiB)" + call);
-      } else if (detail == Trail::Detail::some) {
+      } else if (detail == FlightRecorder::Detail::some) {
         EXPECT_EQ(early,
                   front + "the GPU was at step 9, one of the 2 from op15 to op16, beside sum 3 (25 MiB)" + crumbs);
         EXPECT_EQ(first,
@@ -121,7 +123,7 @@ TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
         EXPECT_EQ(words.runs + words.place, 0u);
         EXPECT_TRUE(has(late, "enqueued. cuda.graph = off")) << late;
       }
-      work::follow(nullptr);
+      error_context::set_flight_recorder(nullptr);
     }
   });
 }
@@ -129,9 +131,9 @@ TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
 TEST(Work, BlockingLaunchesMakeAFaultExact) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
   afresh([] {
-    work::enter("step 2");
-    work::enter("conv2 forward");
-    const std::string text = work::describe_failure("cudaGetLastError()", cudaErrorIllegalAddress);
+    error_context::push_label("step 2");
+    error_context::push_label("conv2 forward");
+    const std::string text = error_context::describe_failure("cudaGetLastError()", cudaErrorIllegalAddress);
     EXPECT_TRUE(has(text, "in step 2, conv2 forward: cudaErrorIllegalAddress")) << text;
     EXPECT_FALSE(has(text, "enqueued")) << text;
   });
@@ -141,10 +143,10 @@ TEST(Work, BlockingLaunchesMakeAFaultExact) {
 TEST(Work, DeepNestsAndLongNamesAreCutNotOverrun) {
   afresh([] {
     const std::string name(500, 'n');
-    for (int i = 0; i < 20; ++i) work::enter(name.c_str());
-    for (int i = 0; i < 20; ++i) work::leave();
-    work::leave();
-    EXPECT_EQ(work::describe_failure("call", std::string("why")), "call: why");
+    for (int i = 0; i < 20; ++i) error_context::push_label(name.c_str());
+    for (int i = 0; i < 20; ++i) error_context::pop_label();
+    error_context::pop_label();
+    EXPECT_EQ(error_context::describe_failure("call", std::string("why")), "call: why");
   });
 }
 

@@ -24,11 +24,11 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
+using test::ChunkedDataset;
+using test::ChunkFilter;
 using test::message_of;
-using test::PackedColumn;
-using test::Packing;
-using test::write_packed;
+using test::TemporaryFolder;
+using test::write_filtered;
 
 const std::string version = io::library_version();  // enters the room before HDF5 is called here
 
@@ -74,7 +74,7 @@ std::vector<std::int64_t> shuffled(std::int64_t rows) {
 }
 
 TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   struct Shape {
     std::vector<hsize_t> sample, chunk;
@@ -83,7 +83,7 @@ TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
   const std::vector<Shape> shapes{
       {{5, 7, 3}, {4, 5, 7, 3}}, {{5, 7, 3}, {4, 2, 3, 3}}, {{5, 7, 3}, {64, 5, 4, 2}}, {{35}, {1, 35}}, {{35}, {7, 8}},
       {{9, 8}, {1, 1, 8}}};
-  for (const Packing& packing : test::packings())
+  for (const ChunkFilter& packing : test::chunk_filters())
     for (const Shape& shape : shapes) {
       const hid_t type = shape.sample.size() == 3 ? H5T_IEEE_F32BE : H5T_STD_U8LE;
       SCOPED_TRACE(cat(packing.name, " of rank ", shape.sample.size(), ", ", H5Tget_size(type), " bytes"));
@@ -97,14 +97,14 @@ TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
         if (rows == 1) y_chunk.clear();
         paths.push_back(folder / cat("part", paths.size(), ".h5"));
         const std::string x = numbers(values * H5Tget_size(type), std::uint64_t(first));
-        write_packed(
+        write_filtered(
             paths.back(),
             {{"x", type, full, chunk, x}, {"y", H5T_STD_I64LE, {hsize_t(rows)}, y_chunk, bytes_of(labels(rows))}},
             packing, rows == 13);
         first += rows;
       }
       const ShardIndex d = index_shards(*world, {.paths = paths, .layout = Layout::channels_last});
-      ASSERT_TRUE(own_reads(d)) << describe_storage(d);
+      ASSERT_TRUE(readable_without_hdf5(d)) << describe_storage(d);
       const auto own = make_source(*world, d, Reader::automatic), hdf5 = make_source(*world, d, Reader::mpio);
       EXPECT_TRUE(own->describe().starts_with("direct: pread of chunks of ")) << own->describe();
       for (const auto& ids : {in_order(37), shuffled(37), {36}, {22, 23, 24}, {24, 22, 0, 22, 36}})
@@ -113,14 +113,14 @@ TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
 }
 
 TEST(Chunked, ManyWorkersReadTheSameAsOne) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const std::int64_t rows = 500;
   const std::string x = numbers(std::size_t(rows) * 60, 9);
-  write_packed(folder / "a.h5",
-               {{"x", H5T_STD_U8LE, {hsize_t(rows), 60}, {16, 32}, x},
-                {"y", H5T_STD_I64LE, {hsize_t(rows)}, {100}, bytes_of(labels(rows))}},
-               {"", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 1); }});
+  write_filtered(folder / "a.h5",
+                 {{"x", H5T_STD_U8LE, {hsize_t(rows), 60}, {16, 32}, x},
+                  {"y", H5T_STD_I64LE, {hsize_t(rows)}, {100}, bytes_of(labels(rows))}},
+                 {"", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 1); }});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
   for (int round = 0; round < 20; ++round) {
     const auto source = make_source(*world, d, Reader::direct);
@@ -142,9 +142,9 @@ TEST(Chunked, ManyWorkersReadTheSameAsOne) {
 }
 
 TEST(Chunked, WhatOnlyHdf5DecodesIsReadThroughItAndSaidSo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
-  write_packed(
+  write_filtered(
       folder / "a.h5",
       {{"x", H5T_STD_I32LE, {40, 3}, {8, 3}, numbers(480, 1)}, {"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))}},
       {"", [](hid_t p, unsigned) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }});
@@ -157,13 +157,13 @@ TEST(Chunked, WhatOnlyHdf5DecodesIsReadThroughItAndSaidSo) {
 }
 
 TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const std::string path = folder / "a.h5";
-  write_packed(path,
-               {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
-                {"x", H5T_STD_U8LE, {40, 300}, {8, 300}, numbers(12000, 1)}},
-               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1), H5Pset_fletcher32(p); }});
+  write_filtered(path,
+                 {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
+                  {"x", H5T_STD_U8LE, {40, 300}, {8, 300}, numbers(12000, 1)}},
+                 {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1), H5Pset_fletcher32(p); }});
   const ShardIndex d = index_shards(*world, {.paths = {path}});
   const auto source = make_source(*world, d, Reader::direct);
   const io::ChunkInfo chunk = d.shards[0].x_chunks->chunks.at(2);
@@ -184,17 +184,17 @@ TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
 
 // What ranks share of an index: the addresses of chunks, in memory that the index keeps.
 TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
-  write_packed(folder / "a.h5",
-               {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
-                {"x", H5T_STD_U8LE, {40, 300}, {8, 100}, numbers(12000, 1)}},
-               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});
+  write_filtered(folder / "a.h5",
+                 {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
+                  {"x", H5T_STD_U8LE, {40, 300}, {8, 100}, numbers(12000, 1)}},
+                 {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
   const auto& chunks = d.shards[0].x_chunks->chunks;
   ASSERT_EQ(chunks.size(), 15u);
   std::string tables;
-  const std::string text = to_text(d, &tables), plain = d.shards.plain_bytes();
+  const std::string text = serialize_index(d, &tables), plain = d.shards.plain_bytes();
   ASSERT_EQ(tables.size(), 15 * sizeof(io::ChunkInfo));
   EXPECT_EQ(text.find(tables.substr(0, 16)), std::string::npos);
   const auto copy = [](const std::string& bytes) {
@@ -204,8 +204,8 @@ TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
   };
   const auto shared = copy(tables);
   {
-    const ShardIndex there = from_text(text, copy(plain), plain.size(), shared),
-                     inside = from_text(to_text(d), copy(plain), plain.size());
+    const ShardIndex there = deserialize_index(text, copy(plain), plain.size(), shared),
+                     inside = deserialize_index(serialize_index(d), copy(plain), plain.size());
     EXPECT_GT(shared.use_count(), 1);
     const auto &of_memory = there.shards[0].x_chunks->chunks, &own = inside.shards[0].x_chunks->chunks;
     EXPECT_EQ(static_cast<const void*>(of_memory.begin()), shared.get());
@@ -219,17 +219,17 @@ TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
 }
 
 // Two files of gzip chunks, two side by side, of 16 rows of 60 values.
-ShardIndex files_of_chunks(const Folder& folder) {
+ShardIndex files_of_chunks(const TemporaryFolder& folder) {
   for (const hsize_t rows : {530, 203})
-    write_packed(folder / cat(rows, ".h5"),
-                 {{"x", H5T_STD_U8LE, {rows, 60}, {16, 32}, numbers(rows * 60, rows)},
-                  {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(std::int64_t(rows)))}},
-                 {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});
+    write_filtered(folder / cat(rows, ".h5"),
+                   {{"x", H5T_STD_U8LE, {rows, 60}, {16, 32}, numbers(rows * 60, rows)},
+                    {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(std::int64_t(rows)))}},
+                   {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});
   return index_shards(*solo_world(), {.paths = {folder / "530.h5", folder / "203.h5"}});
 }
 
 TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const ShardIndex d = files_of_chunks(folder);
   constexpr std::uint64_t band = 2 * 16 * 32, all_chunks = 2 * (34 + 13);
   const BlockShuffle blocks = block_shuffle(d, 0, 0, 9 * band);  // half of it holds four
@@ -262,7 +262,7 @@ TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
 }
 
 TEST(Chunked, BlockShuffleTellsWhatDoesNotFit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const ShardIndex d = files_of_chunks(folder);
   const BlockShuffle large = block_shuffle(d, 32, 100, 8 << 10);
   EXPECT_EQ(large.str(), "blocks of 32 rows, windows of 4 blocks");  // 100 rows, rounded up
@@ -285,7 +285,7 @@ TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "zlib is not instrumented, the source is: their rates tell nothing";
 #endif
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const hsize_t rows = std::getenv("MILLRACE_BENCH") ? 1024 : 256;
   const std::size_t turns = std::getenv("MILLRACE_BENCH") ? 15 : 3;
@@ -295,10 +295,10 @@ TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     x[i] = char((state >> 40) % 24 * (i / 7 % 3));
   }
-  write_packed(folder / "a.h5",
-               {{"x", H5T_STD_U8LE, {rows, row_bytes}, {chunk_rows, row_bytes}, x},
-                {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(rows))}},
-               {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }});
+  write_filtered(folder / "a.h5",
+                 {{"x", H5T_STD_U8LE, {rows, row_bytes}, {chunk_rows, row_bytes}, x},
+                  {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(rows))}},
+                 {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
   const std::string file = test::content(folder / "a.h5");
   const auto& chunks = d.shards[0].x_chunks->chunks;

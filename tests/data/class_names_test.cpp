@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
+using test::TemporaryFolder;
 using Names = std::vector<std::string>;
 
 struct Named : test::Rows {
@@ -33,18 +33,18 @@ ShardIndex index_of(const std::vector<std::string>& paths) {
 
 TEST(ClassNames, ThroughLinesAndBack) {
   for (const Names& names : {Names{}, Names{"one"}, Names{"a", "b c", "\xc3\xa9"}})
-    EXPECT_EQ(class_names_of(lines_of(names)), names);
+    EXPECT_EQ(parse_class_names(join_class_names(names)), names);
 }
 
 TEST(ClassNames, TheFirstDifferenceIsNamed) {
-  EXPECT_EQ(differing_class({"a", "b"}, {"a", "b"}), "");
-  EXPECT_EQ(differing_class({}, {"a", "b"}), "");
-  EXPECT_EQ(differing_class({"a", "c"}, {"a", "b", "c"}), "label 1 is 'c', not 'b' as");
-  EXPECT_EQ(differing_class({"a", "b", "c"}, {"a", "b"}), "label 2 is 'c', not nothing as");
+  EXPECT_EQ(first_class_mismatch({"a", "b"}, {"a", "b"}), "");
+  EXPECT_EQ(first_class_mismatch({}, {"a", "b"}), "");
+  EXPECT_EQ(first_class_mismatch({"a", "c"}, {"a", "b", "c"}), "label 1 is 'c', not 'b' as");
+  EXPECT_EQ(first_class_mismatch({"a", "b", "c"}, {"a", "b"}), "label 2 is 'c', not nothing as");
 }
 
 TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Names seven{"a", "b", "c", "d", "e", "f", "g"};
   ImportOptions again;
   again.x = {packed(Named(seven), folder.path / "first")};
@@ -54,14 +54,14 @@ TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
 }
 
 TEST(ClassNames, MoreThanFitIntoAnObjectHeader) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Names many;
   for (int i = 0; i < 22000; ++i) many.push_back("n" + std::to_string(10000000 + i));
   EXPECT_EQ(index_of({packed(Named(many), folder.path)}).class_names, many);
 }
 
 TEST(ClassNames, ShardsThatNumberThemOtherwiseAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string a = packed(Named({"cat", "dog"}), folder.path / "a"), b = packed(Named({"dog"}), folder.path / "b"),
                     none = packed(test::Rows(), folder.path / "none");
   const std::string message = test::message_of([&] { index_of({a, b}); });

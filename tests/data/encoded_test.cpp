@@ -18,21 +18,21 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::JpegKind;
 using test::message_of;
+using test::TemporaryFolder;
 
 // Waves and a checkerboard: differs everywhere, in every channel.
 int busy(int y, int x, int c) { return 128 + int(60 * std::sin(0.21 * x + c) + 50 * std::cos(0.17 * y)) + (x ^ y) % 8; }
 int smooth(int y, int x, int c) { return 128 + int(60 * std::sin(0.02 * x + c) + 50 * std::cos(0.03 * y)); }
 
 std::string jpeg(int height, int width, int channels, const test::Pixel& pixel, JpegKind kind = {}) {
-  const Folder folder;
+  const TemporaryFolder folder;
   test::write_jpeg(folder / "a.jpg", height, width, channels, pixel, kind);
   return test::content(folder / "a.jpg");
 }
 std::string png(int height, int width, const test::Pixel& pixel) {
-  const Folder folder;
+  const TemporaryFolder folder;
   test::write_png(folder / "a.png", height, width, PNG_COLOR_TYPE_RGB, pixel);
   return test::content(folder / "a.png");
 }
@@ -60,15 +60,16 @@ TEST(Encoded, APartIsDecodedToTheSamePixelsAsTheWhole) {
       decode_image(
           some.bytes, some.name,
           [=](std::int64_t h, std::int64_t w) {
-            return Cut{eighths, 0, 0, (h * eighths + 7) / 8, (w * eighths + 7) / 8};
+            return DecodeRegion{eighths, 0, 0, (h * eighths + 7) / 8, (w * eighths + 7) / 8};
           },
           whole);
       ASSERT_EQ(whole.height, whole.whole_height);
       for (std::uint64_t i = 0; i < 60; ++i) {
         const Random4 r = philox(7, std::uint64_t(eighths), i);
-        Cut cut{eighths, below(r.v[0], std::uint32_t(whole.height)), below(r.v[1], std::uint32_t(whole.width)), 0, 0};
-        cut.height = 1 + below(r.v[2], std::uint32_t(whole.height - cut.top));
-        cut.width = 1 + below(r.v[3], std::uint32_t(whole.width - cut.left));
+        DecodeRegion cut{eighths, uniform_below(r.v[0], std::uint32_t(whole.height)),
+                         uniform_below(r.v[1], std::uint32_t(whole.width)), 0, 0};
+        cut.height = 1 + uniform_below(r.v[2], std::uint32_t(whole.height - cut.top));
+        cut.width = 1 + uniform_below(r.v[3], std::uint32_t(whole.width - cut.left));
         cut.to_end = i % 2;
         decode_image(
             some.bytes, some.name, [&](std::int64_t, std::int64_t) { return cut; }, part);
@@ -86,8 +87,8 @@ TEST(Encoded, APartIsDecodedToTheSamePixelsAsTheWhole) {
 }
 
 // In double, one new pixel after the other.
-double filtered(const Image& in, const View& view, std::int64_t i, std::int64_t j, std::int64_t c) {
-  const auto weight = [](const Axis& axis, std::int64_t i, std::int64_t old) {
+double filtered(const Image& in, const ResampleGrid& view, std::int64_t i, std::int64_t j, std::int64_t c) {
+  const auto weight = [](const ResampleAxis& axis, std::int64_t i, std::int64_t old) {
     const double distance = (double(old) + 0.5 - (axis.first + double(i) + 0.5) * axis.step) / std::max(1.0, axis.step);
     return std::max(0.0, 1 - std::abs(distance));
   };
@@ -104,23 +105,23 @@ double filtered(const Image& in, const View& view, std::int64_t i, std::int64_t 
 // Without reduction only float's rounding and that to a byte differ. Reduced by the decoder, a pixel of the picture's
 // half, quarter or eighth is a sharper mean than the triangle's: in what is smooth, 2 levels.
 TEST(Encoded, SamplesAreTheWholeImageFilteredToSize) {
-  const View enlarged{{20, 0.7, 30.25}, {24, 0.9, 11.5}}, shrunk{{20, 1.9, 3.25}, {24, 1.7, 2.5}},
+  const ResampleGrid enlarged{{20, 0.7, 30.25}, {24, 0.9, 11.5}}, shrunk{{20, 1.9, 3.25}, {24, 1.7, 2.5}},
       plain{{20, 1, 3}, {24, 1, 90}}, tiny{{9, 9.2, 0.5}, {11, 9.4, 0.25}};
   for (const Some& some : some_of_each_kind())
-    for (const View& view : {enlarged, shrunk, plain, tiny})
-      for (const Decoding how : {Decoding::checked, Decoding::needed}) {
-        const bool reduced = how == Decoding::needed && some.bytes[0] == '\xff' && view.down.step >= 2;
+    for (const ResampleGrid& view : {enlarged, shrunk, plain, tiny})
+      for (const DecodeExtent how : {DecodeExtent::checked, DecodeExtent::needed}) {
+        const bool reduced = how == DecodeExtent::needed && some.bytes[0] == '\xff' && view.down.step >= 2;
         const Some same_smooth{"4:2:0, smooth", jpeg(93, 121, 3, smooth, {false, 95})};
         const std::string& bytes = reduced ? same_smooth.bytes : some.bytes;
         Image whole, scratch;
-        decode_image(bytes, some.name, everything, whole);
+        decode_image(bytes, some.name, full_region, whole);
         std::vector<std::uint8_t> got(std::size_t(view.down.count * view.across.count * 3));
-        decode_view(
+        decode_and_resample(
             bytes, some.name, [&](std::int64_t, std::int64_t) { return view; }, how, scratch, got.data());
         if (!reduced) {
           std::vector<std::uint8_t> other(got.size());
           const auto the_view = [&](std::int64_t, std::int64_t) { return view; };
-          decode_view(bytes, some.name, the_view, Decoding::plain, scratch, other.data());
+          decode_and_resample(bytes, some.name, the_view, DecodeExtent::plain, scratch, other.data());
           ASSERT_EQ(got, other) << some.name;
         }
         for (std::int64_t i = 0, at = 0; i < view.down.count; ++i)
@@ -133,11 +134,11 @@ TEST(Encoded, SamplesAreTheWholeImageFilteredToSize) {
 }
 
 TEST(Encoded, RandomPartsLieInTheImageAndAreThoseOfSeedEpochAndSample) {
-  const Fit fit = fit_of(0, 32, "", "", 0, 0);
-  const Decode decode{0, 32, 0.2, 5};
+  const ResizeCrop fit = resize_crop_for(0, 32, "", "", 0, 0);
+  const DecodeOptions decode{0, 32, 0.2, 5};
   double smallest = 1, largest = 0;
   for (std::int64_t id = 0; id < 2000; ++id) {
-    const View v = random_view(decode, 3, id, fit, 200, 300);
+    const ResampleGrid v = random_resized_crop_grid(decode, 3, id, fit, 200, 300);
     const double top = v.down.first * v.down.step, height = 32 * v.down.step, left = v.across.first * v.across.step,
                  width = 32 * v.across.step, share = height * width / 60000;
     ASSERT_TRUE(top >= 0 && left >= 0 && top + height <= 200.001 && left + width <= 300.001) << id;
@@ -146,8 +147,8 @@ TEST(Encoded, RandomPartsLieInTheImageAndAreThoseOfSeedEpochAndSample) {
   }
   EXPECT_NEAR(smallest, 0.2, 0.01);
   EXPECT_GT(largest, 0.75);  // the tall ones do not fit whole
-  const auto first = [&](Decode d, std::uint64_t epoch, std::int64_t id) {
-    return random_view(d, epoch, id, fit, 200, 300).down.first;
+  const auto first = [&](DecodeOptions d, std::uint64_t epoch, std::int64_t id) {
+    return random_resized_crop_grid(d, epoch, id, fit, 200, 300).down.first;
   };
   EXPECT_EQ(first(decode, 3, 7), first(decode, 3, 7));
   EXPECT_NE(first(decode, 3, 7), first(decode, 4, 7));
@@ -156,7 +157,7 @@ TEST(Encoded, RandomPartsLieInTheImageAndAreThoseOfSeedEpochAndSample) {
 }
 
 struct Set {
-  Folder folder;
+  TemporaryFolder folder;
   std::vector<std::string> files;
   std::vector<std::int32_t> labels;
   Set() {
@@ -194,20 +195,20 @@ struct Set {
   ShardIndex index(const std::vector<std::string>& paths, double zoom = 0) const {
     const auto world = solo_world();
     ShardIndex d = index_shards(*world, {.paths = paths, .decode = {40, 32, 0, 0}});
-    d.decode.zoom = zoom, d.decode.seed = 9;
+    d.decode.min_area = zoom, d.decode.seed = 9;
     return d;
   }
   std::vector<std::uint8_t> expected(const ShardIndex& d, std::int64_t epoch, std::int64_t id) const {
-    const Fit fit = fit_of(40, 32, "", "", 0, 0);
+    const ResizeCrop fit = resize_crop_for(40, 32, "", "", 0, 0);
     std::vector<std::uint8_t> out(32 * 32 * 3);
     Image scratch;
-    decode_view(
+    decode_and_resample(
         files[std::size_t(id)], "",
         [&](std::int64_t h, std::int64_t w) {
-          return d.decode.zoom > 0 ? random_view(d.decode, std::uint64_t(epoch), id, fit, h, w)
-                                   : centre_view(fit, h, w, "");
+          return d.decode.min_area > 0 ? random_resized_crop_grid(d.decode, std::uint64_t(epoch), id, fit, h, w)
+                                       : center_crop_grid(fit, h, w, "");
         },
-        Decoding::needed, scratch, out.data());
+        DecodeExtent::needed, scratch, out.data());
     return out;
   }
 };
@@ -248,10 +249,10 @@ TEST(Encoded, EveryFormAndAnyWorkersGiveTheSameSamples) {
 // A million images or thirty: what a rank holds of a file is the same, unless the places are in chunks.
 TEST(Encoded, WhereImagesLieIsReadWithThem) {
   const Set set;
-  using Told = EncodedRows::Told;
+  using Locator = EncodedRows::Locator;
   const auto told = [&](const std::string& path) { return set.index({path}).shards.front().x_encoded; };
-  EXPECT_EQ(told(set.blob())->told, Told::offsets);
-  EXPECT_EQ(told(set.sequences("plain.h5", {}, 0))->told, Told::references);
+  EXPECT_EQ(told(set.blob())->locator, Locator::offsets);
+  EXPECT_EQ(told(set.sequences("plain.h5", {}, 0))->locator, Locator::references);
   EXPECT_EQ(told(set.blob())->list, nullptr);
   EXPECT_EQ(told(set.blob("listed.h5", {}, -1, {5}))->list->size(), 23u);
   EXPECT_EQ(told(set.sequences("chunked.h5", {5}, 512))->list->size(), 23u);
@@ -336,8 +337,8 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
 TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
   std::vector<std::uint8_t> out(16 * 16 * 3);
   Image scratch;
-  const Fit fit = fit_of(16, 16, "", "", 0, 0);
-  const auto view = [&](std::int64_t h, std::int64_t w) { return centre_view(fit, h, w, "it"); };
+  const ResizeCrop fit = resize_crop_for(16, 16, "", "", 0, 0);
+  const auto view = [&](std::int64_t h, std::int64_t w) { return center_crop_grid(fit, h, w, "it"); };
   int refused = 0, tries = 0;
   for (const Some& some : some_of_each_kind())
     for (std::uint64_t i = 0; i < 250; ++i, ++tries) {
@@ -345,7 +346,8 @@ TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
       for (std::uint64_t change = 0; change <= i % 4; ++change) {
         const Random4 r = philox(11, i, change);
         // Headers are hit as often as the rest. Sizes stay: an image of 2^28 pixels is allowed, and takes its time.
-        std::size_t at = below(r.v[0], std::uint32_t(i % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 700)));
+        std::size_t at =
+            uniform_below(r.v[0], std::uint32_t(i % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 700)));
         if (const std::size_t sof = bytes.find(std::string("\xff\xc0", 2)); sof != std::string::npos && at - sof < 9)
           at = sof + 9;
         if (at < 26) at = 26;
@@ -353,7 +355,8 @@ TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
         if (r.v[2] % 8 == 0) bytes.resize(at);
       }
       try {
-        decode_view(bytes, "it", view, i % 3 ? Decoding::needed : Decoding::checked, scratch, out.data());
+        decode_and_resample(bytes, "it", view, i % 3 ? DecodeExtent::needed : DecodeExtent::checked, scratch,
+                            out.data());
       } catch (const Error& e) {
         ASSERT_EQ(int(e.code()), int(Exit::data)) << e.what();
         ASSERT_NE(std::string(e.what()).find("it "), std::string::npos) << e.what();

@@ -74,7 +74,7 @@ std::vector<Engine> engines() {
                           unbuffered("threads", [](auto) { return make_pooled_reads(3); }),
                           hard("parts", HardReads::Kind::parts),
                           hard("no such memory", HardReads::Kind::no_such_memory)};
-  if (uring_refused().empty()) all.push_back(unbuffered("uring", make_uring_reads));
+  if (uring_unavailable_reason().empty()) all.push_back(unbuffered("uring", make_uring_reads));
   return all;
 }
 
@@ -203,11 +203,11 @@ TEST(ReaderChoice, FollowsTheFacts) {
   expect(Reader::mmap, "fit in half of the ");
   f.bytes = 11 * gib;
   expect(Reader::uring, "are more than half of the ");
-  f.no_map = "No such device", f.bytes = gib;
+  f.no_mmap = "No such device", f.bytes = gib;
   expect(Reader::direct, "free memory, but cannot be mapped: No such device");
   f.in_memory = true;
   expect(Reader::direct, "in memory, but cannot be mapped");
-  f.no_map = "", f.in_memory = false, f.bytes = 11 * gib;
+  f.no_mmap = "", f.in_memory = false, f.bytes = 11 * gib;
   f.no_uring = "the kernel refuses it (Operation not permitted)";
   expect(Reader::uring, "no io_uring: the kernel refuses it (Operation not permitted)");
   f.no_direct_io = "Invalid argument";
@@ -220,7 +220,7 @@ TEST(ReaderChoice, FollowsTheFacts) {
   expect(Reader::direct, "a file system unknown here");
   f.contiguous = false;
   expect(Reader::direct, "chunks are decoded by the workers");
-  f.hdf5_only = "scaleoffset";
+  f.hdf5_only_reason = "scaleoffset";
   expect(Reader::mpio, "only HDF5 can read it");
 }
 
@@ -236,51 +236,51 @@ TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
   for (const Reader reader : {Reader::direct, Reader::mmap}) EXPECT_EQ(refusal(reader, f, set.index), "");
   f.no_direct_io = "Invalid argument";
   has(Reader::uring, f, "raw0 cannot be read by O_DIRECT (Invalid argument). use auto, direct or mmap");
-  f.no_map = "No such device";
+  f.no_mmap = "No such device";
   has(Reader::mmap, f, "raw0 cannot be mapped (No such device). use auto or direct");
   f.contiguous = false;
   has(Reader::mmap, f, "data.reader = mmap reads contiguous data only");
   has(Reader::uring, f, "use auto or direct, or `millrace pack`");
   EXPECT_EQ(refusal(Reader::direct, f, set.index), "");
-  f.hdf5_only = "scaleoffset";
+  f.hdf5_only_reason = "scaleoffset";
   has(Reader::direct, f, "data.reader = direct cannot read scaleoffset. use auto or mpio");
 }
 
 // A disk of `servers` heads that take `service` seconds a read each; the queue is always full. Returns the mean depth
 // of the last half of the reads.
-double settle(DepthControl& depth, int servers, double service, int reads) {
+double settle(QueueDepthTuner& depth, int servers, double service, int reads) {
   static double clock = 0;
   double sum = 0;
   for (int i = 0; i < reads; ++i) {
     clock += service / std::min(servers, depth.depth());
-    depth.ended(4096, clock, true);
+    depth.read_completed(4096, clock, true);
     if (i >= reads / 2) sum += depth.depth();
   }
   return sum / (reads - reads / 2);
 }
 
-TEST(DepthControl, FindsTheDepthAtWhichADiskIsBusy) {
+TEST(QueueDepthTuner, FindsTheDepthAtWhichADiskIsBusy) {
   for (const int servers : {3, 10, 40}) {
-    DepthControl depth(64);
+    QueueDepthTuner depth(64);
     const double found = settle(depth, servers, 1e-3, 40000);
     EXPECT_GE(found, 0.8 * servers) << servers;
     EXPECT_LE(found, 2.0 * servers + 1) << servers;
   }
 }
 
-TEST(DepthControl, FollowsADiskThatChanges) {
-  DepthControl depth(64);
+TEST(QueueDepthTuner, FollowsADiskThatChanges) {
+  QueueDepthTuner depth(64);
   settle(depth, 4, 1e-3, 40000);
   EXPECT_GE(settle(depth, 32, 1e-3, 160000), 24);
   EXPECT_LE(settle(depth, 4, 1e-3, 80000), 12);
 }
 
-TEST(DepthControl, LearnsNothingWhileTheLoaderIsAhead) {
-  DepthControl depth(64);
+TEST(QueueDepthTuner, LearnsNothingWhileTheLoaderIsAhead) {
+  QueueDepthTuner depth(64);
   const int before = depth.depth();
-  for (int i = 0; i < 10000; ++i) depth.ended(4096, i * 1e-3, i % 8 != 0);
+  for (int i = 0; i < 10000; ++i) depth.read_completed(4096, i * 1e-3, i % 8 != 0);
   EXPECT_EQ(depth.depth(), before);
-  DepthControl alone(1);
+  QueueDepthTuner alone(1);
   EXPECT_EQ(settle(alone, 4, 1e-4, 1000), 1);
 }
 

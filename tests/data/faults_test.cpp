@@ -67,11 +67,11 @@ struct Seen {
 Seen expect_epoch(const RawSet& set, std::unique_ptr<Source> engine, const FaultOptions& o, int workers,
                   std::int64_t bad, std::int64_t bad_end, int rank = 0, int ranks = 1) {
   test::HostDevice device;
-  const auto source = make_guarded_source(std::move(engine), set.index, o);
+  const auto source = make_retrying_source(std::move(engine), set.index, o);
   const Sampler sampler(rows, global, micro, 5, true);
   std::vector<MicroBatch> items, share;
   for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
-    sampler.share(0, step, StepPart::even(rank, ranks), share);
+    sampler.share(0, step, MicrobatchRange::even(rank, ranks), share);
     items.insert(items.end(), share.begin(), share.end());
   }
   Loader loader(device, *source, set.index, sampler, {workers, 3, micro},
@@ -202,7 +202,7 @@ TEST(Faults, AFileWrittenToSinceTheStartIsNamed) {
       for (Shard s : set.index.shards) {
         struct stat status {};
         ASSERT_EQ(::stat(s.path.str().c_str(), &status), 0);
-        s.written = std::uint32_t(status.st_mtim.tv_sec);
+        s.mtime_seconds = std::uint32_t(status.st_mtim.tv_sec);
         stamped.push_back(s);
       }
       set.index.shards = stamped;
@@ -239,7 +239,7 @@ TEST(Faults, AShortageOfHandlesIsNoFaultOfTheFile) {
 
 // Chunks that do not decode, and what only the HDF5 library reads.
 TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto world = solo_world();
   std::vector<std::uint8_t> x(30 * 600);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::uint8_t(i * i / 7 + i / 600);
@@ -256,7 +256,7 @@ TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
   }
   for (const bool hdf5 : {false, true}) {
     const auto source = make_source(*world, d, hdf5 ? Reader::mpio : Reader::direct, options(OnError::skip, 1));
-    const auto reads = source->reads({});
+    const auto reads = source->make_read_queue({});
     std::vector<std::int64_t> ids(30);
     std::iota(ids.rbegin(), ids.rend(), 0);
     std::vector<std::uint8_t> to(x.size());
@@ -311,13 +311,13 @@ TEST(Faults, OnlyAReadThatIsWaitedForIsSlow) {
   const RawSet set(sample_bytes, {20, 20}, x_offset);
   FaultOptions o;
   o.slow_read = 0.02;
-  ReadWatch watch(set.index, o);
-  ReadPlaces places;
+  SlowReadMonitor watch(set.index, o);
+  InFlightReads places;
   places.begin(7, set.index.shards[1].first);
   watch.add(places);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_TRUE(watch.slow().empty());
-  const ReadsFor here(places);
+  const WorkerReadScope here(places);
   while (watch.slow().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(watch.slow(), std::vector<std::int64_t>{1});
   watch.remove(places);
@@ -329,7 +329,7 @@ TEST(Faults, ALoaderThatEndsWaitsForNoTry) {
   FaultOptions o = options(OnError::stop, 100);  // would take minutes
   o.retry_delay = 5;
   test::HostDevice device;
-  const auto source = make_guarded_source(make_direct_source(set.index, ""), set.index, o);
+  const auto source = make_retrying_source(make_direct_source(set.index, ""), set.index, o);
   const Sampler sampler(rows, global, micro, 5, true);
   const Loader loader(device, *source, set.index, sampler, {2, 3, micro}, [] { return MicroBatch{0, 0, 0, micro}; });
 }

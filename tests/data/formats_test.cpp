@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 struct Formats : testing::Test {
-  const test::Folder own;
+  const test::TemporaryFolder own;
   const std::filesystem::path& folder = own.path;
   std::string put(const std::string& name, const std::string& content) {
     const std::string path = (folder / name).string();

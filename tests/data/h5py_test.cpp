@@ -16,7 +16,7 @@ namespace {
 
 void expect_rows(World& world, const ShardIndex& d, Reader reader, const std::string& x, const std::string& y) {
   std::vector<std::int64_t> ids(std::size_t(d.rows));
-  const std::size_t y_bytes = y_step_bytes(d);
+  const std::size_t y_bytes = y_batch_bytes(d);
   const FaultOptions unwatched{.slow_read = 0, .read_timeout = 0};  // without a thread for each of thousands
   const auto source = make_source(world, d, reader, unwatched);
   for (const bool shuffle : {false, true}) {
@@ -56,9 +56,9 @@ TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
       const ShardIndex d = index_shards(*world, options);
       const std::string x = test::content(folder / (name + ".x")), y = test::content(folder / (name + ".y"));
       const ReaderFacts facts = reader_facts(d);
-      own += own_reads(d);
+      own += readable_without_hdf5(d);
       for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mmap, Reader::uring, Reader::mpio})
-        if (reader == Reader::automatic || through_mpi(reader) || refusal(reader, facts, d).empty())
+        if (reader == Reader::automatic || uses_mpi_io(reader) || refusal(reader, facts, d).empty())
           expect_rows(*world, d, reader, x, y);
     } catch (const Error& e) {
       if (expected != "newer" || std::string(e.what()).find("a newer HDF5 wrote it") == std::string::npos)

@@ -12,11 +12,11 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::Pixel;
+using test::TemporaryFolder;
 
 struct Images : testing::Test {
-  Folder folder;
+  TemporaryFolder folder;
   ImportOptions options;
   void SetUp() override { options.x = {folder.path.string()}; }
   std::string at(const std::string& name) {
@@ -193,7 +193,7 @@ TEST_F(Images, JpegIsTurnedUprightWhereAskedFor) {
     std::int64_t resize, crop, height, width;
   };
   for (const Size& s : {Size{20, 15, 15, 15}, Size{0, 17, 17, 17}, Size{0, 0, height, width}}) {
-    options.resize = s.resize, options.crop = s.crop, options.upright = true;
+    options.resize = s.resize, options.crop = s.crop, options.apply_exif_orientation = true;
     const auto in = make_importer(options);
     ASSERT_EQ(in->sample(), (Shape{s.height, s.width, 3}));
     const auto first = row(*in, 0);
@@ -201,7 +201,7 @@ TEST_F(Images, JpegIsTurnedUprightWhereAskedFor) {
       const auto turned = row(*in, r);
       for (std::size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(turned[i], first[i], 3) << r + 1 << " at " << i;
     }
-    options.upright = false;
+    options.apply_exif_orientation = false;
     if (s.crop > 0) {
       EXPECT_NE(row(*make_importer(options), 5), row(*in, 5));
     }

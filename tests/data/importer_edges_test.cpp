@@ -26,7 +26,7 @@ class ImportersEdges : public testing::Test {
   }
 
  private:
-  const test::Folder folder_;
+  const test::TemporaryFolder folder_;
 };
 
 std::string idx(int type, const std::vector<std::uint32_t>& shape, const std::string& data) {

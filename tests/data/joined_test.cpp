@@ -20,8 +20,8 @@ namespace millrace {
 namespace {
 
 using test::Column;
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 constexpr std::int64_t values_of[3] = {30, 60, 30};  // of u (6, 5), v (6, 5, 2), w (6, 5, 1)
 float x_value(std::size_t part, std::int64_t id, std::int64_t i) { return float(id * 1000 + i) + 0.25f * float(part); }
@@ -34,7 +34,7 @@ struct Storage {
 };
 
 // Files of 40, 1 and 23 rows: fields u, v, w, targets a (N) and b (N, 3).
-std::vector<std::string> write_fields(const Folder& folder, const Storage& s) {
+std::vector<std::string> write_fields(const TemporaryFolder& folder, const Storage& s) {
   std::vector<std::string> paths;
   std::int64_t first = 0;
   for (const std::int64_t rows : {40, 1, 23}) {
@@ -76,7 +76,7 @@ DataOptions fields(std::vector<std::string> paths) { return {.paths = std::move(
 TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
   for (const Storage& s : {Storage{false, 0, false}, Storage{true, 0, false}, Storage{false, 7, false},
                            Storage{true, 16, false}, Storage{false, 5, true}}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const auto world = solo_world();
     const ShardIndex d = index_shards(*world, fields(write_fields(folder, s)));
     ASSERT_EQ(d.sample, (Shape{6, 5, 4}));
@@ -122,7 +122,7 @@ TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
 }
 
 TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<float> values(480, 1);
   const std::vector<std::int64_t> numbers(480, 1);
   const std::string path = folder / "a.h5";
@@ -155,7 +155,7 @@ TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
 }
 
 // int16 as the CF conventions pack it, each data set by its own factor.
-std::string write_packed(const Folder& folder, const std::string& name, double factor_of_u) {
+std::string write_filtered(const TemporaryFolder& folder, const std::string& name, double factor_of_u) {
   const std::string path = folder / name;
   io::File file = io::File::create(path);
   std::vector<std::int16_t> u(20 * 12), v(20 * 24);
@@ -173,9 +173,9 @@ std::string write_packed(const Folder& folder, const std::string& name, double f
 }
 
 TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
-  const std::string path = write_packed(folder, "a.h5", 0.01);
+  const std::string path = write_filtered(folder, "a.h5", 0.01);
   for (const Transform transform : {Transform::none, Transform::log1p}) {
     ShardIndex d = index_shards(*world, {.paths = {path}, .x = "u,v", .transform = transform});
     EXPECT_EQ(d.channel_scale, (std::vector<double>{0.01, 0.001, 0.001}));
@@ -198,17 +198,17 @@ TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
   const ShardIndex asked = index_shards(*world, {.paths = {path}, .x = "v", .scale = 3, .offset = -1});
   EXPECT_EQ(asked.scale, 3);
   EXPECT_EQ(asked.offset, -1);
-  const std::string other = write_packed(folder, "b.h5", 0.02);
+  const std::string other = write_filtered(folder, "b.h5", 0.02);
   const std::string message = message_of([&] { index_shards(*world, {.paths = {path, other}, .x = "u"}); });
   EXPECT_NE(message.find("b.h5: values of 'u' are stored * 0.02 + 2"), std::string::npos) << message;
   EXPECT_EQ(index_shards(*world, {.paths = {path, other}, .x = "v"}).rows, 40);
 }
 
 TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   ImportOptions in;
-  in.x = {write_packed(folder, "a.h5", 0.01)}, in.x_name = "u", in.layout = Layout::channels_last;
+  in.x = {write_filtered(folder, "a.h5", 0.01)}, in.x_name = "u", in.layout = Layout::channels_last;
   PackOptions out{.out = folder / "packed"};
   out.transform = Transform::log1p;
   const auto report = pack(*world, *make_importer(in), out);
@@ -216,7 +216,7 @@ TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
   const ShardIndex packed = index(Transform::log1p);
   EXPECT_EQ(packed.scale, 0.01);
   EXPECT_EQ(packed.offset, 2);
-  EXPECT_EQ(packed.unfit_statistics, "");
+  EXPECT_EQ(packed.statistics_rejected_reason, "");
   ShardIndex measured = packed;
   measure_statistics(*world, measured);
   ASSERT_EQ(packed.mean.size(), 2u);
@@ -224,11 +224,11 @@ TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
     EXPECT_NEAR(packed.mean[c], measured.mean[c], 1e-12);
     EXPECT_NEAR(packed.std[c], measured.std[c], 1e-9);
   }
-  EXPECT_NE(index(Transform::none).unfit_statistics, "");
+  EXPECT_NE(index(Transform::none).statistics_rejected_reason, "");
 }
 
 TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const std::string path = folder / "a.h5";
   const std::vector<float> x{1, 2, 3, -2}, y{0, 0, 0, 0};
@@ -245,16 +245,17 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
     return index_shards(*world, {.paths = {path}, .scale = scale, .offset = offset, .transform = t});
   };
   write("");
-  EXPECT_EQ(index(0, files_offset, Transform::none).mean, std::vector<double>{11});
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean, std::vector<double>{11});
   const ShardIndex other = index(2, 3, Transform::none);  // (11 - 10) * 4 + 3
   EXPECT_EQ(other.mean, std::vector<double>{7});
   EXPECT_EQ(other.std, std::vector<double>{16});
-  EXPECT_EQ(index(0, files_offset, Transform::log1p).mean.size(), 0u);
-  EXPECT_NE(index(0, files_offset, Transform::log1p).unfit_statistics.find("transform none"), std::string::npos);
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean.size(), 0u);
+  EXPECT_NE(index(0, offset_from_files, Transform::log1p).statistics_rejected_reason.find("transform none"),
+            std::string::npos);
   write("log1p");
-  EXPECT_EQ(index(0, files_offset, Transform::log1p).mean, std::vector<double>{11});
-  EXPECT_EQ(index(2, files_offset, Transform::log1p).mean.size(), 0u);
-  EXPECT_EQ(index(0, files_offset, Transform::none).mean.size(), 0u);
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean, std::vector<double>{11});
+  EXPECT_EQ(index(2, offset_from_files, Transform::log1p).mean.size(), 0u);
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean.size(), 0u);
   ShardIndex below = index(1, 0, Transform::log1p);
   const std::string message = message_of([&] { measure_statistics(*world, below); });
   for (const char* word : {"a.h5", "channel 0", "log1p", "above -1"})
@@ -263,7 +264,7 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
 
 // Rows of 8 MiB: several reads each, more than all of the engines' own buffers take.
 TEST(Joined, SamplesOfManyMegabytesComeWhole) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const std::int64_t rows = 3, half = 1 << 20;  // floats of each data set
   const auto value = [](std::size_t part, std::int64_t row, std::int64_t i) {

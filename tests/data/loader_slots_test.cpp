@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-using test::LazyDevice;
+using test::DeferredDevice;
 
 constexpr std::int64_t rows = 4;
 
@@ -26,31 +26,31 @@ struct Ids : Source {
 
 enum class Order { right, without_begin, without_end };
 struct Case {
-  int together = 1, prefetch = 3, device_slots = 2;
-  bool recorded = true, copies_at_once = false;
+  int max_batches_per_take = 1, prefetch = 3, device_slots = 2;
+  bool recorded = true, eager_copies = false;
   Order order = Order::right;
 };
 
 // What steps of `together` micro-batches see on the device, two of them under way at a time, as in training.
 std::vector<std::int64_t> ids_seen(const Case& c) {
-  const int together = c.together;
+  const int max_batches_per_take = c.max_batches_per_take;
   const std::int64_t steps = 12;
   ShardIndex index;
-  index.rows = rows * together * steps;
+  index.rows = rows * max_batches_per_take * steps;
   index.sample = {1, 1, 1};
   index.x_dtype = DType::u8;
-  const Sampler sampler(index.rows, rows * together, rows, 5, false);
-  LazyDevice device(c.copies_at_once);
+  const Sampler sampler(index.rows, rows * max_batches_per_take, rows, 5, false);
+  DeferredDevice device(c.eager_copies);
   Ids source;
   std::int64_t next = 0;
   const auto items = [&]() -> std::optional<MicroBatch> {
-    if (next == steps * together) return std::nullopt;
+    if (next == steps * max_batches_per_take) return std::nullopt;
     const std::int64_t n = next++;
-    return MicroBatch{0, n / together, n * rows, rows};
+    return MicroBatch{0, n / max_batches_per_take, n * rows, rows};
   };
-  Loader loader(device, source, index, sampler, {1, c.prefetch, rows, c.device_slots, together}, items);
+  Loader loader(device, source, index, sampler, {1, c.prefetch, rows, c.device_slots, max_batches_per_take}, items);
 
-  const std::size_t each = std::size_t(rows * together);
+  const std::size_t each = std::size_t(rows * max_batches_per_take);
   std::vector<std::int64_t> seen[2] = {std::vector<std::int64_t>(each), std::vector<std::int64_t>(each)}, all;
   std::unique_ptr<Event> done[2] = {device.make_event(), device.make_event()};
   std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> steps_made;
@@ -60,7 +60,7 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
   };
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::size_t k = std::size_t(step % 2);
-    const auto batches = loader.take(std::size_t(together));
+    const auto batches = loader.take(std::size_t(max_batches_per_take));
     const auto work = [&, k, batches = std::vector<Batch>(batches.begin(), batches.end())] {
       for (std::size_t m = 0; m < batches.size(); ++m) {
         if (c.order != Order::without_begin) batches[m].begin_use();
@@ -82,32 +82,38 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
   return all;
 }
 
-std::vector<std::int64_t> in_order(int together) {
-  std::vector<std::int64_t> ids(std::size_t(rows * together * 12));
+std::vector<std::int64_t> in_order(int max_batches_per_take) {
+  std::vector<std::int64_t> ids(std::size_t(rows * max_batches_per_take * 12));
   std::iota(ids.begin(), ids.end(), 0);
   return ids;
 }
 
 TEST(LoaderSlots, EveryBatchIsReadAsItWasWritten) {
   for (const bool recorded : {false, true})
-    for (const bool copies_at_once : {false, true})
-      for (const int together : {1, 2, 3, 5})
+    for (const bool eager_copies : {false, true})
+      for (const int max_batches_per_take : {1, 2, 3, 5})
         for (const int prefetch : {0, 2, 3, 6})
-          for (const int slots : {std::max(2, together), together + 1, together + 3})
-            EXPECT_EQ(ids_seen({together, prefetch, slots, recorded, copies_at_once}), in_order(together))
-                << together << " together, " << prefetch << " read ahead, " << slots << " slots, recorded " << recorded
-                << ", copies at once " << copies_at_once;
+          for (const int slots :
+               {std::max(2, max_batches_per_take), max_batches_per_take + 1, max_batches_per_take + 3})
+            EXPECT_EQ(ids_seen({max_batches_per_take, prefetch, slots, recorded, eager_copies}),
+                      in_order(max_batches_per_take))
+                << max_batches_per_take << " together, " << prefetch << " read ahead, " << slots << " slots, recorded "
+                << recorded << ", copies at once " << eager_copies;
 }
 
 // Or the test above could not fail. Where a step is one batch, two slots are enough without a word of their use: the
 // host has waited for the step before the last.
 TEST(LoaderSlots, AForgottenEventShowsAtOnce) {
   for (const bool recorded : {false, true})
-    for (const int together : {1, 2, 3, 5}) {
-      const int slots = std::max(2, together);
-      EXPECT_NE(ids_seen({together, 3, slots, recorded, false, Order::without_begin}), in_order(together)) << together;
-      if (together == 1) continue;
-      EXPECT_NE(ids_seen({together, 3, slots, recorded, true, Order::without_end}), in_order(together)) << together;
+    for (const int max_batches_per_take : {1, 2, 3, 5}) {
+      const int slots = std::max(2, max_batches_per_take);
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, recorded, false, Order::without_begin}),
+                in_order(max_batches_per_take))
+          << max_batches_per_take;
+      if (max_batches_per_take == 1) continue;
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, recorded, true, Order::without_end}),
+                in_order(max_batches_per_take))
+          << max_batches_per_take;
     }
 }
 
@@ -119,7 +125,7 @@ TEST(LoaderSlots, OfAnOwnerServeOneLoaderAfterTheOther) {
   index.rows = 20;
   index.sample = {1, 1, 1};
   const Sampler sampler(20, rows, rows, 5, false);
-  LazyDevice device;
+  DeferredDevice device;
   Ids source;
   DeviceSlots slots(device, index, rows, 2);
   for (int round = 0; round < 3; ++round) {

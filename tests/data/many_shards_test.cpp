@@ -19,8 +19,8 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 std::vector<std::uint8_t> image(std::int64_t number) {
   std::vector<std::uint8_t> out(48);
@@ -65,7 +65,7 @@ TEST(ManyShards, ASampleOfTenToTheTenIsFoundInLittleMemory) {
   const std::shared_ptr<char> memory(new char[bytes.size()], std::default_delete<char[]>());
   std::copy(bytes.begin(), bytes.end(), memory.get());
   built = {};
-  const ShardList list = ShardList::in_memory_of(memory, bytes.size(), {});
+  const ShardList list = ShardList::from_plain_bytes(memory, bytes.size(), {});
   ASSERT_EQ(list.size(), std::size_t(files));
 
   const Sampler sampler(files * rows_each, 4096, 256, 3, true);
@@ -78,7 +78,7 @@ TEST(ManyShards, ASampleOfTenToTheTenIsFoundInLittleMemory) {
       ASSERT_GE(ids[i], 0);
       ASSERT_LT(ids[i], files * rows_each);
       ASSERT_EQ(order.position_of(std::uint64_t(ids[i])), std::uint64_t(share.front().first) + i);
-      const std::size_t s = list.holding(ids[i]);
+      const std::size_t s = list.shard_with(ids[i]);
       ASSERT_EQ(std::int64_t(s), ids[i] / rows_each);
       const Shard found = list[s];
       ASSERT_EQ(found.first, std::int64_t(s) * rows_each);
@@ -107,7 +107,7 @@ TEST(ManyShards, ANodeHasOneCopyOfTheList) {
 
 // Copies of one file, written some time ago.
 struct ManyFiles {
-  Folder folder;
+  TemporaryFolder folder;
   std::vector<std::string> paths;
   explicit ManyFiles(int count) {
     write_images(folder / "one.h5", 3);
@@ -149,7 +149,7 @@ TEST(ManyShards, TheSecondStartLooksAtSizesAndTimesAlone) {
   EXPECT_TRUE(second.shards.plain_bytes() == first.shards.plain_bytes());
   EXPECT_EQ(second.sample, first.sample);
   EXPECT_EQ(second.classes, first.classes);
-  EXPECT_EQ(second.layout_told_by, first.layout_told_by);
+  EXPECT_EQ(second.layout_decided_by, first.layout_decided_by);
   DataOptions off = set.options();
   off.manifest_cache = false;
   message_of([&] { index_of(off); });
@@ -189,7 +189,7 @@ TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
 
 TEST(ManyShards, WhereTheDataCannotBeWrittenToTheCacheIsTheUsers) {
   const ManyFiles set(64);
-  const Folder home;
+  const TemporaryFolder home;
   ::setenv("XDG_CACHE_HOME", home.path.c_str(), 1);
   {
     const test::Faults faults({{.file = "set/.millrace-manifest-", .error = EACCES, .opening = true}});
@@ -202,7 +202,7 @@ TEST(ManyShards, WhereTheDataCannotBeWrittenToTheCacheIsTheUsers) {
 }
 
 TEST(ManyShards, ChunksAreKnownFromTheCacheToo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (int f = 0; f < 70; ++f) {
     const std::string path = folder / cat("m-", 100 + f, ".h5");
     write_images(path, 6, {2, 4, 4, 3});

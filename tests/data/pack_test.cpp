@@ -20,8 +20,8 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 // Every packed row, found again among the importer's by its content.
 std::vector<std::int64_t> source_rows(const ShardIndex& d, const test::Rows& in) {
@@ -59,7 +59,7 @@ bool is_every_row(std::vector<std::int64_t> rows) {
 }
 
 TEST(Pack, HoldsEveryRowOnceInAShuffledOrderOfTheSeed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   std::vector<std::vector<std::int64_t>> orders;
   for (const auto& [shuffle, seed] : {std::pair{true, 1}, {true, 1}, {true, 2}, {false, 1}}) {
@@ -121,7 +121,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
     for (const auto& [level, chunk_rows, incompressible] :
          {std::tuple{-1, 0, false}, {-1, 7, false}, {5, 7, true}, {12, 1, false}, {-1, 1000, false}}) {
       SCOPED_TRACE(cat(codec, " at ", level, ", chunks of ", chunk_rows));
-      const Folder folder;
+      const TemporaryFolder folder;
       const Stripes stripes;
       const test::Rows noise;
       const Importer& in = incompressible ? static_cast<const Importer&>(noise) : stripes;
@@ -137,7 +137,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
           return index_shards(*world, {.paths = {folder / cat(which, "/", part, "-*.h5")}});
         };
         const ShardIndex plain = index("plain"), packed = index("packed");
-        ASSERT_TRUE(own_reads(packed));
+        ASSERT_TRUE(readable_without_hdf5(packed));
         EXPECT_EQ(bytes_of(packed, Reader::direct), bytes_of(plain, Reader::direct));
         EXPECT_EQ(bytes_of(packed, Reader::mpio), bytes_of(plain, Reader::direct));  // HDF5's own reads
         EXPECT_EQ(packed.mean, plain.mean);
@@ -172,7 +172,7 @@ TEST(Pack, CodecsThatThereAreNotAreRefused) {
 
 TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
   for (const bool first : {false, true}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const auto world = solo_world();
     test::Rows in;
     in.first = first;
@@ -207,7 +207,7 @@ TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
 }
 
 TEST(Pack, FloatsAndTargetsSurvive) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
   in.floats = in.targets = true, in.one = Shape{11}, in.count = 13;
@@ -222,20 +222,20 @@ TEST(Pack, FloatsAndTargetsSurvive) {
 }
 
 TEST(Pack, DataLieContiguousAndAligned) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
   in.count = 1000;
   pack(*world, in, {.out = folder.path});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "train-*.h5"}});
   EXPECT_FALSE(d.shards.at(0).x_chunks || d.shards[0].y_chunks);
-  EXPECT_EQ(d.shards[0].hdf5_only, "");
+  EXPECT_EQ(d.shards[0].hdf5_only_reason, "");
   EXPECT_EQ(d.shards[0].x_offset % 4096, 0u);
   EXPECT_EQ(d.shards[0].y_offset % 4096, 0u);
 }
 
 TEST(Pack, RefusesToOverwriteUnlessTold) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
   pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30});
@@ -256,7 +256,7 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
 
 // The old shards may be what is packed: they are there until the new ones are whole.
 TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
   pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30});  // four shards
@@ -281,7 +281,7 @@ TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
 }
 
 TEST(Pack, ABrokenInputLeavesNoShard) {
-  const Folder folder;
+  const TemporaryFolder folder;
   test::Rows in;
   in.fail_at = 70;
   const std::string message = message_of([&] { pack(*solo_world(), in, {.out = folder.path}); });
@@ -290,7 +290,7 @@ TEST(Pack, ABrokenInputLeavesNoShard) {
 }
 
 TEST(Pack, AFullDiskIsAnErrorAndLeavesNoHalfShard) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const pid_t child = fork();
   if (child == 0) {
     std::signal(SIGXFSZ, SIG_IGN);

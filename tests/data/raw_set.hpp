@@ -13,7 +13,7 @@
 namespace millrace::test {
 
 struct RawSet {
-  Folder folder;
+  TemporaryFolder folder;
   ShardIndex index;
   std::vector<std::string> samples;
 

@@ -20,8 +20,8 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 // A scene (H, W, C), in the file maybe (C, H, W), and its map.
 struct Scene {
@@ -89,8 +89,8 @@ SampleView windows(std::int64_t length, std::int64_t stride, std::int64_t vocabu
   v.sample = SampleKind::tokens, v.window = length, v.stride = stride, v.vocabulary = vocabulary;
   return v;
 }
-ShardIndex index_of(const std::string& path, const SampleView& view, bool held_out = false) {
-  return index_shards(*solo_world(), {.paths = {path}, .view = view, .held_out = held_out});
+ShardIndex index_of(const std::string& path, const SampleView& view, bool validation_part = false) {
+  return index_shards(*solo_world(), {.paths = {path}, .view = view, .validation_part = validation_part});
 }
 
 std::size_t y_bytes(const ShardIndex& index) { return index.labels ? 4 : 4 * std::size_t(index.target.count()); }
@@ -114,7 +114,7 @@ std::vector<std::string> read_all(const ShardIndex& index, Source& source) {
 }
 
 TEST(SampleView, PatchesAreTheDefinitionsByEveryEngineAndStorage) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const bool first : {false, true})
     for (const bool big : {false, true})
       for (const bool chunked : {false, true}) {
@@ -125,7 +125,7 @@ TEST(SampleView, PatchesAreTheDefinitionsByEveryEngineAndStorage) {
         for (const std::int64_t side : {1, 3, 5, 13}) {
           const ShardIndex index = index_of(folder / "scene.h5", patches_of(side));
           ASSERT_EQ(index.channels_first, first);
-          EXPECT_EQ(index.layout_told_by, "by the label map");
+          EXPECT_EQ(index.layout_decided_by, "by the label map");
           EXPECT_EQ(index.sample, (Shape{side, side, 5}));
           EXPECT_EQ(index.classes, 3);
           const auto expected = scene.patches(side);
@@ -182,7 +182,7 @@ void expect_the_same_everywhere(const ShardIndex& index) {
 }
 
 TEST(SampleView, PatchesAreTheSameOnAnyRanksAndWorkers) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "a.h5");
   scene.chunk = {3, 4, 2};
@@ -202,7 +202,7 @@ TEST(SampleView, PatchesAreTheSameOnAnyRanksAndWorkers) {
 }
 
 TEST(SampleView, APartHeldOutSharesNoPixelWithTheOther) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Scene scene;
   scene.height = 60, scene.width = 50, scene.channels = 1, scene.map.assign(3000, 0);
   for (std::size_t i = 0; i < scene.map.size(); ++i) scene.map[i] = std::int16_t(i % 3 == 0 ? 0 : i % 2 + 1);
@@ -222,7 +222,7 @@ TEST(SampleView, APartHeldOutSharesNoPixelWithTheOther) {
 
 // A series of two features in files of 6, 1 and 4 rows.
 struct Series {
-  Folder folder;
+  TemporaryFolder folder;
   explicit Series(bool chunked) {
     float at = 1;
     for (const hsize_t rows : {6, 1, 4}) {
@@ -272,7 +272,7 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedAsInputsAre) {
 }
 
 TEST(SampleView, TargetsOfPairsAreChannelsLast) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::vector<std::int16_t> x(3 * 2 * 4 * 5);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::int16_t(i);
   test::write_file(folder / "f.h5", {{"x", H5T_STD_I16BE, H5T_NATIVE_INT16, {3, 2, 4, 5}, x.data()}});
@@ -295,7 +295,7 @@ struct TokenType {
 
 // Of texts of 23, 5 and 40 tokens, or of rows of 10, 4 and 12; the label is the token behind the window.
 TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto token = [](std::int64_t at) { return std::uint32_t((at * 37 + at / 3) % 200); };
   for (const TokenType& type :
        {TokenType{H5T_STD_U8LE, DType::u8}, TokenType{H5T_STD_U16BE, DType::u16}, TokenType{H5T_STD_U32LE, DType::i32},
@@ -353,7 +353,7 @@ TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
 }
 
 TEST(SampleView, ATokenPastTheVocabularyIsADataError) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<std::uint32_t> x{1, 2, 3, 4, 9, 5, 0xffffffffu, 1, 1, 1};
   test::write_file(folder / "small", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT32, {6}, x.data()}});
   const ShardIndex small = index_of(folder / "small", windows(2, 1, 9));
@@ -374,7 +374,7 @@ TEST(SampleView, ATokenPastTheVocabularyIsADataError) {
 }
 
 TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "scene.h5");
   const auto refused = [&](const std::string& path, const SampleView& view, const std::string& words,
@@ -417,7 +417,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
 
 // Cut off while in use: said, not zeros; skipped where that is asked for.
 TEST(SampleView, AFileThatEndsEarlyIsToldOrSkipped) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "scene.h5");
   const ShardIndex index = index_of(folder / "scene.h5", patches_of(3));

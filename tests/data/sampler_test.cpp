@@ -51,7 +51,7 @@ TEST(Permutation, DependsOnSeedEpochAndPurpose) {
   EXPECT_EQ(first, order(1, 0, 1000));
   EXPECT_NE(first, order(2, 0, 1000));
   EXPECT_NE(first, order(1, 1, 1000));
-  const Permutation pack(1, 0, 1000, Purpose::pack);
+  const Permutation pack(1, 0, 1000, RngPurpose::pack);
   int same = 0;
   for (std::uint64_t i = 0; i < 1000; ++i) same += pack(i) == first[i];
   EXPECT_LT(same, 10);
@@ -180,7 +180,7 @@ TEST(Sampler, RowCountsAreExactlyThoseOfAllMicroBatches) {
 TEST(Permutation, PositionOfIsItsInverse) {
   for (const std::uint64_t n :
        {std::uint64_t(1), std::uint64_t(2), std::uint64_t(5), std::uint64_t(1000), (std::uint64_t(1) << 40) - 7}) {
-    const Permutation p(4, 2, n, Purpose::blocks, 3);
+    const Permutation p(4, 2, n, RngPurpose::blocks, 3);
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(n, 2000); ++i) {
       const std::uint64_t position = n - 1 - i * (n / 2000 + 1) % n;
       ASSERT_EQ(p.position_of(p(position)), position) << n;
@@ -239,7 +239,7 @@ TEST(SamplerBlocks, EverySampleOnceInWindowsOfWholeBlocks) {
   }
   for (std::uint64_t round = 0; round < 150; ++round) {
     auto random = [&, i = std::uint64_t(0)](std::uint32_t n) mutable {
-      return 1 + std::int64_t(below(philox(7, round, i++).v[0], n));
+      return 1 + std::int64_t(uniform_below(philox(7, round, i++).v[0], n));
     };
     BlockLayout l;
     for (std::int64_t files = random(5); files > 0; --files) l.file_rows.push_back(random(700));

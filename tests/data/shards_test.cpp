@@ -15,8 +15,8 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 struct Images {
   std::vector<std::uint8_t> x;
@@ -37,7 +37,7 @@ void write_images(const std::string& path, const std::vector<hsize_t>& shape, co
 ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
 
 TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "a-00001.h5", {5, 4, 4, 3}, {5});
   write_images(folder / "a-00000.h5", {7, 4, 4, 3}, {7});
   const ShardIndex d = index_of({.paths = {folder / "a-*.h5"}});
@@ -52,14 +52,14 @@ TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
   EXPECT_DOUBLE_EQ(d.scale, 1 / 255.0);
   EXPECT_FALSE(d.channels_first);
   EXPECT_FALSE(d.shards[0].x_chunks || d.shards[0].y_chunks);
-  EXPECT_EQ(d.shards[0].hdf5_only, "");
+  EXPECT_EQ(d.shards[0].hdf5_only_reason, "");
   const Images images(7);
   const std::string bytes = test::content(d.shards[0].path);
   EXPECT_EQ(bytes.compare(d.shards[0].x_offset, 7 * 48, reinterpret_cast<const char*>(images.x.data()), 7 * 48), 0);
 }
 
 TEST(Shards, EveryRankHasTheSameIndex) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "a.h5", {7, 4, 4, 3}, {7});
   std::vector<ShardIndex> all(3);
   run_thread_world(
@@ -74,7 +74,7 @@ TEST(Shards, EveryRankHasTheSameIndex) {
 }
 
 TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "nchw.h5", {5, 3, 8, 2}, {5, 1});  // labels (N, 1) are labels
   write_images(folder / "nhw.h5", {5, 12, 4}, {5});
   write_images(folder / "flat.h5", {5, 48}, {5});
@@ -94,7 +94,7 @@ TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
 
 // One-dimensional signals have the shape of images: they are asked for, or the file says it.
 TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto write = [&](const std::string& name, std::vector<std::int64_t> shape, const std::string& layout) {
     io::File file = io::File::create(folder / name);
     file.create_dataset("/x", DType::f32, shape);
@@ -133,7 +133,7 @@ TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
 }
 
 TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Images i(24);  // labels enough for four a row
   const auto refusal = [&](hid_t x, const std::vector<hsize_t>& y_shape) {
     test::write_file(folder / "a.h5", {{"pixels", x, H5T_NATIVE_UINT8, {6, 4, 4, 3}, i.x.data()},
@@ -149,7 +149,7 @@ TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
 
 // Offsets of what an external link leads to are those of another file.
 TEST(Shards, LinksIntoOtherFilesAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "there.h5", {5, 4, 4, 3}, {5});
   const hid_t file = H5Fcreate((folder / "linked.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_external("there.h5", "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT);
@@ -163,7 +163,7 @@ TEST(Shards, LinksIntoOtherFilesAreRefused) {
 TEST(Shards, StatisticsThatFitNothingAreMeasuredAnew) {
   const std::vector<double> odd{0.5, 0.5, std::nan("")}, fine{1, 1, 1}, few{1};
   for (const auto& [mean, std] : {std::pair{odd, fine}, {fine, few}, {fine, std::vector<double>{1, 0, 1}}}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     write_images(folder / "a.h5", {5, 4, 4, 3}, {5});
     const hid_t file = H5Fopen((folder / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
                 x = H5Dopen2(file, "x", H5P_DEFAULT);
@@ -177,12 +177,12 @@ TEST(Shards, StatisticsThatFitNothingAreMeasuredAnew) {
     H5Dclose(x), H5Fclose(file);
     const ShardIndex d = index_of({.paths = {folder / "a.h5"}});
     EXPECT_TRUE(d.mean.empty() && d.std.empty());
-    EXPECT_NE(d.unfit_statistics, "");
+    EXPECT_NE(d.statistics_rejected_reason, "");
   }
 }
 
 TEST(Shards, StatisticsOfTheFileFollowTheScale) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Images i(5);
   {
     io::File file = io::File::create(folder / "a.h5");
@@ -207,7 +207,7 @@ TEST(Shards, StatisticsOfTheFileFollowTheScale) {
 }
 
 TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "nchw.h5", {50, 3, 8, 2}, {50});
   const Images i(50);
   std::vector<std::vector<double>> means(6);
@@ -234,7 +234,7 @@ TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
 }
 
 TEST(Shards, TargetsAreFloats) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<float> x(30, 1.5f), y(10, 2.5f);
   test::write_file(folder / "a.h5", {{"x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 6}, x.data()},
                                      {"y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 2}, y.data()}});
@@ -249,7 +249,7 @@ TEST(Shards, TargetsAreFloats) {
 }
 
 TEST(Shards, WrongFilesAreNamedWithTheReason) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "good.h5", {7, 4, 4, 3}, {7});
   write_images(folder / "rows.h5", {7, 4, 4, 3}, {6});
   write_images(folder / "shape.h5", {7, 4, 3, 4}, {7});
@@ -283,7 +283,7 @@ TEST(Shards, AFailureReachesEveryRank) {
 }
 
 TEST(Shards, TheManifestChangesWithTheFiles) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_images(folder / "a.h5", {7, 4, 4, 3}, {7});
   const auto before = index_of({.paths = {folder / "a.h5"}}).manifest_crc;
   EXPECT_EQ(index_of({.paths = {folder / "a.h5"}}).manifest_crc, before);
@@ -304,7 +304,7 @@ TEST(Shards, SyntheticSpecsAreReadAndChecked) {
 
 // As MATLAB's save -v7.3 leaves a 4 x 3 x 6 array and a column of 6 labels: reversed, behind a user block.
 TEST(Shards, MatlabColumnsAreExplainedAndRowsAreRead) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto put = [&](const std::vector<hsize_t>& y_shape) {
     const std::string path = folder / "a.mat";
     const std::vector<std::uint8_t> x(72, 3), y(6, 1);

@@ -19,8 +19,8 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
 using test::message_of;
+using test::TemporaryFolder;
 
 struct Rows {
   std::vector<char> x, y;
@@ -41,7 +41,7 @@ std::vector<std::int64_t> shuffled(std::int64_t rows) {
 }
 
 // Three files of 40, 1 and 59 rows of 5 x 7 int16, labels of the type given.
-std::vector<std::string> write_set(const Folder& folder, hid_t stored_x, hid_t stored_y,
+std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x, hid_t stored_y,
                                    const std::vector<hsize_t>& chunk = {}) {
   std::vector<std::string> paths;
   std::int64_t first = 0;
@@ -81,7 +81,7 @@ TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
   for (const Storage& s : {Storage{H5T_STD_I16LE, H5T_STD_I64LE, {}}, Storage{H5T_STD_I16BE, H5T_STD_I32BE, {}},
                            Storage{H5T_STD_I16LE, H5T_STD_U8LE, {}}, Storage{H5T_STD_I16BE, H5T_STD_I64BE, {}},
                            Storage{H5T_STD_I16LE, H5T_STD_I64LE, {16}}, Storage{H5T_STD_I16BE, H5T_STD_U16BE, {7}}}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const auto world = solo_world();
     const ShardIndex d = index_shards(*world, {.paths = write_set(folder, s.x, s.y, s.chunk)});
     ASSERT_EQ(d.rows, 100);
@@ -101,7 +101,7 @@ TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
 
 // HDF5 1.10 reads them wrongly by all ranks together.
 TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   const std::vector<std::uint8_t> x(8 * 4, 7);
   const std::vector<std::int32_t> y(8, 1);
@@ -126,7 +126,7 @@ TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
 }
 
 TEST(Source, WorkersReadAtOnce) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const ShardIndex d = index_shards(*world, {.paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE)});
   const auto source = make_source(*world, d, Reader::direct);
@@ -139,7 +139,7 @@ TEST(Source, WorkersReadAtOnce) {
 }
 
 TEST(Source, MoreShardsThanOpenFilesAreRead) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> paths;
   for (int s = 0; s < 60; ++s) {
     paths.push_back(folder / cat("s", s, ".h5"));
@@ -177,7 +177,7 @@ TEST(Source, MoreShardsThanOpenFilesAreRead) {
 }
 
 TEST(Source, TargetsOfAnyTypeBecomeFloat) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<std::uint8_t> x(10);
   const std::vector<double> y{0.5, -1, 1e10, 3, 4, 5, 6, 7, 8, 9};
   for (const hid_t stored : {H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE}) {
@@ -194,7 +194,7 @@ TEST(Source, TargetsOfAnyTypeBecomeFloat) {
 }
 
 TEST(Source, AFileThatShrinksOrGoesIsNamedWithTheSample) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto world = solo_world();
   const auto paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE);
   const ShardIndex d = index_shards(*world, {.paths = paths});
@@ -210,7 +210,7 @@ TEST(Source, AFileThatShrinksOrGoesIsNamedWithTheSample) {
 }
 
 TEST(Source, LabelsPastInt32AreNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<std::uint8_t> x(4);
   const std::vector<std::int64_t> y{0, std::int64_t(1) << 40};
   test::write_file(folder / "t.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {2, 2}, x.data()},

@@ -23,9 +23,9 @@ namespace millrace {
 namespace {
 
 using test::Faults;
-using test::Folder;
 using test::message_of;
 using test::RawSet;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 constexpr std::int64_t sample_bytes = 3000, rows = 90;
@@ -45,7 +45,7 @@ void expect_epoch(const Set& set, Source& source, std::uint64_t seed) {
   for (std::size_t i = ids.size(); i-- > 1;) std::swap(ids[i], ids[philox(seed, 7, i).v[0] % (i + 1)]);
   std::vector<char> x(6 * sample_bytes);
   std::vector<std::int32_t> y(6);
-  const auto reads = source.reads(x);
+  const auto reads = source.make_read_queue(x);
   for (std::size_t i = 0; i < ids.size(); i += 6) {
     const std::span<const std::int64_t> some(ids.data() + i, std::min<std::size_t>(6, ids.size() - i));
     reads->begin(some, x.data(), y.data());
@@ -85,7 +85,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) out.push_back(entry.path());
   return out;
 }
-fs::path copy_of(const Folder& cache, const std::string& name) {
+fs::path copy_of(const TemporaryFolder& cache, const std::string& name) {
   for (const fs::path& path : files_in(cache.path / "millrace-cache"))
     if (path.filename().string().ends_with("-" + name)) return path;
   ADD_FAILURE() << "no copy of " << name;
@@ -103,7 +103,7 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
   for (const int ranks : {1, 2})
     for (const char* where : {"memory", "folder"})
       for (const Reader reader : {Reader::direct, Reader::mmap, Reader::uring}) {
-        const Folder cache;
+        const TemporaryFolder cache;
         if (reader == Reader::uring && !reader_facts(set.index).no_direct_io.empty()) continue;
         run_thread_world(ranks, [&](World& world) {
           const std::string folder = world.broadcast_string(cache.path.string());
@@ -131,7 +131,7 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
 
 TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   const Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes());
   LocalCacheStats again = run(set, cache.path);
   EXPECT_EQ(again.bytes_copied, 0u);
@@ -154,7 +154,7 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
 
 TEST(Staging, APathThatIsNoUtf8IsFoundAgain) {
   Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   ShardList renamed;
   for (Shard shard : set.index.shards) {
     const std::string path = shard.path.str() + "caf\xe9";  // Latin-1
@@ -168,7 +168,7 @@ TEST(Staging, APathThatIsNoUtf8IsFoundAgain) {
 
 TEST(Staging, WhatIsThereOfTheCopiesIsTold) {
   const Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   EXPECT_NE(describe_copies(set.index, cache.path).find("millrace-cache: 0 of 3 files, 0 B of "), std::string::npos);
   run(set, cache.path);
   EXPECT_NE(describe_copies(set.index, cache.path).find(": 3 of 3 files, "), std::string::npos);
@@ -181,7 +181,7 @@ TEST(Staging, WhatIsThereOfTheCopiesIsTold) {
 
 TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
   const Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   run_thread_world(2, [&](World& world) {
     const auto source = near(world, set, cache.path, set.bytes_of(0) + set.bytes_of(1) + 10);
     expect_epoch(set, *source, 1);
@@ -192,7 +192,7 @@ TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
     EXPECT_NE((told[0] + told[1]).find("data.cache_budget"), std::string::npos) << told[0] << told[1];
     EXPECT_EQ(source->staging().files_staged, 2u);
   });
-  const Folder full;
+  const TemporaryFolder full;
   const Faults no_space({{.file = ".part", .error = ENOSPC, .opening = true}});
   const auto world = solo_world();
   const auto source = near(*world, set, full.path);
@@ -206,7 +206,7 @@ TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
 TEST(Staging, ACopyThatCannotBeReadGivesWayToItsSource) {
   const Set set;
   for (const Reader reader : {Reader::direct, Reader::mmap}) {
-    const Folder cache;
+    const TemporaryFolder cache;
     const auto world = solo_world();
     const auto source = near(*world, set, cache.path, 0, reader);
     expect_epoch(set, *source, 1);
@@ -224,7 +224,7 @@ TEST(Staging, ACopyThatCannotBeReadGivesWayToItsSource) {
 
 TEST(Staging, RunsThatCopyToOneFolderAtOnceDoNotDisturbEachOther) {
   const Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   const Faults slow({{.file = "/raw", .seconds = 1e-3}});
   std::vector<std::thread> runs;
   for (int r = 0; r < 3; ++r) runs.emplace_back([&] { run(set, cache.path); });
@@ -234,7 +234,7 @@ TEST(Staging, RunsThatCopyToOneFolderAtOnceDoNotDisturbEachOther) {
 
 TEST(Staging, AFileThatChangesMeanwhileIsReadWhereItIs) {
   const Set set;
-  const Folder cache;
+  const TemporaryFolder cache;
   const auto world = solo_world();
   const auto source = near(*world, set, cache.path);
   fs::resize_file(set.index.shards[1].path, set.bytes_of(1) - sample_bytes);  // its last sample

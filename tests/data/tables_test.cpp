@@ -11,10 +11,10 @@
 namespace millrace {
 namespace {
 
-using test::Folder;
+using test::TemporaryFolder;
 
 struct Tables : testing::Test {
-  Folder folder;
+  TemporaryFolder folder;
   ImportOptions options;
   std::string put(const std::string& name, const std::string& content) {
     std::ofstream(folder / name, std::ios::binary) << content;

@@ -9,19 +9,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view content(reinterpret_cast<const char*>(data), size);
   fuzz::refuses_or_works([&] {
     Image image;
-    decode_image(content, "fuzz", size_alone, image);
+    decode_image(content, "fuzz", size_only, image);
     if (image.whole_height * image.whole_width > (1 << 16)) return;  // for speed
-    decode_image(content, "fuzz", everything, image);
+    decode_image(content, "fuzz", full_region, image);
   });
-  for (const Decoding how : {Decoding::checked, Decoding::needed})
+  for (const DecodeExtent how : {DecodeExtent::checked, DecodeExtent::needed})
     fuzz::refuses_or_works([&] {
       Image scratch;
       std::vector<std::uint8_t> out(8 * 8 * 3);
-      decode_view(
+      decode_and_resample(
           content, "fuzz",
           [](std::int64_t height, std::int64_t width) {
             if (height * width > (1 << 16)) fail(Exit::data, "too large to be quick");
-            return View{{8, double(height) / 16, 4}, {8, double(width) / 16, 4}};
+            return ResampleGrid{{8, double(height) / 16, 4}, {8, double(width) / 16, 4}};
           },
           how, scratch, out.data());
     });

@@ -87,7 +87,7 @@ void chunks() {
   const std::string layout = zeros(1) + "\x0f" + zeros(1);  // bytes in chunks of 4 x 16
   put("chunks", "gzip", layout + zeros(1) + "\0\0\0\0"[0] + zeros(2) + gzipped(plain, 15));
   for (const auto& [codec, at] : {std::pair{"zstd", '\x08'}, std::pair{"lz4", '\x06'}}) try {
-      io::Bytes out;
+      io::ByteBuffer out;
       io::encode_chunk(io::make_encoder(codec, std::nullopt), plain.data(), plain.size(), out);
       put("chunks", codec, layout + zeros(1) + at + zeros(3) + std::string(out.data(), out.size()));
     } catch (const Error&) {  // not in this build

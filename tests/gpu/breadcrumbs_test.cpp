@@ -11,15 +11,15 @@ namespace {
 // In the third run, the second replay, the counter's memory is gone.
 [[noreturn]] void fail_in_third_step() {
   cuda::DeviceOptions options;
-  options.trail = cuda::Trail::Detail::each;
+  options.breadcrumbs = cuda::FlightRecorder::Detail::each;
   cuda::CudaDevice device(0, options);
   void* counter = nullptr;
   MR_CUDA(cudaMalloc(&counter, 64 << 20));
-  const cuda::Context context{device.stream(Stream::compute), 1};
+  const cuda::LaunchContext context{device.stream(Stream::compute), 1};
   const auto step = device.record("step of 4 rows", [&] {
     for (const char* piece : {"first forward", "second forward"}) {
       const ScopedLabel here(device, piece);
-      if (piece[0] == 's') cuda::count_up(context, static_cast<std::uint64_t*>(counter));
+      if (piece[0] == 's') cuda::increment_counter(context, static_cast<std::uint64_t*>(counter));
     }
     const ScopedLabel here(device, "third forward");
   });

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-bool test::choose_stand_in(bool, bool) { return false; }
+bool test::configure_fake_gpu(bool, bool) { return false; }
 
 namespace {
 

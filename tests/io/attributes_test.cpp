@@ -6,10 +6,10 @@
 namespace millrace::io {
 namespace {
 
-using test::Folder;
+using test::TemporaryFolder;
 
 TEST(Attributes, ComeBackFromRootGroupAndDataset) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string long_text(200000, 'j');  // above the 64 KiB that a plain object header holds
   {
     File file = File::create(folder / "a.h5");
@@ -38,7 +38,7 @@ TEST(Attributes, ComeBackFromRootGroupAndDataset) {
 }
 
 TEST(Attributes, AreReplaced) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.set("/", "key", std::int64_t(1));
   file.set("/", "key", std::string("two"));
@@ -47,7 +47,7 @@ TEST(Attributes, AreReplaced) {
 }
 
 TEST(Attributes, MissingOnesAreNone) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const File file = File::create(folder / "a.h5");
   EXPECT_FALSE(file.get_string("/", "key"));
   EXPECT_FALSE(file.get_numbers("/nowhere", "key"));
@@ -56,7 +56,7 @@ TEST(Attributes, MissingOnesAreNone) {
 
 // As h5py writes str attributes.
 TEST(Attributes, VariableLengthStringsAreRead) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
   const hid_t type = H5Tcopy(H5T_C_S1);

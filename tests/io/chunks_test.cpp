@@ -14,11 +14,11 @@
 namespace millrace::io {
 namespace {
 
-using millrace::test::Packing;
-using millrace::test::packings;
-using millrace::test::write_packed;
+using millrace::test::chunk_filters;
+using millrace::test::ChunkFilter;
+using millrace::test::write_filtered;
 using test::decoded;
-using test::Folder;
+using test::TemporaryFolder;
 
 const std::string version = library_version();  // enters the room before HDF5 is called here
 
@@ -30,20 +30,20 @@ std::string numbers(std::size_t bytes, std::uint64_t seed = 1) {
 }
 
 TEST(Chunks, OfEveryPackingTypeAndFormatDecodeToWhatWasWritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<hsize_t> shape{23, 5, 7}, chunk{4, 5, 3};  // edges in two dimensions; 60 elements, no multiple of 8
-  const auto kinds = packings();
+  const auto kinds = chunk_filters();
   EXPECT_GE(kinds.size(), 9u);
-  for (const Packing& packing : kinds)
+  for (const ChunkFilter& packing : kinds)
     for (const hid_t type : {H5T_STD_U8LE, H5T_STD_I16BE, H5T_IEEE_F32LE, H5T_IEEE_F64BE})
       for (const bool new_format : {false, true}) {
         SCOPED_TRACE(packing.name + " of " + std::to_string(H5Tget_size(type)) + (new_format ? " latest" : ""));
         const std::string path = folder / "a.h5", values = numbers(23 * 5 * 7 * H5Tget_size(type));
-        write_packed(path, {{"x", type, shape, chunk, values}}, packing, new_format, new_format ? 1024 : 0);
+        write_filtered(path, {{"x", type, shape, chunk, values}}, packing, new_format, new_format ? 1024 : 0);
         const File file = File::open(path);
-        ASSERT_EQ(file.info("x").refusal, "");
+        ASSERT_EQ(file.info("x").unsupported_reason, "");
         const ChunkedLayout layout = file.chunked_layout("x");
-        ASSERT_EQ(cannot_decode(layout.filters), "");
+        ASSERT_EQ(unsupported_filter_reason(layout.filters), "");
         EXPECT_EQ(decoded(path, layout), values);
         if (H5Tget_order(type) == H5T_ORDER_BE) continue;
         std::string by_hdf5(values.size(), '?');  // its own reading, with the codecs that it was given
@@ -53,17 +53,17 @@ TEST(Chunks, OfEveryPackingTypeAndFormatDecodeToWhatWasWritten) {
 }
 
 TEST(Chunks, NeverWrittenHoldTheFillValueAndUnfilteredEdgesAreKnown) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(10 * 6 * 2);
-  write_packed(path, {{"x", H5T_STD_I16LE, {10, 6}, {4, 6}, values}},
-               {"",
-                [](hid_t p, unsigned) {
-                  H5Pset_deflate(p, 1);
-                  H5Pset_chunk_opts(p, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
-                }},
-               true);
+  write_filtered(path, {{"x", H5T_STD_I16LE, {10, 6}, {4, 6}, values}},
+                 {"",
+                  [](hid_t p, unsigned) {
+                    H5Pset_deflate(p, 1);
+                    H5Pset_chunk_opts(p, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+                  }},
+                 true);
   const ChunkedLayout edges = File::open(path).chunked_layout("x");
-  EXPECT_TRUE(edges.edges_unfiltered);
+  EXPECT_TRUE(edges.partial_chunks_unfiltered);
   EXPECT_EQ(decoded(path, edges), values);
 
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
@@ -80,7 +80,7 @@ TEST(Chunks, NeverWrittenHoldTheFillValueAndUnfilteredEdgesAreKnown) {
 }
 
 TEST(Chunks, FiltersLeftOutOfAChunkAreLeftOut) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(400);
   std::string shuffled(values.size(), '\0');
   for (std::size_t i = 0; i < values.size(); ++i) shuffled[i % 4 * 100 + i / 4] = values[i];
@@ -97,16 +97,16 @@ TEST(Chunks, FiltersLeftOutOfAChunkAreLeftOut) {
 // Each byte of a chunk in turn is changed, and the chunk cut at every length: an Error or another value, never a crash;
 // behind fletcher32 an Error for every changed byte.
 TEST(Chunks, DamagedOnesAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(40 * 4);
-  for (const Packing& packing : packings()) {
+  for (const ChunkFilter& packing : chunk_filters()) {
     SCOPED_TRACE(packing.name);
-    write_packed(path, {{"x", H5T_STD_I32LE, {40}, {40}, values}}, packing);
+    write_filtered(path, {{"x", H5T_STD_I32LE, {40}, {40}, values}}, packing);
     const ChunkedLayout layout = File::open(path).chunked_layout("x");
     const auto stored = test::bytes_at(path, layout.chunks[0].offset, layout.chunks[0].bytes);
-    Bytes raw, out;
+    ByteBuffer raw, out;
     const auto refused = [&](std::vector<char> bytes) {
-      raw.discard(bytes.size());
+      raw.resize_uninitialized(bytes.size());
       std::memcpy(raw.data(), bytes.data(), bytes.size());
       try {
         decode_chunk(layout, 0, raw, out);
@@ -151,9 +151,9 @@ TEST(Chunks, ParametersAndSizesThatCannotBeAreRefused) {
     layout.shape = layout.chunk = {64}, layout.element_bytes = 1;
     layout.filters = {{1, "gzip", {}}, filter};
     layout.chunks.resize(1);
-    if (!cannot_decode(layout.filters).empty()) continue;
-    Bytes raw, out;
-    raw.discard(stored.size());
+    if (!unsupported_filter_reason(layout.filters).empty()) continue;
+    ByteBuffer raw, out;
+    raw.resize_uninitialized(stored.size());
     std::memcpy(raw.data(), stored.data(), stored.size());
     try {
       decode_chunk(layout, 0, raw, out);
@@ -181,12 +181,12 @@ TEST(Chunks, SmallBytesThatWouldBeManyAreRefused) {
   layout.filters = {{2, "shuffle", {2}}, {1, "gzip", {}}, {1, "gzip", {}}};
   layout.chunks.resize(1);
   layout.filters.insert(layout.filters.begin(), {1, "gzip", {}});
-  Bytes raw, out;
-  raw.discard(stored.size());
+  ByteBuffer raw, out;
+  raw.resize_uninitialized(stored.size());
   std::memcpy(raw.data(), stored.data(), stored.size());
   EXPECT_THROW(decode_chunk(layout, 0, raw, out), Error);
   EXPECT_LT(std::max(raw.size(), out.size()), 1u << 20);
-  raw.discard(1 << 20);  // the bound was of that chunk
+  raw.resize_uninitialized(1 << 20);  // the bound was of that chunk
 }
 
 TEST(Chunks, HeapCollectionsThatWouldWrapAroundAreRefused) {
@@ -195,7 +195,7 @@ TEST(Chunks, HeapCollectionsThatWouldWrapAroundAreRefused) {
   int reads = 0;
   std::string out;
   try {
-    read_heap_object(
+    read_global_heap_object(
         [&](std::uint64_t offset, char* to, std::size_t bytes) {
           if (++reads > 10) throw std::runtime_error("it goes in circles");
           if (offset + bytes > file.size()) fail(Exit::data, "past the end");
@@ -209,13 +209,13 @@ TEST(Chunks, HeapCollectionsThatWouldWrapAroundAreRefused) {
 }
 
 TEST(Chunks, FiltersWithoutADecoderAreNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
-  write_packed(path, {{"x", H5T_STD_I32LE, {40}, {8}, numbers(160)}},
-               {"", [](hid_t p, unsigned) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }});
+  write_filtered(path, {{"x", H5T_STD_I32LE, {40}, {8}, numbers(160)}},
+                 {"", [](hid_t p, unsigned) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }});
   const File file = File::open(path);
-  EXPECT_EQ(file.info("x").refusal, "");
-  EXPECT_NE(cannot_decode(file.chunked_layout("x").filters).find("scaleoffset"), std::string::npos);
+  EXPECT_EQ(file.info("x").unsupported_reason, "");
+  EXPECT_NE(unsupported_filter_reason(file.chunked_layout("x").filters).find("scaleoffset"), std::string::npos);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace millrace::io {
 namespace {
 
-using test::Folder;
+using test::TemporaryFolder;
 
 template <class Function>
 std::string message_of(Function&& function) {
@@ -29,7 +29,7 @@ std::string message_of(Function&& function) {
   EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
 
 TEST(Errors, OfOpeningNamePathAndReason) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto opening = [&](const std::string& path) {
     const std::string message = message_of([&] { File::open(path); });
     EXPECT_SAYS(message, path);
@@ -44,7 +44,7 @@ TEST(Errors, OfOpeningNamePathAndReason) {
 }
 
 TEST(Errors, TruncatedFile) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   {
     File file = File::create(path);
@@ -58,7 +58,7 @@ TEST(Errors, TruncatedFile) {
 }
 
 TEST(Errors, WhatIsListedButCannotBeOpenedIsNotCalledMissing) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   File::create(path).close();
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
@@ -70,7 +70,7 @@ TEST(Errors, WhatIsListedButCannotBeOpenedIsNotCalledMissing) {
 }
 
 TEST(Errors, FileLeftOpenForWriting) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   if (fork() == 0) {  // a writer of the newest format that dies
     const hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
@@ -85,7 +85,7 @@ TEST(Errors, FileLeftOpenForWriting) {
 }
 
 TEST(Errors, OfTransfersNameDatasetAndRows) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   File file = File::create(path);
   file.create_dataset("x", DType::f32, {4, 2});
@@ -101,7 +101,7 @@ TEST(Errors, OfTransfersNameDatasetAndRows) {
 }
 
 TEST(Errors, OfCreatingNameTheReason) {
-  const Folder folder;
+  const TemporaryFolder folder;
   EXPECT_SAYS(message_of([&] { File::create(folder / "none/a.h5"); }), "No such file or directory");
 }
 
@@ -110,7 +110,7 @@ const std::string version = library_version();
 
 // A limit on the file's size stands in for a full disk; in a process of its own, since the limit is the process's.
 TEST(Errors, FullDiskIsReportedOnWrite) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5", log = folder / "log";
   if (fork() == 0) {
     signal(SIGXFSZ, SIG_IGN);
@@ -139,7 +139,7 @@ TEST(Errors, FullDiskIsReportedOnWrite) {
 }
 
 TEST(Errors, AfterAFullDiskTheProgramGoesOnAndEndsWell) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   if (fork() == 0) {
     signal(SIGXFSZ, SIG_IGN);
@@ -166,7 +166,7 @@ TEST(Errors, AfterAFullDiskTheProgramGoesOnAndEndsWell) {
 }
 
 TEST(Errors, CloseReportsAndASecondCloseIsFine) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::f32, {4, 2});
   file.close();

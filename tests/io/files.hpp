@@ -14,7 +14,7 @@
 
 namespace millrace::io::test {
 
-using millrace::test::Folder;
+using millrace::test::TemporaryFolder;
 
 struct Recipe {
   hid_t type = H5T_NATIVE_INT32;
@@ -54,13 +54,13 @@ inline std::string decoded(const std::string& path, const ChunkedLayout& layout)
   std::size_t count = 1;
   for (const auto extent : layout.shape) count *= std::size_t(extent);
   std::string out(count * layout.element_bytes, '?');
-  Bytes raw, chunk;
+  ByteBuffer raw, chunk;
   for (std::size_t c = 0; c < layout.chunks.size(); ++c) {
     if (layout.chunks[c].bytes == 0) {
       fill_chunk(layout, chunk);
     } else {
       const auto stored = bytes_at(path, layout.chunks[c].offset, layout.chunks[c].bytes);
-      raw.discard(stored.size());
+      raw.resize_uninitialized(stored.size());
       std::memcpy(raw.data(), stored.data(), stored.size());
       decode_chunk(layout, c, raw, chunk);
     }
@@ -68,7 +68,7 @@ inline std::string decoded(const std::string& path, const ChunkedLayout& layout)
       std::size_t inside = i, number = c, place = 0, stride = 1;
       bool there = true;
       for (std::size_t d = layout.shape.size(); d-- > 0;) {
-        const auto extent = std::size_t(layout.chunk[d]), along = std::size_t(layout.grid(d));
+        const auto extent = std::size_t(layout.chunk[d]), along = std::size_t(layout.chunks_along(d));
         const std::size_t at = number % along * extent + inside % extent;
         there = there && at < std::size_t(layout.shape[d]);
         place += at * stride, stride *= std::size_t(layout.shape[d]);

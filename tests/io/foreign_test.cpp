@@ -92,10 +92,10 @@ TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
       ASSERT_TRUE(file.has(row.dataset));
       const DatasetInfo info = file.info(row.dataset);
       EXPECT_EQ(info.chunked, row.layout == "chunked");
-      if (!info.refusal.empty()) {
+      if (!info.unsupported_reason.empty()) {
         ++refused;
-        SCOPED_TRACE(info.refusal);
-        EXPECT_NE(info.refusal.find(reason_for(row)), std::string::npos);
+        SCOPED_TRACE(info.unsupported_reason);
+        EXPECT_NE(info.unsupported_reason.find(reason_for(row)), std::string::npos);
         continue;
       }
       ++accepted;
@@ -151,7 +151,7 @@ TEST(Foreign, ChunksDecodeToTheElements) {
     SCOPED_TRACE(row.file + ":" + row.dataset);
     const std::string path = (data / row.file).string();
     const ChunkedLayout layout = File::open(path).chunked_layout(row.dataset);
-    if (const std::string lacking = cannot_decode(layout.filters); !lacking.empty()) {
+    if (const std::string lacking = unsupported_filter_reason(layout.filters); !lacking.empty()) {
       EXPECT_NE(lacking.find("-dev and build again"), std::string::npos) << lacking;
       continue;
     }

@@ -11,8 +11,8 @@
 namespace millrace::io {
 namespace {
 
-using test::Folder;
 using test::Recipe;
+using test::TemporaryFolder;
 
 std::vector<std::int32_t> numbers(std::size_t count) {
   std::vector<std::int32_t> v(count);
@@ -38,7 +38,7 @@ std::vector<T> raw(const std::string& path, std::uint64_t offset, std::size_t co
 }
 
 TEST(Layout, OwnDatasetsAreContiguousAndAligned) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   const auto values = numbers(2111 * 3);
   {
@@ -62,7 +62,7 @@ TEST(Layout, OwnDatasetsAreContiguousAndAligned) {
 }
 
 TEST(Layout, NeverFilled) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   {
     File file = File::create(path);
@@ -76,7 +76,7 @@ TEST(Layout, NeverFilled) {
 }
 
 TEST(Layout, ContiguousOffsetIsWhereTheBytesLie) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto values = numbers(105);
   for (const hsize_t user_block : {hsize_t(0), hsize_t(512), hsize_t(65536)}) {
     const std::string path = folder / cat("block", user_block, ".h5");
@@ -92,7 +92,7 @@ TEST(Layout, ContiguousOffsetIsWhereTheBytesLie) {
 }
 
 TEST(Layout, BigEndianIsFlaggedAndConverted) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto values = numbers(105);
   Recipe recipe;
   recipe.type = H5T_STD_I32BE;
@@ -105,7 +105,7 @@ TEST(Layout, BigEndianIsFlaggedAndConverted) {
 }
 
 TEST(Layout, ChunkIndexFindsTheBytes) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto values = numbers(105);
   for (const hsize_t user_block : {hsize_t(0), hsize_t(1024)}) {
     const std::string path = folder / cat("block", user_block, ".h5");
@@ -125,7 +125,7 @@ TEST(Layout, ChunkIndexFindsTheBytes) {
 }
 
 TEST(Layout, ChunksAreInRowMajorOrderAndUnwrittenOnesAreEmpty) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Recipe recipe;
   recipe.shape = {4, 4}, recipe.chunk = {2, 2};
   test::write_foreign(folder / "a.h5", recipe, H5T_NATIVE_INT32, nullptr);
@@ -148,7 +148,7 @@ TEST(Layout, ChunksAreInRowMajorOrderAndUnwrittenOnesAreEmpty) {
 }
 
 TEST(Layout, CompressedRowsAreRead) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto values = numbers(597 * 43);
   Recipe recipe;
   recipe.shape = {597, 43}, recipe.chunk = {100, 40}, recipe.gzip = true;
@@ -165,10 +165,10 @@ TEST(Layout, CompressedRowsAreRead) {
   EXPECT_EQ(row, std::vector<std::int32_t>(values.end() - 43, values.end()));
 }
 
-std::string refusal_of(const std::string& path) { return File::open(path).info("x").refusal; }
+std::string refusal_of(const std::string& path) { return File::open(path).info("x").unsupported_reason; }
 
 TEST(Layout, RefusalsSayWhy) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   struct Case {
     hid_t type;
@@ -203,7 +203,7 @@ TEST(Layout, RefusalsSayWhy) {
 }
 
 TEST(Layout, ConvertingReadsWhatOtherwiseIsRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   Recipe recipe;
   recipe.shape = {3};
@@ -225,7 +225,7 @@ TEST(Layout, ConvertingReadsWhatOtherwiseIsRefused) {
 
 // Half of the rows of another file each; and values in two external ones.
 TEST(Layout, ConvertingFetchesValuesFromOtherFilesOrSaysWhatIsMissing) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5", source = folder / "source.h5", raw = folder / "outside.raw";
   const std::int32_t values[4] = {3, -1, 4, 1};
   Recipe recipe;
@@ -249,15 +249,18 @@ TEST(Layout, ConvertingFetchesValuesFromOtherFilesOrSaysWhatIsMissing) {
   File::open_converting(path).read_rows("made_up", 0, 4, DType::i32, read);
   EXPECT_TRUE(read[0] == 3 && read[1] == -1 && read[2] == 0 && read[3] == 0);
   std::filesystem::resize_file(raw, 15);
-  EXPECT_NE(File::open_converting(path).info("outside").refusal.find("15 bytes, not the 16"), std::string::npos);
+  EXPECT_NE(File::open_converting(path).info("outside").unsupported_reason.find("15 bytes, not the 16"),
+            std::string::npos);
   std::filesystem::remove(raw), std::filesystem::remove(source);
-  EXPECT_NE(File::open_converting(path).info("outside").refusal.find("outside.raw is missing"), std::string::npos);
-  EXPECT_NE(File::open_converting(path).info("made_up").refusal.find("source.h5 is missing"), std::string::npos);
+  EXPECT_NE(File::open_converting(path).info("outside").unsupported_reason.find("outside.raw is missing"),
+            std::string::npos);
+  EXPECT_NE(File::open_converting(path).info("made_up").unsupported_reason.find("source.h5 is missing"),
+            std::string::npos);
   EXPECT_THROW(File::open_converting(path).read_rows("made_up", 0, 4, DType::i32, read), Error);
 }
 
 TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   Recipe recipe;
   recipe.shape = {};
@@ -278,13 +281,13 @@ TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
     H5Dclose(H5Dcreate2(file, name, H5T_NATIVE_INT32, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
   H5Pclose(external), H5Pclose(virtuel), H5Sclose(space), H5Fclose(file);
   const File reader = File::open(path);
-  EXPECT_NE(reader.info("outside").refusal.find("external files"), std::string::npos);
+  EXPECT_NE(reader.info("outside").unsupported_reason.find("external files"), std::string::npos);
   EXPECT_FALSE(reader.info("outside").offset);
-  EXPECT_NE(reader.info("made_up").refusal.find("virtual data set"), std::string::npos);
+  EXPECT_NE(reader.info("made_up").unsupported_reason.find("virtual data set"), std::string::npos);
 }
 
 TEST(Layout, EmptyMatlabArraysAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.mat");
   file.create_dataset("x", DType::i64, {2});
   file.set("x", "MATLAB_class", std::string("double")), file.set("x", "MATLAB_empty", std::int64_t(1));

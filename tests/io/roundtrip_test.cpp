@@ -11,7 +11,7 @@
 namespace millrace::io {
 namespace {
 
-using test::Folder;
+using test::TemporaryFolder;
 
 std::vector<unsigned char> pattern(std::size_t bytes) {
   std::vector<unsigned char> p(bytes);
@@ -22,7 +22,7 @@ std::vector<unsigned char> pattern(std::size_t bytes) {
 class RoundtripOfType : public testing::TestWithParam<DType> {};
 
 TEST_P(RoundtripOfType, BytesComeBack) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   const std::vector<std::vector<std::int64_t>> shapes{{1}, {597}, {7, 5, 3}, {3, 2, 2, 2, 2, 5}};
   const DType dtype = GetParam();
@@ -44,7 +44,7 @@ TEST_P(RoundtripOfType, BytesComeBack) {
     EXPECT_EQ(info.shape, shapes[i]);
     EXPECT_FALSE(info.big_endian);
     EXPECT_FALSE(info.chunked);
-    EXPECT_EQ(info.refusal, "");
+    EXPECT_EQ(info.unsupported_reason, "");
     const auto count = std::accumulate(shapes[i].begin(), shapes[i].end(), std::int64_t(1), std::multiplies<>());
     std::vector<unsigned char> back(std::size_t(count) * size_of(dtype));
     file.read_rows(name, 0, shapes[i][0], dtype, back.data());
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Roundtrip, RoundtripOfType,
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST(Roundtrip, ValuesConvertOnTheWay) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::vector<float> values{0, 1, -2.5f, 65504, 1e-4f, 300};
   File file = File::create(folder / "a.h5");
   for (const DType dtype : {DType::f16, DType::bf16, DType::u8, DType::i64}) {
@@ -79,7 +79,7 @@ TEST(Roundtrip, ValuesConvertOnTheWay) {
 }
 
 TEST(Roundtrip, RowsInAnyOrder) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::i32, {10, 3});
   for (const std::int32_t row : {9, 0, 4, 5, 3, 8, 1, 2, 7, 6}) {
@@ -94,7 +94,7 @@ TEST(Roundtrip, RowsInAnyOrder) {
 }
 
 TEST(Roundtrip, NoRowsAreNoError) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::f32, {4, 2});
   file.create_dataset("none", DType::f32, {0, 2});
@@ -104,7 +104,7 @@ TEST(Roundtrip, NoRowsAreNoError) {
 }
 
 TEST(Roundtrip, ListsDatasetsDepthFirst) {
-  const Folder folder;
+  const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   for (const char* name : {"/b/z", "/a", "/b/a/x", "/c"}) file.create_dataset(name, DType::u8, {1});
   EXPECT_EQ(file.datasets(), (std::vector<std::string>{"/a", "/b/a/x", "/b/z", "/c"}));

@@ -23,9 +23,9 @@ struct Processor {
   }
 };
 
-struct Bench : Processor, ProgramBench {
+struct Bench : Processor, ProgramFixture {
   Bench(const ModelSpec& spec, std::int64_t rows, const Shape& sample, int fusion)
-      : ProgramBench(*compute.device, *compute.backend, spec, rows, sample, fusion) {}
+      : ProgramFixture(*compute.device, *compute.backend, spec, rows, sample, fusion) {}
 };
 
 ModelSpec small_resnet() {
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Program, ProgramAtLevel, ::testing::Values(1, 2));
 TEST(Program, LevelOneFoldsNodes) {
   Bench plain(small_resnet(), 5, {12, 10, 3}, 0), fused(small_resnet(), 5, {12, 10, 3}, 1);
   EXPECT_GT(plain.program->graph().nodes.size(), fused.program->graph().nodes.size() + 8);
-  EXPECT_EQ(count_fused(fused.program->graph(), &ConvSpec::makes_sums), 0);
+  EXPECT_EQ(count_fused(fused.program->graph(), &ConvSpec::produces_sums), 0);
 }
 
 // Every norm of a resnet stands behind a convolution; the first of a block (the first two of a bottleneck) before one.
@@ -66,8 +66,8 @@ TEST(Program, LevelTwoGivesTheNormsSumsToTheConvolutions) {
     ModelSpec spec = small_resnet();
     spec.depth = depth;
     Bench bench(spec, 2, {8, 8, 3}, 2);
-    EXPECT_EQ(count_fused(bench.program->graph(), &ConvSpec::makes_sums), convs);
-    EXPECT_EQ(count_fused(bench.program->graph(), &ConvSpec::makes_diff_sums), inner);
+    EXPECT_EQ(count_fused(bench.program->graph(), &ConvSpec::produces_sums), convs);
+    EXPECT_EQ(count_fused(bench.program->graph(), &ConvSpec::produces_diff_sums), inner);
   }
 }
 
@@ -138,7 +138,7 @@ struct Passing : Backend {
     inner.convert(dst, to, src, from, n);
   }
   int max_fusion_level() const override { return 2; }
-  int usual_fusion_level() const override { return 1; }
+  int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
 };
 
@@ -148,15 +148,16 @@ TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
     using Passing::Passing;
     std::string why_not_fused(const Spec& spec) override {
       const ConvSpec& s = std::get<ConvSpec>(spec);
-      return s.makes_sums && s.src[-1] == 3 ? "three channels" : s.makes_diff_sums ? "no" : "";
+      return s.produces_sums && s.src[-1] == 3 ? "three channels" : s.produces_diff_sums ? "no" : "";
     }
   };
   const Processor processor;
   Refusing backend(*processor.compute.backend);
   const Graph graph = build_model(small_resnet(), {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
-  const Lowered two = lower(backend, graph, 2), usual = lower(backend, graph, -1), high = lower(backend, graph, 7);
-  EXPECT_EQ(count_fused(two.graph, &ConvSpec::makes_sums), 8);
-  EXPECT_EQ(count_fused(two.graph, &ConvSpec::makes_diff_sums), 0);
+  const CompiledGraph two = compile_graph(backend, graph, 2), usual = compile_graph(backend, graph, -1),
+                      high = compile_graph(backend, graph, 7);
+  EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_sums), 8);
+  EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_diff_sums), 0);
   ASSERT_EQ(two.notes.size(), 1u + 3u);
   EXPECT_EQ(two.notes[0], "bn1: sums stay out of conv1 (three channels)");
   EXPECT_EQ(usual.fusion_level, 1);
@@ -171,8 +172,8 @@ TEST(Lowering, TheProcessorKeepsLinearLayersApartAndSaysSo) {
   spec.name = "mlp", spec.hidden = {16, 8}, spec.activation = Activation::gelu_tanh;
   const Processor processor;
   const Graph graph = build_model(spec, {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
-  const Lowered two = lower(*processor.compute.backend, graph, 2);
-  EXPECT_EQ(count_fused(two.graph, &LinearSpec::takes_diff_pre), 0);
+  const CompiledGraph two = compile_graph(*processor.compute.backend, graph, 2);
+  EXPECT_EQ(count_fused(two.graph, &LinearSpec::consumes_diff_pre), 0);
   ASSERT_EQ(two.notes.size(), 2u);
   EXPECT_EQ(two.notes[0],
             "fc1: the gradient of gelu_tanh stays out of fc2 (oneDNN's products have no gradients of activations)");
@@ -181,15 +182,16 @@ TEST(Lowering, TheProcessorKeepsLinearLayersApartAndSaysSo) {
 TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {
   struct Widening : Passing {
     using Passing::Passing;
-    std::int64_t zero_channels(const ConvSpec& s) override { return asked = 8 - s.src[-1]; }
+    std::int64_t padded_channels(const ConvSpec& s) override { return asked = 8 - s.src[-1]; }
     std::int64_t asked = 0;
   };
   const Processor processor;
   Widening backend(*processor.compute.backend);
-  lower(backend, build_model(small_resnet(), {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, Mode::train), 0);
+  compile_graph(backend, build_model(small_resnet(), {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, Mode::train),
+                0);
   EXPECT_EQ(backend.asked, 0);
   Bench usual(small_resnet(), 5, {12, 10, 3}, 1);
-  ProgramBench wide(backend.device(), backend, small_resnet(), 5, {12, 10, 3}, 1);
+  ProgramFixture wide(backend.device(), backend, small_resnet(), 5, {12, 10, 3}, 1);
   EXPECT_EQ(backend.asked, 5);
   const Graph& graph = wide.program->graph();
   EXPECT_EQ(graph.values[std::size_t(graph.nodes[0].dst)].shape, (Shape{5, 12, 10, 8}));
@@ -203,9 +205,10 @@ TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {
 TEST(Lowering, EvaluationIsTheSameAtLevelTwo) {
   const Processor processor;
   const Graph graph = build_model(small_resnet(), {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::infer);
-  const Lowered one = lower(*processor.compute.backend, graph, 1), two = lower(*processor.compute.backend, graph, 2);
+  const CompiledGraph one = compile_graph(*processor.compute.backend, graph, 1),
+                      two = compile_graph(*processor.compute.backend, graph, 2);
   EXPECT_EQ(two.plan.arena_bytes, one.plan.arena_bytes);
-  EXPECT_EQ(count_fused(two.graph, &ConvSpec::makes_sums), 0);
+  EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_sums), 0);
 }
 
 TEST(Plan, RegionsAliveTogetherNeverOverlap) {

@@ -30,7 +30,7 @@ World& test_world() { return *world; }
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  millrace::io::start();
+  millrace::io::initialize_hdf5();
   const auto owner = millrace::mpi_world(&argc, &argv);
   millrace::world = owner.get();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

@@ -21,13 +21,13 @@ namespace {
 using test::everywhere;
 using test::SharedFolder;
 
-struct Bytes {
+struct ByteBuffer {
   std::vector<char> x, y;
-  bool operator==(const Bytes&) const = default;
+  bool operator==(const ByteBuffer&) const = default;
 };
 
-Bytes read_by(Reads& reads, const ShardIndex& d, std::span<const std::int64_t> ids) {
-  Bytes out;
+ByteBuffer read_by(ReadQueue& reads, const ShardIndex& d, std::span<const std::int64_t> ids) {
+  ByteBuffer out;
   out.x.resize(ids.size() * d.sample_bytes()), out.y.resize(ids.size() * 4 * std::size_t(d.target.count()));
   reads.begin(ids, out.x.data(), out.y.data());
   reads.finish();
@@ -39,7 +39,7 @@ Bytes read_by(Reads& reads, const ShardIndex& d, std::span<const std::int64_t> i
 bool same_bytes(World& world, const ShardIndex& d) {
   const auto together = make_source(world, d, Reader::mpio_collective),
              alone = make_source(world, d, Reader::automatic);
-  const auto reads = together->reads({}), plain = alone->reads({});
+  const auto reads = together->make_read_queue({}), plain = alone->make_read_queue({});
   const Sampler sampler(d.rows, 36, 12, 3, true);
   bool same = together->describe().rfind("mpio_collective", 0) == 0;
   for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step)
@@ -59,7 +59,7 @@ test::Rows rows() {
   return in;
 }
 
-TEST(Together, RanksReadTheBytesThatTheyWouldReadAlone) {
+TEST(CollectiveReader, RanksReadTheBytesThatTheyWouldReadAlone) {
   World& world = test_world();
   const SharedFolder folder(world);
   pack(world, rows(), {.out = folder.path, .shard_bytes = 10000});
@@ -83,14 +83,14 @@ TEST(Together, RanksReadTheBytesThatTheyWouldReadAlone) {
 }
 
 // The last rank alone reads from what is cut off. It hears of it; the others get their samples, then and later.
-TEST(Together, AFailedReadOfOneRankHoldsUpNobody) {
+TEST(CollectiveReader, AFailedReadOfOneRankHoldsUpNobody) {
   World& world = test_world();
   const SharedFolder folder(world);
   pack(world, rows(), {.out = folder.path, .shard_bytes = 10000});
   const ShardIndex d = index_shards(world, {.paths = {(folder.path / "train-*.h5").string()}});
   const auto together = make_source(world, d, Reader::mpio_collective, {.retries = 0}),
              alone = make_source(world, d, Reader::direct);
-  const auto reads = together->reads({}), plain = alone->reads({});
+  const auto reads = together->make_read_queue({}), plain = alone->make_read_queue({});
   const Shard cut = d.shards.back();
   world.barrier();
   if (world.rank() == 0) std::filesystem::resize_file(std::string(cut.path), cut.x_offset + 500);
@@ -112,14 +112,14 @@ TEST(Together, AFailedReadOfOneRankHoldsUpNobody) {
 }
 
 // Two data sets, each read by threads of the ranks at their own pace, while the main threads write a file together.
-TEST(Together, ReadsAndWritesOfOtherThreadsDoNotWaitForEachOther) {
+TEST(CollectiveReader, ReadsAndWritesOfOtherThreadsDoNotWaitForEachOther) {
   World& world = test_world();
   const SharedFolder folder(world);
   pack(world, rows(), {.out = folder.path});
   const ShardIndex d = index_shards(world, {.paths = {(folder.path / "train-*.h5").string()}});
   const auto a = make_source(world, d, Reader::mpio_collective), b = make_source(world, d, Reader::mpio_collective);
   const auto work = [&](Source& source, int pace) {
-    const auto reads = source.reads({});
+    const auto reads = source.make_read_queue({});
     for (std::int64_t i = 0; i < 4; ++i) {
       const std::vector<std::int64_t> ids{i, 100 - i, 50 + i};
       read_by(*reads, d, ids);
@@ -128,7 +128,7 @@ TEST(Together, ReadsAndWritesOfOtherThreadsDoNotWaitForEachOther) {
   };
   std::thread first([&] { work(*a, world.rank()); }), second([&] { work(*b, 2 - world.rank() % 3); });
   for (std::int64_t i = 0; i < 3; ++i) {
-    const io::Turn turn(world);
+    const io::CollectiveLock turn(world);
     io::File file = io::File::create_parallel((folder.path / "written").string(), world);
     file.create_dataset("x", DType::i64, {world.size()});
     const std::int64_t mine = i * world.rank();

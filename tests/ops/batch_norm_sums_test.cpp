@@ -35,18 +35,18 @@ struct NormRun {
     h.state.row_weight = 0.125f;
     f = reference::batch_norm_forward(s, x, {}, gamma, beta);
     Values dy = random_values(n, 5);
-    if (s.takes_diff_sums)
+    if (s.consumes_diff_sums)
       for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = f.dst[i] <= 0 ? 0 : dy[i];
     passed = h.set_diff_dst(s.src, s.dtype, dy);
     g = reference::batch_norm_backward(s, x, {}, gamma, beta, passed);
     const std::size_t c = std::size_t(channels);
     h.want_sums(h.args.sums, channels), h.want_sums(h.args.moments, channels), h.want_sums(h.args.diff_sums, channels);
-    if (s.takes_sums) {
+    if (s.consumes_sums) {
       Values sums(2 * c, 0.0);
       for (std::size_t i = 0; i < x.size(); ++i) sums[i % c] += x[i], sums[c + i % c] += x[i] * x[i];
       put(h.args.sums, sums);
     }
-    if (s.takes_diff_sums) {
+    if (s.consumes_diff_sums) {
       Values sums = g.gamma;
       sums.insert(sums.end(), g.beta.begin(), g.beta.end());
       put(h.args.diff_sums, sums);
@@ -64,7 +64,7 @@ TEST_P(BatchNormSumsAgainstReference, ForwardGradientsAndStatisticsMatch) {
   const auto [index, dtype, mode, takes] = GetParam();
   BatchNormSpec s;
   s.src = shapes()[index], s.dtype = dtype, s.activation = Activation::relu;
-  s.takes_sums = takes.first, s.takes_diff_sums = takes.second;
+  s.consumes_sums = takes.first, s.consumes_diff_sums = takes.second;
   const std::int64_t channels = s.src[-1];
   NormRun run(s, mode);
   OpHarness& h = run.h;
@@ -83,7 +83,7 @@ TEST_P(BatchNormSumsAgainstReference, ForwardGradientsAndStatisticsMatch) {
   expect_close(get(h.args.diff_weight[0]), run.g.gamma, sum_tolerance, "diff_gamma");
   expect_close(get(h.args.diff_weight[1]), run.g.beta, sum_tolerance, "diff_beta");
   expect_close(get(h.args.stats), stats, 2e-6, "stats");
-  if (s.takes_diff_sums) expect_close(get(h.args.moments), moments, 2e-6, "moments");
+  if (s.consumes_diff_sums) expect_close(get(h.args.moments), moments, 2e-6, "moments");
 }
 
 INSTANTIATE_TEST_SUITE_P(BatchNormSums, BatchNormSumsAgainstReference,
@@ -102,15 +102,15 @@ INSTANTIATE_TEST_SUITE_P(BatchNormSums, BatchNormSumsAgainstReference,
 TEST(BatchNormSums, KeepNoBits) {
   BatchNormSpec s;
   s.src = {4, 9, 8, 64}, s.activation = Activation::relu;
-  EXPECT_GT(backend().make(s)->needs().saved, 4u * 9 * 8 * 64 / 8);
-  s.takes_diff_sums = true;
-  EXPECT_EQ(backend().make(s)->needs().saved, 0u);
+  EXPECT_GT(backend().make(s)->memory_requirements().saved, 4u * 9 * 8 * 64 / 8);
+  s.consumes_diff_sums = true;
+  EXPECT_EQ(backend().make(s)->memory_requirements().saved, 0u);
 }
 
 // What is lost is what the header says: a mean of 30 deviations costs three digits of the variance.
 TEST(BatchNormSums, VarianceLosesThePrecisionThatIsDocumented) {
   BatchNormSpec s;
-  s.src = {8, 20, 20, 6}, s.takes_sums = true;
+  s.src = {8, 20, 20, 6}, s.consumes_sums = true;
   NormRun run(s, GradMode::write);
   OpHarness& h = run.h;
   Values raw = random_values(s.src.count(), 1), sums(12, 0.0);

@@ -125,7 +125,7 @@ TEST(BatchNormOp, InferenceUsesTheRunningValues) {
       s.dtype = dtype, s.mode = Mode::infer;
       const std::int64_t channels = s.src[-1];
       NormRun run(s);
-      EXPECT_EQ(run.h.op().needs().saved, 0u);
+      EXPECT_EQ(run.h.op().memory_requirements().saved, 0u);
       Values variance = random_values(channels, 9);
       for (double& v : variance) v = v * v + 0.01;
       const auto mean = run.h.set_weight(2, {channels}, DType::f32, random_values(channels, 8));

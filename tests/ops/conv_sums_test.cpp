@@ -49,7 +49,7 @@ class ConvSumsAgainstReference : public ::testing::TestWithParam<std::tuple<std:
 TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
   const auto [index, dtype] = GetParam();
   ConvSpec s = cases()[index].spec;
-  s.dtype = dtype, s.makes_sums = true;
+  s.dtype = dtype, s.produces_sums = true;
   if (!offered(s)) return;
   OpHarness h(s);
   const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
@@ -72,7 +72,7 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
 TEST_P(ConvSumsAgainstReference, SumsOfTheGradientMatch) {
   const auto [index, dtype] = GetParam();
   ConvSpec s = cases()[index].spec;
-  s.dtype = dtype, s.makes_diff_sums = true;
+  s.dtype = dtype, s.produces_diff_sums = true;
   if (!offered(s)) return;
   BatchNormSpec norm;
   norm.src = s.src, norm.dtype = dtype, norm.activation = Activation::relu;
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(ConvSums, ConvSumsAgainstReference,
 TEST(ConvSums, AreOfferedInSomeTypeForWholeVectorsOfChannels) {
   ConvSpec s = conv({8, 14, 14, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
   s.dtype = DType::f16;
-  for (const auto fusion : {&ConvSpec::makes_sums, &ConvSpec::makes_diff_sums}) {
+  for (const auto fusion : {&ConvSpec::produces_sums, &ConvSpec::produces_diff_sums}) {
     ConvSpec asked = s;
     asked.*fusion = true;
     EXPECT_EQ(backend().why_not_fused(asked), "");

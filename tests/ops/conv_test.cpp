@@ -106,7 +106,7 @@ TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
         ConvSpec plain = conv({2, 13, 11, 3}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
         plain.dtype = dtype, plain.need_diff_src = false;
         ConvSpec wide = plain;
-        wide.zero_channels = zeros, wide.src[-1] += zeros;
+        wide.padded_channels = zeros, wide.src[-1] += zeros;
         ASSERT_EQ(wide.weight(), plain.weight());
         OpHarness h(wide);
         const Values pixels = random_values(plain.src.count(), 1);
@@ -197,9 +197,9 @@ TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
 
 TEST(ConvOp, InferenceNeedsNoBackwardState) {
   ConvSpec s = conv({4, 12, 12, 16}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
-  const Needs train = backend().make(s)->needs();
+  const MemoryRequirements train = backend().make(s)->memory_requirements();
   s.mode = Mode::infer;
-  const Needs infer = backend().make(s)->needs();
+  const MemoryRequirements infer = backend().make(s)->memory_requirements();
   EXPECT_LE(infer.workspace, train.workspace);
   EXPECT_LE(infer.packed_weights, train.packed_weights);
   EXPECT_EQ(infer.saved, 0u);

@@ -7,8 +7,8 @@ using namespace test;
 
 template <class T>
 void expect_round_trip(DType dtype) {
-  const OnDevice<T> all(65536), back(65536);
-  const OnDevice<float> wide(65536);
+  const DeviceVector<T> all(65536), back(65536);
+  const DeviceVector<float> wide(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = std::uint16_t(i);
   backend().convert(wide.data(), DType::f32, all.data(), dtype, 65536);
   backend().convert(back.data(), dtype, wide.data(), DType::f32, 65536);
@@ -34,10 +34,10 @@ TEST(HalfConversion, InBulkRoundsLikeOneByOne) {
   for (std::uint32_t i = 0; i < 30000; ++i)  // exact ties of both formats
     chosen.push_back(std::bit_cast<float>(((philox(8, 0, i).v[0] & 0xffffu) << 16) | ((i & 1u) ? 0x8000u : 0x1000u)));
   for (const float v : {65519.f, 65520.f, 65536.f, 3.4e38f, 6e-8f, 2.9e-8f, 0.f, -0.f}) chosen.push_back(v);
-  const OnDevice<float> values(chosen);
+  const DeviceVector<float> values(chosen);
   const auto count = std::int64_t(values.size());
-  const OnDevice<bf16> b(values.size());
-  const OnDevice<f16> h(values.size()), from_b(values.size());
+  const DeviceVector<bf16> b(values.size());
+  const DeviceVector<f16> h(values.size()), from_b(values.size());
   backend().convert(b.data(), DType::bf16, values.data(), DType::f32, count);
   backend().convert(h.data(), DType::f16, values.data(), DType::f32, count);
   backend().convert(from_b.data(), DType::f16, b.data(), DType::bf16, count);
@@ -51,7 +51,7 @@ TEST(HalfConversion, InBulkRoundsLikeOneByOne) {
 }
 
 TEST(HalfConversion, CopiesWhenTypesAreEqual) {
-  const OnDevice<float> from({1, 2, 3}), to(3);
+  const DeviceVector<float> from({1, 2, 3}), to(3);
   backend().convert(to.data(), DType::f32, from.data(), DType::f32, 3);
   device().synchronize();
   EXPECT_EQ(to.copy(), from.copy());

@@ -90,7 +90,7 @@ TEST(InputOp, ChannelsOfJoinedPartsMatchReference) {
           for (const float zoom : {0.0f, 0.5f}) {
             if (zoom > 0 && shape.rank != 4) continue;
             InputSpec s = input(shape, DType::i16, true, channels_first);
-            s.scale = 1.0f / 32768, s.parts = parts, s.channels = channels, s.zoom = zoom;
+            s.scale = 1.0f / 32768, s.parts = parts, s.channels = channels, s.random_resized_crop = zoom;
             s.mean.resize(std::size_t(s.used_channels())), s.std.resize(s.mean.size());
             expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), zoom),
                              zoom > 0 ? zoom_tolerance : input_tolerance);
@@ -113,7 +113,7 @@ TEST(InputOp, SubvolumesAndFlipsOfEveryAxisMatchReference) {
         for (const std::int64_t pad : {0, 2})
           for (const Mode mode : {Mode::train, Mode::infer}) {
             InputSpec s = input(c.src, DType::u8, true, channels_first);
-            s.crop_pad = pad, s.subvolume = c.subvolume, s.subvolume_moves = moves, s.flip_axes = c.axes;
+            s.crop_pad = pad, s.subvolume = c.subvolume, s.random_subvolume = moves, s.flip_axes = c.axes;
             s.cutout = pad, s.mode = mode;
             expect_reference(s, cat(c.src.str(), " to ", s.dst().str(), " moves ", moves, " pad ", pad));
           }
@@ -130,7 +130,7 @@ TEST(InputOp, ASubvolumeLiesInTheMiddleOrAnywhere) {
     return get(h.args.dst)[0];
   };
   EXPECT_EQ(first(1), 3);
-  s.subvolume_moves = true;
+  s.random_subvolume = true;
   std::vector<int> seen(12, 0);
   for (int id = 0; id < 200; ++id) ++seen[std::size_t(first(id))];
   for (int place = 0; place < 12; ++place) EXPECT_EQ(seen[std::size_t(place)] > 0, place <= 7) << place;
@@ -171,7 +171,7 @@ TEST(InputOp, SaturationAndHueMatchReference) {
           for (const float zoom : {0.0f, 0.3f}) {
             if (zoom > 0 && (shape.rank != 4 || shape[2] > 100)) continue;
             InputSpec s = input(shape, DType::u8, hue > 0, channels_first);
-            s.dtype = dtype, s.saturation = saturation, s.hue = hue, s.zoom = zoom;
+            s.dtype = dtype, s.saturation = saturation, s.hue = hue, s.random_resized_crop = zoom;
             if (shape[-1] == 4) s.channels = Numbers{3, 0, 1}, s.mean.pop_back(), s.std.pop_back();
             if (hue > 0) s.brightness = 0.2f, s.contrast = 0.3f, s.cutout = 3;
             if (shape[0] == 6) s.transform = Transform::log1p;
@@ -252,7 +252,8 @@ TEST(InputOp, ZoomMatchesReference) {
             if (dtype != DType::f32 && raw != DType::u8) continue;
             InputSpec s = input(shape, raw, true, channels_first);
             if (raw == DType::i16) s.scale = 1.0f / 32768;  // fp16 ends at 65504
-            s.dtype = dtype, s.zoom = zoom, s.cutout = zoom < 0.5f ? 2 : 0, s.brightness = zoom < 0.5f ? 0.2f : 0;
+            s.dtype = dtype, s.random_resized_crop = zoom, s.cutout = zoom < 0.5f ? 2 : 0,
+            s.brightness = zoom < 0.5f ? 0.2f : 0;
             expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " zoom ", zoom),
                              zoom_tolerance);
           }
@@ -260,7 +261,7 @@ TEST(InputOp, ZoomMatchesReference) {
 
 TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
   InputSpec s = input({200, 40, 40, 1}, DType::f32, false);
-  s.scale = 1, s.mean.clear(), s.std.clear(), s.zoom = 0.25f;
+  s.scale = 1, s.mean.clear(), s.std.clear(), s.random_resized_crop = 0.25f;
   OpHarness h(s);
   Values raw, ids;
   for (int i = 0; i < 200 * 1600; ++i) raw.push_back(i % 40);
@@ -287,9 +288,9 @@ TEST(InputOp, ChannelsOfZerosFollowThePixels) {
       for (const auto& [augment, zoom] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
           InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
-          plain.dtype = dtype, plain.zoom = zoom, plain.cutout = augment ? 3 : 0;
+          plain.dtype = dtype, plain.random_resized_crop = zoom, plain.cutout = augment ? 3 : 0;
           InputSpec wide = plain;
-          wide.zero_channels = zeros;
+          wide.padded_channels = zeros;
           Values results[2];
           for (const InputSpec* s : {&plain, &wide}) {
             OpHarness h(*s);
@@ -315,7 +316,7 @@ TEST(InputOp, WithoutStatisticsOnlyScales) {
 
 TEST(InputOp, InferenceNeitherAugmentsNorReadsIds) {
   InputSpec s = input({4, 9, 7, 3}, DType::u8);
-  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.saturation = 0.5f, s.hue = 0.5f, s.zoom = 0.3f;
+  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.saturation = 0.5f, s.hue = 0.5f, s.random_resized_crop = 0.3f;
   s.mode = Mode::infer;
   OpHarness h(s);
   const auto raw = h.set_src(0, s.src, s.raw, raw_values(s, true));
@@ -345,7 +346,7 @@ TEST(InputOp, RefusesWhatItCannotRead) {
   InputSpec s = input({2, 4, 4, 3}, DType::u8);
   s.mean.pop_back();
   EXPECT_THROW(OpHarness{s}, Error);
-  s = input({2, 4, 4, 4, 3}, DType::u8), s.zoom = 0.5f;  // a volume
+  s = input({2, 4, 4, 4, 3}, DType::u8), s.random_resized_crop = 0.5f;  // a volume
   EXPECT_THROW(OpHarness{s}, Error);
   for (const std::vector<std::int64_t>& part : {std::vector<std::int64_t>{4}, {4, 0}, {4, 5}}) {
     s = input({2, 4, 4, 3}, DType::u8), s.subvolume = part;

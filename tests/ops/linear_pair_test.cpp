@@ -40,8 +40,8 @@ Pair pair(const Case& c, DType dtype, bool bias) {
   p.before.src = c.src, p.before.out_features = c.between, p.before.activation = c.activation, p.before.bias = c.bias;
   p.behind.src = {c.src[0], c.between}, p.behind.out_features = c.out;
   p.before.dtype = p.behind.dtype = dtype;
-  p.before.takes_diff_pre = true, p.behind.makes_diff_pre = c.activation;
-  p.before.takes_diff_bias = p.behind.makes_diff_bias = bias;
+  p.before.consumes_diff_pre = true, p.behind.produces_diff_pre = c.activation;
+  p.before.consumes_diff_bias = p.behind.produces_diff_bias = bias;
   return p;
 }
 

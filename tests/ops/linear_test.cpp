@@ -107,7 +107,7 @@ TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
     LinearSpec s = linear({11, 52}, 21, activation);
     s.mode = Mode::infer;
     OpHarness h(s);
-    EXPECT_EQ(h.op().needs().saved, 0u);
+    EXPECT_EQ(h.op().memory_requirements().saved, 0u);
     const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
     const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
     const auto b = h.set_weight(1, {21}, DType::f32, random_values(21, 3));

@@ -31,12 +31,12 @@ struct Memory {
     state.learning_rate = 0.1f;
   }
   static std::size_t kept(const OptimizerSpec& s) {
-    std::int64_t count = s.slices.empty() ? s.count : 0;
-    for (const auto& slice : s.slices) count += slice.count;
+    std::int64_t count = s.shards.empty() ? s.count : 0;
+    for (const auto& slice : s.shards) count += slice.count;
     return std::size_t(count);
   }
   static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
-  static Values doubles(const OnDevice<float>& v) { return {v.begin(), v.end()}; }
+  static Values doubles(const DeviceVector<float>& v) { return {v.begin(), v.end()}; }
   static std::vector<float> in_segments(const OptimizerSpec& s, std::uint64_t seed) {
     std::vector<float> v(std::size_t(s.count), 0.0f);
     const Values random = random_values(s.count, seed);
@@ -62,9 +62,9 @@ struct Memory {
   }
 
   std::unique_ptr<OptimizerOp> op;
-  OnDevice<float> master, gradient, moment1, moment2, running, stats;
-  OnDevice<std::uint16_t> weights;
-  OnDevice<StepState> state_{std::vector<StepState>(1)};
+  DeviceVector<float> master, gradient, moment1, moment2, running, stats;
+  DeviceVector<std::uint16_t> weights;
+  DeviceVector<StepState> state_{std::vector<StepState>(1)};
   StepState& state = state_[0];
 };
 
@@ -246,34 +246,34 @@ TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
   OptimizerSpec s = spec();
   s.segments[1].begin = 20000;
   EXPECT_THROW(backend().make_optimizer(s), Error);
-  for (const auto& slices :
-       {std::vector<OptimizerSlice>{{0, 8192}, {4096, 4096}}, {{64, 4096}}, {{0, 4000}}, {{36864, 4096}}}) {
-    s = spec(), s.slices = slices;
+  for (const auto& shards :
+       {std::vector<OptimizerShard>{{0, 8192}, {4096, 4096}}, {{64, 4096}}, {{0, 4000}}, {{36864, 4096}}}) {
+    s = spec(), s.shards = shards;
     EXPECT_THROW(backend().make_optimizer(s), Error);
   }
 }
 
 // Three ranks' slices, uneven and one of them empty of parameters, with the sums of squares added between the parts.
 TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
-  constexpr std::int64_t unit = OptimizerSpec::piece, padded = 12 * unit;
-  const std::vector<std::vector<OptimizerSlice>> ranks{
+  constexpr std::int64_t unit = OptimizerSpec::chunk_size, padded = 12 * unit;
+  const std::vector<std::vector<OptimizerShard>> ranks{
       {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
   for (const Case& c : cases()) {
     OptimizerSpec s = c.spec;
     s.count = padded;
     Memory whole(s);
     std::vector<std::unique_ptr<Memory>> parts;
-    std::vector<OnDevice<double>> sums;
+    std::vector<DeviceVector<double>> sums;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      s.slices = ranks[r];
+      s.shards = ranks[r];
       parts.push_back(std::make_unique<Memory>(s));
-      sums.emplace_back(std::vector<double>(std::size_t(square_sums(s)), 7.0));
+      sums.emplace_back(std::vector<double>(std::size_t(square_sum_count(s)), 7.0));
     }
     for (int step = 0; step < 4; ++step) {
       if (step == 2) whole.gradient[25000] = INFINITY, parts[1]->gradient[25000] = INFINITY;  // its owner alone sees it
       if (step == 3) whole.gradient[25000] = 1, parts[1]->gradient[25000] = 1;
       whole.step();
-      for (int part = 0; part < parts[0]->op->parts(); ++part) {
+      for (int part = 0; part < parts[0]->op->phases(); ++part) {
         for (std::size_t r = 0; r < ranks.size(); ++r) {
           Memory& m = *parts[r];
           m.op->run(part, {m.master.data(), m.weights.data(), m.gradient.data(), m.moment1.data(), m.moment2.data(),

@@ -118,7 +118,7 @@ TEST(PoolOp, InferenceKeepsNothing) {
   PoolSpec s = cases()[1].spec;
   s.mode = Mode::infer;
   OpHarness h(s);
-  EXPECT_EQ(h.op().needs().saved, 0u);
+  EXPECT_EQ(h.op().memory_requirements().saved, 0u);
   const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
   h.want_dst(s.dst(), DType::f32);
   h.forward();

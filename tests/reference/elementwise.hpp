@@ -54,8 +54,8 @@ inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vect
   std::vector<double> factors;
   for (const double id : ids)
     for (std::int64_t e = 0; e < s.src.row_count(); ++e) {
-      const Random4 r = philox(rng_key(s.seed, Purpose::dropout) + s.layer, state.rng_step << 32 | std::uint64_t(e / 4),
-                               std::uint64_t(std::int64_t(id)));
+      const Random4 r = philox(rng_key(s.seed, RngPurpose::dropout) + s.layer,
+                               state.rng_step << 32 | std::uint64_t(e / 4), std::uint64_t(std::int64_t(id)));
       factors.push_back(uniform01(r.v[e % 4]) >= s.probability ? 1 / (1 - double(s.probability)) : 0);
     }
   return factors;

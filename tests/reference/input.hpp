@@ -25,17 +25,17 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
     std::int64_t by[3] = {0, 0, 0};
     bool flip[3] = {false, false, false};
     for (int a = 0; a < 3; ++a) by[a] = (stored_extent[a] - extent[a]) / 2;
-    if (s.mode == Mode::train && s.subvolume_moves) {
+    if (s.mode == Mode::train && s.random_subvolume) {
       const Random4 r =
-          philox(rng_key(s.seed, Purpose::subvolume), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
+          philox(rng_key(s.seed, RngPurpose::subvolume), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
       for (int a = 0; a < rank; ++a)
-        by[shift + a] = below(r.v[a], std::uint32_t(stored_extent[shift + a] - extent[shift + a] + 1));
+        by[shift + a] = uniform_below(r.v[a], std::uint32_t(stored_extent[shift + a] - extent[shift + a] + 1));
     }
     if (s.mode == Mode::train && (s.crop_pad || s.flip)) {
       const Random4 r =
-          philox(rng_key(s.seed, Purpose::augment), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
+          philox(rng_key(s.seed, RngPurpose::augment), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
       for (int a = 0; a < rank; ++a)
-        by[shift + a] += std::int64_t(below(r.v[a], std::uint32_t(2 * s.crop_pad + 1))) - s.crop_pad;
+        by[shift + a] += std::int64_t(uniform_below(r.v[a], std::uint32_t(2 * s.crop_pad + 1))) - s.crop_pad;
       const bool bits[3] = {r.v[3] % 0x40000000u >= 0x20000000u, r.v[3] % 0x80000000u >= 0x40000000u,
                             r.v[3] >= 0x80000000u};
       for (int a = 0; a < rank && s.flip; ++a)
@@ -45,21 +45,21 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
     std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {1, 1, 1};
     bool cuts = false;
     double light = 1, spread = 1;
-    const auto draw = [&](Purpose purpose) {
+    const auto draw = [&](RngPurpose purpose) {
       return philox(rng_key(s.seed, purpose), state.epoch, std::uint64_t(std::int64_t(ids[std::size_t(n)])));
     };
     if (s.mode == Mode::train && s.cutout > 0) {
-      const Random4 r = draw(Purpose::cutout);
+      const Random4 r = draw(RngPurpose::cutout);
       cuts = true;
       for (int a = 0; a < rank; ++a) {
-        cut_begin[shift + a] = std::int64_t(below(r.v[a], std::uint32_t(extent[shift + a]))) - s.cutout / 2;
+        cut_begin[shift + a] = std::int64_t(uniform_below(r.v[a], std::uint32_t(extent[shift + a]))) - s.cutout / 2;
         cut_end[shift + a] = cut_begin[shift + a] + s.cutout;
       }
     }
     // Red, green and blue of a pixel by those before: (1 - s cos) luminance + s cos + s sin of the third.
     double mix[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
     if (s.mode == Mode::train && (s.saturation > 0 || s.hue > 0)) {
-      const Random4 r = draw(Purpose::jitter);
+      const Random4 r = draw(RngPurpose::jitter);
       const double strong = 1 + double(s.saturation) * (2 * double(uniform01(r.v[2])) - 1);
       const double angle = 2 * std::acos(-1.0) * double(s.hue) * (2 * double(uniform01(r.v[3])) - 1);
       const double even[3] = {0.213, 0.715, 0.072};
@@ -70,15 +70,16 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
                           strong * std::sin(angle) * turn[to][from];
     }
     if (s.mode == Mode::train && (s.brightness > 0 || s.contrast > 0)) {
-      const Random4 r = draw(Purpose::jitter);
+      const Random4 r = draw(RngPurpose::jitter);
       light = 1 + double(s.brightness) * (2 * double(uniform01(r.v[0])) - 1);
       spread = 1 + double(s.contrast) * (2 * double(uniform01(r.v[1])) - 1);
     }
     double part[2] = {1, 1}, begin[2] = {0, 0};
-    const bool zooms = s.mode == Mode::train && s.zoom > 0;
-    if (zooms) {
-      const Random4 r = draw(Purpose::zoom);
-      const double area = double(s.zoom) + (1 - double(s.zoom)) * double(uniform01(r.v[0]));
+    const bool has_random_resized_crop = s.mode == Mode::train && s.random_resized_crop > 0;
+    if (has_random_resized_crop) {
+      const Random4 r = draw(RngPurpose::random_resized_crop);
+      const double area =
+          double(s.random_resized_crop) + (1 - double(s.random_resized_crop)) * double(uniform01(r.v[0]));
       const double shape = 0.75 + 0.25 * double(uniform01(r.v[1] << 1));
       const bool wide = r.v[1] >= 0x80000000u;
       part[0] = std::min(1.0, std::sqrt(wide ? area * shape : area / shape));
@@ -112,8 +113,8 @@ inline std::vector<double> input(const InputSpec& s, const std::vector<double>& 
               const std::int64_t from = s.channels.empty() ? c : s.channels[std::size_t(c)];
               double value = 0;
               if (z >= 0 && z < stored_extent[0] && y >= 0 && y < stored_extent[1] && x >= 0 && x < stored_extent[2]) {
-                value = zooms ? 0 : stored((z * stored_extent[1] + y) * stored_extent[2] + x, from);
-                for (std::int64_t v = 0; zooms && v < extent[1]; ++v)
+                value = has_random_resized_crop ? 0 : stored((z * stored_extent[1] + y) * stored_extent[2] + x, from);
+                for (std::int64_t v = 0; has_random_resized_crop && v < extent[1]; ++v)
                   for (std::int64_t u = 0; weight(0, y, v) > 0 && u < extent[2]; ++u)
                     value += weight(0, y, v) * weight(1, x, u) * stored(v * extent[2] + u, from);
               }

@@ -15,10 +15,10 @@ namespace millrace::test {
 
 // Where the device is a stand-in: the quickest operations, since what is tested is their order, and whether copies are
 // done as early or as late as may be. False on a GPU, where there is nothing to choose.
-bool choose_stand_in(bool quick, bool copies_at_once);
+bool configure_fake_gpu(bool quick, bool eager_copies);
 struct QuickRuns : testing::Test {
-  void SetUp() override { choose_stand_in(true, false); }
-  void TearDown() override { choose_stand_in(false, false); }
+  void SetUp() override { configure_fake_gpu(true, false); }
+  void TearDown() override { configure_fake_gpu(false, false); }
 };
 
 // Epochs of three full steps and a short one of a micro-batch and a half; an evaluation after each.
@@ -35,7 +35,7 @@ inline RunConfig graphed_run(int accumulation) {
   c.train.micro_batch = 4, c.train.global_batch = 4 * accumulation;
   c.optim.lr = 0.05, c.optim.schedule = "constant";  // does not depend on where a run ends
   c.run.threads = 1;
-  c.run.deterministic = true, c.cuda.tune = false;
+  c.run.deterministic = true, c.cuda.autotune = false;
   c.run.device = DeviceChoice::cuda;
   return c;
 }
@@ -82,7 +82,7 @@ inline Outcome outcome_of(RunConfig c, int ranks, const std::filesystem::path& d
   return out;
 }
 inline Outcome outcome_of(const RunConfig& c, int ranks = 1) {
-  const Folder folder;
+  const TemporaryFolder folder;
   return outcome_of(c, ranks, folder.path / "run");
 }
 

@@ -26,11 +26,11 @@ TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
     const Outcome eager = outcome_of(c);
     c.cuda.graph = true;
     for (const int prefetch : {2, 3})
-      for (const bool copies_at_once : {false, true}) {
+      for (const bool eager_copies : {false, true}) {
         c.data.prefetch = prefetch;
-        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
+        if (!configure_fake_gpu(true, eager_copies) && eager_copies) continue;
         expect_equal(outcome_of(c), eager,
-                     cat(accumulation, " accumulated, ", prefetch, " slots, copies ", copies_at_once));
+                     cat(accumulation, " accumulated, ", prefetch, " slots, copies ", eager_copies));
       }
   }
 }
@@ -43,8 +43,8 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
     const Outcome whole = outcome_of(c);
     for (const int most : {1, 2, 3}) {
       c.cuda.graph_micro_batches = most;
-      for (const bool copies_at_once : {false, true}) {
-        if (!choose_stand_in(true, copies_at_once) && copies_at_once) continue;
+      for (const bool eager_copies : {false, true}) {
+        if (!configure_fake_gpu(true, eager_copies) && eager_copies) continue;
         expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));
       }
     }
@@ -52,7 +52,7 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
 }
 
 TEST_F(GraphedSteps, ARunThatEndsWithinAnEpochGoesOnBitForBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   RunConfig c = graphed_run(3);
   const Outcome whole = outcome_of(c);
   c.train.steps = 7;  // of 16: three into the second epoch

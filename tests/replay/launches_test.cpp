@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-bool test::choose_stand_in(bool quick, bool copies_at_once) {
-  replays().kernels = !quick;
-  replays().copies_at_once = copies_at_once;
+bool test::configure_fake_gpu(bool quick, bool eager_copies) {
+  fake_gpu().kernels = !quick;
+  fake_gpu().eager_copies = eager_copies;
   return true;
 }
 
@@ -22,7 +22,7 @@ struct Counts {
   int launches = 0, captures = 0, operations = 0;
 };
 Counts counts_of(const RunConfig& c, int ranks = 1) {
-  const auto now = [] { return Counts{replays().launches, replays().captures, replays().operations}; };
+  const auto now = [] { return Counts{fake_gpu().launches, fake_gpu().captures, fake_gpu().operations}; };
   const Counts before = now();
   outcome_of(c, ranks);
   const Counts after = now();
@@ -107,7 +107,7 @@ TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
 
 // Shares that change: what was recorded for those before is of no use, on any rank.
 TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string shares = (folder.path / "shares.jsonl").string();
   std::ofstream(shares) << "{\"step\":1,\"micro_batches\":[6,7]}\n{\"step\":4,\"micro_batches\":[11,2]}\n"
                            "{\"step\":9,\"micro_batches\":[1,12]}\n";
@@ -126,9 +126,9 @@ TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
 // Copies are done when the step waits for them, here: what they take is neither the loader's nor the computing's.
 TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
   constexpr double each = 0.003;
-  replays().copy_seconds = each;
+  fake_gpu().copy_seconds = each;
   for (const bool graph : {false, true}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     RunConfig c = graphed_run(2);
     c.cuda.graph = graph, c.data.valid.clear(), c.checkpoint.every = "none", c.run.dir = folder.path.string();
     run_thread_world(1, [&](World& world) { train(world, c); });
@@ -139,7 +139,7 @@ TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
     EXPECT_GT(copy, 0.3 * each * steps) << phases;  // others are done while the host waits for a slot
     EXPECT_GT(copy, 3 * double(phases["data_wait"]["max"])) << phases;
   }
-  replays().copy_seconds = 0;
+  fake_gpu().copy_seconds = 0;
 }
 
 }  // namespace

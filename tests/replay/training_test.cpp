@@ -37,7 +37,7 @@ std::vector<Line> run(RunConfig c, DeviceChoice device, int ranks, const std::fi
 }
 
 void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto expected = run(c, DeviceChoice::cpu, ranks, folder.path / "cpu");
   const auto actual = run(c, DeviceChoice::cuda, ranks, folder.path / "replayed");
   ASSERT_EQ(actual.size(), expected.size());
@@ -51,7 +51,7 @@ void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
 }
 
 TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const int without : {0, 1, 2}) {  // how many of two ranks have no GPU
     RunConfig c = small_run(false);
     c.run.device = DeviceChoice::automatic;
@@ -59,7 +59,7 @@ TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
     testing::internal::CaptureStdout();
     std::atomic<int> refused{0};
     run_thread_world(2, [&](World& world) {
-      if (world.rank() >= 2 - without) missing_gpu() = "no driver here. install one";
+      if (world.rank() >= 2 - without) missing_gpu_reason() = "no driver here. install one";
       try {
         EXPECT_EQ(train(world, c), Exit::ok);
       } catch (const Error& e) {
@@ -115,7 +115,7 @@ TEST(ReplayedTraining, SumsSixteenBits) {
 
 TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
   for (const auto& [optimizer, precision] : {std::pair{"adamw", Precision::fp16}, {"lamb", Precision::fp32}}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const bool half = precision == Precision::fp16;
     RunConfig c = small_run(true);
     c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
@@ -143,7 +143,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
 }
 
 TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
-  const Folder folder;
+  const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.checkpoint.every = "3";
   c.optim.schedule = "constant";  // does not depend on where a run ends
@@ -159,11 +159,11 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
 
 // What a run says in which this piece of work fails the nth time that it is done, from 1.
 std::string failure_in(RunConfig c, const std::string& piece, int nth) {
-  const Folder folder;
+  const TemporaryFolder folder;
   c.run.device = DeviceChoice::cuda;
   c.run.dir = folder.path.string();
-  replays().kernels = false;
-  replays().fails_in = piece, replays().fails_after = nth - 1;
+  fake_gpu().kernels = false;
+  fake_gpu().fails_in = piece, fake_gpu().fails_after = nth - 1;
   std::string text = "no failure";
   run_thread_world(1, [&](World& world) {
     try {
@@ -173,8 +173,8 @@ std::string failure_in(RunConfig c, const std::string& piece, int nth) {
       text = e.what();
     }
   });
-  replays().fails_in.clear();
-  replays().kernels = true;
+  fake_gpu().fails_in.clear();
+  fake_gpu().kernels = true;
   return text;
 }
 
@@ -208,7 +208,7 @@ nlohmann::json account_of(const std::filesystem::path& dir) {
 }
 
 TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.train.epochs = 5;
   const auto plain = run(c, DeviceChoice::cuda, 2, folder.path / "plain");

@@ -9,18 +9,18 @@
 namespace millrace::test {
 namespace {
 
-class ConvBackend : public KernelsBackend {
+class HostConvBackend : public HostKernelsBackend {
  public:
-  using KernelsBackend::KernelsBackend;
+  using HostKernelsBackend::HostKernelsBackend;
   std::unique_ptr<Op> make(const Spec& spec) override {
     if (const auto* conv = std::get_if<ConvSpec>(&spec))
-      return cuda::make_conv(*conv, cuda::Context{nullptr, 2}, library_);
-    return KernelsBackend::make(spec);
+      return cuda::make_conv(*conv, cuda::LaunchContext{nullptr, 2}, library_);
+    return HostKernelsBackend::make(spec);
   }
-  std::int64_t zero_channels(const ConvSpec& spec) override { return cuda::zero_channels(spec, library_); }
+  std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library_); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
-    return conv ? cuda::why_not_fused(*conv, library_) : KernelsBackend::why_not_fused(spec);
+    return conv ? cuda::why_not_fused(*conv, library_) : HostKernelsBackend::why_not_fused(spec);
   }
 
  private:
@@ -34,7 +34,7 @@ Device& device() {
   return *device;
 }
 Backend& backend() {
-  static ConvBackend backend(device());
+  static HostConvBackend backend(device());
   return backend;
 }
 

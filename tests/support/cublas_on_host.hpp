@@ -25,9 +25,9 @@ inline void write_as(DType t, void* to, std::int64_t i, float value) {
     static_cast<f16*>(to)[i] = f16(value);
 }
 
-class MatmulOnHost : public cuda::Matmul {
+class HostMatmul : public cuda::Matmul {
  public:
-  explicit MatmulOnHost(const cuda::MatmulSpec& spec) : s_(spec) {}
+  explicit HostMatmul(const cuda::MatmulSpec& spec) : s_(spec) {}
   std::size_t workspace_bytes() const override { return 1000; }
   std::string name() const override { return "loops"; }
   // As if timed; activations beside 88 rows take forever.
@@ -122,7 +122,7 @@ class MatmulOnHost : public cuda::Matmul {
 
 // Has nothing but plain products for some shapes, as the real one, and gradients of activations without the bias' for
 // others. Refuses what cuBLAS does: an auxiliary matrix of values whose columns are no multiple of 8.
-class CublasOnHost : public cuda::Cublas {
+class HostCublas : public cuda::Cublas {
  public:
   std::unique_ptr<cuda::Matmul> find(const cuda::MatmulSpec& s) override {
     using cuda::Epilogue;
@@ -131,7 +131,7 @@ class CublasOnHost : public cuda::Cublas {
         s.epilogue == Epilogue::relu_gradient_bias_grad || s.epilogue == Epilogue::gelu_gradient_bias_grad;
     if (both && s.m % 5 == 0) return nullptr;
     EXPECT_TRUE(cuda::aux_of(s.epilogue) != cuda::Aux::values || s.m % 8 == 0) << cuda::str(s);
-    return std::make_unique<MatmulOnHost>(s);
+    return std::make_unique<HostMatmul>(s);
   }
 };
 

@@ -39,7 +39,7 @@ Device& device() { return mapped(); }
 Backend& backend() {
   static Backend* const backend = [] {
     ExecutionOptions options;
-    options.cuda.tune = false;
+    options.cuda.autotune = false;
     options.deterministic = true;  // some cases run twice and compare bits
     return cuda::make_cuda_backend(*solo_world().release(), mapped(), options).release();
   }();

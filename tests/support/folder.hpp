@@ -8,18 +8,18 @@
 
 namespace millrace::test {
 
-struct Folder {
+struct TemporaryFolder {
   std::filesystem::path path;
-  Folder() {
+  TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "millrace_XXXXXX").string();
     path = mkdtemp(name.data());
   }
-  ~Folder() {
+  ~TemporaryFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   std::string operator/(const std::string& name) const { return (path / name).string(); }
 };
 

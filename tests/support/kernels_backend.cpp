@@ -9,7 +9,7 @@ Device& device() {
   return *device;
 }
 Backend& backend() {
-  static KernelsBackend backend(device());
+  static HostKernelsBackend backend(device());
   return backend;
 }
 

@@ -6,9 +6,9 @@
 
 namespace millrace::test {
 
-class KernelsBackend : public Backend {
+class HostKernelsBackend : public Backend {
  public:
-  explicit KernelsBackend(Device& device) : device_(device), processor_(make_cpu_backend(device)) {}
+  explicit HostKernelsBackend(Device& device) : device_(device), processor_(make_cpu_backend(device)) {}
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
@@ -19,12 +19,12 @@ class KernelsBackend : public Backend {
   }
   std::string why_not_fused(const Spec& spec) override { return processor_->why_not_fused(spec); }
   int max_fusion_level() const override { return 2; }
-  int usual_fusion_level() const override { return 1; }
+  int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
 
  private:
   struct Make {
-    KernelsBackend& b;
+    HostKernelsBackend& b;
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.processor_->make(s); }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.processor_->make(s); }
     std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cuda::make_batch_norm(s, b.context_); }
@@ -39,7 +39,7 @@ class KernelsBackend : public Backend {
   };
   Device& device_;
   std::unique_ptr<Backend> processor_;
-  cuda::Context context_{nullptr, 2};  // few blocks, so that a thread has several elements
+  cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that a thread has several elements
 };
 
 }  // namespace millrace::test

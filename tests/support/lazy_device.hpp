@@ -15,10 +15,10 @@
 
 namespace millrace::test {
 
-class LazyDevice : public HostDevice {
+class DeferredDevice : public HostDevice {
  public:
   using Work = std::function<void()>;
-  explicit LazyDevice(bool copies_at_once = false) : HostDevice(false), copies_at_once_(copies_at_once) {}
+  explicit DeferredDevice(bool eager_copies = false) : HostDevice(false), eager_copies_(eager_copies) {}
 
   void enqueue(Stream stream, Work work) {
     if (running_) return work();  // part of an operation
@@ -26,7 +26,7 @@ class LazyDevice : public HostDevice {
     Queue& queue = streams_[std::size_t(stream)];
     queue.work.push_back(std::move(work));
     ++queue.enqueued;
-    if (stream == Stream::copy && copies_at_once_) reach(end_of(stream));
+    if (stream == Stream::copy && eager_copies_) reach(end_of(stream));
   }
   bool recording() const { return recording_ != nullptr; }
 
@@ -39,7 +39,7 @@ class LazyDevice : public HostDevice {
   void fill_zero(Stream stream, void* to, std::size_t bytes) override {
     enqueue(stream, [=, this] { HostDevice::fill_zero(stream, to, bytes); });
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<LazyEvent>(*this); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(*this); }
   std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<Clocks>(*this, count); }
   std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
     return std::make_unique<Graph>(*this, key, std::move(step));
@@ -84,9 +84,9 @@ class LazyDevice : public HostDevice {
     }
   }
 
-  class LazyEvent : public Event {
+  class DeferredEvent : public Event {
    public:
-    explicit LazyEvent(LazyDevice& device) : device_(device) {}
+    explicit DeferredEvent(DeferredDevice& device) : device_(device) {}
     void record(Stream stream) override {
       if (device_.recording_) return device_.recording_->push_back({nullptr, this, true});
       point = device_.end_of(stream);
@@ -99,18 +99,18 @@ class LazyDevice : public HostDevice {
     Point point;  // of the last record()
 
    private:
-    LazyDevice& device_;
+    DeferredDevice& device_;
   };
 
   struct Node {  // work, or a record of an event, or a wait for it
     Work work;
-    LazyEvent* event;
+    DeferredEvent* event;
     bool records;
   };
 
   class Clocks : public Timestamps {
    public:
-    Clocks(LazyDevice& device, int count) : device_(device), at_(std::size_t(count)) {
+    Clocks(DeferredDevice& device, int count) : device_(device), at_(std::size_t(count)) {
       for (int i = 0; i < count; ++i) reached_.emplace_back(device);
     }
     void record(Stream stream, int index) override {
@@ -128,14 +128,14 @@ class LazyDevice : public HostDevice {
     }
 
    private:
-    LazyDevice& device_;
+    DeferredDevice& device_;
     std::vector<double> at_;
-    std::deque<LazyEvent> reached_;
+    std::deque<DeferredEvent> reached_;
   };
 
   class Graph : public CapturedStep {
    public:
-    Graph(LazyDevice& device, std::string key, Work step)
+    Graph(DeferredDevice& device, std::string key, Work step)
         : device_(device), key_(std::move(key)), step_(std::move(step)) {}
     void run() override {
       if (!warm_) return warm_ = true, step_();
@@ -163,14 +163,14 @@ class LazyDevice : public HostDevice {
     }
 
    private:
-    LazyDevice& device_;
+    DeferredDevice& device_;
     std::string key_;
     Work step_;
     std::vector<Node> nodes_;
     bool warm_ = false;
   };
 
-  const bool copies_at_once_;
+  const bool eager_copies_;
   Queue streams_[3];
   std::vector<Node>* recording_ = nullptr;
   bool running_ = false, lost_ = false;

@@ -30,10 +30,10 @@ Backend& backend();
 // A vector in memory that both the device under test and the host can use. What the device does to it is seen after
 // device().synchronize().
 template <class T>
-class OnDevice {
+class DeviceVector {
  public:
-  explicit OnDevice(std::size_t size) : size_(size), buffer_(device(), MemoryKind::device, size * sizeof(T)) {}
-  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
+  explicit DeviceVector(std::size_t size) : size_(size), buffer_(device(), MemoryKind::device, size * sizeof(T)) {}
+  explicit DeviceVector(const std::vector<T>& values) : DeviceVector(values.size()) {
     std::copy(values.begin(), values.end(), data());
   }
   T* data() const { return buffer_.as<T>(); }
@@ -52,7 +52,7 @@ class OnDevice {
 inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = scale * (2.0 * uniform01(philox(rng_key(seed, Purpose::init), 0, i).v[0]) - 1.0);
+    values[i] = scale * (2.0 * uniform01(philox(rng_key(seed, RngPurpose::init), 0, i).v[0]) - 1.0);
   return values;
 }
 
@@ -141,7 +141,7 @@ inline void put(const Tensor& t, const Values& v) {
 class OpHarness {
  public:
   explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
-    const Needs needs = op_->needs();
+    const MemoryRequirements needs = op_->memory_requirements();
     workspace_ = bytes(needs.workspace), saved_ = bytes(needs.saved), packed_weights_ = bytes(needs.packed_weights);
     args.workspace = workspace_.data(), args.saved = saved_.data(), args.packed_weights = packed_weights_.data();
     args.state = &state;
@@ -184,7 +184,7 @@ class OpHarness {
   OpArgs args;
 
  private:
-  OnDevice<StepState> state_{std::vector<StepState>(1)};
+  DeviceVector<StepState> state_{std::vector<StepState>(1)};
 
  public:
   StepState& state = state_[0];

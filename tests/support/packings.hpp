@@ -23,7 +23,7 @@
 
 namespace millrace::test {
 
-struct Packing {
+struct ChunkFilter {
   std::string name;
   std::function<void(hid_t dcpl, unsigned element)> set;
   std::function<std::string(const std::string& chunk, unsigned element)> encode = nullptr;  // none: HDF5 encodes
@@ -133,8 +133,8 @@ inline void add_filter(hid_t dcpl, H5Z_filter_t id, std::vector<unsigned> values
   H5Pset_filter(dcpl, id, H5Z_FLAG_OPTIONAL, values.size(), values.data());
 }
 
-inline std::vector<Packing> packings() {
-  std::vector<Packing> all{
+inline std::vector<ChunkFilter> chunk_filters() {
+  std::vector<ChunkFilter> all{
       {"plain", [](hid_t, unsigned) {}},
       {"gzip", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }},
       {"shuffle+gzip", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 9); }},
@@ -202,14 +202,14 @@ inline std::string cut(const std::string& values, unsigned element, const std::v
   return out;
 }
 
-struct PackedColumn {
+struct ChunkedDataset {
   std::string name;
   hid_t type;
   std::vector<hsize_t> shape, chunk;  // chunk empty: contiguous
   std::string values;                 // elements of the stored type, in C order
 };
 
-inline void write_column(hid_t file, const PackedColumn& c, const Packing& packing) {
+inline void write_column(hid_t file, const ChunkedDataset& c, const ChunkFilter& packing) {
   const auto element = unsigned(H5Tget_size(c.type));
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
   const hid_t space = H5Screate_simple(int(c.shape.size()), c.shape.data(), nullptr);
@@ -232,8 +232,8 @@ inline void write_column(hid_t file, const PackedColumn& c, const Packing& packi
 
 // In a process of its own: HDF5 makes no data set with a filter that it knows and cannot encode, as the io room's are;
 // an optional filter that it does not know is no hindrance.
-inline void write_packed(const std::string& path, const std::vector<PackedColumn>& columns, const Packing& packing,
-                         bool new_format = false, hsize_t user_block = 0) {
+inline void write_filtered(const std::string& path, const std::vector<ChunkedDataset>& columns,
+                           const ChunkFilter& packing, bool new_format = false, hsize_t user_block = 0) {
   const pid_t child = fork();
   if (child == 0) {
     for (const H5Z_filter_t id : {32000, 32001, 32004, 32008, 32015})
@@ -242,7 +242,7 @@ inline void write_packed(const std::string& path, const std::vector<PackedColumn
     if (new_format) H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
     if (user_block) H5Pset_userblock(fcpl, user_block);
     const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, fcpl, fapl);
-    for (const PackedColumn& c : columns) write_column(file, c, packing);
+    for (const ChunkedDataset& c : columns) write_column(file, c, packing);
     _exit(H5Fclose(file) < 0);
   }
   int status = -1;

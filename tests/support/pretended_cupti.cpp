@@ -49,7 +49,7 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind,
   return pushed.pop_back(), CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetResultString(CUptiResult, const char** out) { return *out = "trouble", CUPTI_SUCCESS; }
-int pretended_state() { return int(enabled.size() + pushed.size()) + wrong_pops; }  // 0: all was put back
+int fake_cupti_state() { return int(enabled.size() + pushed.size()) + wrong_pops; }  // 0: all was put back
 
 CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   std::uint8_t* buffer = nullptr;

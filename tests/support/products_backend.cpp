@@ -8,21 +8,21 @@
 namespace millrace::test {
 namespace {
 
-class ProductsBackend : public KernelsBackend {
+class HostMatmulBackend : public HostKernelsBackend {
  public:
-  using KernelsBackend::KernelsBackend;
+  using HostKernelsBackend::HostKernelsBackend;
   std::unique_ptr<Op> make(const Spec& spec) override {
     if (const auto* linear = std::get_if<LinearSpec>(&spec))
-      return cuda::make_linear(*linear, cuda::Context{nullptr, 2}, cublas_);
-    return KernelsBackend::make(spec);
+      return cuda::make_linear(*linear, cuda::LaunchContext{nullptr, 2}, cublas_);
+    return HostKernelsBackend::make(spec);
   }
   std::string why_not_fused(const Spec& spec) override {
     const auto* linear = std::get_if<LinearSpec>(&spec);
-    return linear ? cuda::why_not_fused(*linear, cublas_) : KernelsBackend::why_not_fused(spec);
+    return linear ? cuda::why_not_fused(*linear, cublas_) : HostKernelsBackend::why_not_fused(spec);
   }
 
  private:
-  CublasOnHost cublas_;
+  HostCublas cublas_;
 };
 
 }  // namespace
@@ -32,7 +32,7 @@ Device& device() {
   return *device;
 }
 Backend& backend() {
-  static ProductsBackend backend(device());
+  static HostMatmulBackend backend(device());
   return backend;
 }
 

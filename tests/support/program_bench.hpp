@@ -14,24 +14,24 @@
 namespace millrace::test {
 
 // A device whose memory the host shares. In 16 bits the loss, and with it the gradient, is scaled by 256.
-class ProgramBench {
+class ProgramFixture {
  public:
-  ProgramBench(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
-               int fusion, DType dtype = DType::f32)
+  ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
+                 int fusion, DType dtype = DType::f32)
       : backend_(backend) {
     Graph graph = build_model(spec, {rows, sample, DType::u8, {}, true}, dtype, Mode::train);
     layout = std::make_unique<ParameterLayout>(graph);
     master.resize(std::size_t(layout->count)), gradient.resize(master.size());
     running.resize(std::size_t(layout->stats_count)), stats.resize(running.size());
     layout->initialise(graph, 7, master.data(), running.data());
-    Lowered lowered = lower(backend, std::move(graph), fusion);
-    arena_ = Buffer(device, MemoryKind::device, lowered.plan.arena_bytes);
-    packed_weights_ = Buffer(device, MemoryKind::device, lowered.plan.packed_weight_bytes + 64);
+    CompiledGraph compiled = compile_graph(backend, std::move(graph), fusion);
+    arena_ = Buffer(device, MemoryKind::device, compiled.plan.arena_bytes);
+    packed_weights_ = Buffer(device, MemoryKind::device, compiled.plan.packed_weight_bytes + 64);
     weights_ = Buffer(device, MemoryKind::device, master.size() * size_of(dtype));
     std::memset(arena_.data(), 0xff, arena_.bytes());  // NaN: what is read before it is written shows
-    notes = lowered.notes;
+    notes = compiled.notes;
     program = std::make_unique<Program>(
-        std::move(lowered), *layout,
+        std::move(compiled), *layout,
         ProgramMemory{arena_.data(), packed_weights_.data(), master.data(),
                       dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
                       running.data(), stats.data(), &state});
@@ -91,7 +91,7 @@ struct Tolerances {
 };
 
 // Two micro-batches of the same network.
-inline void expect_near(ProgramBench& actual, ProgramBench& expected, const Tolerances& t) {
+inline void expect_near(ProgramFixture& actual, ProgramFixture& expected, const Tolerances& t) {
   const double scale = double(actual.state.loss_scale) / double(expected.state.loss_scale);
   for (const bool first : {true, false}) {
     const double a = expected.run(first), b = actual.run(first);

@@ -21,56 +21,59 @@
 namespace millrace {
 namespace {
 
-using cuda::Trail;
-using test::LazyDevice;
-using Work = LazyDevice::Work;
+using cuda::FlightRecorder;
+using test::DeferredDevice;
+using Work = DeferredDevice::Work;
 
-class ReplayingDevice : public LazyDevice {
+class FakeGpu : public DeferredDevice {
  public:
-  explicit ReplayingDevice(const CudaOptions& options)
-      : LazyDevice(test::replays().copies_at_once),
+  explicit FakeGpu(const CudaOptions& options)
+      : DeferredDevice(test::fake_gpu().eager_copies),
         options_(options),
-        trail_(options.breadcrumbs, &words_, [this](std::uint64_t place, bool begins) {
+        flight_recorder_(options.breadcrumbs, &breadcrumb_, [this](std::uint64_t place, bool begins) {
           enqueue(Stream::compute, [this, place, begins] {
-            cuda::leave_mark({}, &words_.place, place, begins ? &words_.runs : nullptr);
+            cuda::record_breadcrumb({}, &breadcrumb_.place, place, begins ? &breadcrumb_.runs : nullptr);
           });
         }) {}
   std::string name() const override { return "replaying"; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
     if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
-    return LazyDevice::allocate(kind, bytes);
+    return DeferredDevice::allocate(kind, bytes);
   }
   void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
-    if (stream == Stream::copy && test::replays().copy_seconds > 0)
-      enqueue(stream, [] { std::this_thread::sleep_for(std::chrono::duration<double>(test::replays().copy_seconds)); });
-    LazyDevice::copy_to_device(stream, to, from, bytes);
+    if (stream == Stream::copy && test::fake_gpu().copy_seconds > 0)
+      enqueue(stream,
+              [] { std::this_thread::sleep_for(std::chrono::duration<double>(test::fake_gpu().copy_seconds)); });
+    DeferredDevice::copy_to_device(stream, to, from, bytes);
   }
   int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
   std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
-    const Work followed = [this, step = std::move(step), number = trail_.add(key)] {
-      Trail::Recording recording(trail_, number);
+    const Work followed = [this, step = std::move(step), number = flight_recorder_.add(key)] {
+      FlightRecorder::Recording recording(flight_recorder_, number);
       step();
       recording.end();
     };
     struct Followed : CapturedStep {
-      ReplayingDevice& device;
+      FakeGpu& device;
       std::unique_ptr<CapturedStep> recorded;
-      Followed(ReplayingDevice& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
+      Followed(FakeGpu& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
       void run() override {
-        device.trail_.running(device.entered_.empty() ? "" : device.entered_.front());
+        device.flight_recorder_.begin_run(device.entered_.empty() ? "" : device.entered_.front());
         recorded->run();
       }
     };
     return std::make_unique<Followed>(
-        *this, options_.graph ? LazyDevice::record(key, followed) : HostDevice::record(key, followed));
+        *this, options_.graph ? DeferredDevice::record(key, followed) : HostDevice::record(key, followed));
   }
-  void enter(const char* what) override { entered_.push_back(what), ++occasion_, trail_.entered(what); }
+  void enter(const char* what) override {
+    entered_.push_back(what), ++occasion_, flight_recorder_.enter_operation(what);
+  }
   void leave() override { entered_.pop_back(); }
   std::unique_ptr<ActivityTracer> make_activity_tracer(std::string*) override {
     struct Watch : ActivityTracer {
-      ReplayingDevice& device;
+      FakeGpu& device;
       std::vector<Activity> seen;
-      explicit Watch(ReplayingDevice& d) : device(d) {}
+      explicit Watch(FakeGpu& d) : device(d) {}
       void start() override {
         device.synchronize();  // of steps that were enqueued before
         device.trace_ = &seen;
@@ -88,13 +91,13 @@ class ReplayingDevice : public LazyDevice {
   }
 
   void enqueue_op(const char* name, Work run) {
-    if (!recording()) ++test::replays().operations;
+    if (!recording()) ++test::fake_gpu().operations;
     // As entered; a replayed step enters nothing.
     const char* work = recording() || entered_.empty() ? nullptr : entered_.back();
-    const bool fails = !entered_.empty() && entered_.back() == test::replays().fails_in;
+    const bool fails = !entered_.empty() && entered_.back() == test::fake_gpu().fails_in;
     enqueue(Stream::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
-      if (fails && test::replays().fails_after-- == 0) {
-        const auto place = trail_.place();
+      if (fails && test::fake_gpu().fails_after-- == 0) {
+        const auto place = flight_recorder_.place();
         fail(Exit::comm, "illegal address; ", place ? cat("the GPU was at ", place->text) : "place unknown");
       }
       const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); };
@@ -106,9 +109,9 @@ class ReplayingDevice : public LazyDevice {
   std::size_t replayed() const { return replayed_; }  // names the recording whose work runs now; 0: none
 
  protected:
-  void captured(const std::string&) override { ++test::replays().captures; }
+  void captured(const std::string&) override { ++test::fake_gpu().captures; }
   void launching(const std::string& key) override {
-    ++test::replays().launches;
+    ++test::fake_gpu().launches;
     const std::size_t name = 1 + std::hash<std::string>()(key) % (1u << 20);
     enqueue(Stream::compute, [this, name] { replayed_ = name; });
   }
@@ -118,18 +121,18 @@ class ReplayingDevice : public LazyDevice {
 
  private:
   const CudaOptions options_;
-  Trail::Words words_;
-  Trail trail_;
+  FlightRecorder::Breadcrumb breadcrumb_;
+  FlightRecorder flight_recorder_;
   std::vector<const char*> entered_;
   std::uint64_t occasion_ = 0;
   std::vector<Activity>* trace_ = nullptr;  // of the operations that run now
   std::size_t replayed_ = 0;
 };
 
-class TapedOp : public Op {
+class EnqueuedOp : public Op {
  public:
-  TapedOp(ReplayingDevice& device, std::unique_ptr<Op> op) : device_(device), op_(std::move(op)) {}
-  Needs needs() const override { return op_->needs(); }
+  EnqueuedOp(FakeGpu& device, std::unique_ptr<Op> op) : device_(device), op_(std::move(op)) {}
+  MemoryRequirements memory_requirements() const override { return op_->memory_requirements(); }
   std::string implementation() const override { return op_->implementation(); }
   void forward(const OpArgs& args) override {
     device_.enqueue_op("forward_kernel", [this, args] { op_->forward(args); });
@@ -142,49 +145,48 @@ class TapedOp : public Op {
   }
 
  private:
-  ReplayingDevice& device_;
+  FakeGpu& device_;
   std::unique_ptr<Op> op_;
 };
 
-class TapedOptimizer : public OptimizerOp {
+class EnqueuedOptimizer : public OptimizerOp {
  public:
-  TapedOptimizer(ReplayingDevice& device, std::unique_ptr<OptimizerOp> op) : device_(device), op_(std::move(op)) {}
-  int parts() const override { return op_->parts(); }
+  EnqueuedOptimizer(FakeGpu& device, std::unique_ptr<OptimizerOp> op) : device_(device), op_(std::move(op)) {}
+  int phases() const override { return op_->phases(); }
   void run(int part, const OptimizerArgs& args) override {
     device_.enqueue_op("optimizer_kernel", [this, part, args] { op_->run(part, args); });
   }
 
  private:
-  ReplayingDevice& device_;
+  FakeGpu& device_;
   std::unique_ptr<OptimizerOp> op_;
 };
 
-class TapedBackend : public Backend {
+class EnqueuedBackend : public Backend {
  public:
-  TapedBackend(ReplayingDevice& device, std::unique_ptr<Backend> backend)
-      : device_(device), backend_(std::move(backend)) {}
+  EnqueuedBackend(FakeGpu& device, std::unique_ptr<Backend> backend) : device_(device), backend_(std::move(backend)) {}
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override {
-    return std::make_unique<TapedOp>(device_, backend_->make(spec));
+    return std::make_unique<EnqueuedOp>(device_, backend_->make(spec));
   }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
-    return std::make_unique<TapedOptimizer>(device_, backend_->make_optimizer(spec));
+    return std::make_unique<EnqueuedOptimizer>(device_, backend_->make_optimizer(spec));
   }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     device_.enqueue(Stream::compute, [=, this] { backend_->convert(dst, dst_type, src, src_type, count); });
   }
   int max_fusion_level() const override { return backend_->max_fusion_level(); }
-  int usual_fusion_level() const override { return backend_->usual_fusion_level(); }
+  int default_fusion_level() const override { return backend_->default_fusion_level(); }
   std::string precision_note(DType) const override { return ""; }
 
  private:
-  ReplayingDevice& device_;
+  FakeGpu& device_;
   std::unique_ptr<Backend> backend_;
 };
 
-class TapedCollective : public Collective {
+class EnqueuedCollective : public Collective {
  public:
-  TapedCollective(World& world, ReplayingDevice& device, std::unique_ptr<Collective> inner)
+  EnqueuedCollective(World& world, FakeGpu& device, std::unique_ptr<Collective> inner)
       : world_(world), device_(device), inner_(std::move(inner)) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
@@ -221,7 +223,7 @@ class TapedCollective : public Collective {
 
  private:
   World& world_;
-  ReplayingDevice& device_;
+  FakeGpu& device_;
   std::unique_ptr<Collective> inner_;
 };
 
@@ -229,34 +231,34 @@ class TapedCollective : public Collective {
 
 ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options) {
   cpu::set_thread_count(options.placement.compute_threads);
-  auto device = std::make_unique<ReplayingDevice>(options.cuda);
+  auto device = std::make_unique<FakeGpu>(options.cuda);
   ExecutionContext compute;
   std::unique_ptr<Backend> operations;
-  if (test::replays().kernels)
-    operations = std::make_unique<test::KernelsBackend>(*device);
+  if (test::fake_gpu().kernels)
+    operations = std::make_unique<test::HostKernelsBackend>(*device);
   else
     operations = make_cpu_backend(*device);
-  compute.backend = std::make_unique<TapedBackend>(*device, std::move(operations));
+  compute.backend = std::make_unique<EnqueuedBackend>(*device, std::move(operations));
   compute.collective =
-      std::make_unique<TapedCollective>(world, *device, make_host_collective(world, options.collective));
+      std::make_unique<EnqueuedCollective>(world, *device, make_host_collective(world, options.collective));
   compute.device = std::move(device);
   return compute;
 }
 
 bool cuda_usable(const World&, std::string* why_not) {
-  *why_not = test::missing_gpu();
+  *why_not = test::missing_gpu_reason();
   return why_not->empty();
 }
 std::string describe_gpus() { return "1 x replaying device"; }
 
 namespace test {
 
-Replays& replays() {
-  static Replays all;
+FakeGpuControl& fake_gpu() {
+  static FakeGpuControl all;
   return all;
 }
 
-std::string& missing_gpu() {
+std::string& missing_gpu_reason() {
   thread_local std::string why;
   return why;
 }

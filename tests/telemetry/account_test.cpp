@@ -130,7 +130,7 @@ TEST(Account, TellsWhatBringsSamplesIntoTheNetwork) {
 }
 
 TEST(Account, TheFastestLinkIsOneThatIsUp) {
-  const test::Folder root;
+  const test::TemporaryFolder root;
   const auto write = [&](const std::string& path, const std::string& text) {
     const std::filesystem::path file = root / path;
     std::filesystem::create_directories(file.parent_path());
@@ -175,7 +175,7 @@ TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
         Case{both, "cpu/job/step", first, 2.5}, Case{both, "cpu,cpuacct", first, 2.5},
         Case{"3:cpu:/\n0::/\n", "cpu", first, 2.5}, Case{both, "cpuset/a", first, -1}, Case{"", ".", second, -1},
         Case{"damaged\n", ".", second, -1}, Case{"0::/\n", ".", "usage_usec 77\n", -1}}) {
-    const test::Folder root;
+    const test::TemporaryFolder root;
     const std::filesystem::path group = root.path / "sys/fs/cgroup" / c.file;
     std::filesystem::create_directories(group), std::filesystem::create_directories(root.path / "proc/self");
     std::ofstream(group / "cpu.stat") << c.text;
@@ -185,7 +185,7 @@ TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
 }
 
 TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
-  const test::Folder root;
+  const test::TemporaryFolder root;
   std::filesystem::create_directories(root.path / "proc/self");
   const auto write = [&](const char* allowed, const char* cores) {
     std::ofstream(root.path / "proc/self/status") << "Name:\tx\nCpus_allowed_list:\t" << allowed << "\n";

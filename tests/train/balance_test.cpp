@@ -92,14 +92,14 @@ TEST(LoadBalancer, EvenIsAsTheSamplerDivides) {
   run_thread_world(3, [&](World& world) {
     const LoadBalancer balance(world, "even", 13);
     for (const std::int64_t all : {13, 5, 2, 1}) {
-      EXPECT_EQ(balance.part(7).first(all), StepPart::even(world.rank(), 3).first(all));
-      EXPECT_EQ(balance.part(7).count(all), StepPart::even(world.rank(), 3).count(all));
+      EXPECT_EQ(balance.part(7).first(all), MicrobatchRange::even(world.rank(), 3).first(all));
+      EXPECT_EQ(balance.part(7).count(all), MicrobatchRange::even(world.rank(), 3).count(all));
     }
   });
 }
 
 TEST(LoadBalancer, AFileOfSharesIsTakenLineByLineOrRefused) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const std::string file = (folder.path / "shares.jsonl").string();
   const auto with = [&](const std::string& text) {
     std::ofstream(file) << text;

@@ -38,7 +38,7 @@ std::vector<char> bytes_of(const fs::path& path) {
 }
 
 TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
   Network network(compute, small());
@@ -79,7 +79,7 @@ TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
 }
 
 TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
   Network sgd(compute, small()), adamw(compute, small(OptimizerSpec::Kind::adamw));
@@ -95,7 +95,7 @@ TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
 }
 
 TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   std::vector<float> saved;
   run_thread_world(3, [&](World& world) {
     ExecutionContext compute = make_cpu_context(world, {});
@@ -115,7 +115,7 @@ TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
 }
 
 TEST(Checkpoint, AFolderThatCannotBeWrittenIsAMessageAndLeavesNothing) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   run_thread_world(2, [&](World& world) {
     ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, small());

@@ -61,7 +61,7 @@ void damage(const fs::path& path) {
 }
 
 TEST(Checkpoint, WhatIsLoadedEqualsWhatWasSaved) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   Side a(8, 1), b(8, 2);
   a.scramble();
   EXPECT_FALSE(a.equals(b));
@@ -76,7 +76,7 @@ TEST(Checkpoint, WhatIsLoadedEqualsWhatWasSaved) {
 }
 
 TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   Side a, b(8, 2);
   CheckpointStore store(*a.world, a.compute, folder.path, 5);
   for (int step = 1; step <= 4; ++step) ASSERT_EQ(store.save(*a.network, state_at(step)), "");
@@ -93,7 +93,7 @@ TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedByTheTensorsName) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   Side a(8), b(16);
   CheckpointStore(*a.world, a.compute, folder.path, 3).save(*a.network, state_at(1));
   try {
@@ -106,7 +106,7 @@ TEST(Checkpoint, AnotherModelIsRefusedByTheTensorsName) {
 }
 
 TEST(Checkpoint, TheNewestAndTheBestAreKept) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   Side a;
   CheckpointStore store(*a.world, a.compute, folder.path, 2);
   const double accuracy[] = {0.5, 0.9, 0.6, 0.7, 0.8};

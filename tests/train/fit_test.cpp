@@ -42,7 +42,7 @@ std::string refusal(const RunConfig& c, int ranks) {
 
 TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
   for (const int ranks : {1, 2}) {
-    const test::Folder folder;
+    const test::TemporaryFolder folder;
     RunConfig c = test::small_run(true, "2000");
     c.data.prefetch = 4;  // auto: a ring of 64 MiB
     c.run.dir = (folder.path / "run").string();
@@ -83,14 +83,14 @@ class Greedy : public Backend {
     real_->convert(to, t, from, f, count);
   }
   int max_fusion_level() const override { return real_->max_fusion_level(); }
-  void time_kernels(bool on) override { timing_ = on; }
+  void set_kernel_timing(bool on) override { timing_ = on; }
   std::string precision_note(DType t) const override { return real_->precision_note(t); }
 
  private:
   struct More : Op {
     More(std::unique_ptr<Op> op, std::size_t more) : real(std::move(op)), more(more) {}
-    Needs needs() const override {
-      Needs out = real->needs();
+    MemoryRequirements memory_requirements() const override {
+      MemoryRequirements out = real->memory_requirements();
       out.workspace += more;
       return out;
     }
@@ -143,7 +143,7 @@ TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyTried) {
 }
 
 TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
   c.model.name = "mlp", c.model.hidden = {4000, 4000};

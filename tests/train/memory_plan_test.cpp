@@ -114,7 +114,7 @@ TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
     NetworkSpec sharded = spec;
     sharded.buckets = {1 << 16, world.size(), world.rank()};
     const NetworkMemory planned = plan_network(*side.compute.backend, sharded).needs;
-    const std::size_t padding = 3 * OptimizerSpec::piece * 2 * sizeof(float);
+    const std::size_t padding = 3 * OptimizerSpec::chunk_size * 2 * sizeof(float);
     EXPECT_GE(planned.moments, whole.moments / 3);
     EXPECT_LE(planned.moments, whole.moments / 3 + padding / 3);
     const std::size_t before = side.device->taken;

@@ -36,7 +36,7 @@ namespace {
 
 void expect_no_allocation(int zero) {
   if (!MR_COUNTS) GTEST_SKIP() << "a sanitizer has its own operator new";
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   RunConfig c = test::small_run(true, "4096");
   c.run.dir = (folder.path / "run").string();
   c.train.micro_batch = 8;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Watched : test::Folder {
+struct Watched : test::TemporaryFolder {
   RunConfig config = test::small_run(true, "96");  // three steps an epoch
   Watched() {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
@@ -234,7 +234,7 @@ TEST(RunLogger, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
 }
 
 TEST(Metrics, LinesReadBack) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto path = folder.path / "metrics.jsonl";
   StepMetrics m;
   m.step = 12, m.epoch = 3, m.samples = 1'000'000'000'000, m.loss = 0.1, m.lr = 1e-300, m.grad_norm = NAN;
@@ -266,7 +266,7 @@ TEST(Metrics, LinesReadBack) {
 // On a disk of its own, that is in no other's way: a mount that this thread alone sees.
 TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
   constexpr int before = 30, meanwhile = 20000, after = 10;
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const fs::path path = folder.path / "metrics.jsonl";
   std::string text, said;
   const auto write = [&] {

@@ -54,7 +54,7 @@ TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
   auto other = net;
   for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
     (i < half ? other : net).gradient[std::size_t(i)] = nan;
-  const OptimizerSlice first{0, half}, second{half, net.layout.count - half};
+  const OptimizerShard first{0, half}, second{half, net.layout.count - half};
   auto survey = scan_gradient(net.layout, net.gradient, {&first, 1});
   const auto rest = scan_gradient(net.layout, other.gradient, {&second, 1});
   for (std::size_t i = 0; i < survey.size(); ++i) survey[i] = std::max(survey[i], rest[i]);
@@ -78,7 +78,7 @@ std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
 }
 
 TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   RunConfig c = test::small_run(true);
   c.run.dir = (folder.path / "run").string();
   c.run.precision = Precision::fp16;
@@ -94,7 +94,7 @@ TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
 TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
   std::string texts[2];
   for (const int zero : {0, 1}) {
-    const test::Folder folder;
+    const test::TemporaryFolder folder;
     RunConfig c = test::small_run(true);
     c.run.dir = (folder.path / "run").string();
     c.run.precision = Precision::fp16;
@@ -109,7 +109,7 @@ TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
 }
 
 TEST(Overflow, ADivergedRunNamesItsLayer) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
   c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = "constant";
@@ -118,7 +118,7 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
 }
 
 TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const std::string path = folder.path / "set.h5";
   std::vector<float> x(64 * 4, 0.5f), y(64, 1);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(i % 7);

@@ -11,7 +11,7 @@ namespace {
 constexpr double a_sample = 0.0015;
 
 Account account_of(RunConfig c, int ranks) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   c.run.dir = (folder.path / "run").string();
   run_thread_world(ranks, [&](World& world) { train(world, c); });
   return Account::from_json(nlohmann::json::parse(read_file(folder.path / "run/summary.json")).at("account").dump());

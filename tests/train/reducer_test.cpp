@@ -80,7 +80,7 @@ TEST(Reducer, SumsHideBehindBackward) {
 }
 
 TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto path = folder.path / "metrics.jsonl";
   {
     MetricsFile file(path, 0);
@@ -99,7 +99,7 @@ TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
 }
 
 TEST(Metrics, AnEvaluationStandsOnce) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto path = folder.path / "validation.jsonl";
   for (int start = 0; start < 2; ++start) {
     MetricsFile file(path, 10);

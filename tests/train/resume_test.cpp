@@ -13,9 +13,9 @@ namespace {
 
 using nlohmann::json;
 
-struct Folder : test::Folder {
+struct TemporaryFolder : test::TemporaryFolder {
   RunConfig config = test::small_run(true, "96");
-  Folder() { config.run.dir = (path / "run").string(), config.train.epochs = 3; }
+  TemporaryFolder() { config.run.dir = (path / "run").string(), config.train.epochs = 3; }
   void train(int ranks = 1) const {
     run_thread_world(ranks, [&](World& world) { millrace::train(world, config); });
   }
@@ -50,7 +50,7 @@ TEST(Epochs, CountOnFromTheirOrigin) {
 }
 
 TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
-  Folder run;
+  TemporaryFolder run;
   run.stop_after(4);  // three steps are an epoch
   run.config.train.global_batch = 48;
   for (const int ranks : {1, 2}) try {
@@ -67,14 +67,14 @@ TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
 }
 
 TEST(Resume, AnotherDataSetInTheMiddleOfAnEpochIsRefused) {
-  Folder run;
+  TemporaryFolder run;
   run.stop_after(4);
   run.config.data.train = {"synthetic:images:rows=192,shape=9x8x3,classes=4"};
   EXPECT_THROW(run.train(), Error);
 }
 
 TEST(Resume, AnotherGlobalBatchFromTheStartOfAnEpochGoesOnWithThatEpoch) {
-  Folder run, whole;
+  TemporaryFolder run, whole;
   run.stop_after(3);
   run.config.train.global_batch = 48;
   run.train();
@@ -93,8 +93,8 @@ TEST(Resume, AnotherGlobalBatchFromTheStartOfAnEpochGoesOnWithThatEpoch) {
 }
 
 TEST(Resume, AfterAnotherGlobalBatchItIsExactAgain) {
-  Folder once, twice;
-  for (Folder* run : {&once, &twice}) {
+  TemporaryFolder once, twice;
+  for (TemporaryFolder* run : {&once, &twice}) {
     run->config.optim.schedule = "constant";
     run->stop_after(3);
     run->config.train.global_batch = 48;
@@ -106,7 +106,7 @@ TEST(Resume, AfterAnotherGlobalBatchItIsExactAgain) {
 }
 
 TEST(Resume, AFinishedRunKeepsItsSummary) {
-  Folder run;
+  TemporaryFolder run;
   run.config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=9"};
   run.stop_after(2);
   EXPECT_EQ(run.summary().at("status"), "finished");
@@ -122,7 +122,7 @@ TEST(Resume, AFinishedRunKeepsItsSummary) {
 
 // Evaluations fall between checkpoints by steps: the best is what was evaluated, at the step that it was evaluated at.
 TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
-  Folder run;
+  TemporaryFolder run;
   run.config.data.valid = {"synthetic:images:rows=200,shape=9x8x3,classes=4,seed=9"};
   run.config.checkpoint.every = "2", run.config.checkpoint.keep = 1;
   run.config.train.epochs = 5;
@@ -138,7 +138,7 @@ TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
 }
 
 TEST(Checkpoint, AnAccuracyOfEarlierWeightsDoesNotWinAgain) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
   NetworkSpec spec;

@@ -40,7 +40,7 @@ inline RunConfig fused_run() {
 
 // The lines of metrics.jsonl after a run on so many ranks.
 inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
-  const Folder folder;
+  const TemporaryFolder folder;
   c.run.dir = (folder.path / "run").string();
   c.train.micro_batch = micro_batch;
   run_thread_world(ranks, [&](World& world) { train(world, c); });

@@ -30,7 +30,7 @@ Tensors tensors_of(const std::filesystem::path& path) {
 
 // The tensors after so many steps.
 Tensors after(RunConfig c, std::int64_t steps, int ranks, std::int64_t micro_batch) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   c.run.dir = folder.path.string();
   c.train.steps = steps, c.train.micro_batch = micro_batch;
   c.optim.schedule = "constant";  // the rate does not depend on the steps asked for

@@ -34,13 +34,13 @@ RunConfig wide_run() {
   return c;
 }
 
-void go(RunConfig c, int zero, int ranks, const test::Folder& folder) {
+void go(RunConfig c, int zero, int ranks, const test::TemporaryFolder& folder) {
   c.run.dir = folder.path.string();
   c.optim.zero = zero;
   run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
 }
 
-Outcome outcome(const test::Folder& folder) {
+Outcome outcome(const test::TemporaryFolder& folder) {
   Outcome out;
   std::ifstream lines(folder.path / "metrics.jsonl"), summary(folder.path / "summary.json");
   for (std::string line; std::getline(lines, line);) out.metrics.push_back(nlohmann::json::parse(line));
@@ -57,7 +57,7 @@ Outcome outcome(const test::Folder& folder) {
 }
 
 Outcome outcome(const RunConfig& c, int zero, int ranks) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   go(c, zero, ranks, folder);
   return outcome(folder);
 }
@@ -139,7 +139,7 @@ TEST(Zero, ACheckpointGoesOnWithOrWithoutAndOnOtherRanks) {
   RunConfig c = wide_run();
   c.optim.name = "adamw", c.optim.lr = 0.001;
   const auto halves = [&](Half first, Half second) {
-    const test::Folder folder;
+    const test::TemporaryFolder folder;
     RunConfig part = c;
     part.train.steps = 3;
     go(part, first.zero, first.ranks, folder);
@@ -163,14 +163,14 @@ TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
         for (int rank = 0; rank < ranks; ++rank) {
           const BucketSpec spec{elements, ranks, rank};
           std::int64_t mine = 0;
-          for (const OptimizerSlice& s : spec.slices(count)) {
+          for (const OptimizerShard& s : spec.shards(count)) {
             for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) ++owners[std::size_t(i)];
             mine += s.count;
           }
           EXPECT_EQ(mine * ranks, spec.padded(count));
         }
         EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }));
-        EXPECT_LT(std::int64_t(owners.size()) - count, ranks * OptimizerSpec::piece);
+        EXPECT_LT(std::int64_t(owners.size()) - count, ranks * OptimizerSpec::chunk_size);
       }
 }
 
@@ -190,14 +190,14 @@ TEST(Zero, GathersHideBehindForward) {
                                       DType::f32);
     double best = 1;  // part of the gathers' time that the forward pass waits
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
-      for (const OptimizerSlice& s : buckets.slices(blocks * block))
+      for (const OptimizerShard& s : buckets.shards(blocks * block))
         for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) data[i] = float(attempt + 1);
       world.barrier();
       double waited = 0, busy = 0;
       weight_all_gather.begin();
       for (std::int64_t b = 0; b < blocks; ++b) {
         const auto began = std::chrono::steady_clock::now();
-        weight_all_gather.need(b * block, (b + 1) * block);
+        weight_all_gather.wait_for(b * block, (b + 1) * block);
         waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
         for (std::int64_t i = b * block; i < (b + 1) * block; ++i) ASSERT_EQ(data[i], float(attempt + 1)) << i;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -42,13 +42,13 @@ class MessagePart {
   char digits_[24];
 };
 
-std::string joined(std::initializer_list<MessagePart>);
+std::string concatenate(std::initializer_list<MessagePart>);
 
 // All arguments as one string: cat("row ", 3, " of ", path). Not by a stream: it stands in hundreds of places, and each
 // would be compiled anew.
 template <class... Args>
 std::string cat(const Args&... args) {
-  return joined({MessagePart(args)...});
+  return concatenate({MessagePart(args)...});
 }
 
 template <class... Args>

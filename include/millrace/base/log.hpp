@@ -12,11 +12,11 @@ void local(const std::string& line);  // any rank, prefixed
 void error(const std::string& line);  // any rank, "error: " and the prefix in front
 
 // While one lives, info() and warn() say no line twice: for work that is repeated. One at a time.
-class Once {
+class SuppressRepeats {
  public:
-  Once();
-  ~Once();
-  Once(const Once&) = delete;
+  SuppressRepeats();
+  ~SuppressRepeats();
+  SuppressRepeats(const SuppressRepeats&) = delete;
 };
 
 }  // namespace millrace::log

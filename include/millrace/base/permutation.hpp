@@ -11,7 +11,7 @@ namespace millrace {
 // just enough rows, walked until inside n (rare, as the rectangle has less than one row to spare). n up to 2^40.
 class Permutation {
  public:
-  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, Purpose purpose = Purpose::shuffle,
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, RngPurpose purpose = RngPurpose::shuffle,
               std::uint64_t part = 0);
   std::uint64_t operator()(std::uint64_t position) const;
   std::uint64_t position_of(std::uint64_t value) const;  // the inverse

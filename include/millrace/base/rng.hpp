@@ -13,7 +13,7 @@
 namespace millrace {
 
 // What a stream of random numbers is for; part of the key, so that streams never overlap.
-enum class Purpose : std::uint32_t {
+enum class RngPurpose : std::uint32_t {
   shuffle = 1,
   pack = 2,
   init = 3,
@@ -23,7 +23,7 @@ enum class Purpose : std::uint32_t {
   split = 7,
   cutout = 8,
   jitter = 9,
-  zoom = 10,
+  random_resized_crop = 10,
   blocks = 11,
   windows = 12,
   subvolume = 16
@@ -47,7 +47,7 @@ MR_HOST_DEVICE inline Random4 philox(std::uint64_t key, std::uint64_t counter_hi
 }
 
 // The key of one stream: a seed and a purpose, mixed (splitmix64's finaliser).
-MR_HOST_DEVICE inline std::uint64_t rng_key(std::uint64_t seed, Purpose purpose) {
+MR_HOST_DEVICE inline std::uint64_t rng_key(std::uint64_t seed, RngPurpose purpose) {
   std::uint64_t z = seed + 0x9E3779B97F4A7C15ull * (std::uint64_t(purpose) + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
@@ -55,7 +55,7 @@ MR_HOST_DEVICE inline std::uint64_t rng_key(std::uint64_t seed, Purpose purpose)
 }
 
 MR_HOST_DEVICE inline float uniform01(std::uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216.0f); }  // [0, 1)
-MR_HOST_DEVICE inline std::uint32_t below(std::uint32_t bits, std::uint32_t n) {                               // [0, n)
+MR_HOST_DEVICE inline std::uint32_t uniform_below(std::uint32_t bits, std::uint32_t n) {                       // [0, n)
   return std::uint32_t((std::uint64_t(bits) * n) >> 32);
 }
 

@@ -12,7 +12,7 @@ enum class DType : std::uint8_t { u8, i8, u16, i16, i32, i64, f16, bf16, f32, f6
 
 std::size_t size_of(DType);
 const char* name_of(DType);
-DType dtype_from(std::string_view name);  // Error(config) on an unknown name
+DType parse_dtype(std::string_view name);  // Error(config) on an unknown name
 
 struct bf16 {
   std::uint16_t bits = 0;

@@ -30,7 +30,7 @@ struct LoaderBenchRow {
 struct LoaderBench {
   std::vector<LoaderBenchRow> cached;  // the first is the bare loop
   std::vector<LoaderBenchRow> cold;    // first the bare loops, by O_DIRECT; empty where the folder has none
-  std::string no_cold;                 // why
+  std::string cold_skipped_reason;     // why
   std::string str() const;
 };
 
@@ -39,7 +39,7 @@ LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
 // Steps that sleep 1.2 times as long as the loader just needed for a micro-batch, and how long they wait for data all
 // the same: the loader's own delays, and those of the machine. By turns.
 struct WaitRow {
-  double aim = 0, step = 0;              // seconds: what a step was meant to take, and took
+  double target_step = 0, step = 0;      // seconds: what a step was meant to take, and took
   double rate = 0;                       // samples/s that the loader delivers to steps of no time
   double wait_fixed = 0, wait_auto = 0;  // shares of the time, with the ring asked for and with one that grows
   int turns_fixed = 0, turns_auto = 0;   // that count: the workers were as quick as that; 0: all do
@@ -66,15 +66,15 @@ ImageBench bench_images(Device&, const ShardIndex&, int workers, int prefetch, i
 // What the parts of a loader reach by themselves with its samples, in its order, with its workers, in samples a second:
 // medians of turns. Bare loops do a part alone.
 struct StageRates {
-  double bare_read = 0;     // what is stored, read into memory; 0: HDF5 alone can read it
-  double bare_decode = 0;   // what is in memory, decoded; 0: values are stored as they are
-  double engine = 0;        // read and decoded by the source, without a ring and a consumer
-  double loader = 0;        // the same in the ring's order to a consumer that does nothing
-  double stored_bytes = 0;  // that are read for a sample
-  std::string bare_how;     // "pread by 2 threads"
+  double baseline_read = 0;     // what is stored, read into memory; 0: HDF5 alone can read it
+  double baseline_decode = 0;   // what is in memory, decoded; 0: values are stored as they are
+  double engine = 0;            // read and decoded by the source, without a ring and a consumer
+  double loader = 0;            // the same in the ring's order to a consumer that does nothing
+  double stored_bytes = 0;      // that are read for a sample
+  std::string baseline_method;  // "pread by 2 threads"
   double wait_share =
       0;  // of its time that a step waits for data, where it takes 1.2 times as long as the loader needs
-  bool all_kept = false;  // every chunk is decoded once and kept
+  bool fully_cached = false;  // every chunk is decoded once and kept
 };
 StageRates bench_stages(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&, int repeats,
                         double turn_seconds = 0.5);

@@ -19,7 +19,7 @@ struct StorageWorkload {
   std::int64_t sample_bytes = 0;  // the published mean; all samples are of this size here
   std::int64_t batch = 0;         // samples a step and accelerator
   double compute_seconds = 0;     // of a step
-  double passes = 0;              // accelerator utilization from which on a submission counts
+  double pass_utilization = 0;    // accelerator utilization from which on a submission counts
 };
 // Error(config) where none is published, naming those that are.
 StorageWorkload storage_workload(const std::string& name, const std::string& accelerator);
@@ -51,8 +51,8 @@ struct StorageBench {
   StorageBenchOptions options;               // as resolved
   std::string source;                        // what read the shards
   std::string cached;                        // what is known of caches
-  bool at_once = false;                      // this rank's accelerators were of the real-time class
-  double bare_bytes_per_second = 0;          // of random samples by the best of some bare loops; median of turns
+  bool realtime_scheduling = false;          // this rank's accelerators were of the real-time class
+  double baseline_bytes_per_second = 0;      // of random samples by the best of some bare loops; median of turns
   std::vector<Utilization> ceiling, replay;  // by turns; of the ceiling, batches are there at once and nothing is read
   // Median over turns of one's share of the ceiling's in the same turn.
   double relative(double Utilization::*) const;

@@ -28,12 +28,12 @@ struct CudaOptions {
   // mark is a kernel of one thread, a microsecond or two of the step.
   enum class Breadcrumbs { none, some, each };
   Breadcrumbs breadcrumbs = Breadcrumbs::each;
-  bool tune = true;   // convolutions and matrix products: time the candidates and keep the fastest
-  bool tf32 = false;  // fp32: let tensor cores round factors to 10 bits of mantissa
+  bool autotune = true;  // convolutions and matrix products: time the candidates and keep the fastest
+  bool tf32 = false;     // fp32: let tensor cores round factors to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch
   enum class Sums { automatic, nccl, mpi };
-  Sums sums = Sums::automatic;  // automatic: NCCL where every rank has a GPU of its own
-  int channels = 0;             // most blocks that NCCL may take from the step; 0: 8 on one host, 16 over several
+  Sums collective_backend = Sums::automatic;  // automatic: NCCL where every rank has a GPU of its own
+  int nccl_max_ctas = 0;  // most blocks that NCCL may take from the step; 0: 8 on one host, 16 over several
 };
 
 struct ExecutionOptions {

@@ -15,27 +15,27 @@ using Arguments = std::vector<std::string>;  // the command line after the name 
 
 // An option of a subcommand, besides configuration keys.
 struct Flag {
-  enum class Takes { nothing, one, many };
+  enum class Arity { nothing, one, many };
   std::string name;   // "checkpoint", or "config,c" with a short form
   std::string value;  // what stands for the value in --help; empty with Takes::nothing
   std::string help;
-  Takes takes = Takes::one;
-  std::string preset = "";  // default, as text
-  std::string group = "";   // title in --help, above the first of its flags
+  Arity arity = Arity::one;
+  std::string default_value = "";  // default, as text
+  std::string group = "";          // title in --help, above the first of its flags
 };
 
-struct Parsed {
+struct ParsedArguments {
   std::map<std::string, std::vector<std::string>> flags;  // those given
   std::vector<Override> keys;
-  std::vector<std::string> rest;  // words that belong to no option
+  std::vector<std::string> positional;  // words that belong to no option
   bool has(const std::string& flag) const { return flags.count(flag) > 0; }
   std::string get(const std::string& flag, const std::string& otherwise) const;
   const std::vector<std::string>& list(const std::string& flag) const;
 };
 
-Parsed parse_arguments(const Arguments&, const std::vector<Flag>&, bool with_keys);
+ParsedArguments parse_arguments(const Arguments&, const std::vector<Flag>&, bool with_keys);
 std::string flags_help(const std::vector<Flag>&);
-void refuse_rest(const Parsed&);  // Error(config) when there are words that belong to no option
+void reject_positional(const ParsedArguments&);  // Error(config) when there are words that belong to no option
 
 // Runs `read`, naming the option in its complaint.
 template <class F>
@@ -49,6 +49,6 @@ auto option(const char* name, F read) {
 
 Flag config_flag();
 // Rank 0 reads the files named by --config and all ranks resolve the same bytes, then `more`. Collective.
-RunConfig load_config(World&, const Parsed&, const std::vector<ConfigFile>& more = {});
+RunConfig load_config(World&, const ParsedArguments&, const std::vector<ConfigFile>& more = {});
 
 }  // namespace millrace

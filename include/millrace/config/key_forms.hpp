@@ -17,17 +17,17 @@ namespace millrace {
 
 void add_data_keys(std::vector<Key>&);
 
-constexpr double from_zero = 0;  // the value of a key that is written "auto"
+constexpr double auto_is_zero = 0;  // the value of a key that is written "auto"
 
 std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
 inline std::string print_plain(double value) { return print_number(value); }
 inline std::string print_size(double bytes) { return print_bytes(std::uint64_t(bytes)); }
 inline std::string print_duration(double seconds) { return print_number(seconds, std::chars_format::fixed) + "s"; }
-const std::string& only(const std::vector<std::string>& words);  // Error(config) unless there is one
+const std::string& single_word(const std::vector<std::string>& words);  // Error(config) unless there is one
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-  bool without_low = false, without_high = false;
+  bool exclusive_low = false, exclusive_high = false;
 
   // Error(config), with the bounds as `print` writes them.
   void check(double value, const std::string& text, std::string (*print)(double) = print_plain,
@@ -35,8 +35,8 @@ struct Range {
 };
 inline Range at_least(double low) { return {.low = low}; }
 inline Range between(double low, double high) { return {.low = low, .high = high}; }
-inline Range above(double low) { return {.low = low, .without_low = true}; }
-inline Range share() { return {.low = 0, .high = 1, .without_high = true}; }  // [0, 1)
+inline Range above(double low) { return {.low = low, .exclusive_low = true}; }
+inline Range fraction() { return {.low = 0, .high = 1, .exclusive_high = true}; }  // [0, 1)
 
 template <class T>
 T parse_number(const std::string& text) {
@@ -49,13 +49,13 @@ T parse_number(const std::string& text) {
 }
 
 template <class Field>
-Key text_key(const char* name, Field field, const char* form, const char* help) {
-  return {
-      .name = name,
-      .form = form,
-      .help = help,
-      .set = [=](RunConfig& c, const std::vector<std::string>& words) { field(c) = words.empty() ? "" : only(words); },
-      .get = [=](const RunConfig& c) { return std::vector<std::string>{field(c)}; }};
+Key text_key(const char* name, Field field, const char* value_format, const char* help) {
+  return {.name = name,
+          .value_format = value_format,
+          .help = help,
+          .set = [=](RunConfig& c,
+                     const std::vector<std::string>& words) { field(c) = words.empty() ? "" : single_word(words); },
+          .get = [=](const RunConfig& c) { return std::vector<std::string>{field(c)}; }};
 }
 
 // A number; `automatic`, when given, is the value that is written "auto".
@@ -65,11 +65,11 @@ Key number_key(const char* name, Field field, Range range, const char* help,
   using T = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
   const bool has_auto = !std::isnan(automatic);
   return {.name = name,
-          .form = std::string(std::is_integral_v<T> ? "whole number" : "number") + (has_auto ? " or auto" : ""),
+          .value_format = std::string(std::is_integral_v<T> ? "whole number" : "number") + (has_auto ? " or auto" : ""),
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
-                const std::string& text = only(words);
+                const std::string& text = single_word(words);
                 if (has_auto && text == "auto") return void(field(c) = T(automatic));
                 const T value = parse_number<T>(text);
                 range.check(double(value), text, print_plain, has_auto);
@@ -90,7 +90,7 @@ template <class Field>
 Key numbers_key(const char* name, Field field, Range range, const char* help) {
   using T = typename std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>::value_type;
   return {.name = name,
-          .form = std::is_integral_v<T> ? "whole numbers" : "numbers",
+          .value_format = std::is_integral_v<T> ? "whole numbers" : "numbers",
           .help = help,
           .many = Key::Many::words,
           .set =
@@ -113,9 +113,9 @@ Key numbers_key(const char* name, Field field, Range range, const char* help) {
 }
 
 template <class Field>
-Key strings_key(const char* name, Field field, Key::Many many, const char* form, const char* help) {
+Key strings_key(const char* name, Field field, Key::Many many, const char* value_format, const char* help) {
   return {.name = name,
-          .form = form,
+          .value_format = value_format,
           .help = help,
           .many = many,
           .set = [=](RunConfig& c, const std::vector<std::string>& words) { field(c) = words; },
@@ -126,11 +126,11 @@ template <class Field>
 Key duration_key(const char* name, Field field, Range range, const char* help,
                  double automatic = std::numeric_limits<double>::quiet_NaN()) {
   return {.name = name,
-          .form = std::isnan(automatic) ? "duration" : "duration or auto",
+          .value_format = std::isnan(automatic) ? "duration" : "duration or auto",
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
-                const std::string& text = only(words);
+                const std::string& text = single_word(words);
                 const bool has_auto = !std::isnan(automatic);
                 if (has_auto && text == "auto") return void(field(c) = automatic);
                 const double value = parse_seconds(text);
@@ -147,11 +147,11 @@ Key duration_key(const char* name, Field field, Range range, const char* help,
 template <class Field>
 Key size_key(const char* name, Field field, Range range, const char* help, bool zero_is_auto = false) {
   return {.name = name,
-          .form = zero_is_auto ? "size or auto" : "size",
+          .value_format = zero_is_auto ? "size or auto" : "size",
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
-                const std::string& text = only(words);
+                const std::string& text = single_word(words);
                 if (zero_is_auto && text == "auto") return void(field(c) = 0);
                 const std::uint64_t value = parse_bytes(text);
                 range.check(double(value), text, print_size, zero_is_auto);
@@ -170,16 +170,16 @@ using Choices = std::vector<std::pair<const char*, T>>;
 
 template <class Field, class T>
 Key choice_key(const char* name, Field field, Choices<T> choices, const char* help) {
-  std::string form;
-  for (const auto& [word, value] : choices) form += (form.empty() ? "" : "|") + std::string(word);
+  std::string value_format;
+  for (const auto& [word, value] : choices) value_format += (value_format.empty() ? "" : "|") + std::string(word);
   return {.name = name,
-          .form = form,
+          .value_format = value_format,
           .help = help,
           .set =
               [=](RunConfig& c, const std::vector<std::string>& words) {
                 for (const auto& [word, value] : choices)
-                  if (only(words) == word) return void(field(c) = value);
-                fail(Exit::config, "'", only(words), "' is none of ", form);
+                  if (single_word(words) == word) return void(field(c) = value);
+                fail(Exit::config, "'", single_word(words), "' is none of ", value_format);
               },
           .get =
               [=](const RunConfig& c) {

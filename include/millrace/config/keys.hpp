@@ -14,9 +14,9 @@ struct Key {
     words,  // a list, separated by blanks; the key may be repeated
     lines   // a list, one element each time the key is given
   };
-  std::string name;  // "train.steps"
-  std::string form;  // what a value looks like: "whole number", "size", "auto|cpu|cuda"
-  std::string help;  // one line: what, effect, cost
+  std::string name;          // "train.steps"
+  std::string value_format;  // what a value looks like: "whole number", "size", "auto|cpu|cuda"
+  std::string help;          // one line: what, effect, cost
   Many many = Many::no;
   bool hidden = false;  // for tests: not in --help and not in the documentation
   // Error(config) with the reason alone; the caller knows file, line and key.

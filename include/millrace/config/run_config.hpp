@@ -37,7 +37,7 @@ struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
   std::vector<std::string> train, valid;
   std::string x = "x", y = "y";
   DataOptions::Layout layout = DataOptions::Layout::automatic;
-  double scale = 0, offset = files_offset;
+  double scale = 0, offset = offset_from_files;
   Transform transform = Transform::none;
   std::vector<std::string> channels;               // "0-3", "7": those that the network takes; empty: all
   std::vector<double> mean, std;                   // of these; empty: the files', or measured
@@ -45,7 +45,7 @@ struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
   std::int64_t resize = 0, crop = 0;               // encoded images: short side, then a square from the middle
   Reader reader = Reader::automatic;
   bool manifest_cache = true;
-  StagingOptions cache;
+  LocalCacheOptions cache;
   int workers = -1;  // loader threads a rank; -1: choose
   int prefetch = 0;  // slots in the ring; 0: as it turns out (LoaderOptions)
   Shuffle shuffle = Shuffle::global;

@@ -12,22 +12,22 @@
 namespace millrace::io {
 
 // Memory that grows and is never filled: decoding overwrites it.
-class Bytes {
+class ByteBuffer {
  public:
   char* data() { return data_.get(); }
   const char* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
-  void resize(std::size_t bytes);   // what was there is kept
-  void discard(std::size_t bytes);  // a size, whatever it holds
-  void grow(std::size_t least);     // larger, twice as large where `most` allows; what was there is kept
+  void resize(std::size_t bytes);                // what was there is kept
+  void resize_uninitialized(std::size_t bytes);  // a size, whatever it holds
+  void grow(std::size_t least);                  // larger, twice as large where `most` allows; what was there is kept
   // Sizes above are Error(data) from now on.
-  void bound(std::size_t most) { most_ = most; }
-  std::size_t most() const { return most_; }
-  void swap(Bytes& other) noexcept { std::swap(*this, other); }
+  void set_max_size(std::size_t most) { max_size_ = most; }
+  std::size_t max_size() const { return max_size_; }
+  void swap(ByteBuffer& other) noexcept { std::swap(*this, other); }
 
  private:
   std::unique_ptr<char[]> data_;
-  std::size_t size_ = 0, capacity_ = 0, most_ = SIZE_MAX;
+  std::size_t size_ = 0, capacity_ = 0, max_size_ = SIZE_MAX;
   void check(std::size_t bytes) const;
 };
 
@@ -69,12 +69,12 @@ struct FilterSpec {
 struct ChunkedLayout {
   std::vector<std::int64_t> shape, chunk;  // in elements
   std::size_t element_bytes = 0;
-  std::vector<FilterSpec> filters;  // in the order in which writing applied them
-  bool edges_unfiltered = false;    // chunks that hang over an edge are stored as they are
-  ChunkList chunks;                 // row-major over the grid
-  std::string fill;                 // an element of chunks never written, in the file's byte order
+  std::vector<FilterSpec> filters;         // in the order in which writing applied them
+  bool partial_chunks_unfiltered = false;  // chunks that hang over an edge are stored as they are
+  ChunkList chunks;                        // row-major over the grid
+  std::string fill;                        // an element of chunks never written, in the file's byte order
 
-  std::int64_t grid(std::size_t dimension) const {  // chunks along it
+  std::int64_t chunks_along(std::size_t dimension) const {  // chunks along it
     return (shape[dimension] + chunk[dimension] - 1) / chunk[dimension];
   }
   std::size_t chunk_bytes() const;  // of one decoded chunk, edges included
@@ -82,12 +82,12 @@ struct ChunkedLayout {
 
 // Why decode_chunk cannot decode these filters ("nbit has no decoder of its own", "install liblz4-dev and build
 // again"), or "".
-std::string cannot_decode(const std::vector<FilterSpec>&);
+std::string unsupported_filter_reason(const std::vector<FilterSpec>&);
 
 // `raw` holds chunk `number` as stored, and is used up; `out` gets chunk_bytes() in the file's byte order. Not called
 // for chunks never written: fill_chunk. Error(data) without the file's name: damaged, or a checksum that differs.
-void decode_chunk(const ChunkedLayout&, std::size_t number, Bytes& raw, Bytes& out);
-void fill_chunk(const ChunkedLayout&, Bytes& out);
+void decode_chunk(const ChunkedLayout&, std::size_t number, ByteBuffer& raw, ByteBuffer& out);
+void fill_chunk(const ChunkedLayout&, ByteBuffer& out);
 
 // How chunks are stored: one filter.
 struct Encoder {
@@ -98,6 +98,6 @@ struct Encoder {
 // decode). Error(config): another name or level, or not in this build.
 Encoder make_encoder(const std::string& codec, std::optional<int> level);
 // A whole chunk -> as it is stored. Any number of threads at once.
-void encode_chunk(const Encoder&, const char* in, std::size_t bytes, Bytes& out);
+void encode_chunk(const Encoder&, const char* in, std::size_t bytes, ByteBuffer& out);
 
 }  // namespace millrace::io

@@ -17,10 +17,10 @@ namespace millrace::io {
 
 // Call it before MPI starts: HDF5 then does not close itself in MPI_Finalize, where versions before 1.14 crash after a
 // file that could not be closed (a full disk). Files close themselves.
-void start();
+void initialize_hdf5();
 // The file that the HDF5 library is reading or writing on this thread, or null. For handlers of signals: HDF5 is known
 // to crash on damaged files.
-const char* file_in_hdf5();
+const char* current_hdf5_file();
 
 struct DatasetInfo {
   std::string name;  // absolute path inside the file
@@ -34,12 +34,12 @@ struct DatasetInfo {
       offset;  // byte offset of contiguous storage in the file; none: not contiguous or not allocated
   // Where elements are sequences of bytes of variable length: what the heap addresses in them count from. Such a data
   // set is refused all the same: its elements as stored (heap.hpp) are at offset, or in chunks.
-  std::optional<std::uint64_t> heap_base;
+  std::optional<std::uint64_t> global_heap_base;
   // The file that holds it, where an external link leads out of this one: offset and chunks are of that file.
-  std::string elsewhere;
-  std::string refusal;  // why this data set cannot be read, or empty
+  std::string external_link_file;
+  std::string unsupported_reason;  // why this data set cannot be read, or empty
   // Refused for its 32-bit unsigned integers alone: read past HDF5, as dtype i32 of the same bits.
-  bool unsigned32 = false;
+  bool uint32_as_int32 = false;
 };
 
 class File {
@@ -72,7 +72,7 @@ class File {
   void create_chunked(const std::string& name, DType, const std::vector<std::int64_t>& shape, std::int64_t chunk_rows,
                       const FilterSpec&);
   // Chunk `number` of such a data set, as it is stored: of encode_chunk().
-  void write_chunk(const std::string& dataset, std::int64_t number, const Bytes& stored);
+  void write_chunk(const std::string& dataset, std::int64_t number, const ByteBuffer& stored);
   // Rows [begin, begin+count) converted to `memory` type (integers clamp), C order; in pieces of 1 GiB. collective: all
   // ranks of a parallel file take part (count 0 allowed) in one agreed transfer, and a wrong request of one fails on
   // all; every rank moves its own bytes. On a serial file both are the same.
@@ -114,7 +114,7 @@ class File {
 
 // Up to so many chunks a data set are listed within seconds: before 1.14, HDF5 walks its index from the beginning for
 // each.
-std::int64_t chunks_listed_quickly();
+std::int64_t fast_chunk_listing_limit();
 
 std::string library_version();  // "HDF5 1.10.8, parallel, not thread-safe"
 

@@ -8,19 +8,19 @@
 
 namespace millrace::io {
 
-constexpr std::size_t heap_reference_bytes = 16;  // of an element as stored, where addresses have 8 bytes
+constexpr std::size_t global_heap_id_bytes = 16;  // of an element as stored, where addresses have 8 bytes
 
-struct HeapReference {
+struct GlobalHeapId {
   std::uint64_t collection = 0;  // address of the collection, from DatasetInfo::heap_base on; 0: no bytes at all
   std::uint32_t object = 0;      // its number in it, from 1 on
   std::uint32_t count = 0;       // elements of the sequence: bytes, where they are bytes
 };
-HeapReference heap_reference(const char* stored);
+GlobalHeapId parse_global_heap_id(const char* stored);
 
 // Puts bytes [offset, offset + bytes) of the file there; throws where it cannot.
 using ReadBytes = std::function<void(std::uint64_t offset, char* to, std::size_t bytes)>;
 // `out` gets the object's bytes. The reference's collection is an address in the file here. One read, where the object
 // is the first of its collection, as large ones are. Error(data) without the file's name: damaged.
-void read_heap_object(const ReadBytes&, const HeapReference&, std::string& out);
+void read_global_heap_object(const ReadBytes&, const GlobalHeapId&, std::string& out);
 
 }  // namespace millrace::io

@@ -14,34 +14,34 @@ namespace millrace::io {
 
 // Held for collective calls that belong together, where all ranks come without waiting for a read in between: no round
 // begins meanwhile. Where ranks have no MPI it does nothing.
-class Turn {
+class CollectiveLock {
  public:
-  explicit Turn(World&);  // collective
-  Turn(Turn&&) = default;
+  explicit CollectiveLock(World&);  // collective
+  CollectiveLock(CollectiveLock&&) = default;
 
  private:
-  friend class Rounds;
-  Turn() = default;
+  friend class CollectiveSchedule;
+  CollectiveLock() = default;
   std::unique_lock<std::mutex> lock_;
 };
 
 // Reads that the ranks make together, each whenever it has something to read. A round begins when every rank wants
 // something, or when one has waited 2 ms for the others; these take part with nothing. So no rank's full ring, short
 // epoch or failed read holds up another, and all make the same calls.
-class Rounds {
+class CollectiveSchedule {
  public:
-  explicit Rounds(World&);  // collective; MPI is needed
-  ~Rounds();                // collective; after next() has given none
+  explicit CollectiveSchedule(World&);  // collective; MPI is needed
+  ~CollectiveSchedule();                // collective; after next() has given none
 
   // By any thread. What this rank wants, as numbers that all ranks know, is for one round; it is asked for once it is
   // not empty, and again only after that round. leave(): this rank wants nothing any more.
-  void want(std::vector<std::int64_t> numbers);
+  void request(std::vector<std::int64_t> numbers);
   void leave();
 
   struct Round {
     std::vector<std::int64_t> numbers;  // that any rank wants, ascending: the same on all ranks
     bool mine = false;                  // what this rank wanted is among them
-    Turn turn;
+    CollectiveLock turn;
   };
   // By one thread of each rank, again and again: waits for the next round. None: all ranks have left. Error(comm).
   std::optional<Round> next();

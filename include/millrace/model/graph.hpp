@@ -46,7 +46,7 @@ struct Node {
   int sums = -1, moments = -1, diff_sums = -1, norm = -1;
   // So for two linear layers: the value (features) that the one behind makes as src_diff_bias and the one before takes
   // as diff_bias, and at the one behind the other's node.
-  int diff_bias = -1, src_diff_bias = -1, before = -1;
+  int diff_bias = -1, src_diff_bias = -1, previous_linear = -1;
 };
 
 struct Graph {
@@ -61,8 +61,8 @@ struct Graph {
 
   std::int64_t parameter_count() const;
   double forward_flops() const;
-  int producer(int value) const;   // a node, or -1
-  int only_user(int value) const;  // the one node that reads a value, once; -1 where there are none or more
+  int producer(int value) const;         // a node, or -1
+  int single_consumer(int value) const;  // the one node that reads a value, once; -1 where there are none or more
 };
 
 // Adds nodes; every function returns the number of the value that it makes.
@@ -102,12 +102,12 @@ class GraphBuilder {
 // Graph -> graph, level 1: batch norm + (add) + relu into one node, linear + activation into one. 0 changes nothing.
 Graph fuse(Graph, int level);
 // Level 1 too: images that one convolution alone reads get as many channels of zeros as the backend wants for it.
-Graph widen_images(Graph, Backend&);
+Graph pad_channels(Graph, Backend&);
 // Level 2, after level 1, where the backend agrees: the convolution before a batch norm makes its sums, the one behind
 // norm + relu makes the sums of its backward. `kept`: a line for each that the backend would not.
-Graph fuse_norms(Graph, Backend&, std::vector<std::string>& kept);
+Graph fuse_norms(Graph, Backend&, std::vector<std::string>& unfused);
 // Level 2 too: where a linear layer alone reads another one's activation, its backward makes the gradient before that
 // activation, and the other's gradient of the bias.
-Graph fuse_linears(Graph, Backend&, std::vector<std::string>& kept);
+Graph fuse_linears(Graph, Backend&, std::vector<std::string>& unfused);
 
 }  // namespace millrace

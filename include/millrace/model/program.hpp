@@ -24,7 +24,7 @@ class GradReadyHook {
 class ParamReadyHook {
  public:
   virtual ~ParamReadyHook() = default;
-  virtual void need(std::int64_t begin, std::int64_t end) = 0;
+  virtual void wait_for(std::int64_t begin, std::int64_t end) = 0;
 };
 
 // Offsets in the arena of one region that lives during steps [first, last] of the 2n-step schedule (n forwards, then n
@@ -45,10 +45,11 @@ struct MemoryPlan {
   std::size_t packed_weight_bytes = 0;  // the backend's weight copies, kept between steps
 };
 
-struct Lowered {
+struct CompiledGraph {
   Graph graph;
-  std::vector<std::unique_ptr<Op>> ops;     // one a node
-  std::vector<std::unique_ptr<Op>> adders;  // by value: sums the gradients of a value with several users; else null
+  std::vector<std::unique_ptr<Op>> ops;  // one a node
+  std::vector<std::unique_ptr<Op>>
+      gradient_adders;  // by value: sums the gradients of a value with several users; else null
   std::vector<int> value_region, diff_region, saved_region, extra_region;  // into plan.regions; -1: none
   int workspace_region = -1;
   std::vector<std::size_t> packed_weight_offset;
@@ -61,7 +62,7 @@ struct Lowered {
 };
 
 // fusion_level: -1 for the backend's usual one; more than it has is less than asked, and noted.
-Lowered lower(Backend&, Graph, int fusion_level);
+CompiledGraph compile_graph(Backend&, Graph, int fusion_level);
 
 struct ProgramMemory {
   void* arena = nullptr;
@@ -76,10 +77,10 @@ struct ProgramMemory {
 
 class Program {
  public:
-  Program(Lowered, const ParameterLayout&, const ProgramMemory&);
-  const Graph& graph() const { return lowered_.graph; }
-  const MemoryPlan& plan() const { return lowered_.plan; }
-  const Op& op(int node) const { return *lowered_.ops[std::size_t(node)]; }
+  Program(CompiledGraph, const ParameterLayout&, const ProgramMemory&);
+  const Graph& graph() const { return compiled_.graph; }
+  const MemoryPlan& plan() const { return compiled_.plan; }
+  const Op& op(int node) const { return *compiled_.ops[std::size_t(node)]; }
 
   void repack_weights();  // after the master or the weights changed
   // first: the first micro-batch of a step writes gradients and statistics, the others add.
@@ -101,7 +102,7 @@ class Program {
     std::string forward, backward, repack;
   };
   void backward_node(int node, bool first);
-  Lowered lowered_;
+  CompiledGraph compiled_;
   ParameterLayout layout_;
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
@@ -110,9 +111,9 @@ class Program {
     int value = -1;
     OpArgs args;
   };
-  std::vector<std::vector<Addition>> additions_;  // by node
-  std::vector<std::vector<int>> announces_;       // by node: parameters final after its backward
-  std::vector<int> first_user_;                   // by parameter: the node whose backward touches it first
+  std::vector<std::vector<Addition>> additions_;      // by node
+  std::vector<std::vector<int>> final_params_after_;  // by node: parameters final after its backward
+  std::vector<int> first_user_;                       // by parameter: the node whose backward touches it first
 };
 
 }  // namespace millrace

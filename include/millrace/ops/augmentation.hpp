@@ -16,19 +16,19 @@ struct Augmentation {
   bool flip[3] = {false, false, false};
   std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {0, 0, 0};  // of dst: there the normalised value is 0
   // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
-  bool zoom = false;
+  bool random_resized_crop = false;
   float begin[2] = {0, 0}, part[2] = {1, 1};
-  float strong = 1, turned = 0;  // of colours: see ColourMix
-  float gain = 1, lift = 0;      // normalised value -> value * gain + offset[c] * lift
+  float saturation_cos = 1, saturation_sin = 0;  // of colours: see ColourMix
+  float gain = 1, lift = 0;                      // normalised value -> value * gain + offset[c] * lift
 
-  MR_HOST_DEVICE bool colours() const { return strong != 1 || turned != 0; }
+  MR_HOST_DEVICE bool has_color_jitter() const { return saturation_cos != 1 || saturation_sin != 0; }
 
   // Where p of height or width comes from: between pixel `first` and the one after it, `share` of that one.
-  struct Between {
+  struct InterpolationPoint {
     std::int64_t first;
     float share;
   };
-  MR_HOST_DEVICE Between between(int axis, std::int64_t p, std::int64_t extent) const {
+  MR_HOST_DEVICE InterpolationPoint interpolation_point(int axis, std::int64_t p, std::int64_t extent) const {
     const float last = float(extent - 1), place = (float(p) + 0.5f) * part[axis] + begin[axis] - 0.5f;
     const float at = place < 0 ? 0 : place > last ? last : place;
     std::int64_t first = std::int64_t(at);
@@ -43,7 +43,7 @@ struct Augmentation {
 };
 
 // What saturation and hue make of the normalised values y of a sample's pixels, of three channels: by * y + plus.
-struct ColourMix {
+struct ColorMatrix {
   float by[3][3], plus[3];
   // Of channel c. Not by[c]: an index that is not known would put the matrix into memory on a GPU.
   MR_HOST_DEVICE float of(int c, const float (&y)[3]) const {
@@ -63,22 +63,23 @@ struct ColourMix {
   }
 };
 
-class Colours {
+class ColorJitter {
  public:
-  explicit Colours(const std::vector<InputChannel>& channels) {
+  explicit ColorJitter(const std::vector<InputChannel>& channels) {
     for (std::size_t c = 0; c < 3 && channels.size() == 3; ++c)
       unit_[c] = channels[c].unit, shift_[c] = channels[c].shift;
   }
   // The matrices of the standard are of values; these are of (value - mean) / std.
-  MR_HOST_DEVICE ColourMix mix(const Augmentation& move) const {
+  MR_HOST_DEVICE ColorMatrix mix(const Augmentation& move) const {
     const float luminance[3] = {0.213f, 0.715f, 0.072f};
     const float turn[3][3] = {{-0.213f, -0.715f, 0.928f}, {0.143f, 0.140f, -0.283f}, {-0.787f, 0.715f, 0.072f}};
-    ColourMix out;
+    ColorMatrix out;
     for (int to = 0; to < 3; ++to) {
       out.plus[to] = shift_[to];
       for (int from = 0; from < 3; ++from) {
         const float same = to == from ? 1 : 0;
-        const float by = luminance[from] + move.strong * (same - luminance[from]) + move.turned * turn[to][from];
+        const float by =
+            luminance[from] + move.saturation_cos * (same - luminance[from]) + move.saturation_sin * turn[to][from];
         out.by[to][from] = by * unit_[to] / unit_[from];
         out.plus[to] -= out.by[to][from] * shift_[from];
       }
@@ -93,20 +94,20 @@ class Colours {
 class Augmenter {
  public:
   explicit Augmenter(const InputSpec& s)
-      : crop_key_(rng_key(s.seed, Purpose::augment)),
-        cut_key_(rng_key(s.seed, Purpose::cutout)),
-        jitter_key_(rng_key(s.seed, Purpose::jitter)),
-        zoom_key_(rng_key(s.seed, Purpose::zoom)),
-        place_key_(rng_key(s.seed, Purpose::subvolume)),
+      : crop_key_(rng_key(s.seed, RngPurpose::augment)),
+        cut_key_(rng_key(s.seed, RngPurpose::cutout)),
+        jitter_key_(rng_key(s.seed, RngPurpose::jitter)),
+        resized_crop_key_(rng_key(s.seed, RngPurpose::random_resized_crop)),
+        subvolume_key_(rng_key(s.seed, RngPurpose::subvolume)),
         crop_pad_(s.crop_pad),
         cutout_(s.cutout),
         brightness_(s.brightness),
         contrast_(s.contrast),
         saturation_(s.saturation),
         hue_(s.hue),
-        zoom_(s.zoom),
+        random_resized_crop_(s.random_resized_crop),
         spatial_(s.src.spatial_rank()),
-        moves_(s.subvolume_moves) {
+        moves_(s.random_subvolume) {
     for (int a = 0; a < spatial_; ++a) {
       extent_[3 - spatial_ + a] = s.dst()[1 + a];
       room_[3 - spatial_ + a] = s.src[1 + a] - s.dst()[1 + a];
@@ -114,37 +115,38 @@ class Augmenter {
     if (s.flip && s.flip_axes.empty()) flips_ = 4;
     if (s.flip)
       for (const std::int64_t axis : s.flip_axes) flips_ |= 1u << (3 - spatial_ + int(axis));
-    if (zoom_ > 0 && (spatial_ != 2 || zoom_ > 1 || !s.subvolume.empty()))
-      fail(Exit::config, "input: zoom needs whole images and a share of at most 1, not ", zoom_, " of ", s.src.str());
+    if (random_resized_crop_ > 0 && (spatial_ != 2 || random_resized_crop_ > 1 || !s.subvolume.empty()))
+      fail(Exit::config, "input: zoom needs whole images and a share of at most 1, not ", random_resized_crop_, " of ",
+           s.src.str());
     moves_ = moves_ && room_[0] + room_[1] + room_[2] > 0;
     on_ = s.mode == Mode::train && spatial_ > 0 &&
-          (crop_pad_ > 0 || flips_ || cutout_ > 0 || jitters() || zooms() || moves_);
+          (crop_pad_ > 0 || flips_ || cutout_ > 0 || jitters() || has_random_resized_crop() || moves_);
   }
 
   MR_HOST_DEVICE bool on() const { return on_; }
-  bool zooms() const { return zoom_ > 0; }
+  bool has_random_resized_crop() const { return random_resized_crop_ > 0; }
 
   // What every sample has: the subvolume in the middle.
-  MR_HOST_DEVICE Augmentation still() const {
+  MR_HOST_DEVICE Augmentation without_randomness() const {
     Augmentation out;
     for (int a = 0; a < 3; ++a) out.by[a] = room_[a] / 2;
     return out;
   }
 
-  MR_HOST_DEVICE Augmentation draw(std::uint64_t epoch, std::int64_t id) const {
-    Augmentation out = still();
+  MR_HOST_DEVICE Augmentation sample(std::uint64_t epoch, std::int64_t id) const {
+    Augmentation out = without_randomness();
     if (!on_) return out;
     if (moves_) {
-      const Random4 r = philox(place_key_, epoch, std::uint64_t(id));
+      const Random4 r = philox(subvolume_key_, epoch, std::uint64_t(id));
       for (int a = 0; a < 3; ++a)
         if (const int axis = a - 3 + spatial_; axis >= 0)
-          out.by[a] = std::int64_t(below(word(r, axis), std::uint32_t(room_[a] + 1)));
+          out.by[a] = std::int64_t(uniform_below(word(r, axis), std::uint32_t(room_[a] + 1)));
     }
     if (crop_pad_ > 0 || flips_) {
       const Random4 r = philox(crop_key_, epoch, std::uint64_t(id));
-      for (int a = 0; a < 3 && crop_pad_ > 0 && !(zoom_ > 0); ++a)
+      for (int a = 0; a < 3 && crop_pad_ > 0 && !(random_resized_crop_ > 0); ++a)
         if (const int axis = a - 3 + spatial_; axis >= 0)
-          out.by[a] += std::int64_t(below(word(r, axis), std::uint32_t(2 * crop_pad_ + 1))) - crop_pad_;
+          out.by[a] += std::int64_t(uniform_below(word(r, axis), std::uint32_t(2 * crop_pad_ + 1))) - crop_pad_;
       for (int a = 0; a < 3; ++a) out.flip[a] = (flips_ >> a & 1) && (r.v[3] >> (29 + a) & 1);
     }
     if (cutout_ > 0) {
@@ -152,18 +154,18 @@ class Augmenter {
       for (int a = 0; a < 3; ++a) {
         out.cut_end[a] = 1;
         if (const int axis = a - 3 + spatial_; axis >= 0) {
-          out.cut_begin[a] = std::int64_t(below(word(r, axis), std::uint32_t(extent_[a]))) - cutout_ / 2;
+          out.cut_begin[a] = std::int64_t(uniform_below(word(r, axis), std::uint32_t(extent_[a]))) - cutout_ / 2;
           out.cut_end[a] = out.cut_begin[a] + cutout_;
         }
       }
     }
-    if (zoom_ > 0) {
-      const Random4 r = philox(zoom_key_, epoch, std::uint64_t(id));
-      const float area = zoom_ + (1 - zoom_) * uniform01(r.v[0]),
+    if (random_resized_crop_ > 0) {
+      const Random4 r = philox(resized_crop_key_, epoch, std::uint64_t(id));
+      const float area = random_resized_crop_ + (1 - random_resized_crop_) * uniform01(r.v[0]),
                   shape = 0.75f + 0.25f * uniform01(r.v[1] << 1);  // the shorter side by the longer
       const float longer = sqrtf(area / shape), shorter = sqrtf(area * shape);
       const bool wide = r.v[1] >> 31;
-      out.zoom = true;
+      out.random_resized_crop = true;
       for (int axis = 0; axis < 2; ++axis) {
         const float part = (axis == 1) == wide ? longer : shorter;
         out.part[axis] = part < 1 ? part : 1;
@@ -175,9 +177,9 @@ class Augmenter {
       const float light = 1 + brightness_ * (2 * uniform01(r.v[0]) - 1),
                   spread = 1 + contrast_ * (2 * uniform01(r.v[1]) - 1);
       out.gain = spread * light, out.lift = spread * (1 - light);
-      const float strong = 1 + saturation_ * (2 * uniform01(r.v[2]) - 1),
+      const float saturation_cos = 1 + saturation_ * (2 * uniform01(r.v[2]) - 1),
                   angle = 6.2831853f * hue_ * (2 * uniform01(r.v[3]) - 1);
-      out.strong = strong * cosf(angle), out.turned = strong * sinf(angle);
+      out.saturation_cos = saturation_cos * cosf(angle), out.saturation_sin = saturation_cos * sinf(angle);
     }
     return out;
   }
@@ -189,9 +191,9 @@ class Augmenter {
   }
   MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0 || saturation_ > 0 || hue_ > 0; }
 
-  std::uint64_t crop_key_, cut_key_, jitter_key_, zoom_key_, place_key_;
+  std::uint64_t crop_key_, cut_key_, jitter_key_, resized_crop_key_, subvolume_key_;
   std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1}, room_[3] = {0, 0, 0};  // of dst; what src has more
-  float brightness_, contrast_, saturation_, hue_, zoom_;
+  float brightness_, contrast_, saturation_, hue_, random_resized_crop_;
   int spatial_;
   std::uint32_t flips_ = 0;  // bit a: of axis a
   bool moves_, on_ = false;

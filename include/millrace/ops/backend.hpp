@@ -53,15 +53,15 @@ class Backend {
   // dst <- src, count elements between f32, bf16 and f16 (any pair), on the compute lane.
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
   virtual int max_fusion_level() const = 0;
-  virtual int usual_fusion_level() const { return max_fusion_level(); }  // when none is asked for
+  virtual int default_fusion_level() const { return max_fusion_level(); }  // when none is asked for
   // Level 1, of a convolution of images that has no diff_src: how many channels of zeros behind theirs make it faster.
   // Collective where make() is.
-  virtual std::int64_t zero_channels(const ConvSpec&) { return 0; }
+  virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
   // Level 2, of a Spec that makes or takes what level 2 shares: "" where make() takes it and it is worth it, else why
   // it is not. Collective where make() is.
   virtual std::string why_not_fused(const Spec&) { return ""; }
   // false: operations made from now on are asked for their Needs alone, and no kernels are timed for them.
-  virtual void time_kernels(bool) {}
+  virtual void set_kernel_timing(bool) {}
   virtual std::string precision_note(
       DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
 };

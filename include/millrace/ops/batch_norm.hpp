@@ -20,10 +20,10 @@ struct BatchNormSpec {
   // Fusion level 2, in Mode::train (conv.hpp has the other side).
   // forward reads args.sums in place of a pass over src. The variance is then a difference of float32 sums: of its
   // relative precision the factor (mean / std)^2 is lost.
-  bool takes_sums = false;
+  bool consumes_sums = false;
   // forward writes args.moments and keeps no ReLU bits; backward is given a diff_dst that has passed the ReLU, and
   // args.diff_sums in place of a pass over diff_dst and src.
-  bool takes_diff_sums = false;
+  bool consumes_diff_sums = false;
 
   Shape dst() const { return src; }
   static constexpr bool keeps_src = true, keeps_dst = false;

@@ -16,13 +16,13 @@ struct ConvSpec {
   DType dtype = DType::f32;
   Mode mode = Mode::train;
   // Fusion level 1: the last channels of src, all zero, which have no weights. Without groups and need_diff_src.
-  std::int64_t zero_channels = 0;
+  std::int64_t padded_channels = 0;
   // Fusion level 2, in Mode::train (batch_norm.hpp has the other side).
-  bool makes_sums = false;  // forward writes args.sums of dst, as it is in float32 or rounded to dtype
+  bool produces_sums = false;  // forward writes args.sums of dst, as it is in float32 or rounded to dtype
   // src is relu(norm(x)), and nobody else reads it: backward writes to diff_src what that ReLU lets pass of the
   // gradient, and args.diff_sums of it. Reads args.norm_src (x), args.moments, weight[2] gamma and weight[3] beta (C)
   // float32.
-  bool makes_diff_sums = false;
+  bool produces_diff_sums = false;
 
   Shape dst() const;
   Shape weight() const;

@@ -38,26 +38,26 @@ struct InputSpec {
   Transform transform = Transform::none;
   std::vector<float> mean, std;              // per channel of dst, in transformed units; empty: none
   std::vector<std::int64_t> subvolume = {};  // spatial extents of dst; empty: those of src
-  bool subvolume_moves = false;              // in training: at a random place
+  bool random_subvolume = false;             // in training: at a random place
   std::int64_t crop_pad = 0;
   bool flip = false;
   std::vector<std::int64_t> flip_axes = {};  // spatial axes from 0, each flipped by itself; empty: the last
   std::int64_t cutout = 0;                   // side of the patch in pixels; 0: none
   float brightness = 0, contrast = 0;        // at most so much more or less, as a share
   float saturation = 0, hue = 0;             // of three channels; hue in turns, at most half a one
-  float zoom = 0;                            // smallest share of the area; 0: none
+  float random_resized_crop = 0;             // smallest share of the area; 0: none
   std::uint64_t seed = 0;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 
-  std::int64_t zero_channels =
+  std::int64_t padded_channels =
       0;  // fusion level 1: so many more channels of dst, all zero (conv.hpp has the other side)
 
   std::int64_t used_channels() const { return channels.empty() ? src[-1] : std::int64_t(channels.size()); }
   Shape dst() const {
     Shape shape = src;
     for (std::size_t a = 0; a < subvolume.size(); ++a) shape[int(a) + 1] = subvolume[a];
-    shape[-1] = used_channels() + zero_channels;
+    shape[-1] = used_channels() + padded_channels;
     return shape;
   }
   static constexpr bool keeps_src = false, keeps_dst = false;
@@ -75,15 +75,15 @@ std::vector<InputChannel> input_channels(const InputSpec&);
 
 // For backends. Where the values of a stored row are: channel k of dst at position p of src is element
 // first + p * pixel_step + k * channel_step; or, where they do not lie so evenly, each[k].first + p * each[k].step.
-struct InputPlaces {
+struct InputStrides {
   struct Channel {
     std::int64_t first, step;
   };
   std::int64_t first = 0, pixel_step = 1, channel_step = 1;
   std::vector<Channel> each;  // empty: evenly
   // Rows of src are rows of dst, value by value.
-  bool straight = false;
+  bool contiguous = false;
 };
-InputPlaces input_places(const InputSpec&);
+InputStrides input_strides(const InputSpec&);
 
 }  // namespace millrace

@@ -17,11 +17,11 @@ struct LinearSpec {
   // Fusion level 2, in Mode::train: a layer with an activation, and the linear layer behind it that alone reads its
   // dst, whose product makes the gradient before the activation ("pre") and, where the first has a bias, that one's
   // too. At the layer before: diff_dst is the gradient before the activation already; args.diff_bias is given.
-  bool takes_diff_pre = false, takes_diff_bias = false;
+  bool consumes_diff_pre = false, consumes_diff_bias = false;
   // At the layer behind, the other's activation: src is its result, backward writes to diff_src the gradient before it,
   // with args.src_saved, and its sums over the rows to args.src_diff_bias.
-  Activation makes_diff_pre = Activation::none;
-  bool makes_diff_bias = false;
+  Activation produces_diff_pre = Activation::none;
+  bool produces_diff_bias = false;
 
   Shape dst() const { return {src[0], out_features}; }
   Shape weight() const { return {out_features, src.row_count()}; }

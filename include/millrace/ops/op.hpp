@@ -25,7 +25,7 @@ Activation activation_from(std::string_view name);
 enum class GradMode { write, add };
 
 // Bytes that the memory plan must reserve for one op. All regions are 64-byte aligned.
-struct Needs {
+struct MemoryRequirements {
   std::size_t workspace = 0;  // scratch during one call, shared by all ops
   std::size_t saved = 0;  // kept from forward to backward of the same micro-batch (masks, argmax, batch mean and 1/std)
   std::size_t packed_weights = 0;  // weight copies in the backend's own layout, filled by refresh()
@@ -60,7 +60,7 @@ struct OpArgs {
 class Op {
  public:
   virtual ~Op() = default;
-  virtual Needs needs() const = 0;
+  virtual MemoryRequirements memory_requirements() const = 0;
   virtual void forward(const OpArgs&) = 0;
   virtual void backward(const OpArgs&) = 0;
   virtual void repack(const OpArgs&) {}            // after an optimizer step: weight -> derived

@@ -14,8 +14,8 @@ struct OptimizerSegment {
 };
 
 // ZeRO stage 1 (Rajbhandari et al. 2020): elements that this rank updates, and whose moments it alone keeps.
-struct OptimizerSlice {
-  std::int64_t begin = 0, count = 0;  // multiples of OptimizerSpec::piece
+struct OptimizerShard {
+  std::int64_t begin = 0, count = 0;  // multiples of OptimizerSpec::chunk_size
 };
 
 struct OptimizerSpec {
@@ -34,7 +34,7 @@ struct OptimizerSpec {
   std::int64_t count = 0;  // elements of master, weights, gradient and moments, padding included (padding stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
   std::vector<OptimizerSegment> segments;
-  std::vector<OptimizerSlice> slices;  // in order; empty: all. Else moments hold these alone, one after the other
+  std::vector<OptimizerShard> shards;  // in order; empty: all. Else moments hold these alone, one after the other
   float momentum = 0.9f;               // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
@@ -65,26 +65,26 @@ struct OptimizerArgs {
 class OptimizerOp {
  public:
   virtual ~OptimizerOp() = default;
-  virtual int parts() const = 0;
+  virtual int phases() const = 0;
   virtual void run(int part, const OptimizerArgs&) = 0;
   void step(const OptimizerArgs& args) {
-    for (int part = 0; part < parts(); ++part) run(part, args);
+    for (int part = 0; part < phases(); ++part) run(part, args);
   }
 };
 
-struct OptimizerPiece {
+struct OptimizerChunk {
   std::int64_t begin = 0, moments = 0;  // in the flat buffers, in the moments
   std::int32_t count = 0, segment = 0;
   std::int32_t number = 0;  // among the pieces of all slices
   float weight_decay = 0;
 };
-struct OptimizerPieces {
-  std::vector<OptimizerPiece> owned;
+struct OptimizerChunks {
+  std::vector<OptimizerChunk> owned;
   std::vector<std::int64_t> first;  // by segment: number of its first piece; then the number of all pieces
   std::int64_t all() const { return first.back(); }
 };
 // Error(internal) when segments or slices overlap, begin at no multiple of 4 (slices: of a piece) or end beyond count.
-OptimizerPieces cut_pieces(const OptimizerSpec&);
-std::int64_t square_sums(const OptimizerSpec&);
+OptimizerChunks split_into_chunks(const OptimizerSpec&);
+std::int64_t square_sum_count(const OptimizerSpec&);
 
 }  // namespace millrace

@@ -17,8 +17,8 @@ enum class RunStatus {
   absent,    // no run.json yet
   starting,  // no step of this start yet
   running,
-  silent,  // no step for longer than steps take: it evaluates, writes a checkpoint, or is stuck
-  gone,    // its process is no longer there, and it left no summary
+  no_progress,   // no step for longer than steps take: it evaluates, writes a checkpoint, or is stuck
+  process_lost,  // its process is no longer there, and it left no summary
   ended
 };
 struct StatusInputs {  // ages in seconds; below 0: no such file
@@ -33,8 +33,8 @@ RunStatus run_status_of(const StatusInputs&);
 // What is known of a run by now.
 struct RunSnapshot {
   std::string dir;
-  RunStatus life = RunStatus::absent;
-  double quiet_seconds = 0;  // since the last step, or the start
+  RunStatus state = RunStatus::absent;
+  double seconds_since_step = 0;  // since the last step, or the start
   // Of run.json.
   std::int64_t planned_steps = 0;
   int ranks = 1;
@@ -52,10 +52,10 @@ struct RunSnapshot {
   StepHistory steps;
 };
 
-class RunWatch {
+class RunMonitor {
  public:
-  explicit RunWatch(const std::string& dir);
-  const RunSnapshot& look();  // Error(data) when a file is there and cannot be read
+  explicit RunMonitor(const std::string& dir);
+  const RunSnapshot& poll();  // Error(data) when a file is there and cannot be read
   const RunSnapshot& view() const { return view_; }
 
  private:
@@ -64,20 +64,20 @@ class RunWatch {
     std::filesystem::path path;
     double modified = -1;  // not there: -1
     std::int64_t inode = 0, bytes = 0;
-    bool fresh();  // it was
+    bool changed();  // it was
   };
   void read_run();
   void read_summary();
   void read_checkpoint();
   void read_validations();
   RunSnapshot view_;
-  Tail metrics_, validations_;
+  FileTail metrics_, validations_;
   WatchedFile run_, summary_, latest_;
   std::int64_t summary_steps_ = -1, resumed_at_ = 0;
   std::string host_;
   int pid_ = 0;
   bool looked_ = false;
-  std::chrono::steady_clock::time_point news_{};  // when a look last found lines
+  std::chrono::steady_clock::time_point last_change_{};  // when a look last found lines
 };
 
 }  // namespace millrace

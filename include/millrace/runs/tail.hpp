@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-class Tail {
+class FileTail {
  public:
   // Of a file that is longer when first seen, the last `most_at_first` bytes are read.
-  explicit Tail(std::string path, std::int64_t most_at_first = 1 << 20);
+  explicit FileTail(std::string path, std::int64_t initial_bytes = 1 << 20);
 
   struct Lines {
     bool anew = false;  // the file is another, or was cut: what was read before is not in it

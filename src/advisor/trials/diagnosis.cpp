@@ -17,7 +17,7 @@ constexpr int layer_repeats = 5;
 constexpr std::size_t confirming_turns = 5;
 constexpr double least_input = 0.03;  // share of the step: below it the input's parts are not measured
 
-RunConfig with(World& world, Parsed parsed, const std::string& key, const std::string& value) {
+RunConfig with(World& world, ParsedArguments parsed, const std::string& key, const std::string& value) {
   std::erase_if(parsed.keys, [&](const Override& o) { return o.key == key; });
   parsed.keys.push_back({key, {value}});
   return load_config(world, parsed);
@@ -29,7 +29,7 @@ std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", 
 
 class Diagnosis {
  public:
-  Diagnosis(World& world, const Parsed& parsed, const DiagnoseOptions& options)
+  Diagnosis(World& world, const ParsedArguments& parsed, const DiagnoseOptions& options)
       : world_(world), parsed_(parsed), options_(options), meter_(world, options.seconds) {}
 
   bool over() { return from_rank_0(world_, watch_.seconds()) > options_.budget; }
@@ -113,7 +113,7 @@ class Diagnosis {
   }
 
   World& world_;
-  const Parsed& parsed_;
+  const ParsedArguments& parsed_;
   const DiagnoseOptions options_;
   const Stopwatch watch_;
   StepMeter meter_;
@@ -145,9 +145,10 @@ int to_confirm(World& world, const BottleneckMetrics& e, const std::vector<Trial
 
 }  // namespace
 
-DiagnosisResult diagnose(World& world, const Parsed& parsed, const RunConfig& config, const DiagnoseOptions& options,
-                         const BottleneckMetrics& run, const std::filesystem::path& layers) {
-  const log::Once once;
+DiagnosisResult diagnose(World& world, const ParsedArguments& parsed, const RunConfig& config,
+                         const DiagnoseOptions& options, const BottleneckMetrics& run,
+                         const std::filesystem::path& layers) {
+  const log::SuppressRepeats once;
   Diagnosis diagnosis(world, parsed, options);
   const BottleneckMetrics evidence = diagnosis.measure(config, run);
   std::vector<Trial> trials;

@@ -17,9 +17,9 @@ bool stop_requested_on_any_rank(World& world) {
   return stop[0] > 0;
 }
 
-Flag budget_flag(const std::string& help) { return {"budget", "duration", help, Flag::Takes::one, "2m"}; }
+Flag budget_flag(const std::string& help) { return {"budget", "duration", help, Flag::Arity::one, "2m"}; }
 
-double budget_of(const Parsed& parsed) {
+double budget_of(const ParsedArguments& parsed) {
   return option("budget", [&] {
     const std::string text = parsed.get("budget", "2m");
     const double seconds = parse_seconds(text);
@@ -43,7 +43,7 @@ AblationTimes measure_ablations(World& world, StepMeter& meter, const RunConfig&
   for (int turn = 0; turn < turns && (turn == 0 || from_rank_0(world, watch.seconds()) < within); ++turn) {
     out.full.push_back(meter.steps(config, Ablation::nothing, &out.probe));
     out.no_input.push_back(meter.steps(config, Ablation::reading, &out.resident));
-    out.no_sums.push_back(world.size() > 1 ? meter.steps(config, Ablation::sums) : out.no_input.back());
+    out.no_all_reduce.push_back(world.size() > 1 ? meter.steps(config, Ablation::sums) : out.no_input.back());
   }
   return out;
 }
@@ -55,7 +55,8 @@ BottleneckMetrics probed_metrics(World& world, const AblationTimes& shares, Bott
   e.threads = int(from_rank_0(world, e.threads)), e.half = from_rank_0(world, e.half) != 0;
   e.probed = true, e.late = 0;                                      // left to trials
   e.imbalance = std::max(0.0, e.imbalance - e.slow.input_seconds);  // the rest is the input's share here
-  e.step = median(shares.full), e.without_input = median(shares.no_input), e.without_sums = median(shares.no_sums);
+  e.step = median(shares.full), e.without_input = median(shares.no_input),
+  e.without_sums = median(shares.no_all_reduce);
   const RankAccount& resident = shares.resident.rank;
   e.copy = resident.steps == 0 || !e.gpu
                ? 0

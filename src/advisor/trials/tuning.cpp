@@ -26,7 +26,7 @@ Settings joined(Settings settings, const Settings& more) {
 }
 
 // The configuration with the very lines that are printed in the end.
-RunConfig with(World& world, Parsed parsed, const Settings& settings) {
+RunConfig with(World& world, ParsedArguments parsed, const Settings& settings) {
   for (const auto& [key, value] : settings)
     std::erase_if(parsed.keys, [&, name = key](const Override& o) { return o.key == name; });
   return load_config(world, parsed, {{"tuned", config_snippet(settings)}});
@@ -34,7 +34,7 @@ RunConfig with(World& world, Parsed parsed, const Settings& settings) {
 
 class Tuning {
  public:
-  Tuning(World& world, const Parsed& parsed, const TuneOptions& options)
+  Tuning(World& world, const ParsedArguments& parsed, const TuneOptions& options)
       : world_(world), parsed_(parsed), options_(options), meter_(world, options.seconds) {}
 
   TuneOutcome run() {
@@ -83,7 +83,8 @@ class Tuning {
 
   BottleneckMetrics look(int turns) {
     const AblationTimes shares = measure_ablations(world_, meter_, best_, turns);
-    for (const auto* list : {&shares.full, &shares.no_input, &shares.no_sums}) add_differences(differences_, *list);
+    for (const auto* list : {&shares.full, &shares.no_input, &shares.no_all_reduce})
+      add_differences(differences_, *list);
     const BottleneckMetrics e = probed_metrics(world_, shares);
     room_.gradient_bytes = shares.probe.gradient_bytes;
     room_.fusion = shares.probe.fusion, room_.most_fusion = shares.probe.most_fusion;
@@ -202,7 +203,7 @@ class Tuning {
   }
 
   World& world_;
-  const Parsed& parsed_;
+  const ParsedArguments& parsed_;
   const TuneOptions& options_;
   StepMeter meter_;
   const Stopwatch watch_;
@@ -223,8 +224,8 @@ const std::vector<std::string>& tuned_keys() {
   return keys;
 }
 
-TuneOutcome tune(World& world, const Parsed& parsed, const TuneOptions& options) {
-  const log::Once once;
+TuneOutcome tune(World& world, const ParsedArguments& parsed, const TuneOptions& options) {
+  const log::SuppressRepeats once;
   return Tuning(world, parsed, options).run();
 }
 

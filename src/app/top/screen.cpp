@@ -37,14 +37,14 @@ TerminalSize terminal_size(TerminalSize size) {
   return size;
 }
 
-bool draws_in_place() {
+bool supports_redraw() {
   const char* kind = std::getenv("TERM");
   return ::isatty(STDOUT_FILENO) && !(kind && std::strcmp(kind, "dumb") == 0);
 }
 
-bool may_color() { return draws_in_place() && !is_set("NO_COLOR"); }
+bool supports_color() { return supports_redraw() && !is_set("NO_COLOR"); }
 
-bool speaks_unicode() {
+bool supports_unicode() {
   for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (is_set(variable)) {
       const std::string locale = std::getenv(variable);

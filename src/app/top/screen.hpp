@@ -11,9 +11,9 @@ struct TerminalSize {
 };
 // By COLUMNS and LINES where they are set, else as the terminal on standard output says, else `otherwise`.
 TerminalSize terminal_size(TerminalSize otherwise = {});
-bool draws_in_place();  // standard output is a terminal that can
-bool may_color();       // and NO_COLOR is not set
-bool speaks_unicode();  // by LC_ALL, LC_CTYPE or LANG
+bool supports_redraw();   // standard output is a terminal that can
+bool supports_color();    // and NO_COLOR is not set
+bool supports_unicode();  // by LC_ALL, LC_CTYPE or LANG
 
 class Screen {
  public:

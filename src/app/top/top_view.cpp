@@ -47,21 +47,22 @@ std::string places(const RunSnapshot& v) {
 StyledLine headline(const RunSnapshot& v) {
   StyledLine line;
   line.add(v.dir, Color::bold).add(": ");
-  switch (v.life) {
+  switch (v.state) {
     case RunStatus::absent:
       return line.add("nothing there yet", Color::yellow);
     case RunStatus::starting:
-      line.add("starting", Color::yellow).add(cat(" for ", lapse(v.quiet_seconds)));
+      line.add("starting", Color::yellow).add(cat(" for ", lapse(v.seconds_since_step)));
       break;
     case RunStatus::running:
       line.add("running", Color::green);
       break;
-    case RunStatus::silent:
-      line.add(cat("no step for ", lapse(v.quiet_seconds)), Color::yellow).add(" (evaluation, a checkpoint, or stuck)");
+    case RunStatus::no_progress:
+      line.add(cat("no step for ", lapse(v.seconds_since_step)), Color::yellow)
+          .add(" (evaluation, a checkpoint, or stuck)");
       break;
-    case RunStatus::gone:
+    case RunStatus::process_lost:
       line.add("gone", Color::red)
-          .add(cat(": its process is not there, the last step was ", lapse(v.quiet_seconds), " ago"));
+          .add(cat(": its process is not there, the last step was ", lapse(v.seconds_since_step), " ago"));
       break;
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
@@ -75,7 +76,7 @@ StyledLine progress(const RunSnapshot& v, const ViewOptions& look) {
   const double share = v.planned_steps > 0 ? std::min(1.0, double(step) / double(v.planned_steps)) : 0;
   std::string behind = cat(" step ", step, " of ", v.planned_steps, ", ", percent(share));
   const double left = v.steps.recent().step_seconds() * double(v.planned_steps - step);
-  if (v.life == RunStatus::running && left > 0) behind += ", left " + lapse(left);
+  if (v.state == RunStatus::running && left > 0) behind += ", left " + lapse(left);
   const int width = std::clamp(look.columns - int(behind.size()) - 2, 4, 60);
   const int full = int(share * width);
   StyledLine line;
@@ -181,7 +182,7 @@ StyledLine checkpoint(const RunSnapshot& v) {
 }
 
 void validation(std::vector<StyledLine>& out, const RunSnapshot& v) {
-  const bool ended = v.life == RunStatus::ended;
+  const bool ended = v.state == RunStatus::ended;
   if (std::isnan(v.valid_loss) || (!ended && v.valid_step < 0)) return;
   StyledLine line;
   line.add(ended ? "result  " : "valid   ").add(cat("validation loss ", number("%.4f", v.valid_loss)));
@@ -202,15 +203,15 @@ void result(std::vector<StyledLine>& out, const RunSnapshot& v) {
 
 std::vector<std::string> describe(const RunSnapshot& v, const ViewOptions& look) {
   std::vector<StyledLine> lines{headline(v)};
-  if (v.life != RunStatus::absent) lines.push_back(progress(v, look));
-  if (v.life != RunStatus::absent && !look.brief) {
+  if (v.state != RunStatus::absent) lines.push_back(progress(v, look));
+  if (v.state != RunStatus::absent && !look.brief) {
     if (!v.steps.empty()) {
       lines.push_back(losses(v, look));
       lines.push_back(speed(v));
       waterfall(lines, v.steps.recent(), look);
-      if (v.life != RunStatus::ended) lines.push_back(bound(v)), validation(lines, v);
+      if (v.state != RunStatus::ended) lines.push_back(bound(v)), validation(lines, v);
     }
-    if (v.life == RunStatus::ended) result(lines, v);
+    if (v.state == RunStatus::ended) result(lines, v);
     lines.push_back(checkpoint(v));
     StyledLine where;
     lines.push_back(where.add("where   ").add(places(v)));

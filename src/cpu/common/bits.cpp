@@ -11,7 +11,7 @@ typedef float Floats __attribute__((vector_size(32)));
 typedef std::int32_t Ints __attribute__((vector_size(32)));
 }  // namespace
 
-MR_CLONES void pack_positive(std::uint32_t* bits, const float* values, std::int64_t count) {
+MR_TARGET_CLONES void pack_positive(std::uint32_t* bits, const float* values, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += 256, bits += 8) {
     const std::int64_t full = std::min<std::int64_t>(32, (count - i) / 8);
     Ints words{};
@@ -27,7 +27,8 @@ MR_CLONES void pack_positive(std::uint32_t* bits, const float* values, std::int6
   }
 }
 
-MR_CLONES void apply_bits(float* dst, const float* src, const std::uint32_t* bits, float factor, std::int64_t count) {
+MR_TARGET_CLONES void apply_bits(float* dst, const float* src, const std::uint32_t* bits, float factor,
+                                 std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += 256, bits += 8) {
     const std::int64_t full = std::min<std::int64_t>(32, (count - i) / 8);
     Ints words;

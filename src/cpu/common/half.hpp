@@ -20,7 +20,7 @@ inline void store(f16* p, float value) { *p = f16(value); }
 
 // Calls body(T{}) with T float, bf16 or f16: with_type(spec.dtype, [&](auto zero) { using T = decltype(zero); ... }).
 template <class Body>
-decltype(auto) with_type(DType dtype, const Body& body) {
+decltype(auto) dispatch_dtype(DType dtype, const Body& body) {
   switch (dtype) {
     case DType::f32:
       return body(float{});

@@ -14,13 +14,13 @@ std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
 // What a spec with makes_sums or makes_diff_sums adds, around the op of the spec without.
 std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
 // What zero_channels change, around the op of the spec without, whose src is the narrow one.
-std::unique_ptr<Op> make_conv_of_wide_images(const ConvSpec&, std::unique_ptr<Op> conv);
-std::unique_ptr<Op> make_wide_input(const InputSpec&, std::unique_ptr<Op> input);
+std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec&, std::unique_ptr<Op> conv);
+std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec&, std::unique_ptr<Op> input);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
 bool wants_narrow_linear(const LinearSpec&);
 std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32
 // Backend::why_not_fused of every linear layer, which make_linear refuses at level 2.
-inline constexpr const char* why_no_linear = "oneDNN's products have no gradients of activations";
+inline constexpr const char* linear_fusion_rejection = "oneDNN's products have no gradients of activations";
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&);

@@ -7,14 +7,14 @@
 
 namespace millrace::cpu {
 
-struct RowSum {
+struct RowLoss {
   double loss = 0;
   std::uint32_t counted = 0;
   std::uint16_t top1 = 0, top5 = 0;
-  static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowSum); }
+  static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowLoss); }
 };
 
-inline void add_in_order(StepState& state, const RowSum* rows, std::int64_t count) {
+inline void add_row_losses(StepState& state, const RowLoss* rows, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     state.loss_sum += rows[i].loss;
     state.counted += rows[i].counted, state.top1 += rows[i].top1, state.top5 += rows[i].top5;

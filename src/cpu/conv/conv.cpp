@@ -68,23 +68,23 @@ class Conv : public Op {
                      {DNNL_ARG_WEIGHTS, forward.weights_desc()},
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
-    if (TapSum::wanted(s, TapSum::Of::forward))
-      tap_forward_.emplace(s, TapSum::Of::forward, needs_);
+    if (Kn2rowConv::is_faster(s, Kn2rowConv::Of::forward))
+      tap_forward_.emplace(s, Kn2rowConv::Of::forward, needs_);
     else
-      forward_weight_ = DerivedWeight(canonical, forward.weights_desc(), needs_);
+      forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
-      if (s.need_diff_src && TapSum::wanted(s, TapSum::Of::data)) {
-        tap_data_.emplace(s, TapSum::Of::data, needs_);
+      if (s.need_diff_src && Kn2rowConv::is_faster(s, Kn2rowConv::Of::data)) {
+        tap_data_.emplace(s, Kn2rowConv::Of::data, needs_);
       } else if (s.need_diff_src) {
         const auto data = onednn::conv_backward_data(shape, forward);
         backward_data_ = Call(
             data, dnnl::convolution_backward_data(data),
             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
         shares_copy_ = !tap_forward_ && data.weights_desc() == forward.weights_desc();
-        if (!shares_copy_) backward_weight_ = DerivedWeight(canonical, data.weights_desc(), needs_);
+        if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
       }
-      if (TapGradient::wanted(s))
+      if (Kn2rowWeightGradient::is_faster(s))
         tap_gradient_.emplace(s);
       else
         prepare_backward_weights(s, shape, forward, canonical_diff);
@@ -92,7 +92,7 @@ class Conv : public Op {
     plan();
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     std::string text = "onednn " + (tap_forward_ ? tap_forward_->implementation() : forward_.name());
     if (backward_data_) text += ", backward data " + backward_data_.name();
@@ -186,11 +186,11 @@ class Conv : public Op {
   }
 
   std::int64_t bias_count_;
-  Needs needs_;
+  MemoryRequirements needs_;
   Call forward_, backward_data_, backward_weights_;
-  DerivedWeight forward_weight_, backward_weight_;
-  std::optional<TapSum> tap_forward_, tap_data_;  // in place of the calls above
-  std::optional<TapGradient> tap_gradient_;
+  PackedWeight forward_weight_, backward_weight_;
+  std::optional<Kn2rowConv> tap_forward_, tap_data_;  // in place of the calls above
+  std::optional<Kn2rowWeightGradient> tap_gradient_;
   Call home_[2];  // gradient to its canonical place: write, add
   std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;

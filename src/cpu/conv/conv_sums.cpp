@@ -10,12 +10,12 @@ namespace {
 class ConvSums : public Op {
  public:
   ConvSums(const ConvSpec& spec, std::unique_ptr<Op> conv) : spec_(spec), conv_(std::move(conv)) {
-    if (spec_.mode == Mode::infer || (spec_.makes_diff_sums && !spec_.need_diff_src))
+    if (spec_.mode == Mode::infer || (spec_.produces_diff_sums && !spec_.need_diff_src))
       fail(Exit::config, "conv ", spec_.src.str(), ": sums for a batch norm that there is no backward of");
   }
 
-  Needs needs() const override {
-    Needs needs = conv_->needs();
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs = conv_->memory_requirements();
     const std::int64_t channels = std::max(spec_.src[-1], spec_.out_channels);
     needs.workspace = std::max(needs.workspace, std::size_t(chunks * 2 * channels) * sizeof(double));
     return needs;
@@ -25,8 +25,8 @@ class ConvSums : public Op {
 
   void forward(const OpArgs& args) override {
     conv_->forward(args);
-    if (!spec_.makes_sums) return;
-    sum_rows(args, args.sums, args.dst, [&](std::int64_t begin, std::int64_t n, double* sum, double* square) {
+    if (!spec_.produces_sums) return;
+    sum_columns(args, args.sums, args.dst, [&](std::int64_t begin, std::int64_t n, double* sum, double* square) {
       Tile tile;
       const float* y = read_floats(args.dst, begin, n, tile);
       for (std::int64_t i = 0; i < n; ++i) sum[i] += double(y[i]), square[i] += double(y[i]) * double(y[i]);
@@ -36,10 +36,10 @@ class ConvSums : public Op {
   void backward(const OpArgs& args) override {
     conv_->backward(args);
     const Tensor& g = args.diff_src[0];
-    if (!spec_.makes_diff_sums || !g) return;
+    if (!spec_.produces_diff_sums || !g) return;
     const std::int64_t channels = spec_.src[-1];
     const float *mean = args.moments.as<float>(), *inverse = mean + channels;
-    sum_rows(args, args.diff_sums, g, [&](std::int64_t begin, std::int64_t n, double* product, double* sum) {
+    sum_columns(args, args.diff_sums, g, [&](std::int64_t begin, std::int64_t n, double* product, double* sum) {
       Tile y_tile, x_tile, g_tile;
       const float *y = read_floats(args.src[0], begin, n, y_tile), *x = read_floats(args.norm_src, begin, n, x_tile);
       const float* all = read_floats(g, begin, n, g_tile);
@@ -59,7 +59,7 @@ class ConvSums : public Op {
 
   // add(begin, n, a, b) for every piece of a row of `like`, with the sums of its channels; then both go to `to`.
   template <class Add>
-  static void sum_rows(const OpArgs& args, const Tensor& to, const Tensor& like, const Add& add) {
+  static void sum_columns(const OpArgs& args, const Tensor& to, const Tensor& like, const Add& add) {
     const std::int64_t channels = like.shape[-1], rows = like.count() / channels;
     auto* sums = static_cast<double*>(args.workspace);  // [chunk][2][channel]
     parallel_ranges(chunks, 1, [&](std::int64_t first, std::int64_t last) {

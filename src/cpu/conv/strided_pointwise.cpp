@@ -23,12 +23,12 @@ class StridedPointwise : public Op {
  public:
   explicit StridedPointwise(const ConvSpec& s)
       : spec_(s), dense_(dense(s)), inner_(make_conv(dense_)), pixel_bytes_(std::size_t(s.src[-1]) * size_of(s.dtype)) {
-    needs_ = inner_->needs();
+    needs_ = inner_->memory_requirements();
     gathered_at_ = align64(needs_.workspace);
     needs_.workspace = gathered_at_ + align64(std::size_t(dense_.src.count()) * size_of(s.dtype));
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override { return "strided pixels, " + inner_->implementation(); }
   void repack(const OpArgs& args) override { inner_->repack(args); }
 
@@ -89,7 +89,7 @@ class StridedPointwise : public Op {
   ConvSpec spec_, dense_;
   std::unique_ptr<Op> inner_;
   std::size_t pixel_bytes_, gathered_at_ = 0;
-  Needs needs_;
+  MemoryRequirements needs_;
 };
 
 }  // namespace

@@ -9,10 +9,10 @@
 
 namespace millrace::cpu {
 
-class TapGradient {
+class Kn2rowWeightGradient {
  public:
-  static bool wanted(const ConvSpec&);  // it is faster there
-  explicit TapGradient(const ConvSpec&);
+  static bool is_faster(const ConvSpec&);  // it is faster there
+  explicit Kn2rowWeightGradient(const ConvSpec&);
 
   std::size_t workspace() const { return workspace_; }
   std::string implementation() const;  // "9 x gemm:jit"
@@ -23,7 +23,7 @@ class TapGradient {
   struct Product {
     onednn::Call write, add;
   };
-  const Taps taps_;
+  const Kn2rowGeometry taps_;
   const std::size_t element_;
   std::map<std::int64_t, Product> products_;  // by rows
   std::size_t src_at_ = 0, diff_at_ = 0, workspace_ = 0;

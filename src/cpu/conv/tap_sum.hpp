@@ -9,11 +9,11 @@
 
 namespace millrace::cpu {
 
-class TapSum {
+class Kn2rowConv {
  public:
   enum class Of { forward, data };
-  static bool wanted(const ConvSpec&, Of);    // it is faster there
-  TapSum(const ConvSpec&, Of, Needs& needs);  // reserves its copies of the weights
+  static bool is_faster(const ConvSpec&, Of);                  // it is faster there
+  Kn2rowConv(const ConvSpec&, Of, MemoryRequirements& needs);  // reserves its copies of the weights
 
   std::size_t workspace() const { return workspace_; }
   std::string implementation() const;
@@ -22,10 +22,10 @@ class TapSum {
   void run(const OpArgs&);
 
  private:
-  const Taps taps_;
+  const Kn2rowGeometry taps_;
   const DType dtype_;
-  const Taps::Side from_, to_;
-  std::vector<DerivedWeight> weights_;             // by taps
+  const Kn2rowGeometry::Side from_, to_;
+  std::vector<PackedWeight> weights_;              // by taps
   std::map<std::int64_t, onednn::Call> products_;  // by rows
   std::size_t rows_at_ = 0, product_at_ = 0, sum_at_ = 0, workspace_ = 0;
 };

@@ -19,12 +19,12 @@ Shape with_three_axes(const Shape& s) {
 // f(offset in the whole, offset in the rows) of every run of pixels that lie side by side, and how many those are; in
 // units of a pixel.
 template <class F>
-void for_runs(const Taps& taps, Taps::Side side, const Taps::Tap& tap, std::int64_t image, std::int64_t begin,
-              std::int64_t end, F f) {
+void for_runs(const Kn2rowGeometry& taps, Kn2rowGeometry::Side side, const Kn2rowGeometry::Tap& tap, std::int64_t image,
+              std::int64_t begin, std::int64_t end, F f) {
   const Shape& s = taps.shape(side);
-  const bool inputs = side == Taps::Side::src;
-  const auto& [depth, height, width] = tap.reach;
-  const auto first = [&](const Taps::Reach& r) { return inputs ? r.input : r.first; };
+  const bool inputs = side == Kn2rowGeometry::Side::src;
+  const auto& [depth, height, width] = tap.range;
+  const auto first = [&](const Kn2rowGeometry::OutputRange& r) { return inputs ? r.input : r.first; };
   const auto step = [&](std::size_t axis) { return inputs ? taps.stride[axis] : 1; };
   std::int64_t row = begin * tap.rows;
   for (std::int64_t n = image + begin; n < image + end; ++n)
@@ -40,40 +40,40 @@ void for_runs(const Taps& taps, Taps::Side side, const Taps::Tap& tap, std::int6
       }
 }
 
-MR_CLONES void add_values(float* __restrict to, const float* __restrict from, std::int64_t count) {
+MR_TARGET_CLONES void add_values(float* __restrict to, const float* __restrict from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
 }  // namespace
 
-Taps::Taps(const ConvSpec& s) : src(with_three_axes(s.src)), dst(with_three_axes(s.dst())) {
+Kn2rowGeometry::Kn2rowGeometry(const ConvSpec& s) : src(with_three_axes(s.src)), dst(with_three_axes(s.dst())) {
   const Window& w = s.window;
   const int front = 3 - w.rank;
   std::array<std::int64_t, 3> kernel{1, 1, 1};
   for (int a = 0; a < w.rank; ++a)
     kernel[std::size_t(front + a)] = w.kernel[std::size_t(a)],
                                stride[std::size_t(front + a)] = w.stride[std::size_t(a)];
-  const auto reach = [&](int axis, std::int64_t k) {
-    if (axis < front) return Reach{0, 1, 0};
+  const auto range = [&](int axis, std::int64_t k) {
+    if (axis < front) return OutputRange{0, 1, 0};
     const auto a = std::size_t(axis - front);
     const std::int64_t step = w.stride[a], shift = k * w.dilation[a] - w.pad[a], in = src[1 + axis];
     const std::int64_t first = shift < 0 ? (-shift + step - 1) / step : 0;
     const std::int64_t end = in > shift ? std::min(dst[1 + axis], (in - shift + step - 1) / step) : 0;
-    return Reach{first, std::max<std::int64_t>(0, end - first), first * step + shift};
+    return OutputRange{first, std::max<std::int64_t>(0, end - first), first * step + shift};
   };
   for (std::int64_t z = 0; z < kernel[0]; ++z)
     for (std::int64_t y = 0; y < kernel[1]; ++y)
       for (std::int64_t x = 0; x < kernel[2]; ++x) {
-        Tap tap{{reach(0, z), reach(1, y), reach(2, x)}, 1};
-        for (const Reach& r : tap.reach) tap.rows *= r.count;
-        most_rows = std::max(most_rows, tap.rows);
+        Tap tap{{range(0, z), range(1, y), range(2, x)}, 1};
+        for (const OutputRange& r : tap.range) tap.rows *= r.count;
+        max_rows = std::max(max_rows, tap.rows);
         all.push_back(tap);
       }
   const std::int64_t chunks = std::max<std::int64_t>(1, src[0] * pixels(Side::dst) / chunk_rows);
   chunk = (src[0] + chunks - 1) / chunks;
 }
 
-std::vector<std::int64_t> Taps::row_counts() const {
+std::vector<std::int64_t> Kn2rowGeometry::row_counts() const {
   std::vector<std::int64_t> out;
   for (const Tap& tap : all)
     for (const std::int64_t images : {chunk, src[0] % chunk})
@@ -83,10 +83,12 @@ std::vector<std::int64_t> Taps::row_counts() const {
   return out;
 }
 
-bool Taps::whole(const Tap& tap, Side side) const { return tap.rows == pixels(side) && tap.rows == pixels(Side::dst); }
+bool Kn2rowGeometry::covers_image(const Tap& tap, Side side) const {
+  return tap.rows == pixels(side) && tap.rows == pixels(Side::dst);
+}
 
-void Taps::gather(Side side, const Tap& tap, std::int64_t image, std::int64_t images, const char* from,
-                  std::size_t element, char* to) const {
+void Kn2rowGeometry::gather(Side side, const Tap& tap, std::int64_t image, std::int64_t images, const char* from,
+                            std::size_t element, char* to) const {
   const std::size_t pixel = std::size_t(shape(side)[-1]) * element;
   parallel_ranges(images, 1, [&](std::int64_t begin, std::int64_t end) {
     for_runs(*this, side, tap, image, begin, end, [&](std::int64_t at, std::int64_t row, std::int64_t count) {
@@ -95,7 +97,7 @@ void Taps::gather(Side side, const Tap& tap, std::int64_t image, std::int64_t im
   });
 }
 
-void Taps::scatter_add(Side side, const Tap& tap, std::int64_t images, const float* rows, float* to) const {
+void Kn2rowGeometry::scatter_add(Side side, const Tap& tap, std::int64_t images, const float* rows, float* to) const {
   const std::int64_t channels = shape(side)[-1];
   parallel_ranges(images, 1, [&](std::int64_t begin, std::int64_t end) {
     for_runs(*this, side, tap, 0, begin, end, [&](std::int64_t at, std::int64_t row, std::int64_t count) {

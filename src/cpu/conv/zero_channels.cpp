@@ -22,12 +22,12 @@ void copy_rows(void* to, std::size_t to_width, const void* from, std::size_t fro
 }
 
 // One more tensor of `narrow` channels in the workspace behind the op's own.
-class Narrow {
+class UnpaddedTensor {
  public:
-  Narrow(const Shape& wide, std::int64_t zero_channels, DType dtype, std::size_t own_workspace)
+  UnpaddedTensor(const Shape& wide, std::int64_t padded_channels, DType dtype, std::size_t own_workspace)
       : rows_(wide.count() / wide[-1]),
         wide_bytes_(std::size_t(wide[-1]) * size_of(dtype)),
-        narrow_bytes_(std::size_t(wide[-1] - zero_channels) * size_of(dtype)),
+        narrow_bytes_(std::size_t(wide[-1] - padded_channels) * size_of(dtype)),
         at_((own_workspace + 63) / 64 * 64) {}
   std::size_t workspace() const { return at_ + std::size_t(rows_) * narrow_bytes_; }
   void* in(const OpArgs& args) const { return static_cast<std::byte*>(args.workspace) + at_; }
@@ -41,12 +41,13 @@ class Narrow {
   std::size_t wide_bytes_, narrow_bytes_, at_;
 };
 
-class ConvOfWideImages : public Op {
+class ConvWithoutPaddingChannels : public Op {
  public:
-  ConvOfWideImages(const ConvSpec& spec, std::unique_ptr<Op> conv)
-      : conv_(std::move(conv)), narrow_(spec.src, spec.zero_channels, spec.dtype, conv_->needs().workspace) {}
-  Needs needs() const override {
-    Needs needs = conv_->needs();
+  ConvWithoutPaddingChannels(const ConvSpec& spec, std::unique_ptr<Op> conv)
+      : conv_(std::move(conv)),
+        narrow_(spec.src, spec.padded_channels, spec.dtype, conv_->memory_requirements().workspace) {}
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs = conv_->memory_requirements();
     needs.workspace = narrow_.workspace();
     return needs;
   }
@@ -63,15 +64,16 @@ class ConvOfWideImages : public Op {
     return of;
   }
   std::unique_ptr<Op> conv_;
-  Narrow narrow_;
+  UnpaddedTensor narrow_;
 };
 
-class WideInput : public Op {
+class InputWithPaddingChannels : public Op {
  public:
-  WideInput(const InputSpec& spec, std::unique_ptr<Op> input)
-      : input_(std::move(input)), narrow_(spec.dst(), spec.zero_channels, spec.dtype, input_->needs().workspace) {}
-  Needs needs() const override {
-    Needs needs = input_->needs();
+  InputWithPaddingChannels(const InputSpec& spec, std::unique_ptr<Op> input)
+      : input_(std::move(input)),
+        narrow_(spec.dst(), spec.padded_channels, spec.dtype, input_->memory_requirements().workspace) {}
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs = input_->memory_requirements();
     needs.workspace = narrow_.workspace();
     return needs;
   }
@@ -86,16 +88,16 @@ class WideInput : public Op {
 
  private:
   std::unique_ptr<Op> input_;
-  Narrow narrow_;
+  UnpaddedTensor narrow_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_conv_of_wide_images(const ConvSpec& spec, std::unique_ptr<Op> conv) {
-  return std::make_unique<ConvOfWideImages>(spec, std::move(conv));
+std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec& spec, std::unique_ptr<Op> conv) {
+  return std::make_unique<ConvWithoutPaddingChannels>(spec, std::move(conv));
 }
-std::unique_ptr<Op> make_wide_input(const InputSpec& spec, std::unique_ptr<Op> input) {
-  return std::make_unique<WideInput>(spec, std::move(input));
+std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec& spec, std::unique_ptr<Op> input) {
+  return std::make_unique<InputWithPaddingChannels>(spec, std::move(input));
 }
 
 }  // namespace millrace::cpu

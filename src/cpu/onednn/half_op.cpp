@@ -7,7 +7,7 @@ namespace {
 class EmulatedHalf : public Op {
  public:
   EmulatedHalf(DType half, std::unique_ptr<Op> op, const HalfTensors& tensors)
-      : half_(half), op_(std::move(op)), tensors_(tensors), needs_(op_->needs()) {
+      : half_(half), op_(std::move(op)), tensors_(tensors), needs_(op_->memory_requirements()) {
     const auto reserve = [](std::size_t& bytes, std::int64_t count) {
       const std::size_t at = align64(bytes);
       bytes = at + align64(std::size_t(count) * sizeof(float));
@@ -21,7 +21,7 @@ class EmulatedHalf : public Op {
     for (int i = 0; i < OpArgs::max_weight; ++i) weight_at_[i] = reserve(needs_.packed_weights, tensors_.weight[i]);
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     return cat(name_of(half_), " emulated around ", op_->implementation());
   }
@@ -80,7 +80,7 @@ class EmulatedHalf : public Op {
   DType half_;
   std::unique_ptr<Op> op_;
   HalfTensors tensors_;
-  Needs needs_;
+  MemoryRequirements needs_;
   std::size_t src_at_[2][OpArgs::max_src]{}, dst_at_[2]{}, weight_at_[OpArgs::max_weight]{};  // [0] value, [1] gradient
 };
 

@@ -17,10 +17,11 @@ inline void run(onednn::Call& call, const OpArgs& args) {
 
 // A copy of weight[0], or of what begins `skip` bytes into it, in the layout that a primitive asked for, kept in
 // `derived` and filled by refresh(). Where the primitive takes the canonical weight there is no copy.
-class DerivedWeight {
+class PackedWeight {
  public:
-  DerivedWeight() = default;
-  DerivedWeight(const onednn::desc& canonical, const onednn::desc& wanted, Needs& needs, std::size_t skip = 0)
+  PackedWeight() = default;
+  PackedWeight(const onednn::desc& canonical, const onednn::desc& wanted, MemoryRequirements& needs,
+               std::size_t skip = 0)
       : skip_(skip) {
     if (wanted == canonical) return;
     offset_ = needs.packed_weights;

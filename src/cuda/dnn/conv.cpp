@@ -33,13 +33,13 @@ ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channel
 
 ConvProblem forward_problem(const ConvSpec& s, std::int64_t channels, bool bias) {
   ConvProblem p = problem(s, Direction::forward, channels);
-  p.bias = bias, p.sums = s.makes_sums;
+  p.bias = bias, p.sums = s.produces_sums;
   return p;
 }
 
 ConvProblem data_problem(const ConvSpec& s) {
   ConvProblem p = problem(s, Direction::backward_data, s.src[-1]);
-  p.norm = s.makes_diff_sums;
+  p.norm = s.produces_diff_sums;
   return p;
 }
 
@@ -47,7 +47,7 @@ ConvProblem data_problem(const ConvSpec& s) {
 bool narrow(const ConvSpec& s) { return s.dtype != DType::f32 && s.groups == 1 && s.src[-1] % 8 != 0; }
 
 // One way to run the directions that read src: with this many channels.
-struct Way {
+struct ConvCandidate {
   std::int64_t channels = 0;
   std::optional<Choice> forward, weights;
   bool bias = false;  // part of forward
@@ -56,44 +56,44 @@ struct Way {
   bool timed = true;
 };
 
-std::optional<Way> find_way(const ConvSpec& s, std::int64_t channels, Cudnn& library) {
-  Way way;
-  way.channels = channels;
+std::optional<ConvCandidate> find_candidate(const ConvSpec& s, std::int64_t channels, Cudnn& library) {
+  ConvCandidate candidate;
+  candidate.channels = channels;
   const std::size_t copy =
       channels == s.src[-1] ? 0 : std::size_t(s.src.count() / s.src[-1] * channels) * size_of(s.dtype);
   const auto count = [&](const std::optional<Choice>& choice) {
-    way.seconds += choice->seconds + 2 * double(copy) / copy_bytes_per_second;
-    way.workspace = std::max(way.workspace, copy + choice->plan.workspace_bytes());
-    way.timed = way.timed && choice->seconds > 0;
+    candidate.seconds += choice->seconds + 2 * double(copy) / copy_bytes_per_second;
+    candidate.workspace = std::max(candidate.workspace, copy + choice->plan.workspace_bytes());
+    candidate.timed = candidate.timed && choice->seconds > 0;
   };
   if (s.bias) {
-    way.forward = library.choose(forward_problem(s, channels, true));
-    way.bias = way.forward.has_value();
+    candidate.forward = library.choose(forward_problem(s, channels, true));
+    candidate.bias = candidate.forward.has_value();
   }
-  if (!way.forward) way.forward = library.choose(forward_problem(s, channels, false));
-  if (!way.forward) return std::nullopt;
-  count(way.forward);
-  if (s.mode == Mode::infer) return way;
-  way.weights = library.choose(problem(s, Direction::backward_weights, channels));
-  if (!way.weights) return std::nullopt;
-  count(way.weights);
-  return way;
+  if (!candidate.forward) candidate.forward = library.choose(forward_problem(s, channels, false));
+  if (!candidate.forward) return std::nullopt;
+  count(candidate.forward);
+  if (s.mode == Mode::infer) return candidate;
+  candidate.weights = library.choose(problem(s, Direction::backward_weights, channels));
+  if (!candidate.weights) return std::nullopt;
+  count(candidate.weights);
+  return candidate;
 }
 
-Way best_way(const ConvSpec& s, Cudnn& library) {
+ConvCandidate best_candidate(const ConvSpec& s, Cudnn& library) {
   const std::int64_t own = s.src[-1];
   std::vector<std::int64_t> widths{own};
-  if (narrow(s) && !s.makes_sums && s.zero_channels == 0) {
+  if (narrow(s) && !s.produces_sums && s.padded_channels == 0) {
     if (own < 4) widths.push_back(4);
     widths.push_back((own + 7) / 8 * 8);
   }
-  std::optional<Way> best;
+  std::optional<ConvCandidate> best;
   for (const std::int64_t width : widths) {
-    auto way = find_way(s, width, library);
-    if (!way) continue;
-    const bool better =
-        !best || (best->timed && way->timed ? way->seconds < best->seconds : way->workspace < best->workspace);
-    if (better) best = std::move(way);
+    auto candidate = find_candidate(s, width, library);
+    if (!candidate) continue;
+    const bool better = !best || (best->timed && candidate->timed ? candidate->seconds < best->seconds
+                                                                  : candidate->workspace < best->workspace);
+    if (better) best = std::move(candidate);
   }
   if (!best)
     fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the convolution ", s.src.str(), " -> ",
@@ -104,16 +104,16 @@ Way best_way(const ConvSpec& s, Cudnn& library) {
 
 class Conv : public Op {
  public:
-  Conv(const ConvSpec& s, const Context& context, Cudnn& library)
+  Conv(const ConvSpec& s, const LaunchContext& context, Cudnn& library)
       : spec_(s), context_(context), handle_(library.handle()) {
-    if (s.makes_sums && s.bias) fail(Exit::config, "conv ", s.src.str(), ": sums with a bias. cuDNN has none");
-    Way way = best_way(s, library);
-    wide_ = way.channels;
-    fused_bias_ = way.bias;
-    own_ = s.src[-1] - s.zero_channels;
+    if (s.produces_sums && s.bias) fail(Exit::config, "conv ", s.src.str(), ": sums with a bias. cuDNN has none");
+    ConvCandidate candidate = best_candidate(s, library);
+    wide_ = candidate.channels;
+    fused_bias_ = candidate.bias;
+    own_ = s.src[-1] - s.padded_channels;
     const ConvProblem weights = problem(s, Direction::backward_weights, wide_);
-    if (way.weights) weights_ = Call(std::move(way.weights->plan), weights);
-    forward_ = Call(std::move(way.forward->plan), forward_problem(s, wide_, fused_bias_));
+    if (candidate.weights) weights_ = Call(std::move(candidate.weights->plan), weights);
+    forward_ = Call(std::move(candidate.forward->plan), forward_problem(s, wide_, fused_bias_));
     if (s.mode == Mode::train && s.need_diff_src) {
       auto choice = library.choose(data_problem(s));
       if (!choice)
@@ -129,12 +129,12 @@ class Conv : public Op {
     plan();
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     std::string text = "cudnn " + forward_.plan().engine();
-    if (spec_.makes_sums) text += " with sums";
+    if (spec_.produces_sums) text += " with sums";
     if (data_) text += ", backward data " + data_.plan().engine();
-    if (spec_.makes_diff_sums) text += " with sums";
+    if (spec_.produces_diff_sums) text += " with sums";
     if (weights_) text += ", backward weights " + weights_.plan().engine();
     if (widens_weight()) text += cat(", ", wide_, " channels");
     if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
@@ -154,7 +154,7 @@ class Conv : public Op {
     void* weight = widens_weight() ? at(args.packed_weights, 0) : args.weight[0].data;
     std::vector<void*> pointers{wide_src(args), weight, args.dst.data};
     if (fused_bias_) pointers.push_back(copies_bias() ? at(args.packed_weights, bias_at_) : args.weight[1].data);
-    if (spec_.makes_sums)
+    if (spec_.produces_sums)
       for (const int k : {0, 1}) pointers.push_back(args.sums.as<float>() + k * spec_.out_channels);
     forward_.run(handle_, std::move(pointers), args.workspace);
     if (spec_.bias && !fused_bias_)
@@ -163,8 +163,8 @@ class Conv : public Op {
 
   void backward(const OpArgs& args) override {
     if (args.diff_weight[1])
-      row_sums(context_, args.diff_weight[1].as<float>(), args.diff_dst.data, spec_.dtype, dst_rows(),
-               spec_.out_channels, args.mode[1], args.workspace);
+      column_sums(context_, args.diff_weight[1].as<float>(), args.diff_dst.data, spec_.dtype, dst_rows(),
+                  spec_.out_channels, args.mode[1], args.workspace);
     if (args.diff_weight[0]) backward_weights(args);
     if (data_ && args.diff_src[0]) backward_data(args);
   }
@@ -184,14 +184,14 @@ class Conv : public Op {
     const std::size_t element = size_of(spec_.dtype);
     std::size_t own = 0;
     for (const Call* call : {&forward_, &data_, &weights_, &weights_add_}) own = std::max(own, call->workspace_bytes());
-    if (weights_ && spec_.bias) own = std::max(own, row_sums_bytes(dst_rows_, spec_.out_channels, context_));
+    if (weights_ && spec_.bias) own = std::max(own, column_sums_bytes(dst_rows_, spec_.out_channels, context_));
     src_at_ = unused_at_ = align64(own);
     diff_weight_at_ =
         src_at_ + (widens_src() ? align64(std::size_t(spec_.src.count() / spec_.src[-1] * wide_) * element) : 0);
     needs_.workspace = diff_weight_at_;
     const std::size_t weight_bytes = align64(std::size_t(weight_rows_ * weight_channels()) * element);
     if (weights_ && !weights_add_) needs_.workspace += weight_bytes;
-    if (spec_.makes_diff_sums) needs_.workspace = std::max(needs_.workspace, unused_at_ + 3 * unused_bytes());
+    if (spec_.produces_diff_sums) needs_.workspace = std::max(needs_.workspace, unused_at_ + 3 * unused_bytes());
     if (widens_weight()) needs_.packed_weights = bias_at_ = weight_bytes;
     if (copies_bias()) needs_.packed_weights += align64(std::size_t(spec_.out_channels) * element);
   }
@@ -209,7 +209,7 @@ class Conv : public Op {
 
   void backward_data(const OpArgs& args) {
     std::vector<void*> pointers{args.diff_src[0].data, args.weight[0].data, args.diff_dst.data};
-    if (spec_.makes_diff_sums) {
+    if (spec_.produces_diff_sums) {
       const std::int64_t channels = spec_.src[-1];
       float *moments = args.moments.as<float>(), *sums = args.diff_sums.as<float>();
       pointers.insert(pointers.end(), {args.norm_src.data, moments, moments + channels, args.weight[2].data,
@@ -234,7 +234,7 @@ class Conv : public Op {
   }
 
   ConvSpec spec_;
-  Context context_;
+  LaunchContext context_;
   cudnnHandle_t handle_;
   std::int64_t own_ = 0, wide_ = 0;  // channels of the weights, and those that cuDNN sees
   std::int64_t dst_rows_ = 0, weight_rows_ = 0;
@@ -242,36 +242,36 @@ class Conv : public Op {
   Call forward_, data_, weights_, weights_add_;
   std::size_t src_at_ = 0, diff_weight_at_ = 0, unused_at_ = 0;  // in the workspace
   std::size_t bias_at_ = 0;                                      // in derived
-  Needs needs_;
+  MemoryRequirements needs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_conv(const ConvSpec& spec, const Context& context, Cudnn& library) {
+std::unique_ptr<Op> make_conv(const ConvSpec& spec, const LaunchContext& context, Cudnn& library) {
   spec.dst();  // checks the spec
   return std::make_unique<Conv>(spec, context, library);
 }
 
-std::int64_t zero_channels(const ConvSpec& spec, Cudnn& library) {
+std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
   if (!narrow(spec)) return 0;
   ConvSpec wide = spec;
-  wide.src[-1] = best_way(spec, library).channels;
+  wide.src[-1] = best_candidate(spec, library).channels;
   return wide.src[-1] - spec.src[-1];
 }
 
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
-  const std::int64_t channels = s.makes_sums ? s.out_channels : s.src[-1];
-  if (s.makes_sums && s.bias) return "cuDNN has no sums behind a bias";
-  if (s.makes_sums && narrow(s)) return cat("channels are added to its ", s.src[-1]);
+  const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];
+  if (s.produces_sums && s.bias) return "cuDNN has no sums behind a bias";
+  if (s.produces_sums && narrow(s)) return cat("channels are added to its ", s.src[-1]);
   if (channels % 4 != 0) return cat(channels, " channels: cuDNN reads four at a time");
-  const ConvProblem fused = s.makes_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
+  const ConvProblem fused = s.produces_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
   const auto fused_seconds = library.seconds(fused);
   if (!fused_seconds) return cat("cuDNN ", cudnnGetVersion(), " has no engine for it in ", name_of(s.dtype));
   if (*fused_seconds == 0) return "";
   ConvProblem plain = fused;
   plain.sums = plain.norm = false;
-  const double passes = s.makes_sums ? double(s.dst().count()) : 2 * double(s.src.count());
-  return why_slower(*fused_seconds, library.seconds(plain).value_or(0), passes * double(size_of(s.dtype)));
+  const double passes = s.produces_sums ? double(s.dst().count()) : 2 * double(s.src.count());
+  return why_fusion_is_slower(*fused_seconds, library.seconds(plain).value_or(0), passes * double(size_of(s.dtype)));
 }
 
 }  // namespace millrace::cuda

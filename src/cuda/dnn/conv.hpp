@@ -11,10 +11,10 @@ class Cudnn;
 }
 
 // Error(config) where cuDNN has no engine. The Cudnn must outlive the op.
-std::unique_ptr<Op> make_conv(const ConvSpec&, const Context&, cudnn::Cudnn&);
+std::unique_ptr<Op> make_conv(const ConvSpec&, const LaunchContext&, cudnn::Cudnn&);
 
 // Backend::zero_channels: as many as the op would add itself.
-std::int64_t zero_channels(const ConvSpec&, cudnn::Cudnn&);
+std::int64_t padded_channels(const ConvSpec&, cudnn::Cudnn&);
 
 // Backend::why_not_fused: cuDNN has no engine for the fused graph, or one that takes longer, as timed, than the plain
 // one and the passes over memory that it replaces.

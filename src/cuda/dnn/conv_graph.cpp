@@ -115,7 +115,7 @@ std::vector<Argument> ConvProblem::arguments() const {
   return all;
 }
 
-ConvGraph::ConvGraph(const Target& target, const ConvProblem& p) : target_(target), dtype_(p.dtype) {
+ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_(target), dtype_(p.dtype) {
   const Descriptor& src = keep(tensor(p.src, p.dtype, src_role));
   const Descriptor& weight = keep(tensor(p.weight, p.dtype, weight_role));
   const Descriptor& dst = keep(tensor(p.dst, p.dtype, dst_role));

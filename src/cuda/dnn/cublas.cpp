@@ -13,7 +13,7 @@ namespace millrace::cuda {
 
 inline void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw Error(Exit::comm, work::describe_failure(
+    throw Error(Exit::comm, error_context::describe_failure(
                                 call, cat(cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")")));
 }
 #define MR_CUBLAS(call) ::millrace::cuda::check(call, #call)
@@ -210,7 +210,7 @@ class Scratch {
 };
 
 // The fastest of the candidates on random data: the best of three rounds each, rounds interleaved. None where all fail.
-std::optional<Choice> fastest(const Context& context, LtMatmul& product, std::vector<Choice> candidates) {
+std::optional<Choice> fastest(const LaunchContext& context, LtMatmul& product, std::vector<Choice> candidates) {
   const MatmulSpec& s = product.spec();
   std::size_t most = 0;
   for (const Choice& c : candidates) most = std::max(most, c.workspace);
@@ -260,9 +260,9 @@ std::optional<Choice> fastest(const Context& context, LtMatmul& product, std::ve
   return *std::find_if(candidates.begin(), candidates.end(), [&](const Choice& c) { return c.seconds <= best * 1.02; });
 }
 
-class Lt : public Cublas {
+class CublasLt : public Cublas {
  public:
-  Lt(const Context& context, PlanChoices& choices, const CublasOptions& options)
+  CublasLt(const LaunchContext& context, PlanSelector& choices, const CublasOptions& options)
       : context_(context), choices_(choices), options_(options) {
     cublasLtHandle_t handle = nullptr;
     MR_CUBLAS(cublasLtCreate(&handle));
@@ -294,11 +294,12 @@ class Lt : public Cublas {
   PlanEntry select(LtMatmul& product) {
     const auto candidates = product.candidates(options_.workspace_bytes);
     if (candidates.empty()) return {};
-    const std::optional<Choice> choice = choices_.times() ? fastest(context_, product, candidates) : candidates.front();
+    const std::optional<Choice> choice =
+        choices_.timing_enabled() ? fastest(context_, product, candidates) : candidates.front();
     return choice ? PlanEntry{text_of(*choice), choice->seconds} : PlanEntry{};
   }
-  Context context_;
-  PlanChoices& choices_;
+  LaunchContext context_;
+  PlanSelector& choices_;
   CublasOptions options_;
   Handle handle_;
   bool warned_ = false;
@@ -306,8 +307,8 @@ class Lt : public Cublas {
 
 }  // namespace
 
-std::unique_ptr<Cublas> make_cublas(const Context& context, PlanChoices& choices, const CublasOptions& options) {
-  return std::make_unique<Lt>(context, choices, options);
+std::unique_ptr<Cublas> make_cublas(const LaunchContext& context, PlanSelector& choices, const CublasOptions& options) {
+  return std::make_unique<CublasLt>(context, choices, options);
 }
 
 std::size_t cublas_version() { return cublasLtGetVersion(); }

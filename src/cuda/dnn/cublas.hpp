@@ -13,10 +13,10 @@ struct CublasOptions {
 };
 
 // On the current device. The choices outlive the result; candidates are timed where memory allows.
-std::unique_ptr<Cublas> make_cublas(const Context&, PlanChoices&, const CublasOptions& = {});
+std::unique_ptr<Cublas> make_cublas(const LaunchContext&, PlanSelector&, const CublasOptions& = {});
 std::size_t cublas_version();
 
 // Uniform in [-1, 1): products of zeros are faster than real ones.
-void fill_random(const Context&, void* values, DType, std::int64_t count);
+void fill_random(const LaunchContext&, void* values, DType, std::int64_t count);
 
 }  // namespace millrace::cuda

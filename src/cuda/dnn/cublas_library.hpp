@@ -6,25 +6,25 @@
 
 namespace millrace::cuda {
 
-inline constinit Library cublas_library(MILLRACE_CUBLASLT, MILLRACE_CUBLASLT_FOLDER,
-                                        "cuBLASLt (" MILLRACE_CUBLASLT ", a part of the CUDA toolkit)");
+inline constinit DynamicLibrary cublas_library(MILLRACE_CUBLASLT, MILLRACE_CUBLASLT_FOLDER,
+                                               "cuBLASLt (" MILLRACE_CUBLASLT ", a part of the CUDA toolkit)");
 
-MR_LATE(cublas_library, cublasLtCreate);
-MR_LATE(cublas_library, cublasLtDestroy);
-MR_LATE(cublas_library, cublasLtGetStatusName);
-MR_LATE(cublas_library, cublasLtGetStatusString);
-MR_LATE(cublas_library, cublasLtGetVersion);
-MR_LATE(cublas_library, cublasLtMatmul);
-MR_LATE(cublas_library, cublasLtMatmulAlgoCheck);
-MR_LATE(cublas_library, cublasLtMatmulAlgoConfigGetAttribute);
-MR_LATE(cublas_library, cublasLtMatmulAlgoGetHeuristic);
-MR_LATE(cublas_library, cublasLtMatmulDescCreate);
-MR_LATE(cublas_library, cublasLtMatmulDescDestroy);
-MR_LATE(cublas_library, cublasLtMatmulDescSetAttribute);
-MR_LATE(cublas_library, cublasLtMatmulPreferenceCreate);
-MR_LATE(cublas_library, cublasLtMatmulPreferenceDestroy);
-MR_LATE(cublas_library, cublasLtMatmulPreferenceSetAttribute);
-MR_LATE(cublas_library, cublasLtMatrixLayoutCreate);
-MR_LATE(cublas_library, cublasLtMatrixLayoutDestroy);
+MR_LAZY_FUNCTION(cublas_library, cublasLtCreate);
+MR_LAZY_FUNCTION(cublas_library, cublasLtDestroy);
+MR_LAZY_FUNCTION(cublas_library, cublasLtGetStatusName);
+MR_LAZY_FUNCTION(cublas_library, cublasLtGetStatusString);
+MR_LAZY_FUNCTION(cublas_library, cublasLtGetVersion);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmul);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulAlgoCheck);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulAlgoConfigGetAttribute);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulAlgoGetHeuristic);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulDescCreate);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulDescDestroy);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulDescSetAttribute);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulPreferenceCreate);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulPreferenceDestroy);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulPreferenceSetAttribute);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatrixLayoutCreate);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatrixLayoutDestroy);
 
 }  // namespace millrace::cuda

@@ -20,23 +20,23 @@ cudnnHandle_t make_handle(StreamHandle stream) {
   return handle;
 }
 
-ChoiceOptions untimed(ChoiceOptions options) {
-  options.tune = false;
+PlanSelectorOptions untimed(PlanSelectorOptions options) {
+  options.autotune = false;
   return options;
 }
 
 }  // namespace
 
-Cudnn::Cudnn(const Context& context, const Options& options)
+Cudnn::Cudnn(const LaunchContext& context, const Options& options)
     : stream_(context.stream),
       handle_(make_handle(context.stream)),
       options_(options),
       target_(handle_),
-      choices_(PlanChoices::of_current_device("cudnn", cudnnGetVersion(), options.choices)) {}
+      choices_(PlanSelector::of_current_device("cudnn", cudnnGetVersion(), options.choices)) {}
 
 Cudnn::Cudnn(const std::string& device_properties, const Options& options)
     : options_(options),
-      target_(Target::described_by(device_properties)),
+      target_(DeviceTarget::described_by(device_properties)),
       choices_(device_properties, "", untimed(options.choices)) {}
 
 Cudnn::~Cudnn() {
@@ -69,10 +69,11 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
 
 PlanEntry Cudnn::select(const ConvProblem& problem) {
   // Few channels: the good engines stand far down in cuDNN's list.
-  const std::size_t most = !choices_.times() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
+  const std::size_t most = !choices_.timing_enabled() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
   const ConvGraph graph(target_, problem);
   auto plans = graph.plans(options_.rules, most);
-  if (plans.empty() || plans.front().at_run_time()) not_ahead_[problem.key()] = graph.at_run_time(options_.rules);
+  if (plans.empty() || plans.front().runtime_compiled())
+    without_precompiled_engine_[problem.key()] = graph.runtime_compiled(options_.rules);
   if (plans.empty()) return {};
   if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};
   std::vector<Call> calls;

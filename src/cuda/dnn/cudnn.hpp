@@ -12,7 +12,7 @@ namespace millrace::cuda::cudnn {
 struct Options {
   PlanRules rules;
   std::size_t candidates = 8;  // of each graph; more find a better one now and then and take longer the first time
-  ChoiceOptions choices;
+  PlanSelectorOptions choices;
 };
 
 struct Choice {
@@ -22,7 +22,7 @@ struct Choice {
 
 class Cudnn {
  public:
-  Cudnn(const Context&, const Options&);  // the current device, on the context's stream
+  Cudnn(const LaunchContext&, const Options&);  // the current device, on the context's stream
   // A device described by cuDNN's JSON, for tests: plans are made, nothing runs.
   Cudnn(const std::string& device_properties, const Options&);
   ~Cudnn();
@@ -34,9 +34,11 @@ class Cudnn {
   std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine within the rules
   // Of the choice, the same on every rank; nullopt as above.
   std::optional<double> seconds(const ConvProblem&);
-  PlanChoices& choices() { return choices_; }
+  PlanSelector& choices() { return choices_; }
   // Problems by their keys for which no engine that is compiled ahead was found here, and what is proposed besides.
-  const std::map<std::string, ConvGraph::AtRunTime>& not_ahead() const { return not_ahead_; }
+  const std::map<std::string, ConvGraph::RuntimeCompiledEngines>& without_precompiled_engine() const {
+    return without_precompiled_engine_;
+  }
 
  private:
   PlanEntry entry(const ConvProblem&);
@@ -44,9 +46,9 @@ class Cudnn {
   StreamHandle stream_ = nullptr;
   cudnnHandle_t handle_ = nullptr;
   Options options_;
-  Target target_;
-  PlanChoices choices_;
-  std::map<std::string, ConvGraph::AtRunTime> not_ahead_;
+  DeviceTarget target_;
+  PlanSelector choices_;
+  std::map<std::string, ConvGraph::RuntimeCompiledEngines> without_precompiled_engine_;
   bool warned_ = false;
 };
 

@@ -6,7 +6,7 @@
 namespace millrace::cuda::cudnn {
 
 std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t most) const {
-  for (const auto compiled : {Compiled::ahead, Compiled::at_run_time})
+  for (const auto compiled : {Compiled::ahead, Compiled::runtime_compiled})
     for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       if (auto plans = collect(mode, compiled, rules, most); !plans.empty()) return plans;
   return {};
@@ -53,19 +53,19 @@ std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compi
     if (plans.size() >= most) break;
     if (!allowed(config, compiled, rules)) continue;
     if (auto plan = plan_of(std::move(config)); plan && plan->workspace_bytes() <= rules.workspace_limit) {
-      plan->at_run_time_ = compiled == Compiled::at_run_time;
+      plan->runtime_compiled_ = compiled == Compiled::runtime_compiled;
       plans.push_back(std::move(*plan));
     }
   }
   return plans;
 }
 
-ConvGraph::AtRunTime ConvGraph::at_run_time(const PlanRules& rules) const {
-  AtRunTime out;
+ConvGraph::RuntimeCompiledEngines ConvGraph::runtime_compiled(const PlanRules& rules) const {
+  RuntimeCompiledEngines out;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     auto proposed = proposals(mode);
     for (Descriptor& config : proposed.configs) {
-      if (!allowed(config, Compiled::at_run_time, rules)) continue;
+      if (!allowed(config, Compiled::runtime_compiled, rules)) continue;
       ++out.proposed;
       if (plan_of(std::move(config)))
         ++out.finished;
@@ -88,9 +88,9 @@ bool ConvGraph::allowed(const Descriptor& config, Compiled compiled, const PlanR
   prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
                                     CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior),
            "behavior notes of an engine");
-  const bool at_run_time =
+  const bool runtime_compiled =
       std::find(behavior, behavior + count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior + count;
-  if (at_run_time != (compiled == Compiled::at_run_time)) return false;
+  if (runtime_compiled != (compiled == Compiled::runtime_compiled)) return false;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                     CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),

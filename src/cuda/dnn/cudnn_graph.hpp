@@ -20,7 +20,7 @@ std::string last_error();  // cuDNN's own words about this thread's last failure
 
 inline void check(cudnnStatus_t status, const char* call, Exit exit = Exit::comm) {
   if (status != CUDNN_STATUS_SUCCESS)
-    throw Error(exit, work::describe_failure(call, cat(cudnnGetErrorString(status), " (", last_error(), ")")));
+    throw Error(exit, error_context::describe_failure(call, cat(cudnnGetErrorString(status), " (", last_error(), ")")));
 }
 
 inline void prepared(cudnnStatus_t status, const char* call) { check(status, call, Exit::config); }
@@ -56,17 +56,17 @@ class Descriptor {
 };
 
 // Movable; plans and graphs made for a Target do not outlive it.
-class Target {
+class DeviceTarget {
  public:
-  explicit Target(cudnnHandle_t handle) : handle_(handle) {}  // borrowed
+  explicit DeviceTarget(cudnnHandle_t handle) : handle_(handle) {}  // borrowed
   // The JSON text that cuDNN makes of a device's properties.
-  static Target described_by(const std::string& json);
+  static DeviceTarget described_by(const std::string& json);
   cudnnHandle_t handle() const { return handle_; }  // null: a description
 
  private:
   friend class ConvGraph;
   friend class Plan;
-  Target() = default;
+  DeviceTarget() = default;
   cudnnHandle_t handle_ = nullptr;
   Descriptor properties_;
 };
@@ -135,11 +135,11 @@ struct PlanRules {
 class Plan {
  public:
   // nullopt: not supported on this target, or text of something else.
-  static std::optional<Plan> from_json(const Target&, const std::string&);
+  static std::optional<Plan> from_json(const DeviceTarget&, const std::string&);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   std::string json() const;
-  std::string engine() const;                        // "eng62"
-  bool at_run_time() const { return at_run_time_; }  // compiled then; not known of one from_json()
+  std::string engine() const;                                  // "eng62"
+  bool runtime_compiled() const { return runtime_compiled_; }  // compiled then; not known of one from_json()
   cudnnBackendDescriptor_t raw() const { return plan_.raw(); }
 
  private:
@@ -147,22 +147,22 @@ class Plan {
   static std::optional<Plan> finished(Descriptor plan, Descriptor config);
   Descriptor plan_, config_;  // the plan refers to its configuration
   std::size_t workspace_bytes_ = 0;
-  bool at_run_time_ = false;
+  bool runtime_compiled_ = false;
 };
 
 class ConvGraph {
  public:
-  ConvGraph(const Target&, const ConvProblem&);
+  ConvGraph(const DeviceTarget&, const ConvProblem&);
   // In cuDNN's order of preference, at most `most`, all within the rules: what the heuristics propose, else fallback
   // engines, else engines compiled at run time, which would cost each start a second a graph.
   std::vector<Plan> plans(const PlanRules&, std::size_t most) const;
   // Engines within the rules that are compiled at run time: how many cuDNN proposes, how many of these become plans
   // here, and cuDNN's words on the last that does not. Where there is no GPU the last step fails, the module's load.
-  struct AtRunTime {
+  struct RuntimeCompiledEngines {
     int proposed = 0, finished = 0;
     std::string why_not;
   };
-  AtRunTime at_run_time(const PlanRules&) const;
+  RuntimeCompiledEngines runtime_compiled(const PlanRules&) const;
 
  private:
   const Descriptor& keep(Descriptor);
@@ -171,7 +171,7 @@ class ConvGraph {
   void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor& b, const Descriptor& result);
   void sums(const ConvProblem&, const Descriptor& dst);
   void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
-  enum class Compiled { ahead, at_run_time };
+  enum class Compiled { ahead, runtime_compiled };
   struct Proposals {
     Descriptor heuristics;  // which the configurations refer to
     std::vector<Descriptor> configs;
@@ -180,7 +180,7 @@ class ConvGraph {
   std::optional<Plan> plan_of(Descriptor config) const;
   std::vector<Plan> collect(cudnnBackendHeurMode_t, Compiled, const PlanRules&, std::size_t most) const;
   bool allowed(const Descriptor& config, Compiled, const PlanRules&) const;
-  const Target& target_;
+  const DeviceTarget& target_;
   DType dtype_;
   std::deque<Descriptor> parts_;  // tensors and operations: the graph refers to them
   std::vector<cudnnBackendDescriptor_t> operations_;

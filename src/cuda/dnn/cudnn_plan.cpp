@@ -40,8 +40,8 @@ void Descriptor::set(cudnnBackendAttributeName_t name, const std::string& text) 
 void Descriptor::finalize() { prepared(cudnnBackendFinalize(raw_), "cudnnBackendFinalize"); }
 bool Descriptor::try_finalize() { return cudnnBackendFinalize(raw_) == CUDNN_STATUS_SUCCESS; }
 
-Target Target::described_by(const std::string& json) {
-  Target target;
+DeviceTarget DeviceTarget::described_by(const std::string& json) {
+  DeviceTarget target;
   target.properties_ = Descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   target.properties_.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json);
   target.properties_.finalize();
@@ -75,7 +75,7 @@ std::optional<Plan> Plan::finished(Descriptor d, Descriptor config) {
   return plan;
 }
 
-std::optional<Plan> Plan::from_json(const Target& target, const std::string& json) {
+std::optional<Plan> Plan::from_json(const DeviceTarget& target, const std::string& json) {
   Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   if (target.handle_)
     d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle_);

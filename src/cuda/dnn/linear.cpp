@@ -21,7 +21,7 @@ void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + byte
 
 class Linear : public Op {
  public:
-  Linear(const LinearSpec& s, const Context& context, Cublas& cublas)
+  Linear(const LinearSpec& s, const LaunchContext& context, Cublas& cublas)
       : context_(context),
         spec_(s),
         rows_(s.src[0]),
@@ -33,11 +33,11 @@ class Linear : public Op {
     if (s.activation != Activation::none)
       activate_ = make_activation({{rows_, out_}, s.activation, s.dtype, s.mode}, context);
     if (train) {
-      if (s.need_diff_src) backward_data_ = cublas.make(backward_data_product(s));
+      if (s.need_diff_src) backward_data_ = cublas.make(backward_data_matmul(s));
       MatmulSpec weights{in_, out_, rows_, false, true, s.dtype, DType::f32, Epilogue::none};
       backward_weights_ = cublas.make(weights);
       // Older versions of cuBLAS failed on odd shapes here; they gain nothing by it either.
-      const bool sums = s.bias && !s.takes_diff_bias;
+      const bool sums = s.bias && !s.consumes_diff_bias;
       if (sums && s.dtype != DType::f32 && rows_ % 8 == 0 && in_ % 8 == 0 && out_ % 8 == 0) {
         weights.epilogue = Epilogue::bias_grad;
         backward_weights_and_bias_ = cublas.find(weights);
@@ -46,7 +46,7 @@ class Linear : public Op {
     plan(train);
   }
 
-  Needs needs() const override { return needs_; }
+  MemoryRequirements memory_requirements() const override { return needs_; }
 
   std::string implementation() const override {
     const std::string activation = name_of(spec_.activation);
@@ -58,8 +58,9 @@ class Linear : public Op {
       if (!why_kernel_.empty()) text += " (" + why_kernel_ + ")";
     }
     if (backward_data_) text += ", backward data " + backward_data_->name();
-    if (spec_.makes_diff_pre != Activation::none)
-      text += cat(" with the gradient of ", name_of(spec_.makes_diff_pre), spec_.makes_diff_bias ? " and bias" : "");
+    if (spec_.produces_diff_pre != Activation::none)
+      text +=
+          cat(" with the gradient of ", name_of(spec_.produces_diff_pre), spec_.produces_diff_bias ? " and bias" : "");
     if (backward_weights_and_bias_)
       text += cat(", backward weights ", backward_weights_and_bias_->name(), " with bias");
     else if (backward_weights_)
@@ -96,8 +97,8 @@ class Linear : public Op {
     backward_parameters(args, diff);
     if (!backward_data_ || !args.diff_src[0]) return;
     MatmulArgs product{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
-    if (spec_.makes_diff_bias) product.bias = args.src_diff_bias.data;
-    if (spec_.makes_diff_pre != Activation::none) product.aux = const_cast<void*>(args.src_saved);
+    if (spec_.produces_diff_bias) product.bias = args.src_diff_bias.data;
+    if (spec_.produces_diff_pre != Activation::none) product.aux = const_cast<void*>(args.src_saved);
     backward_data_->run(context_.stream, product);
   }
 
@@ -105,23 +106,23 @@ class Linear : public Op {
   // The most that cuBLAS has: with bias and activation, with the bias alone, plain. The layer behind may go back by
   // relu's bits, which the product alone writes: then it was found before.
   void make_forward(Cublas& cublas) {
-    const Epilogue wanted = whole(spec_);
+    const Epilogue wanted = layer_epilogue(spec_);
     if (aux_of(wanted) == Aux::bits)
-      forward_ = cublas.make(forward_product(spec_, wanted));
-    else if (aux_of(wanted) == Aux::values && !fits_aux(spec_.activation, out_))
+      forward_ = cublas.make(forward_matmul(spec_, wanted));
+    else if (aux_of(wanted) == Aux::values && !aux_is_aligned(spec_.activation, out_))
       why_kernel_ = cat(out_, " features, no multiple of 8");
-    else if (in_products(spec_.activation))
-      forward_ = find_faster(cublas, forward_product(spec_, wanted), ahead(Activation::none, spec_.bias, false), 2,
-                             why_kernel_);
+    else if (has_fused_epilogue(spec_.activation))
+      forward_ = find_if_faster(cublas, forward_matmul(spec_, wanted),
+                                forward_epilogue(Activation::none, spec_.bias, false), 2, why_kernel_);
     fused_activation_ = forward_ != nullptr;
-    if (fused_activation_) forward_aux_ = aux_bytes(forward_product(spec_, wanted));
-    if (!forward_ && spec_.bias) forward_ = cublas.find(forward_product(spec_, Epilogue::bias));
+    if (fused_activation_) forward_aux_ = aux_bytes(forward_matmul(spec_, wanted));
+    if (!forward_ && spec_.bias) forward_ = cublas.find(forward_matmul(spec_, Epilogue::bias));
     fused_bias_ = forward_ && spec_.bias;
-    if (!forward_) forward_ = cublas.make(forward_product(spec_, Epilogue::none));
+    if (!forward_) forward_ = cublas.make(forward_matmul(spec_, Epilogue::none));
   }
 
   // A kernel makes the gradient before the activation.
-  bool kernel_before() const { return spec_.activation != Activation::none && !spec_.takes_diff_pre; }
+  bool kernel_before() const { return spec_.activation != Activation::none && !spec_.consumes_diff_pre; }
 
   Tensor activations(void* data) const {
     Tensor t;
@@ -150,10 +151,10 @@ class Linear : public Op {
     }
     if (weight) backward_weights_->run(context_.stream, product);
     if (!bias) return;
-    if (spec_.takes_diff_bias)
+    if (spec_.consumes_diff_bias)
       accumulate(context_, bias.as<float>(), args.diff_bias.data, spec_.dtype, out_, args.mode[1]);
     else
-      row_sums(context_, bias.as<float>(), diff, spec_.dtype, rows_, out_, args.mode[1], args.workspace);
+      column_sums(context_, bias.as<float>(), diff, spec_.dtype, rows_, out_, args.mode[1], args.workspace);
   }
 
   // Workspace: scratch of the products and of row_sums, the gradient before the activation, a bias gradient. Saved:
@@ -163,8 +164,8 @@ class Linear : public Op {
     for (const Matmul* m :
          {forward_.get(), backward_data_.get(), backward_weights_.get(), backward_weights_and_bias_.get()})
       if (m) scratch = std::max(scratch, m->workspace_bytes());
-    if (train && spec_.bias && !spec_.takes_diff_bias)
-      scratch = std::max(scratch, row_sums_bytes(rows_, out_, context_));
+    if (train && spec_.bias && !spec_.consumes_diff_bias)
+      scratch = std::max(scratch, column_sums_bytes(rows_, out_, context_));
     const std::size_t activation_bytes = align64(std::size_t(rows_ * out_) * size_of(spec_.dtype));
     diff_at_ = align64(scratch);
     sums_at_ = diff_at_ + (train && kernel_before() ? activation_bytes : 0);
@@ -174,12 +175,12 @@ class Linear : public Op {
         fused_bias_ && spec_.dtype != DType::f32 ? align64(std::size_t(out_) * size_of(spec_.dtype)) : 0;
   }
 
-  Context context_;
+  LaunchContext context_;
   LinearSpec spec_;
   std::int64_t rows_, in_, out_;
   bool keeps_pre_, fused_bias_ = false, fused_activation_ = false;
   std::size_t forward_aux_ = 0;  // bytes that the forward product writes to `saved`
-  Needs needs_;
+  MemoryRequirements needs_;
   std::string why_kernel_;        // and no product activates; "": none could
   std::unique_ptr<Op> activate_;  // null without activation
   std::unique_ptr<Matmul> forward_, backward_data_, backward_weights_;
@@ -189,11 +190,11 @@ class Linear : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_linear(const LinearSpec& spec, const Context& context, Cublas& cublas) {
+std::unique_ptr<Op> make_linear(const LinearSpec& spec, const LaunchContext& context, Cublas& cublas) {
   if (spec.out_features < 1 || spec.src.count() < 1)
     fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
          " has nothing to compute. give it inputs and outputs");
-  if (spec.takes_diff_pre || spec.makes_diff_pre != Activation::none)
+  if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
     if (const std::string why = why_not_fused(spec, cublas); !why.empty())
       fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (", why,
            "). use fusion level 1");

@@ -5,7 +5,7 @@
 
 namespace millrace::cuda {
 
-std::unique_ptr<Op> make_linear(const LinearSpec&, const Context&, Cublas&);
+std::unique_ptr<Op> make_linear(const LinearSpec&, const LaunchContext&, Cublas&);
 
 // Backend::why_not_fused: the activation or the shape is none that cuBLAS has a gradient for, or it has no kernel, or
 // one that takes longer, as timed, than the plain one and the passes over memory that it replaces.

@@ -5,20 +5,20 @@
 
 namespace millrace::cuda {
 
-bool in_products(Activation);  // relu and gelu_tanh, which cuBLAS knows
+bool has_fused_epilogue(Activation);  // relu and gelu_tanh, which cuBLAS knows
 // gelu_tanh's source lies beside the result only in rows of a multiple of 8 features.
-bool fits_aux(Activation, std::int64_t features);
+bool aux_is_aligned(Activation, std::int64_t features);
 
 // Of a forward product, what cuBLAS knows of an activation, with a bias and with what its gradient needs kept in aux.
-Epilogue ahead(Activation, bool bias, bool aux);
+Epilogue forward_epilogue(Activation, bool bias, bool aux);
 // ahead() as the layer wants it: relu's bits are kept only for a layer behind that reads them.
-Epilogue whole(const LinearSpec&);
+Epilogue layer_epilogue(const LinearSpec&);
 
-MatmulSpec forward_product(const LinearSpec&, Epilogue);
-MatmulSpec backward_data_product(const LinearSpec&);
+MatmulSpec forward_matmul(const LinearSpec&, Epilogue);
+MatmulSpec backward_data_matmul(const LinearSpec&);
 
 // A fused product; null where cuBLAS has none, or where the one with another epilogue and kernels that pass over its
 // result so many times are faster: `why` says which.
-std::unique_ptr<Matmul> find_faster(Cublas&, const MatmulSpec& fused, Epilogue other, int passes, std::string& why);
+std::unique_ptr<Matmul> find_if_faster(Cublas&, const MatmulSpec& fused, Epilogue other, int passes, std::string& why);
 
 }  // namespace millrace::cuda

@@ -19,18 +19,18 @@ const PlanEntry* PlanCache::find(const std::string& key) const {
 }
 
 void PlanCache::insert(const std::string& key, PlanEntry entry) {
-  changed_ = changed_ || entry.kept;
+  changed_ = changed_ || entry.persistent;
   entries_[key] = std::move(entry);
 }
 
-std::string PlanCache::exported() const {
+std::string PlanCache::serialize() const {
   json plans = json::object();
   for (const auto& [key, entry] : entries_)
-    if (entry.kept) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
+    if (entry.persistent) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
   return json{{"format", 1}, {"identity", identity_}, {"plans", plans}}.dump();
 }
 
-std::string PlanCache::absorb(const std::string& text) {
+std::string PlanCache::merge(const std::string& text) {
   try {
     const json j = json::parse(text);
     if (j.at("format") != 1) return "another format";
@@ -46,10 +46,10 @@ std::string PlanCache::absorb(const std::string& text) {
   }
 }
 
-std::string PlanCache::adopt(const std::string& text) {
+std::string PlanCache::replace_with(const std::string& text) {
   try {
     PlanCache other(json::parse(text).at("identity").get<std::string>());
-    const std::string why = other.absorb(text);
+    const std::string why = other.merge(text);
     if (why.empty()) *this = std::move(other);
     return why;
   } catch (const json::exception& e) {
@@ -62,7 +62,7 @@ void PlanCache::load(const fs::path& path) {
   if (path.empty() || !fs::exists(path, ignored)) return;
   std::string why;
   try {
-    why = absorb(read_file(path));
+    why = merge(read_file(path));
   } catch (const Error& e) {
     why = e.what();
   }
@@ -73,7 +73,7 @@ void PlanCache::save(const fs::path& path) {
   if (path.empty() || !changed_) return;
   try {
     fs::create_directories(path.parent_path());
-    write_file_atomically(path, exported());
+    write_file_atomically(path, serialize());
     changed_ = false;
   } catch (const std::exception& e) {
     log::warn(cat("the choice of kernels is not kept (", e.what(), "). set XDG_CACHE_HOME to a folder of yours"));

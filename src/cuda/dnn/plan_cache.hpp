@@ -8,9 +8,9 @@
 namespace millrace::cuda {
 
 struct PlanEntry {
-  std::string plan;    // in the library's words; "": it has nothing for the problem
-  double seconds = 0;  // median of one run; 0: not timed
-  bool kept = true;    // for later runs; false: good for this one alone
+  std::string plan;        // in the library's words; "": it has nothing for the problem
+  double seconds = 0;      // median of one run; 0: not timed
+  bool persistent = true;  // for later runs; false: good for this one alone
   bool operator==(const PlanEntry&) const = default;
 };
 
@@ -21,11 +21,11 @@ class PlanCache {
   void insert(const std::string& key, PlanEntry);
   const std::map<std::string, PlanEntry>& entries() const { return entries_; }
 
-  std::string exported() const;  // what is kept
+  std::string serialize() const;  // what is kept
   // Adds to what is there. "" or why the text was refused as a whole.
-  std::string absorb(const std::string& text);
+  std::string merge(const std::string& text);
   // Becomes a copy of another rank's, whatever its identity: all ranks then know the same problems.
-  std::string adopt(const std::string& text);
+  std::string replace_with(const std::string& text);
 
   // A file that is damaged or stale is ignored with one warning; so is a folder that cannot be written.
   void load(const std::filesystem::path&);

@@ -8,10 +8,10 @@
 
 namespace millrace::cuda {
 
-struct ChoiceOptions {
+struct PlanSelectorOptions {
   // Time the candidates on the device; else take the library's first. Which kernel is fastest may differ from run to
   // run, and with it the last digits: the kept choices count among the versions that a run repeats bit for bit with.
-  bool tune = true;
+  bool autotune = true;
   bool keep = true;  // read and write the user's cache file; only rank 0 does
   int rank = 0;
   // Rank 0's text to every rank. Set, the choice of a plan that is not yet known is collective: all ranks ask for the
@@ -19,24 +19,24 @@ struct ChoiceOptions {
   std::function<std::string(const std::string&)> broadcast = {};
 };
 
-class PlanChoices {
+class PlanSelector {
  public:
   // Of this version of a library ("cudnn") on the current device. Collective with a broadcast.
-  static PlanChoices of_current_device(const std::string& library, std::size_t version, const ChoiceOptions&);
+  static PlanSelector of_current_device(const std::string& library, std::size_t version, const PlanSelectorOptions&);
   // file: "" for none.
-  PlanChoices(const std::string& identity, const std::filesystem::path& file, const ChoiceOptions&);
-  PlanChoices(const PlanChoices&) = delete;
-  PlanChoices& operator=(const PlanChoices&) = delete;
+  PlanSelector(const std::string& identity, const std::filesystem::path& file, const PlanSelectorOptions&);
+  PlanSelector(const PlanSelector&) = delete;
+  PlanSelector& operator=(const PlanSelector&) = delete;
 
   // The same on every rank. select: makes the choice where there is none yet; called where it counts alone.
   PlanEntry get(const std::string& problem, const std::function<PlanEntry()>& select);
-  bool times() const { return options_.tune && timing_; }  // whether select() is to time candidates
-  void time(bool on) { timing_ = on; }                     // those chosen while it is off are remembered apart
+  bool timing_enabled() const { return options_.autotune && timing_; }  // whether select() is to time candidates
+  void set_timing(bool on) { timing_ = on; }  // those chosen while it is off are remembered apart
   PlanCache& cache() { return cache_; }
 
  private:
   PlanEntry shared(const std::string& key, PlanEntry mine) const;
-  ChoiceOptions options_;
+  PlanSelectorOptions options_;
   std::filesystem::path file_;
   PlanCache cache_;
   bool timing_ = true;

@@ -30,7 +30,7 @@ struct Event {
 void fill_random(StreamHandle stream, void* to, std::size_t bytes, DType dtype) {
   std::vector<std::uint32_t> block(std::min<std::size_t>((bytes + 3) / 4, 1 << 18));
   for (std::size_t i = 0; i < block.size(); ++i) {
-    const Random4 r = philox(rng_key(1, Purpose::synthetic), 0, i);
+    const Random4 r = philox(rng_key(1, RngPurpose::synthetic), 0, i);
     const float a = 2 * uniform01(r.v[0]) - 1, b = 2 * uniform01(r.v[1]) - 1;
     if (dtype == DType::f32)
       block[i] = std::bit_cast<std::uint32_t>(a);
@@ -90,7 +90,7 @@ std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const 
     std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
     return double(times[times.size() / 2]) * 1e-3;
   };
-  return race(calls.size(), median);
+  return time_candidates(calls.size(), median);
 }
 
 }  // namespace millrace::cuda::cudnn

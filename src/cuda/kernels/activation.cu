@@ -9,7 +9,7 @@ namespace {
 
 // Phi(x). In float32 by erfc, which keeps the lower tail's digits; 16 bits have no room for them, and erf is cheaper.
 template <class T>
-MR_BODY float normal_cumulative(float x) {
+MR_DEVICE_INLINE float normal_cumulative(float x) {
   constexpr float root_half = 0.70710678f;
   if constexpr (sizeof(T) == 4)
     return 0.5f * erfcf(-root_half * x);
@@ -22,22 +22,22 @@ MR_BODY float normal_cumulative(float x) {
 struct Relu {
   static constexpr bool uses_dst = true;
   template <class T>
-  static MR_BODY float value(float x) {
+  static MR_DEVICE_INLINE float value(float x) {
     return x < 0 ? 0 : x;
   }
   template <class T>
-  static MR_BODY float gradient(float dy, float y) {
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
     return y <= 0 ? 0 : dy;
   }
 };
 struct Tanh {
   static constexpr bool uses_dst = true;
   template <class T>
-  static MR_BODY float value(float x) {
+  static MR_DEVICE_INLINE float value(float x) {
     return tanhf(x);
   }
   template <class T>
-  static MR_BODY float gradient(float dy, float y) {
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
     return dy * (1 - y * y);
   }
 };
@@ -46,11 +46,11 @@ struct Tanh {
 struct GeluTanh {
   static constexpr bool uses_dst = false;
   template <class T>
-  static MR_BODY float value(float x) {
+  static MR_DEVICE_INLINE float value(float x) {
     return x * distribution(x).cumulative;
   }
   template <class T>
-  static MR_BODY float gradient(float dy, float x) {
+  static MR_DEVICE_INLINE float gradient(float dy, float x) {
     const Distribution s = distribution(x);
     return dy * (s.cumulative + x * s.density);
   }
@@ -59,7 +59,7 @@ struct GeluTanh {
   struct Distribution {
     float cumulative, density;
   };
-  static MR_BODY Distribution distribution(float x) {
+  static MR_DEVICE_INLINE Distribution distribution(float x) {
     constexpr float scale = 0.79788456f, cube = 0.044715f;  // sqrt(2 / pi)
     const float size = fabsf(x), a = size > 40 ? 40 : size, square = cube * a * a;
     const float t = expf(-2 * scale * a * (1 + square)), part = 1 / (1 + t);
@@ -69,11 +69,11 @@ struct GeluTanh {
 struct Gelu {
   static constexpr bool uses_dst = false;
   template <class T>
-  static MR_BODY float value(float x) {
+  static MR_DEVICE_INLINE float value(float x) {
     return x * normal_cumulative<T>(x);
   }
   template <class T>
-  static MR_BODY float gradient(float dy, float x) {
+  static MR_DEVICE_INLINE float gradient(float dy, float x) {
     return dy * (normal_cumulative<T>(x) + x * (0.39894228f * expf(-0.5f * x * x)));
   }
 };
@@ -83,7 +83,7 @@ struct Forward {
   T* dst;
   const T* src;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n];
     load(x, src + i);
     for (int k = 0; k < n; ++k) x[k] = Kind::template value<T>(x[k]);
@@ -96,7 +96,7 @@ struct Backward {
   T* diff_src;
   const T *diff_dst, *kept;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     float dy[n], v[n];
     load(dy, diff_dst + i), load(v, kept + i);
     for (int k = 0; k < n; ++k) dy[k] = Kind::template gradient<T>(dy[k], v[k]);
@@ -107,47 +107,47 @@ struct Backward {
 template <class Kind>
 class ActivationOp : public Op {
  public:
-  ActivationOp(const ActivationSpec& s, const Context& context)
+  ActivationOp(const ActivationSpec& s, const LaunchContext& context)
       : context_(context), count_(s.src.count()), dtype_(s.dtype) {
-    with_type(dtype_, [](auto) {});
+    dispatch_dtype(dtype_, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    with_type(dtype_, [&](auto zero) {
+    dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
       const Forward<Kind, T> body{args.dst.as<T>(), args.src[0].as<T>()};
-      for_each_pack<n>(context_, count_, aligned(body.dst, n) && aligned(body.src, n), body);
+      vectorized_for_each<n>(context_, count_, aligned(body.dst, n) && aligned(body.src, n), body);
     });
   }
 
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
-    with_type(dtype_, [&](auto zero) {
+    dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
       const Tensor& kept = Kind::uses_dst ? args.dst : args.src[0];
       const Backward<Kind, T> body{args.diff_src[0].as<T>(), args.diff_dst.as<T>(), kept.as<T>()};
       const bool wide = aligned(body.diff_src, n) && aligned(body.diff_dst, n) && aligned(body.kept, n);
-      for_each_pack<n>(context_, count_, wide, body);
+      vectorized_for_each<n>(context_, count_, wide, body);
     });
   }
 
  private:
-  Context context_;
+  LaunchContext context_;
   std::int64_t count_;
   DType dtype_;
 };
 
 class Identity : public Op {
  public:
-  Identity(const ActivationSpec& s, const Context& context)
+  Identity(const ActivationSpec& s, const LaunchContext& context)
       : context_(context), count_(s.src.count()), dtype_(s.dtype) {
-    with_type(dtype_, [](auto) {});
+    dispatch_dtype(dtype_, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
   void forward(const OpArgs& args) override {
     convert(context_, args.dst.data, dtype_, args.src[0].data, dtype_, count_);
@@ -157,14 +157,14 @@ class Identity : public Op {
   }
 
  private:
-  Context context_;
+  LaunchContext context_;
   std::int64_t count_;
   DType dtype_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_activation(const ActivationSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_activation(const ActivationSpec& spec, const LaunchContext& context) {
   switch (spec.kind) {
     case Activation::relu:
       return std::make_unique<ActivationOp<Relu>>(spec, context);

@@ -10,7 +10,7 @@ template <class T>
 struct AddPacks {  // one pack for each i
   T* dst;
   const T *a, *b;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     constexpr int n = pack_size<T>;
     float x[n], y[n];
     load(x, a + i * n), load(y, b + i * n);
@@ -23,24 +23,24 @@ template <class T>
 struct AddOne {
   T* dst;
   const T *a, *b;
-  MR_BODY void operator()(std::int64_t i) const { dst[i] = narrow<T>(widen(a[i]) + widen(b[i])); }
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const { dst[i] = narrow<T>(widen(a[i]) + widen(b[i])); }
 };
 
 template <class T>
 struct Copy {
   T* dst;
   const T* src;
-  MR_BODY void operator()(std::int64_t i) const { dst[i] = src[i]; }
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const { dst[i] = src[i]; }
 };
 
 class Add : public Op {
  public:
-  Add(const AddSpec& s, const Context& context) : context_(context), count_(s.src.count()), dtype_(s.dtype) {}
-  Needs needs() const override { return {}; }
+  Add(const AddSpec& s, const LaunchContext& context) : context_(context), count_(s.src.count()), dtype_(s.dtype) {}
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    with_type(dtype_, [&](auto zero) {
+    dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       T* dst = args.dst.as<T>();
       const T *a = args.src[0].as<T>(), *b = args.src[1].as<T>();
@@ -51,7 +51,7 @@ class Add : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    with_type(dtype_, [&](auto zero) {
+    dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       for (const Tensor& diff : {args.diff_src[0], args.diff_src[1]})
         if (diff) for_each(context_, count_, Copy<T>{diff.as<T>(), args.diff_dst.as<T>()});
@@ -59,14 +59,14 @@ class Add : public Op {
   }
 
  private:
-  Context context_;
+  LaunchContext context_;
   std::int64_t count_;
   DType dtype_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_add(const AddSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_add(const AddSpec& spec, const LaunchContext& context) {
   return std::make_unique<Add>(spec, context);
 }
 

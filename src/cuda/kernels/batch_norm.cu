@@ -37,11 +37,11 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class BatchNorm : public Op {
  public:
-  BatchNorm(const BatchNormSpec& spec, const Context& context) : spec_(spec), context_(context) {
+  BatchNorm(const BatchNormSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
       fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused behind it. none or relu");
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     l_ = layout_of(spec_.src.count(), spec_.src[-1]);
     threads_ = (l_.lanes * l_.tile + 31) / 32 * 32;
     sum_slabs_ = slabs(sum_blocks), apply_slabs_ = slabs(apply_blocks);
@@ -49,12 +49,12 @@ class BatchNorm : public Op {
     finish_threads_ = finish_channels * std::clamp((terms + 3) / 4, 1, 1024 / finish_channels);
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (spec_.mode == Mode::infer) return needs;
-    if (!spec_.takes_diff_sums) needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
+    if (!spec_.consumes_diff_sums) needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
     needs.workspace = partial_at();
-    if (!spec_.takes_sums || !spec_.takes_diff_sums)
+    if (!spec_.consumes_sums || !spec_.consumes_diff_sums)
       needs.workspace += std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float);
     return needs;
   }
@@ -62,7 +62,7 @@ class BatchNorm : public Op {
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const bool train = spec_.mode == Mode::train;
       if (train) statistics<T>(args);
@@ -79,9 +79,9 @@ class BatchNorm : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
-      relu() && !spec_.takes_diff_sums ? gradients<T, true>(args) : gradients<T, false>(args);
+      relu() && !spec_.consumes_diff_sums ? gradients<T, true>(args) : gradients<T, false>(args);
     });
   }
 
@@ -98,7 +98,7 @@ class BatchNorm : public Op {
   std::size_t bits_at() const { return 2 * values_bytes(); }
   std::size_t partial_at() const { return 2 * values_bytes(); }
   float* moments(const OpArgs& args, int k) const {
-    if (spec_.takes_diff_sums) return args.moments.as<float>() + k * l_.channels;
+    if (spec_.consumes_diff_sums) return args.moments.as<float>() + k * l_.channels;
     return reinterpret_cast<float*>(static_cast<std::byte*>(args.saved) + k * values_bytes());
   }
   float* workspace(const OpArgs& args, int k) const {
@@ -106,13 +106,13 @@ class BatchNorm : public Op {
   }
   float* partial(const OpArgs& args) const { return workspace(args, 2); }
   std::uint8_t* bits(const OpArgs& args) const {
-    if (spec_.mode == Mode::infer || !relu() || spec_.takes_diff_sums) return nullptr;
+    if (spec_.mode == Mode::infer || !relu() || spec_.consumes_diff_sums) return nullptr;
     return static_cast<std::uint8_t*>(args.saved) + bits_at();
   }
 
   template <class Body>
   void launch_sums(const Body& body) const {
-    launch(context_.stream, std::int64_t(sum_slabs_) * l_.tiles, threads_, fold_bytes(l_), body);
+    launch(context_.stream, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
   }
   template <class Body>
   void launch_finish(const Body& body) const {
@@ -131,7 +131,7 @@ class BatchNorm : public Op {
                          args.stats_mode == GradMode::add,
                          float(spec_.src[0]),
                          args.state ? &args.state->row_weight : nullptr};
-    if (spec_.takes_sums) return for_each(context_, l_.channels, GivenStatistics{args.sums.as<float>(), finish});
+    if (spec_.consumes_sums) return for_each(context_, l_.channels, StatisticsFromSums{args.sums.as<float>(), finish});
     launch_sums(Statistics<T>{l_, args.src[0].as<T>(), partial(args), workspace(args, 0)});
     launch_finish(FinishStatistics{l_, sum_slabs_, partial(args), workspace(args, 0), finish});
   }
@@ -141,16 +141,16 @@ class BatchNorm : public Op {
     const GradientInputs<T, masked> inputs{args.diff_dst.as<T>(), args.src[0].as<T>(), bits(args)};
     const float *mean = moments(args, 0), *inverse = moments(args, 1);
     float *mean_g = workspace(args, 0), *slope = workspace(args, 1);
-    const Slopes finish{l_.rows,
-                        inverse,
-                        mean_g,
-                        slope,
-                        args.diff_weight[0].as<float>(),
-                        args.diff_weight[1].as<float>(),
-                        args.mode[0] == GradMode::add,
-                        args.mode[1] == GradMode::add};
-    if (spec_.takes_diff_sums) {
-      for_each(context_, l_.channels, GivenGradients{args.diff_sums.as<float>(), l_.channels, finish});
+    const GradientCoefficients finish{l_.rows,
+                                      inverse,
+                                      mean_g,
+                                      slope,
+                                      args.diff_weight[0].as<float>(),
+                                      args.diff_weight[1].as<float>(),
+                                      args.mode[0] == GradMode::add,
+                                      args.mode[1] == GradMode::add};
+    if (spec_.consumes_diff_sums) {
+      for_each(context_, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, finish});
     } else {
       launch_sums(GradientSums<T, masked>{l_, inputs, mean, partial(args)});
       launch_finish(FinishGradients{l_, sum_slabs_, partial(args), finish});
@@ -162,14 +162,14 @@ class BatchNorm : public Op {
   }
 
   BatchNormSpec spec_;
-  Context context_;
+  LaunchContext context_;
   Layout l_;
   int threads_, sum_slabs_, apply_slabs_, finish_threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, const LaunchContext& context) {
   return std::make_unique<BatchNorm>(spec, context);
 }
 

@@ -13,7 +13,7 @@ struct Statistics {
   const T* x;
   float *partial, *shift;
 
-  MR_BODY void pick(float (&to)[pack], const Place& p) const {
+  MR_DEVICE_INLINE void pick(float (&to)[pack], const Place& p) const {
     const std::int64_t step = l.rows < 4 ? 1 : l.rows / 4;
     const int picks = l.rows < 4 ? int(l.rows) : 4;
     for (int i = 0; i < pack; ++i) to[i] = 0;
@@ -30,7 +30,7 @@ struct Statistics {
   }
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const Place p = place_of(block, l);
     float sum[pack] = {}, square[pack] = {};
     if (!p.idle) {
@@ -39,7 +39,7 @@ struct Statistics {
       if (p.first == 0 && p.lane == 0)
         for (int i = 0; i < pack; ++i)
           if (p.column + i < l.channels) shift[p.column + i] = s[i];
-      walk<at_once<T, 1>, true>(
+      for_each_line<at_once<T, 1>, true>(
           l, p, [&](std::int64_t e, int n) { return load_raw(x + e, n); },
           [&](const Raw<T>& raw, std::int64_t, int n) {
             for (int i = 0; i < pack; ++i) {
@@ -49,7 +49,7 @@ struct Statistics {
             }
           });
     }
-    fold(block, l, p, sum, square, partial);
+    reduce_block(block, l, p, sum, square, partial);
   }
 };
 
@@ -63,7 +63,7 @@ template <class T, bool masked>
 struct GradientInputs {
   const T *dy, *x;
   const std::uint8_t* bits;
-  MR_BODY Gradients<T> operator()(std::int64_t e, int n) const {
+  MR_DEVICE_INLINE Gradients<T> operator()(std::int64_t e, int n) const {
     return {load_raw(dy + e, n), load_raw(x + e, n), masked ? bits[e / pack] : 0xffu};
   }
 };
@@ -77,13 +77,13 @@ struct GradientSums {
   float* partial;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const Place p = place_of(block, l);
     float sum[pack] = {}, product[pack] = {};
     if (!p.idle) {
       float m[pack];
-      of_columns(m, mean, l, p);
-      walk<at_once<T, 2>, true>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t, int n) {
+      load_channel_values(m, mean, l, p);
+      for_each_line<at_once<T, 2>, true>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t, int n) {
         for (int i = 0; i < pack; ++i) {
           if (i >= n) continue;
           const float g = in.bits >> i & 1 ? widen(in.dy.v[i]) : 0.0f;
@@ -91,7 +91,7 @@ struct GradientSums {
         }
       });
     }
-    fold(block, l, p, sum, product, partial);
+    reduce_block(block, l, p, sum, product, partial);
   }
 };
 
@@ -100,7 +100,7 @@ constexpr std::size_t finish_bytes(int threads) { return std::size_t(threads) * 
 
 // use(channel, a, b) with the two sums over all blocks and over the columns of the same channel.
 template <class Block, class Use>
-MR_BODY void totals(Block& block, const Layout& l, const float* partial, int slabs, const Use& use) {
+MR_DEVICE_INLINE void reduce_partials(Block& block, const Layout& l, const float* partial, int slabs, const Use& use) {
   double* shared = block.template shared<double>();  // [2][threads]
   const int threads = block.threads(), lane = block.thread() / finish_channels, lanes = threads / finish_channels;
   const std::int64_t channel = block.index() * finish_channels + block.thread() % finish_channels;
@@ -119,7 +119,7 @@ MR_BODY void totals(Block& block, const Layout& l, const float* partial, int sla
   use(channel, a, b);
 }
 
-MR_BODY void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
+MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
 
 // From a channel's sums of x - shift and its square to what is kept of them.
 struct Moments {
@@ -129,7 +129,7 @@ struct Moments {
   float images;
   const float* row_weight;
 
-  MR_BODY void operator()(std::int64_t c, double shift, double sum, double square) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
     const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // NaN stays
     const double center = shift + sum / n;
     mean[c] = float(center);
@@ -148,27 +148,29 @@ struct FinishStatistics {
   Moments moments;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    totals(block, l, partial, slabs,
-           [&](std::int64_t c, double sum, double square) { moments(c, double(shift[c]), sum, square); });
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    reduce_partials(block, l, partial, slabs,
+                    [&](std::int64_t c, double sum, double square) { moments(c, double(shift[c]), sum, square); });
   }
 };
 
-struct GivenStatistics {  // a channel each
+struct StatisticsFromSums {  // a channel each
   const float* sums;
   Moments moments;
-  MR_BODY void operator()(std::int64_t c) const { moments(c, 0, double(sums[c]), double(sums[moments.channels + c])); }
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const {
+    moments(c, 0, double(sums[c]), double(sums[moments.channels + c]));
+  }
 };
 
 // From a channel's gradients of gamma and beta to mean_g and slope: what diff_src takes off g for the mean's and the
 // variance's sake.
-struct Slopes {
+struct GradientCoefficients {
   std::int64_t rows;
   const float* inverse;
   float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null when not wanted
   bool add_gamma, add_beta;
 
-  MR_BODY void operator()(std::int64_t c, double gamma, double beta) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
     const double n = double(rows);
     mean_g[c] = float(beta / n);
     slope[c] = float(gamma * double(inverse[c]) / n);
@@ -181,20 +183,21 @@ struct FinishGradients {
   Layout l;
   int slabs;
   const float* partial;
-  Slopes slopes;
+  GradientCoefficients slopes;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    totals(block, l, partial, slabs,
-           [&](std::int64_t c, double sum, double product) { slopes(c, product * double(slopes.inverse[c]), sum); });
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    reduce_partials(block, l, partial, slabs, [&](std::int64_t c, double sum, double product) {
+      slopes(c, product * double(slopes.inverse[c]), sum);
+    });
   }
 };
 
-struct GivenGradients {  // a channel each
+struct GradientsFromSums {  // a channel each
   const float* sums;
   std::int64_t channels;
-  Slopes slopes;
-  MR_BODY void operator()(std::int64_t c) const { slopes(c, double(sums[c]), double(sums[channels + c])); }
+  GradientCoefficients slopes;
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const { slopes(c, double(sums[c]), double(sums[channels + c])); }
 };
 
 template <class T>
@@ -213,32 +216,33 @@ struct Normalise {
   std::uint8_t* bits;  // null: not kept
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const Place p = place_of(block, l);
     if (p.idle) return;
     float m[pack], factor[pack], b[pack];
-    of_columns(factor, scale, l, p);
-    of_columns(m, gamma, l, p);
+    load_channel_values(factor, scale, l, p);
+    load_channel_values(m, gamma, l, p);
     for (int i = 0; i < pack; ++i) factor[i] = m[i] * (scale_is_variance ? 1 / sqrtf(factor[i] + epsilon) : factor[i]);
-    of_columns(m, mean, l, p), of_columns(b, beta, l, p);
+    load_channel_values(m, mean, l, p), load_channel_values(b, beta, l, p);
     const auto load = [&](std::int64_t e, int n) {
       Sources<T> in;
       in.x = load_raw(x + e, n);
       if (has_residual) in.residual = load_raw(residual + e, n);
       return in;
     };
-    walk<at_once<T, has_residual ? 2 : 1>, false>(l, p, load, [&](const Sources<T>& in, std::int64_t e, int n) {
-      float y[pack];
-      unsigned passed = 0;
-      for (int i = 0; i < pack; ++i) {
-        y[i] = (widen(in.x.v[i]) - m[i]) * factor[i] + b[i];
-        if (has_residual) y[i] += widen(in.residual.v[i]);
-        passed |= (y[i] <= 0 ? 0u : 1u) << i;
-        y[i] = relu && y[i] < 0 ? 0.0f : y[i];  // a NaN stays
-      }
-      store_some(dst + e, y, n);
-      if (bits) bits[e / pack] = std::uint8_t(passed);
-    });
+    for_each_line<at_once<T, has_residual ? 2 : 1>, false>(l, p, load,
+                                                           [&](const Sources<T>& in, std::int64_t e, int n) {
+                                                             float y[pack];
+                                                             unsigned passed = 0;
+                                                             for (int i = 0; i < pack; ++i) {
+                                                               y[i] = (widen(in.x.v[i]) - m[i]) * factor[i] + b[i];
+                                                               if (has_residual) y[i] += widen(in.residual.v[i]);
+                                                               passed |= (y[i] <= 0 ? 0u : 1u) << i;
+                                                               y[i] = relu && y[i] < 0 ? 0.0f : y[i];  // a NaN stays
+                                                             }
+                                                             store_some(dst + e, y, n);
+                                                             if (bits) bits[e / pack] = std::uint8_t(passed);
+                                                           });
   }
 };
 
@@ -250,18 +254,18 @@ struct Gradient {
   const float *gamma, *mean, *inverse, *mean_g, *slope;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const Place p = place_of(block, l);
     if (p.idle) return;
     // factor * (g - mean_g - (x - mean) * slope) = a * g + b * (x - m) + c. A 16-bit x was rounded by more than what
     // b * mean in c loses; that saves registers.
     constexpr bool centered = sizeof(T) == sizeof(float);
     float a[pack], b[pack], c[pack], m[pack];
-    of_columns(a, inverse, l, p), of_columns(m, gamma, l, p);
+    load_channel_values(a, inverse, l, p), load_channel_values(m, gamma, l, p);
     for (int i = 0; i < pack; ++i) a[i] *= m[i];
-    of_columns(m, mean, l, p), of_columns(b, slope, l, p), of_columns(c, mean_g, l, p);
+    load_channel_values(m, mean, l, p), load_channel_values(b, slope, l, p), load_channel_values(c, mean_g, l, p);
     for (int i = 0; i < pack; ++i) c[i] = a[i] * ((centered ? 0.0f : m[i] * b[i]) - c[i]), b[i] *= -a[i];
-    walk<at_once<T, 2>, false>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t e, int n) {
+    for_each_line<at_once<T, 2>, false>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t e, int n) {
       float g[pack], d[pack];
       for (int i = 0; i < pack; ++i) {
         g[i] = in.bits >> i & 1 ? widen(in.dy.v[i]) : 0.0f;

@@ -30,7 +30,7 @@ struct Place {
 };
 
 template <class Block>
-MR_BODY Place place_of(const Block& block, const Layout& l) {
+MR_DEVICE_INLINE Place place_of(const Block& block, const Layout& l) {
   const int lane = block.thread() / l.tile;
   const unsigned at = unsigned(block.index()), tiles = unsigned(l.tiles);
   const std::int64_t column = (std::int64_t(at % tiles) * l.tile + block.thread() % l.tile) * pack;
@@ -45,7 +45,7 @@ template <class T, int inputs>
 constexpr int at_once = 8 / inputs / int(sizeof(T)) < 1 ? 1 : 8 / inputs / int(sizeof(T));
 
 template <class T>
-MR_BODY Raw<T> load_raw(const T* from, int n) {
+MR_DEVICE_INLINE Raw<T> load_raw(const T* from, int n) {
   if (n == pack) return *reinterpret_cast<const Raw<T>*>(from);
   Raw<T> raw{};
   for (int i = 0; i < pack; ++i)
@@ -53,7 +53,7 @@ MR_BODY Raw<T> load_raw(const T* from, int n) {
   return raw;
 }
 template <class T>
-MR_BODY void store_some(T* to, const float (&from)[pack], int n) {
+MR_DEVICE_INLINE void store_some(T* to, const float (&from)[pack], int n) {
   if (n == pack) return store(to, from);
   for (int i = 0; i < pack; ++i)
     if (i < n) to[i] = narrow<T>(from[i]);
@@ -61,7 +61,7 @@ MR_BODY void store_some(T* to, const float (&from)[pack], int n) {
 
 // use(load(e, n), e, n) for the packs of n elements at e that are this thread's; the loads of several lines go first.
 template <int lines, bool descending, class Load, class Use>
-MR_BODY void walk(const Layout& l, const Place& p, const Load& load, const Use& use) {
+MR_DEVICE_INLINE void for_each_line(const Layout& l, const Place& p, const Load& load, const Use& use) {
   const int group_lines = l.lanes * lines;
   const int groups = int(unsigned(l.whole_lines) / unsigned(group_lines));
   const std::int64_t stride = l.lanes * l.width, origin = p.lane * l.width + p.column;
@@ -81,7 +81,7 @@ MR_BODY void walk(const Layout& l, const Place& p, const Load& load, const Use& 
 }
 
 // The values of the thread's columns, from one a channel.
-MR_BODY void of_columns(float (&to)[pack], const float* from, const Layout& l, const Place& p) {
+MR_DEVICE_INLINE void load_channel_values(float (&to)[pack], const float* from, const Layout& l, const Place& p) {
   if (l.width == l.channels && reinterpret_cast<std::uintptr_t>(from) % alignof(Raw<float>) == 0) {
     load(to, from + p.column);
   } else {
@@ -89,12 +89,14 @@ MR_BODY void of_columns(float (&to)[pack], const float* from, const Layout& l, c
   }
 }
 
-constexpr std::size_t fold_bytes(const Layout& l) { return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float); }
+constexpr std::size_t reduce_block_bytes(const Layout& l) {
+  return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float);
+}
 
 // The block's two sums a column, lane by lane, to partial[p.first][2][width].
 template <class Block>
-MR_BODY void fold(Block& block, const Layout& l, const Place& p, const float (&a)[pack], const float (&b)[pack],
-                  float* partial) {
+MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
+                                   const float (&b)[pack], float* partial) {
   float* shared = block.template shared<float>();  // [2][lanes][columns]
   const int columns = l.tile * pack, half = l.lanes * columns;
   const int mine = p.lane * columns + block.thread() % l.tile * pack;

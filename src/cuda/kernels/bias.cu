@@ -10,7 +10,7 @@ struct AddBias {  // n channels for each i
   T* values;
   const float* bias;
   std::uint32_t groups;  // of n channels
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     float x[n];
     load(x, values + i * n);
     const float* b = bias + std::uint32_t(i) % groups * n;
@@ -21,9 +21,9 @@ struct AddBias {  // n channels for each i
 
 }  // namespace
 
-void add_bias(const Context& context, void* values, DType dtype, const float* bias, std::int64_t rows,
+void add_bias(const LaunchContext& context, void* values, DType dtype, const float* bias, std::int64_t rows,
               std::int64_t channels) {
-  with_type(dtype, [&](auto zero) {
+  dispatch_dtype(dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = pack_size<T>;
     const bool packs = channels % n == 0;

@@ -13,7 +13,7 @@ struct CopyChannels {  // n channels of dst for each i
   const From* src;
   std::int64_t dst_groups, src_channels;
   bool add;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const std::int64_t row = i / dst_groups, first = (i - row * dst_groups) * n;
     float x[n];
     for (int k = 0; k < n; ++k) x[k] = first + k < src_channels ? widen(src[row * src_channels + first + k]) : 0.0f;
@@ -24,7 +24,7 @@ struct CopyChannels {  // n channels of dst for each i
 };
 
 template <class To, class From>
-void copy(const Context& context, To* dst, std::int64_t dst_channels, const From* src, std::int64_t src_channels,
+void copy(const LaunchContext& context, To* dst, std::int64_t dst_channels, const From* src, std::int64_t src_channels,
           std::int64_t rows, bool add) {
   if (dst_channels % 4 == 0)
     for_each(context, rows * dst_channels / 4,
@@ -35,9 +35,10 @@ void copy(const Context& context, To* dst, std::int64_t dst_channels, const From
 
 }  // namespace
 
-void copy_channels(const Context& context, const Channels& dst, const Channels& src, std::int64_t rows, GradMode mode) {
+void copy_channels(const LaunchContext& context, const Channels& dst, const Channels& src, std::int64_t rows,
+                   GradMode mode) {
   MR_CHECK(dst.dtype == DType::f32 || (dst.dtype == src.dtype && mode == GradMode::write));
-  with_type(src.dtype, [&](auto zero) {
+  dispatch_dtype(src.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = static_cast<const T*>(src.data);
     if (dst.dtype == DType::f32)

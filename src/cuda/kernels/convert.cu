@@ -13,7 +13,7 @@ struct Convert {
   To* dst;
   const From* src;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n];
     load(x, src + i);
     store(dst + i, x);
@@ -25,7 +25,7 @@ struct Convert<T, T> {  // bit by bit, NaNs too
   T* dst;
   const T* src;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     *reinterpret_cast<Pack<T, n>*>(dst + i) = *reinterpret_cast<const Pack<T, n>*>(src + i);
   }
 };
@@ -35,7 +35,7 @@ struct Add {
   float* dst;
   const From* src;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n], sum[n];
     load(x, src + i), load(sum, dst + i);
     for (int k = 0; k < n; ++k) sum[k] += x[k];
@@ -45,27 +45,28 @@ struct Add {
 
 }  // namespace
 
-void convert(const Context& context, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) {
+void convert(const LaunchContext& context, void* dst, DType dst_type, const void* src, DType src_type,
+             std::int64_t count) {
   if (dst == src && dst_type == src_type) return;
-  with_type(dst_type, [&](auto to) {
-    with_type(src_type, [&](auto from) {
+  dispatch_dtype(dst_type, [&](auto to) {
+    dispatch_dtype(src_type, [&](auto from) {
       using To = decltype(to);
       using From = decltype(from);
       constexpr int n = std::min(pack_size<To>, pack_size<From>);
       const Convert<To, From> body{static_cast<To*>(dst), static_cast<const From*>(src)};
-      for_each_pack<n>(context, count, aligned(body.dst, n) && aligned(body.src, n), body);
+      vectorized_for_each<n>(context, count, aligned(body.dst, n) && aligned(body.src, n), body);
     });
   });
 }
 
-void accumulate(const Context& context, float* dst, const void* src, DType src_type, std::int64_t count,
+void accumulate(const LaunchContext& context, float* dst, const void* src, DType src_type, std::int64_t count,
                 GradMode mode) {
   if (mode == GradMode::write) return convert(context, dst, DType::f32, src, src_type, count);
-  with_type(src_type, [&](auto from) {
+  dispatch_dtype(src_type, [&](auto from) {
     using From = decltype(from);
     constexpr int n = pack_size<float>;
     const Add<From> body{dst, static_cast<const From*>(src)};
-    for_each_pack<n>(context, count, aligned(body.dst, n) && aligned(body.src, n), body);
+    vectorized_for_each<n>(context, count, aligned(body.dst, n) && aligned(body.src, n), body);
   });
 }
 

@@ -26,7 +26,7 @@ struct CrossEntropyRow {
   float smoothing;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t row = block.index(), base = row * classes;
     const int label = labels[row], packs = classes / n;
     const T* const x = logits + base;
@@ -96,17 +96,17 @@ struct CrossEntropyRow {
 
 class CrossEntropy : public Op {
  public:
-  CrossEntropy(const CrossEntropySpec& spec, const Context& context)
+  CrossEntropy(const CrossEntropySpec& spec, const LaunchContext& context)
       : spec_(spec), context_(context), rows_(spec.src[0]), classes_(spec.src.row_count()) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1 || classes_ > std::numeric_limits<std::int32_t>::max())
       fail(Exit::config, "cross-entropy: input ", spec_.src.str(), " has no classes, or more than labels can name");
   }
-  Needs needs() const override { return {std::size_t(rows_) * sizeof(RowLoss), 0, 0}; }
+  MemoryRequirements memory_requirements() const override { return {std::size_t(rows_) * sizeof(RowLoss), 0, 0}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       if (classes_ % pack_size<T> == 0)
         rows<T, pack_size<T>>(args);
@@ -130,13 +130,13 @@ class CrossEntropy : public Op {
   }
 
   CrossEntropySpec spec_;
-  Context context_;
+  LaunchContext context_;
   std::int64_t rows_, classes_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec& spec, const Context& context) {
+std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec& spec, const LaunchContext& context) {
   return std::make_unique<CrossEntropy>(spec, context);
 }
 

@@ -13,7 +13,7 @@ struct Rows {
   bool wide;                       // all groups are whole and aligned
 
   template <class T>
-  MR_BODY void apply(T* dst, const T* src, std::int64_t row, std::int64_t begin, unsigned kept) const {
+  MR_DEVICE_INLINE void apply(T* dst, const T* src, std::int64_t row, std::int64_t begin, unsigned kept) const {
     constexpr int n = pack_size<T>;
     const std::int64_t at = row * row_count + begin;
     if (wide) {
@@ -29,7 +29,7 @@ struct Rows {
 };
 
 template <class T>
-struct Draw {
+struct DropoutForward {
   Rows rows;
   T* dst;
   const T* src;
@@ -38,7 +38,7 @@ struct Draw {
   const StepState* state;
   std::uint64_t key;
   float probability;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * n;
     const std::uint64_t step = state->rng_step << 32, id = std::uint64_t(ids[row]);
@@ -53,12 +53,12 @@ struct Draw {
 };
 
 template <class T>
-struct Redo {
+struct ApplySavedMask {
   Rows rows;
   T* dst;
   const T* src;
   const std::uint8_t* saved;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * pack_size<T>;
     rows.apply(dst, src, row, begin, saved[i]);
   }
@@ -66,8 +66,8 @@ struct Redo {
 
 class Dropout : public Op {
  public:
-  Dropout(const DropoutSpec& spec, const Context& context) : spec_(spec), context_(context) {
-    with_type(spec_.dtype, [&](auto zero) {
+  Dropout(const DropoutSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       constexpr int n = pack_size<decltype(zero)>;
       rows_ = {spec_.src.row_count(), (spec_.src.row_count() + n - 1) / n, 1 / (1 - spec_.probability), false};
     });
@@ -75,8 +75,8 @@ class Dropout : public Op {
       fail(Exit::config, "dropout: probability ", spec_.probability, " is not in [0, 1)");
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (spec_.mode == Mode::train) needs.saved = std::size_t(groups());
     return needs;
   }
@@ -85,23 +85,25 @@ class Dropout : public Op {
   void forward(const OpArgs& args) override {
     if (spec_.mode == Mode::infer)
       return convert(context_, args.dst.data, spec_.dtype, args.src[0].data, spec_.dtype, spec_.src.count());
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       T* dst = args.dst.as<T>();
       const T* src = args.src[0].as<T>();
       for_each(context_, groups(),
-               Draw<T>{rows(dst, src), dst, src, args.src[1].as<std::int64_t>(), static_cast<std::uint8_t*>(args.saved),
-                       args.state, rng_key(spec_.seed, Purpose::dropout) + spec_.layer, spec_.probability});
+               DropoutForward<T>{rows(dst, src), dst, src, args.src[1].as<std::int64_t>(),
+                                 static_cast<std::uint8_t*>(args.saved), args.state,
+                                 rng_key(spec_.seed, RngPurpose::dropout) + spec_.layer, spec_.probability});
     });
   }
 
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       T* dst = args.diff_src[0].as<T>();
       const T* src = args.diff_dst.as<T>();
-      for_each(context_, groups(), Redo<T>{rows(dst, src), dst, src, static_cast<const std::uint8_t*>(args.saved)});
+      for_each(context_, groups(),
+               ApplySavedMask<T>{rows(dst, src), dst, src, static_cast<const std::uint8_t*>(args.saved)});
     });
   }
 
@@ -116,13 +118,13 @@ class Dropout : public Op {
   }
 
   DropoutSpec spec_;
-  Context context_;
+  LaunchContext context_;
   Rows rows_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, const LaunchContext& context) {
   return std::make_unique<Dropout>(spec, context);
 }
 

@@ -13,19 +13,19 @@ constexpr int threads = 256;
 
 // dst[i] = table[tokens[i / width], i % width]
 template <class T, class Token>
-struct Look {
+struct EmbeddingLookup {
   T* dst;
   const T* table;
   const Token* tokens;
   std::int64_t width;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const std::int64_t place = i / width;
     dst[i] = table[std::int64_t(tokens[place]) * width + (i - place * width)];
   }
 };
 
 template <class T, class Token>
-struct SumPlaces {
+struct EmbeddingGradient {
   float* sum;
   const T* diff;
   const Token* tokens;
@@ -33,7 +33,7 @@ struct SumPlaces {
   bool add;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     int* here = block.template shared<int>();
     const int thread = block.thread(), all = block.threads();
     for (std::int64_t v = block.index(); v < vocabulary; v += block.blocks())
@@ -60,11 +60,11 @@ struct SumPlaces {
 
 class Embedding : public Op {
  public:
-  Embedding(const EmbeddingSpec& spec, const Context& context) : spec_(spec), context_(context) {
-    with_type(spec_.dtype, [](auto) {});
+  Embedding(const EmbeddingSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
+    dispatch_dtype(spec_.dtype, [](auto) {});
     with_tokens(nullptr, [](auto) {});
   }
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
@@ -72,7 +72,7 @@ class Embedding : public Op {
       using T = decltype(zero);
       using Token = std::remove_cvref_t<decltype(*tokens)>;
       for_each(context_, spec_.dst().count(),
-               Look<T, Token>{args.dst.as<T>(), args.weight[0].as<T>(), tokens, spec_.width});
+               EmbeddingLookup<T, Token>{args.dst.as<T>(), args.weight[0].as<T>(), tokens, spec_.width});
     });
   }
 
@@ -82,9 +82,10 @@ class Embedding : public Op {
       using T = decltype(zero);
       using Token = std::remove_cvref_t<decltype(*tokens)>;
       const std::int64_t blocks = std::min(spec_.vocabulary, std::int64_t(context_.multiprocessors) * 32);
-      launch(context_.stream, blocks, threads, threads * sizeof(int),
-             SumPlaces<T, Token>{args.diff_weight[0].as<float>(), args.diff_dst.as<T>(), tokens, spec_.src.count(),
-                                 spec_.vocabulary, spec_.width, args.mode[0] == GradMode::add});
+      launch(
+          context_.stream, blocks, threads, threads * sizeof(int),
+          EmbeddingGradient<T, Token>{args.diff_weight[0].as<float>(), args.diff_dst.as<T>(), tokens, spec_.src.count(),
+                                      spec_.vocabulary, spec_.width, args.mode[0] == GradMode::add});
     });
   }
 
@@ -99,17 +100,17 @@ class Embedding : public Op {
   }
   template <class Body>
   void with_both(const OpArgs& args, const Body& body) const {
-    with_type(spec_.dtype,
-              [&](auto zero) { with_tokens(args.src[0].data, [&](const auto* tokens) { body(zero, tokens); }); });
+    dispatch_dtype(spec_.dtype,
+                   [&](auto zero) { with_tokens(args.src[0].data, [&](const auto* tokens) { body(zero, tokens); }); });
   }
 
   EmbeddingSpec spec_;
-  Context context_;
+  LaunchContext context_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_embedding(const EmbeddingSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_embedding(const EmbeddingSpec& spec, const LaunchContext& context) {
   return std::make_unique<Embedding>(spec, context);
 }
 

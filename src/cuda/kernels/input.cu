@@ -12,22 +12,22 @@ namespace {
 
 // What is stored, as floats.
 template <class Raw>
-struct Stored {
+struct StoredValues {
   const Raw* at;
-  MR_BODY float operator[](std::int64_t i) const { return widen(at[i]); }
-  MR_BODY Stored from(std::int64_t i) const { return {at + i}; }
+  MR_DEVICE_INLINE float operator[](std::int64_t i) const { return widen(at[i]); }
+  MR_DEVICE_INLINE StoredValues from(std::int64_t i) const { return {at + i}; }
 };
 
 // Of types that few data sets have: one kernel for all of them, which asks for the type with every value.
-struct StoredAsTold {
+struct StoredValuesOfAnyType {
   const void* at;
   DType type;
   std::int64_t begin;
   template <class Raw>
-  MR_BODY float value(std::int64_t i) const {
+  MR_DEVICE_INLINE float value(std::int64_t i) const {
     return widen(static_cast<const Raw*>(at)[begin + i]);
   }
-  MR_BODY float operator[](std::int64_t i) const {
+  MR_DEVICE_INLINE float operator[](std::int64_t i) const {
     switch (type) {
       case DType::i8:
         return value<std::int8_t>(i);
@@ -43,12 +43,12 @@ struct StoredAsTold {
         return value<double>(i);
     }
   }
-  MR_BODY StoredAsTold from(std::int64_t i) const { return {at, type, begin + i}; }
+  MR_DEVICE_INLINE StoredValuesOfAnyType from(std::int64_t i) const { return {at, type, begin + i}; }
 };
 
 struct alignas(8) Affine {
   float factor, offset;
-  MR_BODY float of(float stored) const { return stored * factor + offset; }
+  MR_DEVICE_INLINE float of(float stored) const { return stored * factor + offset; }
 };
 
 // By channel of dst.
@@ -56,15 +56,16 @@ struct Scales {
   const Affine* inner;  // of stored values
   const Affine* outer;  // of their log1p; without a transform, of nothing
   bool log1p;
-  MR_BODY float of(float stored, std::int64_t c) const {
+  MR_DEVICE_INLINE float of(float stored, std::int64_t c) const {
     const float value = inner[c].of(stored);
     return log1p ? outer[c].of(log1pf(value)) : value;
   }
   // The same of channel c of a pixel whose channel k is stored(k), with all that jitters.
   template <class StoredOf>
-  MR_BODY float of(const StoredOf& stored, std::int64_t c, const Augmentation& move, const ColourMix& mix) const {
+  MR_DEVICE_INLINE float of(const StoredOf& stored, std::int64_t c, const Augmentation& move,
+                            const ColorMatrix& mix) const {
     float value;
-    if (move.colours()) {
+    if (move.has_color_jitter()) {
       const float pixel[3] = {of(stored(0), 0), of(stored(1), 1), of(stored(2), 2)};
       value = mix.of(int(c), pixel);
     } else {
@@ -76,21 +77,21 @@ struct Scales {
 };
 
 // As InputPlaces, in a stored row from the first place on.
-struct Places {
-  const InputPlaces::Channel* each;  // null: evenly
+struct StoredStrides {
+  const InputStrides::Channel* each;  // null: evenly
   std::int64_t pixel_step, channel_step;
-  MR_BODY std::int64_t first(std::int64_t c) const { return each ? each[c].first : c * channel_step; }
-  MR_BODY std::int64_t step(std::int64_t c) const { return each ? each[c].step : pixel_step; }
+  MR_DEVICE_INLINE std::int64_t first(std::int64_t c) const { return each ? each[c].first : c * channel_step; }
+  MR_DEVICE_INLINE std::int64_t step(std::int64_t c) const { return each ? each[c].step : pixel_step; }
 };
 
 template <class Raw, class T>
-struct Straight {
+struct NormalizeContiguous {
   T* dst;
   const Raw* src;
   Scales scales;
   std::int64_t channels;
   template <int n>
-  MR_BODY void at(std::int64_t i) const {
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     const Pack<Raw, n> raw = *reinterpret_cast<const Pack<Raw, n>*>(src + i);
     std::int64_t c = channels == 1 ? 0 : i % channels;
     float y[n];
@@ -108,26 +109,27 @@ struct Extents {
 };
 
 template <class From, class T>
-struct Moved {
+struct CropFlipNormalize {
   T* dst;
   From src;  // of the first row, at the first place
   Scales scales;
-  Places places;
+  StoredStrides places;
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  Colours colours;
+  ColorJitter colours;
   Extents extents, whole;
   std::int64_t channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
   bool packs;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
-    const Augmentation move = augmenter.on() ? augmenter.draw(state->epoch, ids[row]) : augmenter.still();
-    const ColourMix mix = colours.mix(move);
+    const Augmentation move =
+        augmenter.on() ? augmenter.sample(state->epoch, ids[row]) : augmenter.without_randomness();
+    const ColorMatrix mix = colours.mix(move);
     const std::int64_t height = extents.height, width = extents.width,
                        row_count = extents.depth * height * width * dst_channels;
     const From image = src.from(row * src_row);
@@ -168,31 +170,31 @@ struct Moved {
 
 // A random part of an image, enlarged to the whole.
 template <class From, class T>
-struct Enlarged {
+struct ResizedCropNormalize {
   T* dst;
   From src;  // of the first row, at the first place
   Scales scales;
-  Places places;
+  StoredStrides places;
   const std::int64_t* ids;
   const StepState* state;
   Augmenter augmenter;
-  Colours colours;
+  ColorJitter colours;
   std::int64_t height, width, channels, dst_channels, src_row;
   std::int64_t row_blocks;  // blocks of one sample
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t row = block.index() / row_blocks, block_of_row = block.index() - row * row_blocks;
-    const Augmentation move = augmenter.draw(state->epoch, ids[row]);
-    const ColourMix mix = colours.mix(move);
+    const Augmentation move = augmenter.sample(state->epoch, ids[row]);
+    const ColorMatrix mix = colours.mix(move);
     const std::int64_t pixels = height * width;
     const From image = src.from(row * src_row);
     T* out = dst + row * pixels * dst_channels;
     for (std::int64_t pixel = block_of_row * block.threads() + block.thread(); pixel < pixels;
          pixel += row_blocks * block.threads()) {
       const std::int64_t y = pixel / width, x = pixel - y * width;
-      const Augmentation::Between v = move.between(0, move.flip[1] ? height - 1 - y : y, height),
-                                  h = move.between(1, move.flip[2] ? width - 1 - x : x, width);
+      const Augmentation::InterpolationPoint v = move.interpolation_point(0, move.flip[1] ? height - 1 - y : y, height),
+                                             h = move.interpolation_point(1, move.flip[2] ? width - 1 - x : x, width);
       const bool cut = move.cut(0, y, x);
       const auto value = [&](std::int64_t c) {
         const std::int64_t step = places.step(c), right = width > 1 ? step : 0, down = height > 1 ? width * step : 0;
@@ -209,7 +211,7 @@ struct Enlarged {
 };
 
 template <class Body>
-void with_raw(DType raw, const Body& body) {
+void dispatch_stored_dtype(DType raw, const Body& body) {
   switch (raw) {
     case DType::u8:
       return body(std::uint8_t{});
@@ -237,31 +239,31 @@ void with_raw(DType raw, const Body& body) {
 
 // Calls body with what reads values from the first place on.
 template <class Body>
-void with_stored(const Tensor& raw, std::int64_t first, const Body& body) {
+void dispatch_stored_values(const Tensor& raw, std::int64_t first, const Body& body) {
   switch (raw.dtype) {
     case DType::u8:
-      return body(Stored<std::uint8_t>{raw.as<std::uint8_t>() + first});
+      return body(StoredValues<std::uint8_t>{raw.as<std::uint8_t>() + first});
     case DType::i16:
-      return body(Stored<std::int16_t>{raw.as<std::int16_t>() + first});
+      return body(StoredValues<std::int16_t>{raw.as<std::int16_t>() + first});
     case DType::f32:
-      return body(Stored<float>{raw.as<float>() + first});
+      return body(StoredValues<float>{raw.as<float>() + first});
     default:
-      return body(StoredAsTold{raw.data, raw.dtype, first});
+      return body(StoredValuesOfAnyType{raw.data, raw.dtype, first});
   }
 }
 
 class Input : public Op {
  public:
-  Input(const InputSpec& spec, const Context& context, Device& device)
+  Input(const InputSpec& spec, const LaunchContext& context, Device& device)
       : spec_(spec),
         context_(context),
         channels_(spec.used_channels()),
         spatial_(spec.src.spatial_rank()),
         values_(input_channels(spec)),
-        places_(input_places(spec)),
+        places_(input_strides(spec)),
         augmenter_(spec),
         colours_(values_) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
     std::int64_t* extents[3] = {&extents_.depth, &extents_.height, &extents_.width};
     std::int64_t* stored[3] = {&stored_.depth, &stored_.height, &stored_.width};
     for (int a = 0; a < spatial_; ++a) {
@@ -274,18 +276,18 @@ class Input : public Op {
     if (!places_.each.empty()) each_ = on_device(device, places_.each);
   }
 
-  Needs needs() const override { return {}; }
+  MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    const bool straight_rows = places_.straight && spec_.subvolume.empty() && spec_.zero_channels == 0;
-    with_type(spec_.dtype, [&](auto to) {
+    const bool straight_rows = places_.contiguous && spec_.subvolume.empty() && spec_.padded_channels == 0;
+    dispatch_dtype(spec_.dtype, [&](auto to) {
       using T = decltype(to);
       T* dst = args.dst.as<T>();
       if (!augmenter_.on() && straight_rows)
-        return with_raw(spec_.raw, [&](auto from) { straight(dst, args.src[0].as<decltype(from)>()); });
-      with_stored(args.src[0], first(), [&](const auto& src) {
-        if (augmenter_.on() && augmenter_.zooms())
+        return dispatch_stored_dtype(spec_.raw, [&](auto from) { contiguous(dst, args.src[0].as<decltype(from)>()); });
+      dispatch_stored_values(args.src[0], first(), [&](const auto& src) {
+        if (augmenter_.on() && augmenter_.has_random_resized_crop())
           enlarge(args, dst, src);
         else
           move(args, dst, src);
@@ -304,17 +306,17 @@ class Input : public Op {
   Scales scales() const {
     return {affine_.as<Affine>(), affine_.as<Affine>() + channels_, spec_.transform == Transform::log1p};
   }
-  Places places() const {
-    return {places_.each.empty() ? nullptr : each_.as<InputPlaces::Channel>(), places_.pixel_step,
+  StoredStrides places() const {
+    return {places_.each.empty() ? nullptr : each_.as<InputStrides::Channel>(), places_.pixel_step,
             places_.channel_step};
   }
   std::int64_t first() const { return places_.each.empty() ? places_.first : 0; }
 
   template <class Raw, class T>
-  void straight(T* dst, const Raw* src) const {
+  void contiguous(T* dst, const Raw* src) const {
     constexpr int n = 16 / int(std::max(sizeof(Raw), sizeof(T)));
-    for_each_pack<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
-                     Straight<Raw, T>{dst, src, scales(), channels_});
+    vectorized_for_each<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
+                           NormalizeContiguous<Raw, T>{dst, src, scales(), channels_});
   }
 
   template <class From, class T>
@@ -323,9 +325,9 @@ class Input : public Op {
     const int threads = int(std::clamp<std::int64_t>((pixels + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, pixels / (threads * 4));  // about 4 pixels a thread
     launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Enlarged<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                             colours_, extents_.height, extents_.width, channels_, channels_ + spec_.zero_channels,
-                             spec_.src.row_count(), row_blocks});
+           ResizedCropNormalize<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state,
+                                         augmenter_, colours_, extents_.height, extents_.width, channels_,
+                                         channels_ + spec_.padded_channels, spec_.src.row_count(), row_blocks});
   }
 
   template <class From, class T>
@@ -334,20 +336,21 @@ class Input : public Op {
     const std::int64_t row_count = spec_.dst().row_count(), packs = (row_count + n - 1) / n;
     const int threads = int(std::clamp<std::int64_t>((packs + 31) / 32 * 32, 32, each_threads));
     const std::int64_t row_blocks = std::max<std::int64_t>(1, packs / (threads * 4));  // about 4 packs a thread
-    launch(context_.stream, spec_.src[0] * row_blocks, threads, 0,
-           Moved<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
-                          colours_, extents_, stored_, channels_, channels_ + spec_.zero_channels,
-                          spec_.src.row_count(), row_blocks, row_count % n == 0 && aligned(dst, n)});
+    launch(
+        context_.stream, spec_.src[0] * row_blocks, threads, 0,
+        CropFlipNormalize<From, T>{dst, src, scales(), places(), args.src[1].as<std::int64_t>(), args.state, augmenter_,
+                                   colours_, extents_, stored_, channels_, channels_ + spec_.padded_channels,
+                                   spec_.src.row_count(), row_blocks, row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;
-  Context context_;
+  LaunchContext context_;
   std::int64_t channels_;
   int spatial_;
   std::vector<InputChannel> values_;
-  InputPlaces places_;
+  InputStrides places_;
   Augmenter augmenter_;
-  Colours colours_;
+  ColorJitter colours_;
   Extents extents_{1, 1, 1}, stored_{1, 1, 1};
   std::vector<Affine> inner_;  // of all channels, then the outer ones; must outlive the copy
   Buffer affine_, each_;
@@ -355,7 +358,7 @@ class Input : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_input(const InputSpec& spec, const Context& context, Device& device) {
+std::unique_ptr<Op> make_input(const InputSpec& spec, const LaunchContext& context, Device& device) {
   return std::make_unique<Input>(spec, context, device);
 }
 

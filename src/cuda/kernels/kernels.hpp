@@ -8,23 +8,23 @@
 
 namespace millrace::cuda {
 
-std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&, const Context&);
-std::unique_ptr<Op> make_pool(const PoolSpec&, const Context&);
-std::unique_ptr<Op> make_activation(const ActivationSpec&, const Context&);
-std::unique_ptr<Op> make_add(const AddSpec&, const Context&);
-std::unique_ptr<Op> make_dropout(const DropoutSpec&, const Context&);
-std::unique_ptr<Op> make_input(const InputSpec&, const Context&, Device&);
-std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const Context&);
-std::unique_ptr<Op> make_mse(const MseSpec&, const Context&);
-std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const Context&);
-std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const Context&, Device&);
+std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_pool(const PoolSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_activation(const ActivationSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_add(const AddSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_dropout(const DropoutSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_input(const InputSpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchContext&);
+std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
+std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
 // dst <- src, between f32, bf16 and f16 (any pair).
-void convert(const Context&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
+void convert(const LaunchContext&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
 // dst <- src (GradMode::write) or dst <- dst + src: 16-bit weight gradients on their way into the flat float32 one.
-void accumulate(const Context&, float* dst, const void* src, DType src_type, std::int64_t count, GradMode);
+void accumulate(const LaunchContext&, float* dst, const void* src, DType src_type, std::int64_t count, GradMode);
 // sum[c] <- or += sum over rows of values[r, c]: gradients of a bias. workspace: row_sums_bytes().
-std::size_t row_sums_bytes(std::int64_t rows, std::int64_t columns, const Context&);
-void row_sums(const Context&, float* sum, const void* values, DType, std::int64_t rows, std::int64_t columns, GradMode,
-              void* workspace);
+std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, const LaunchContext&);
+void column_sums(const LaunchContext&, float* sum, const void* values, DType, std::int64_t rows, std::int64_t columns,
+                 GradMode, void* workspace);
 
 }  // namespace millrace::cuda

@@ -19,7 +19,7 @@ struct MsePart {
   std::int64_t features, parts;  // of a row
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t row = block.index() / parts, part = block.index() % parts;
     const std::int64_t begin = row * features + part * part_count,
                        end = row * features + (part + 1 < parts ? (part + 1) * part_count : features);
@@ -45,19 +45,19 @@ struct MsePart {
 
 class Mse : public Op {
  public:
-  Mse(const MseSpec& spec, const Context& context)
+  Mse(const MseSpec& spec, const LaunchContext& context)
       : spec_(spec),
         context_(context),
         features_(spec.src.row_count()),
         parts_((features_ + part_count - 1) / part_count),
         sums_(spec.src[0] * parts_) {
-    with_type(spec_.dtype, [](auto) {});
+    dispatch_dtype(spec_.dtype, [](auto) {});
   }
-  Needs needs() const override { return {std::size_t(sums_) * sizeof(RowLoss), 0, 0}; }
+  MemoryRequirements memory_requirements() const override { return {std::size_t(sums_) * sizeof(RowLoss), 0, 0}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       if (features_ % pack_size<T> == 0)
         parts<T, pack_size<T>>(args);
@@ -79,13 +79,13 @@ class Mse : public Op {
   }
 
   MseSpec spec_;
-  Context context_;
+  LaunchContext context_;
   std::int64_t features_, parts_, sums_;  // parts: of a row; sums: of all rows
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_mse(const MseSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_mse(const MseSpec& spec, const LaunchContext& context) {
   return std::make_unique<Mse>(spec, context);
 }
 

@@ -12,45 +12,46 @@ class Optimizer : public OptimizerOp {
   using Kind = OptimizerSpec::Kind;
 
  public:
-  Optimizer(const OptimizerSpec& spec, const Context& context, Device& device)
+  Optimizer(const OptimizerSpec& spec, const LaunchContext& context, Device& device)
       : spec_(spec), context_(context), device_(device) {
-    with_type(spec_.weight_dtype, [](auto) {});
-    const OptimizerPieces pieces = cut_pieces(spec_);
-    std::vector<SegmentPieces> segments;
+    dispatch_dtype(spec_.weight_dtype, [](auto) {});
+    const OptimizerChunks pieces = split_into_chunks(spec_);
+    std::vector<SegmentChunks> segments;
     for (std::size_t i = 0; i < spec_.segments.size(); ++i)
       segments.push_back({pieces.first[i], pieces.first[i + 1] - pieces.first[i], spec_.segments[i].weight_decay});
     owned_ = std::int64_t(pieces.owned.size()), all_ = pieces.all();
     pieces_ = uploaded(device, pieces.owned), segments_ = uploaded(device, segments);
-    if (spec_.slices.empty())
-      sums_ = Buffer(device, MemoryKind::device, std::size_t(square_sums(spec_) + 1) * sizeof(double));
-    decision_ = Buffer(device, MemoryKind::device, sizeof(Decision));
-    if (spec_.by_segment()) trust_ = Buffer(device, MemoryKind::device, (segments.size() + 1) * sizeof(float));
+    if (spec_.shards.empty())
+      sums_ = Buffer(device, MemoryKind::device, std::size_t(square_sum_count(spec_) + 1) * sizeof(double));
+    step_scalars_ = Buffer(device, MemoryKind::device, sizeof(StepScalars));
+    if (spec_.by_segment()) trust_ratios_ = Buffer(device, MemoryKind::device, (segments.size() + 1) * sizeof(float));
     device.synchronize();
   }
 
-  int parts() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+  int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
 
   void run(int part, const OptimizerArgs& args) override {
     const bool lars = spec_.kind == Kind::lars, lamb = spec_.kind == Kind::lamb;
-    double *sums = spec_.slices.empty() ? sums_.as<double>() : args.sums, *weight_sums = sums + all_;
+    double *sums = spec_.shards.empty() ? sums_.as<double>() : args.sums, *weight_sums = sums + all_;
     const AdamMoments adam{spec_.beta1, spec_.beta2, spec_.epsilon};
     if (part == 0) {
-      clear_those_of_others(sums);
+      zero_sums_of_other_ranks(sums);
       sum_squares(args.gradient, sums);
       if (lars) sum_squares(args.master, weight_sums);
       return;
     }
     if (part == 1)
-      launch(context_.stream, 1, 1024, 0,
-             Decide{sums, all_, args.state, decision_.as<Decision>(), spec_.clip, spec_.beta1, spec_.beta2});
+      launch(
+          context_.stream, 1, 1024, 0,
+          PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), spec_.clip, spec_.beta1, spec_.beta2});
     if (part == 1 && lamb) {
-      clear_those_of_others(sums);
+      zero_sums_of_other_ranks(sums);
       launch(context_.stream, owned_, piece_threads, 0,
-             LambMoments{pieces_.as<Piece>(), decision_.as<Decision>(), args.gradient, args.master, args.moment1,
+             LambMoments{pieces_.as<Chunk>(), step_scalars_.as<StepScalars>(), args.gradient, args.master, args.moment1,
                          args.moment2, weight_sums, sums, adam});
       return;
     }
-    if (spec_.by_segment()) trust(sums);
+    if (spec_.by_segment()) compute_trust_ratios(sums);
     if (spec_.kind == Kind::adamw)
       update(args, AdamW{adam});
     else if (lamb)
@@ -60,7 +61,7 @@ class Optimizer : public OptimizerOp {
     else
       update(args, SgdMomentum{spec_.momentum, spec_.nesterov});
     for_each(context_, spec_.stats_count,
-             MoveTowards{decision_.as<Decision>(), args.running, args.stats, spec_.stats_momentum});
+             UpdateRunningStats{step_scalars_.as<StepScalars>(), args.running, args.stats, spec_.stats_momentum});
   }
 
  private:
@@ -72,40 +73,41 @@ class Optimizer : public OptimizerOp {
     return buffer;
   }
 
-  void clear_those_of_others(double* sums) {
-    if (!spec_.slices.empty())
+  void zero_sums_of_other_ranks(double* sums) {
+    if (!spec_.shards.empty())
       device_.fill_zero(Stream::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
   void sum_squares(const float* values, double* sums) const {
-    launch(context_.stream, owned_, piece_threads, 0, SumSquares{pieces_.as<Piece>(), values, sums});
+    launch(context_.stream, owned_, piece_threads, 0, SumSquares{pieces_.as<Chunk>(), values, sums});
   }
-  void trust(const double* sums) const {
+  void compute_trust_ratios(const double* sums) const {
     launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,
-           Trust{segments_.as<SegmentPieces>(), sums + all_, sums, decision_.as<Decision>(), trust_.as<float>(),
-                 spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
+           ComputeTrustRatios{segments_.as<SegmentChunks>(), sums + all_, sums, step_scalars_.as<StepScalars>(),
+                              trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
   }
   template <class Rule>
   void update(const OptimizerArgs& args, const Rule& rule) const {
-    with_type(spec_.weight_dtype, [&](auto zero) {
+    dispatch_dtype(spec_.weight_dtype, [&](auto zero) {
       using W = decltype(zero);
-      launch(context_.stream, owned_, piece_threads, 0,
-             Update<Rule, W>{pieces_.as<Piece>(), decision_.as<Decision>(), trust_.as<float>(), args.gradient,
-                             args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
+      launch(
+          context_.stream, owned_, piece_threads, 0,
+          Update<Rule, W>{pieces_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
+                          args.gradient, args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
     });
   }
 
   OptimizerSpec spec_;
-  Context context_;
+  LaunchContext context_;
   Device& device_;
   std::int64_t owned_ = 0, all_ = 0;  // pieces
   Buffer pieces_, segments_;          // tables: Piece of those owned, SegmentPieces
   Buffer sums_;                       // of squares, where a step is not in slices: gradient or direction, then weights
-  Buffer decision_, trust_;           // trust: by segment; empty for sgd and adamw
+  Buffer step_scalars_, trust_ratios_;  // trust: by segment; empty for sgd and adamw
 };
 
 }  // namespace
 
-std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec, const Context& context, Device& device) {
+std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec, const LaunchContext& context, Device& device) {
   return std::make_unique<Optimizer>(spec, context, device);
 }
 

@@ -11,37 +11,38 @@
 
 namespace millrace::cuda {
 
-using Piece = OptimizerPiece;
+using Chunk = OptimizerChunk;
 constexpr int piece_threads = 256, pack = 4;  // four packs a thread
 
-struct SegmentPieces {
+struct SegmentChunks {
   std::int64_t first, count;
   float decay;
 };
 
 // What one step does, the same for all elements. Made on the device.
-struct Decision {
-  bool go;
+struct StepScalars {
+  bool apply;
   float unscale, learning_rate;  // unscale: 1 / loss scale, and the clip
-  float mean, root;              // Adam's corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
-  float step_size;               // learning rate * mean
+  float inverse_bias_correction1,
+      inverse_sqrt_bias_correction2;  // Adam's corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
+  float step_size;                    // learning rate * mean
 };
 
 // body(at) for the packs of a piece; `at` is where a pack begins in it.
 template <class Block, class Body>
-MR_BODY void for_packs(Block& block, const Piece& piece, const Body& body) {
+MR_DEVICE_INLINE void for_each_pack_of(Block& block, const Chunk& piece, const Body& body) {
   for (int i = block.thread() * pack; i < piece.count; i += block.threads() * pack) body(i);
 }
 
 struct SumSquares {  // in double: a finite gradient has a finite norm
-  const Piece* pieces;
+  const Chunk* pieces;
   const float* values;
   double* sums;  // by number of the piece
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    const Piece piece = pieces[block.index()];
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    const Chunk piece = pieces[block.index()];
     double sum = 0;
-    for_packs(block, piece, [&](int i) {
+    for_each_pack_of(block, piece, [&](int i) {
       float x[pack];
       load(x, values + piece.begin + i);
       for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
@@ -52,15 +53,15 @@ struct SumSquares {  // in double: a finite gradient has a finite norm
 };
 
 // Of one block: the norm, what to do about it, and the step's counters.
-struct Decide {
+struct PrepareStep {
   const double* sums;
   std::int64_t count;
   StepState* state;
-  Decision* decision;
+  StepScalars* step_scalars;
   float clip, beta1, beta2;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     double sum = 0;
     for (std::int64_t i = block.thread(); i < count; i += block.threads()) sum += sums[i];
     sum = block.sum(sum);
@@ -68,25 +69,25 @@ struct Decide {
   }
 
  private:
-  MR_BODY void decide(StepState& s, double norm) const {
+  MR_DEVICE_INLINE void decide(StepState& s, double norm) const {
     ++s.attempted;
     s.grad_norm = float(norm);
     const bool finite = norm <= std::numeric_limits<double>::max();  // false for a NaN too
     s.found_inf = s.force_inf != 0 || !finite;
     s.force_inf = 0;
-    decision->go = !s.found_inf;
+    step_scalars->apply = !s.found_inf;
     if (s.found_inf) {
       const float lower = s.loss_scale * s.scale_backoff;
       if (s.scale_on) s.loss_scale = lower > s.scale_floor ? lower : s.scale_floor, s.clean_steps = 0;
       return;
     }
     const double factor = double(clip) / (norm + 1e-6), t = double(s.applied + 1);
-    const double mean = 1 / (1 - pow(double(beta1), t));
-    decision->unscale = float((clip > 0 && factor < 1 ? factor : 1.0) / double(s.loss_scale));
-    decision->learning_rate = s.learning_rate;
-    decision->mean = float(mean);
-    decision->step_size = float(double(s.learning_rate) * mean);
-    decision->root = float(1 / sqrt(1 - pow(double(beta2), t)));
+    const double inverse_bias_correction1 = 1 / (1 - pow(double(beta1), t));
+    step_scalars->unscale = float((clip > 0 && factor < 1 ? factor : 1.0) / double(s.loss_scale));
+    step_scalars->learning_rate = s.learning_rate;
+    step_scalars->inverse_bias_correction1 = float(inverse_bias_correction1);
+    step_scalars->step_size = float(double(s.learning_rate) * inverse_bias_correction1);
+    step_scalars->inverse_sqrt_bias_correction2 = float(1 / sqrt(1 - pow(double(beta2), t)));
     ++s.applied, ++s.clean_steps;
     if (s.scale_on && s.clean_steps >= s.scale_interval) {
       s.clean_steps = 0;
@@ -96,13 +97,13 @@ struct Decide {
   }
 };
 
-struct MoveTowards {
-  const Decision* decision;
+struct UpdateRunningStats {
+  const StepScalars* step_scalars;
   float* running;
   const float* stats;
   float momentum;
-  MR_BODY void operator()(std::int64_t i) const {
-    if (decision->go) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
+    if (step_scalars->apply) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
   }
 };
 
@@ -110,8 +111,9 @@ struct MoveTowards {
 struct SgdPlain {
   static constexpr int moments = 0;
   static constexpr bool takes_gradient = true;
-  MR_BODY void operator()(const Decision& d, float decay, float trust, float g, float& w, float&, float&) const {
-    w -= d.learning_rate * (trust * (g * d.unscale + decay * w));
+  MR_DEVICE_INLINE void operator()(const StepScalars& d, float decay, float trust_ratio, float g, float& w, float&,
+                                   float&) const {
+    w -= d.learning_rate * (trust_ratio * (g * d.unscale + decay * w));
   }
 };
 struct SgdMomentum {
@@ -119,29 +121,33 @@ struct SgdMomentum {
   static constexpr bool takes_gradient = true;
   float momentum;
   bool nesterov;
-  MR_BODY void operator()(const Decision& d, float decay, float trust, float g, float& w, float& v, float&) const {
-    const float change = trust * (g * d.unscale + decay * w);
+  MR_DEVICE_INLINE void operator()(const StepScalars& d, float decay, float trust_ratio, float g, float& w, float& v,
+                                   float&) const {
+    const float change = trust_ratio * (g * d.unscale + decay * w);
     v = momentum * v + change;
     w -= d.learning_rate * (nesterov ? change + momentum * v : v);
   }
 };
 struct AdamMoments {
   float beta1, beta2, epsilon;
-  MR_BODY void advance(const Decision& d, float g, float& m, float& v) const {
+  MR_DEVICE_INLINE void advance(const StepScalars& d, float g, float& m, float& v) const {
     const float x = g * d.unscale;
     m = beta1 * m + (1 - beta1) * x;
     v = beta2 * v + (1 - beta2) * x * x;
   }
-  MR_BODY float divisor(const Decision& d, float v) const { return sqrtf(v) * d.root + epsilon; }
-  MR_BODY float lamb_direction(const Decision& d, float decay, float w, float m, float v) const {
-    return m * d.mean / divisor(d, v) + decay * w;
+  MR_DEVICE_INLINE float divisor(const StepScalars& d, float v) const {
+    return sqrtf(v) * d.inverse_sqrt_bias_correction2 + epsilon;
+  }
+  MR_DEVICE_INLINE float lamb_direction(const StepScalars& d, float decay, float w, float m, float v) const {
+    return m * d.inverse_bias_correction1 / divisor(d, v) + decay * w;
   }
 };
 struct AdamW {
   static constexpr int moments = 2;
   static constexpr bool takes_gradient = true;
   AdamMoments adam;
-  MR_BODY void operator()(const Decision& d, float decay, float, float g, float& w, float& m, float& v) const {
+  MR_DEVICE_INLINE void operator()(const StepScalars& d, float decay, float, float g, float& w, float& m,
+                                   float& v) const {
     adam.advance(d, g, m, v);
     w = w * (1 - d.learning_rate * decay) - d.step_size * m / adam.divisor(d, v);
   }
@@ -150,29 +156,30 @@ struct Lamb {  // after LambMoments
   static constexpr int moments = 2;
   static constexpr bool takes_gradient = false;
   AdamMoments adam;
-  MR_BODY void operator()(const Decision& d, float decay, float trust, float, float& w, float& m, float& v) const {
-    w -= d.learning_rate * trust * adam.lamb_direction(d, decay, w, m, v);
+  MR_DEVICE_INLINE void operator()(const StepScalars& d, float decay, float trust_ratio, float, float& w, float& m,
+                                   float& v) const {
+    w -= d.learning_rate * trust_ratio * adam.lamb_direction(d, decay, w, m, v);
   }
 };
 
 // The fused pass. W: the type of `weights`; float: there are none.
 template <class Rule, class W>
 struct Update {
-  const Piece* pieces;
-  const Decision* decision;
-  const float* trust;  // by segment; null: 1
+  const Chunk* pieces;
+  const StepScalars* step_scalars;
+  const float* trust_ratio;  // by segment; null: 1
   const float* gradient;
   float *master, *moment1, *moment2;
   W* weights;
   Rule rule;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    const Decision d = *decision;
-    if (!d.go) return;
-    const Piece piece = pieces[block.index()];
-    const float ratio = trust ? trust[piece.segment] : 1.0f;
-    for_packs(block, piece, [&](int i) {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    const StepScalars d = *step_scalars;
+    if (!d.apply) return;
+    const Chunk piece = pieces[block.index()];
+    const float ratio = trust_ratio ? trust_ratio[piece.segment] : 1.0f;
+    for_each_pack_of(block, piece, [&](int i) {
       const std::int64_t at = piece.begin + i, kept = piece.moments + i;
       float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
       load(w, master + at);
@@ -190,20 +197,20 @@ struct Update {
 
 // LAMB's first pass: the moments, and the squares of weights and direction by piece.
 struct LambMoments {
-  const Piece* pieces;
-  const Decision* decision;
+  const Chunk* pieces;
+  const StepScalars* step_scalars;
   const float *gradient, *master;
   float *moment1, *moment2;
   double *weight_sums, *direction_sums;
   AdamMoments adam;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    const Decision d = *decision;
-    if (!d.go) return;
-    const Piece piece = pieces[block.index()];
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    const StepScalars d = *step_scalars;
+    if (!d.apply) return;
+    const Chunk piece = pieces[block.index()];
     double of_weights = 0, of_direction = 0;
-    for_packs(block, piece, [&](int i) {
+    for_each_pack_of(block, piece, [&](int i) {
       const std::int64_t at = piece.begin + i, kept = piece.moments + i;
       float w[pack], g[pack], m[pack], v[pack];
       load(w, master + at), load(g, gradient + at), load(m, moment1 + kept), load(v, moment2 + kept);
@@ -220,29 +227,29 @@ struct LambMoments {
 };
 
 // The trust ratio of a segment, by one block. `other`: of the gradient (lars), of the direction (lamb).
-struct Trust {
-  const SegmentPieces* segments;
+struct ComputeTrustRatios {
+  const SegmentChunks* segments;
   const double *weight_sums, *other_sums;
-  const Decision* decision;
-  float* trust;
+  const StepScalars* step_scalars;
+  float* trust_ratio;
   bool lars;
   float factor, epsilon;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
-    if (!decision->go) return;
-    const SegmentPieces segment = segments[block.index()];
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    if (!step_scalars->apply) return;
+    const SegmentChunks segment = segments[block.index()];
     double weights = 0, other = 0;
     for (std::int64_t i = block.thread(); i < segment.count; i += block.threads())
       weights += weight_sums[segment.first + i], other += other_sums[segment.first + i];
     weights = sqrt(block.sum(weights)), other = sqrt(block.sum(other));
     if (block.thread() != 0) return;
-    if (lars) other *= double(decision->unscale);
+    if (lars) other *= double(step_scalars->unscale);
     const double decay = double(segment.decay);
     double ratio = 1;
     if (decay != 0 && weights > 0 && other > 0)
       ratio = lars ? double(factor) * weights / (other + decay * weights + double(epsilon)) : weights / other;
-    trust[block.index()] = float(ratio);
+    trust_ratio[block.index()] = float(ratio);
   }
 };
 

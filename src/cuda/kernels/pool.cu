@@ -17,8 +17,8 @@ constexpr std::int64_t index_max = std::numeric_limits<std::int32_t>::max();
 
 class Pool : public Op {
  public:
-  Pool(const PoolSpec& spec, const Context& context) : spec_(spec), context_(context), channels_(spec.src[-1]) {
-    with_type(spec_.dtype, [](auto) {});
+  Pool(const PoolSpec& spec, const LaunchContext& context) : spec_(spec), context_(context), channels_(spec.src[-1]) {
+    dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
     if (rank < 0 || rank > 3) fail(Exit::config, "pool: input ", spec_.src.str(), " has not 0 to 3 spatial dimensions");
     const Shape dst = spec_.dst();
@@ -46,8 +46,8 @@ class Pool : public Op {
       fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
   }
 
-  Needs needs() const override {
-    Needs needs;
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
     if (is_max() && spec_.mode == Mode::train) needs.saved = std::size_t(spec_.dst().count()) * (wide() ? 2 : 1);
     return needs;
   }
@@ -96,7 +96,7 @@ class Pool : public Op {
   // body(T{}, pack's size, a position's type{})
   template <class Body>
   void with_pack(const Body& body) const {
-    with_type(spec_.dtype, [&](auto zero) {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
       constexpr int n = pack_size<decltype(zero)>;
       using One = std::integral_constant<int, 1>;
       if (wide())
@@ -132,14 +132,14 @@ class Pool : public Op {
   }
 
   PoolSpec spec_;
-  Context context_;
+  LaunchContext context_;
   std::int64_t channels_, taps_ = 1, in_pixels_ = 1, out_pixels_ = 1;
   Geometry g_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_pool(const PoolSpec& spec, const Context& context) {
+std::unique_ptr<Op> make_pool(const PoolSpec& spec, const LaunchContext& context) {
   return std::make_unique<Pool>(spec, context);
 }
 

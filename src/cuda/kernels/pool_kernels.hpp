@@ -16,12 +16,12 @@ struct Divider {
     while (std::int64_t(1) << shift < d) ++shift;
     magic = std::uint32_t((((std::uint64_t(1) << shift) - std::uint64_t(d)) << 32) / std::uint64_t(d) + 1);
   }
-  MR_BODY int operator()(int n) const {
+  MR_DEVICE_INLINE int operator()(int n) const {
     const std::uint32_t high = std::uint32_t((std::uint64_t(std::uint32_t(n)) * magic) >> 32);
     return int((high + std::uint32_t(n)) >> shift);
   }
-  MR_BODY int up(int n) const { return (*this)(n + int(divisor) - 1); }
-  MR_BODY int split(int& n) const {  // the quotient; n becomes the rest
+  MR_DEVICE_INLINE int up(int n) const { return (*this)(n + int(divisor) - 1); }
+  MR_DEVICE_INLINE int split(int& n) const {  // the quotient; n becomes the rest
     const int quotient = (*this)(n);
     n -= quotient * int(divisor);
     return quotient;
@@ -37,20 +37,20 @@ struct Axis {
   int in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
   Divider by_stride, by_dilation;
 
-  MR_BODY int start(int o) const { return o * stride - pad; }
-  MR_BODY Span taps(int o) const {
+  MR_DEVICE_INLINE int start(int o) const { return o * stride - pad; }
+  MR_DEVICE_INLINE Span taps(int o) const {
     const int s = start(o), room = in - s;
     const int first = s < 0 ? by_dilation.up(-s) : 0, end = room > 0 ? by_dilation.up(room) : 0;
     const int count = (end < kernel ? end : kernel) - first;
     return {first, count < 0 ? 0 : count};
   }
-  MR_BODY Span results(int i) const {
+  MR_DEVICE_INLINE Span results(int i) const {
     const int last = by_stride(i + pad), spare = i + pad - (kernel - 1) * dilation;
     const int first = spare > 0 ? by_stride.up(spare) : 0, count = (last < out ? last + 1 : out) - first;
     return {first, count < 0 ? 0 : count};
   }
   // The tap through which o sees i, or -1.
-  MR_BODY int tap(int i, int o) const {
+  MR_DEVICE_INLINE int tap(int i, int o) const {
     int k = i - start(o);
     const int t = by_dilation.split(k);
     return k ? -1 : t;
@@ -63,10 +63,10 @@ struct Geometry {
   Divider by_packs, by_in[3], by_out[3];  // by extents
   float share;                            // one over the window's taps, padding too
 
-  MR_BODY std::int64_t in_at(int image, int z, int y, int x) const {
+  MR_DEVICE_INLINE std::int64_t in_at(int image, int z, int y, int x) const {
     return (((std::int64_t(image) * axis[0].in + z) * axis[1].in + y) * axis[2].in + x) * channels;
   }
-  MR_BODY std::int64_t out_at(int image, int z, int y, int x) const {
+  MR_DEVICE_INLINE std::int64_t out_at(int image, int z, int y, int x) const {
     return (((std::int64_t(image) * axis[0].out + z) * axis[1].out + y) * axis[2].out + x) * channels;
   }
 };
@@ -75,7 +75,7 @@ struct Place {
   int image, z, y, x, pack;
 };
 
-MR_BODY Place place_of(int i, const Geometry& g, const Divider (&extent)[3]) {
+MR_DEVICE_INLINE Place place_of(int i, const Geometry& g, const Divider (&extent)[3]) {
   Place p;
   int rest = g.by_packs(i);
   p.pack = i - rest * g.packs;
@@ -89,7 +89,7 @@ MR_BODY Place place_of(int i, const Geometry& g, const Divider (&extent)[3]) {
 // use(pack, tap's number) for the pixels under the window of p, in the window's order, four loads at a time. False when
 // there are none; otherwise begin(first tap's number) came first.
 template <int n, class T, class Begin, class Use>
-MR_BODY bool walk_window(const Geometry& g, const Place& p, const T* src, const Begin& begin, const Use& use) {
+MR_DEVICE_INLINE bool walk_window(const Geometry& g, const Place& p, const T* src, const Begin& begin, const Use& use) {
   const Axis &az = g.axis[0], &ay = g.axis[1], &ax = g.axis[2];
   const Span z = az.taps(p.z), y = ay.taps(p.y), x = ax.taps(p.x);
   const int total = z.count * y.count * x.count;
@@ -135,7 +135,7 @@ struct MaxForward {
   T* dst;
   const T* src;
   Position* positions;  // null: not kept
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const Place p = place_of(int(i), g, g.by_out);
     float best[n];
     int taps[n];
@@ -167,7 +167,7 @@ struct AverageForward {
   Geometry g;
   T* dst;
   const T* src;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const Place p = place_of(int(i), g, g.by_out);
     float sum[n] = {};
     walk_window<n>(
@@ -187,7 +187,7 @@ struct Backward {
   T* diff_src;
   const T* diff_dst;
   const Position* positions;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const Place p = place_of(int(i), g, g.by_in);
     const Axis &az = g.axis[0], &ay = g.axis[1], &ax = g.axis[2];
     const Span z = az.results(p.z), y = ay.results(p.y), x = ax.results(p.x);
@@ -221,7 +221,7 @@ struct GlobalForward {
   T* dst;
   const T* src;
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const int tile_at = int(unsigned(block.index()) % unsigned(tiles)), lane = block.thread() / tile;
     const std::int64_t image = unsigned(block.index()) / unsigned(tiles);
     const int mine = block.thread() % tile, first = tile_at * tile, columns = tile * n;

@@ -18,7 +18,7 @@ struct AddRowLosses {
   std::int64_t count;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     double loss = 0;
     std::uint32_t counted = 0, top1 = 0, top5 = 0;
     for (std::int64_t i = block.thread(); i < count; i += block.threads()) {
@@ -34,7 +34,7 @@ struct AddRowLosses {
   }
 };
 
-inline void add_row_losses(const Context& context, StepState* state, const RowLoss* rows, std::int64_t count) {
+inline void add_row_losses(const LaunchContext& context, StepState* state, const RowLoss* rows, std::int64_t count) {
   launch(context.stream, 1, 256, 0, AddRowLosses{state, rows, count});
 }
 

@@ -14,7 +14,7 @@ constexpr int threads = 256, widest = 32;  // widest: packs of a row that neighb
 // A block's threads are `wide` columns of packs by `high` rows (the rest are idle). Block tile + tiles * part sums the
 // columns [tile * wide * n, + wide * n) of the part's rows into sum[part, column].
 template <class T, int n>
-struct SumRows {
+struct SumColumns {
   float* sum;
   const T* values;
   std::int64_t rows, columns, part_rows, tiles;
@@ -22,7 +22,7 @@ struct SumRows {
   bool add;
 
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t part = block.index() / tiles, tile = block.index() - part * tiles;
     const int x = block.thread() % wide, y = block.thread() / wide;
     const std::int64_t column = (tile * wide + x) * n;
@@ -61,49 +61,49 @@ struct SumRows {
   }
 };
 
-std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const Context& context) {
+std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const LaunchContext& context) {
   const std::int64_t tiles = (columns + 255) / 256, most = std::int64_t(context.multiprocessors) * 8;
   return std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, tiles), 1, std::max<std::int64_t>(1, rows / 64));
 }
 
 template <class T, int n>
-void sum_rows(const Context& context, float* sum, const T* values, std::int64_t rows, std::int64_t columns,
-              std::int64_t parts, bool add) {
+void sum_columns(const LaunchContext& context, float* sum, const T* values, std::int64_t rows, std::int64_t columns,
+                 std::int64_t parts, bool add) {
   const std::int64_t packs = columns / n;
   if (packs == 0) return;
   const int wide = int(std::min<std::int64_t>(packs, widest)), high = threads / wide;
   const std::int64_t tiles = (packs + wide - 1) / wide, part_rows = (rows + parts - 1) / parts;
   launch(context.stream, tiles * parts, threads, threads * n * sizeof(float),
-         SumRows<T, n>{sum, values, rows, columns, part_rows, tiles, wide, high, add});
+         SumColumns<T, n>{sum, values, rows, columns, part_rows, tiles, wide, high, add});
 }
 
 template <class T>
-void sum_rows(const Context& context, float* sum, const T* values, std::int64_t rows, std::int64_t columns,
-              std::int64_t parts, bool add) {
+void sum_columns(const LaunchContext& context, float* sum, const T* values, std::int64_t rows, std::int64_t columns,
+                 std::int64_t parts, bool add) {
   constexpr int n = pack_size<T>;
   if (columns % n == 0 && aligned(values, n))
-    sum_rows<T, n>(context, sum, values, rows, columns, parts, add);
+    sum_columns<T, n>(context, sum, values, rows, columns, parts, add);
   else
-    sum_rows<T, 1>(context, sum, values, rows, columns, parts, add);
+    sum_columns<T, 1>(context, sum, values, rows, columns, parts, add);
 }
 
 }  // namespace
 
-std::size_t row_sums_bytes(std::int64_t rows, std::int64_t columns, const Context& context) {
+std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, const LaunchContext& context) {
   const std::int64_t parts = parts_of(rows, columns, context);
   return parts > 1 ? std::size_t(parts * columns) * sizeof(float) : 0;
 }
 
-void row_sums(const Context& context, float* sum, const void* values, DType dtype, std::int64_t rows,
-              std::int64_t columns, GradMode mode, void* workspace) {
+void column_sums(const LaunchContext& context, float* sum, const void* values, DType dtype, std::int64_t rows,
+                 std::int64_t columns, GradMode mode, void* workspace) {
   const std::int64_t parts = parts_of(rows, columns, context);
   const bool add = mode == GradMode::add;
   float* of_part = static_cast<float*>(workspace);
-  with_type(dtype, [&](auto zero) {
+  dispatch_dtype(dtype, [&](auto zero) {
     const auto* from = static_cast<const decltype(zero)*>(values);
-    sum_rows(context, parts > 1 ? of_part : sum, from, rows, columns, parts, parts > 1 ? false : add);
+    sum_columns(context, parts > 1 ? of_part : sum, from, rows, columns, parts, parts > 1 ? false : add);
   });
-  if (parts > 1) sum_rows(context, sum, of_part, parts, columns, 1, add);
+  if (parts > 1) sum_columns(context, sum, of_part, parts, columns, 1, add);
 }
 
 }  // namespace millrace::cuda

@@ -23,11 +23,11 @@ namespace {
 using Kind = Watchdog::Kind;
 
 // Few, since what a sum occupies the step goes without; links between hosts need more of them. Not yet measured.
-int usual_channels(const World& world) { return world.node_count() == 1 ? 8 : 16; }
+int default_max_ctas(const World& world) { return world.node_count() == 1 ? 8 : 16; }
 
 class NcclCollective : public Collective {
  public:
-  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int channels, bool even_alone)
+  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int max_ctas, bool even_alone)
       : world_(world), device_(device), timeout_(options.timeout_seconds), alone_(world.size() == 1 && !even_alone) {
     MR_CUDA(cudaSetDevice(device.ordinal()));
     CollectiveOptions host = options;
@@ -35,16 +35,16 @@ class NcclCollective : public Collective {
     small_ = make_host_collective(world, host);
     if (alone_) return;
     board_ = make_progress_board(world);
-    comm_ = std::make_unique<NcclComm>(world, channels > 0 ? channels : usual_channels(world), timeout_);
-    tracker_ = std::make_unique<Tracker>(timeout_);
+    comm_ = std::make_unique<NcclComm>(world, max_ctas > 0 ? max_ctas : default_max_ctas(world), timeout_);
+    tracker_ = std::make_unique<CollectiveTracker>(timeout_);
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watcher_ = std::thread([this] { watch(); });
-    device.trail().beside([this] { return tracker_->under_way(); });
+    device.flight_recorder().set_concurrent_work([this] { return tracker_->running_operation(); });
   }
 
   ~NcclCollective() override {
-    device_.trail().beside(nullptr);
+    device_.flight_recorder().set_concurrent_work(nullptr);
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -95,7 +95,7 @@ class NcclCollective : public Collective {
   }
   void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     char* data = at(r, begin, count, size_of(t));
-    const std::size_t part = part_of(count);
+    const std::size_t part = rank_slice_elements(count);
     start(Kind::reduce_scatter, tag, count * size_of(t), "ncclReduceScatter",
           [&](ncclComm_t comm, StreamHandle stream) {
             return ncclReduceScatter(data, mine(data, part * size_of(t)), part, type_of(t), ncclSum, comm, stream);
@@ -103,7 +103,7 @@ class NcclCollective : public Collective {
   }
   void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     char* data = at(r, begin, count, size_of(t));
-    const std::size_t part = part_of(count);
+    const std::size_t part = rank_slice_elements(count);
     start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, StreamHandle stream) {
       return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
     });
@@ -130,7 +130,7 @@ class NcclCollective : public Collective {
     if (capturing && !captured_) return;  // the comm stream is not part of this capture
     captured_ = false;
     const StreamHandle compute = device_.stream(Stream::compute), comm = device_.stream(Stream::comm);
-    Tracker::Operation step;
+    CollectiveTracker::Operation step;
     if (capturing)
       tracker_->end_captured(comm);
     else
@@ -157,7 +157,7 @@ class NcclCollective : public Collective {
     MR_CHECK((begin + count) * size <= region.bytes);
     return static_cast<char*>(region.data) + begin * size;
   }
-  std::size_t part_of(std::size_t count) const {
+  std::size_t rank_slice_elements(std::size_t count) const {
     MR_CHECK(count % std::size_t(world_.size()) == 0);
     return count / std::size_t(world_.size());
   }
@@ -177,18 +177,19 @@ class NcclCollective : public Collective {
     MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
     MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
     if (capturing && !captured_) tracker_->begin_captured(comm);
-    const auto op = capturing ? tracker_->capture(kind, tag, bytes, comm) : tracker_->begin(kind, tag, bytes, comm);
+    const auto op = capturing ? tracker_->begin_captured_operation(kind, tag, bytes, comm)
+                              : tracker_->begin(kind, tag, bytes, comm);
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
     cudaEvent_t& passed = passed_[tag];
     if (!passed) MR_CUDA(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
     MR_CUDA(cudaEventRecord(passed, comm));
-    capturing ? tracker_->end_capture_of(op, comm) : tracker_->end(op, comm);
+    capturing ? tracker_->end_captured_operation(op, comm) : tracker_->end(op, comm);
   }
 
   void watch() {
     try {
-      work::set_rank(world_.rank()), work::follow(&device_.trail());
+      error_context::set_rank(world_.rank()), error_context::set_flight_recorder(&device_.flight_recorder());
       MR_CUDA(cudaSetDevice(device_.ordinal()));
       for (;;) {
         std::string trouble;
@@ -205,7 +206,7 @@ class NcclCollective : public Collective {
         const cudaError_t status =
             trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Stream::comm));
         if (status != cudaSuccess && status != cudaErrorNotReady)
-          trouble = work::describe_failure("the watch over sums", status);
+          trouble = error_context::describe_failure("the watch over sums", status);
         if (!trouble.empty()) return give_up(trouble);
       }
     } catch (const std::exception& error) {
@@ -240,7 +241,7 @@ class NcclCollective : public Collective {
   std::unique_ptr<Collective> small_;  // for small sums
   std::unique_ptr<ProgressBoard> board_;
   std::shared_ptr<NcclComm> comm_;
-  std::unique_ptr<Tracker> tracker_;
+  std::unique_ptr<CollectiveTracker> tracker_;
   std::deque<NcclRegion> regions_;
   cudaEvent_t filled_ = nullptr, joined_ = nullptr;
   std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
@@ -255,8 +256,8 @@ class NcclCollective : public Collective {
 }  // namespace
 
 std::unique_ptr<Collective> make_nccl_collective(World& world, CudaDevice& device, const CollectiveOptions& options,
-                                                 int channels, bool even_alone) {
-  return std::make_unique<NcclCollective>(world, device, options, channels, even_alone);
+                                                 int max_ctas, bool even_alone) {
+  return std::make_unique<NcclCollective>(world, device, options, max_ctas, even_alone);
 }
 
 }  // namespace millrace::cuda

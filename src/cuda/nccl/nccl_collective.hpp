@@ -15,7 +15,7 @@ namespace millrace::cuda {
 // timeout_seconds, replayed ones too, or when NCCL fails, that thread ends all ranks by World::abort with one line that
 // says which operation it is and, on this host, which rank is late. channels: blocks that a sum may occupy on the GPU
 // at most, 0 for the usual number. even_alone: a single rank goes through NCCL too (tests).
-std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, int channels,
+std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, int max_ctas,
                                                  bool even_alone = false);
 
 // Through host memory (millrace/comm/staged.hpp), page-locked: several ranks on one GPU, or no NCCL. Not capturable.

@@ -164,7 +164,7 @@ void NcclComm::settle(std::unique_lock<std::mutex>& lock, const char* what, nccl
       fail(Exit::comm, "waited ", timeout_, " s for ", what, " to begin (a rank is late, or cannot be reached). ",
            "raise comm.timeout if it only needs longer");
   }
-  if (status != ncclSuccess) throw Error(Exit::comm, work::describe_failure(what, words(status)));
+  if (status != ncclSuccess) throw Error(Exit::comm, error_context::describe_failure(what, words(status)));
 }
 
 std::string NcclComm::words(ncclResult_t status) const {

@@ -15,7 +15,7 @@ std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& dev
     log::warn("gradients on the host cannot be page-locked: copies to and from the GPU are slower (see ulimit -l)");
   };
   hooks.begin_thread = [ordinal, rank = world.rank()] {
-    work::set_rank(rank);
+    error_context::set_rank(rank);
     MR_CUDA(cudaSetDevice(ordinal));  // or it would make a context on the first GPU
   };
   hooks.unpin = [](void* memory) {

@@ -15,7 +15,7 @@ using Kind = Watchdog::Kind;
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Not ready counts as an error that launches of kernels would stumble over.
-bool happened(cudaEvent_t event) {
+bool is_complete(cudaEvent_t event) {
   if (cudaEventQuery(event) == cudaSuccess) return true;
   (void)cudaGetLastError();
   return false;
@@ -26,18 +26,18 @@ std::uint64_t read(std::uint64_t& counter) { return std::atomic_ref<std::uint64_
 
 }  // namespace
 
-Tracker::Tracker(double timeout_seconds) : watchdog_(timeout_seconds) {
+CollectiveTracker::CollectiveTracker(double timeout_seconds) : watchdog_(timeout_seconds) {
   void* memory = nullptr;
   MR_CUDA(cudaHostAlloc(&memory, most_captures * sizeof *counters_, cudaHostAllocMapped | cudaHostAllocPortable));
   counters_ = static_cast<Counters*>(memory);
   std::fill_n(counters_, most_captures, Counters{});
   // Loads the kernel, which a capture might not allow.
-  count_up({nullptr}, &counters_[0].begun);
+  increment_counter({nullptr}, &counters_[0].begun);
   MR_CUDA(cudaStreamSynchronize(nullptr));
   counters_[0] = {};
 }
 
-Tracker::~Tracker() {
+CollectiveTracker::~CollectiveTracker() {
   for (const Operation& op : in_flight_) spare_.push_back({op.started, op.ended});
   for (const Capture& capture : captures_)
     for (const Operation& op : capture.operations) spare_.push_back({op.started, op.ended});
@@ -45,7 +45,7 @@ Tracker::~Tracker() {
   cudaFreeHost(counters_);
 }
 
-Tracker::EventPair Tracker::take_pair() {
+CollectiveTracker::EventPair CollectiveTracker::take_pair() {
   EventPair pair;
   if (spare_.empty()) {
     MR_CUDA(cudaEventCreate(&pair.started));
@@ -57,7 +57,7 @@ Tracker::EventPair Tracker::take_pair() {
   return pair;
 }
 
-Tracker::Operation Tracker::prepare(Kind kind, int tag, std::size_t bytes) {
+CollectiveTracker::Operation CollectiveTracker::prepare(Kind kind, int tag, std::size_t bytes) {
   Operation op;
   const std::lock_guard lock(mutex_);
   const EventPair pair = take_pair();
@@ -66,44 +66,45 @@ Tracker::Operation Tracker::prepare(Kind kind, int tag, std::size_t bytes) {
   return op;
 }
 
-Tracker::Operation Tracker::begin(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
+CollectiveTracker::Operation CollectiveTracker::begin(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
   const Operation op = prepare(kind, tag, bytes);
   MR_CUDA(cudaEventRecord(op.started, stream));
   return op;
 }
 
-void Tracker::end(Operation op, StreamHandle stream) {
+void CollectiveTracker::end(Operation op, StreamHandle stream) {
   MR_CUDA(cudaEventRecord(op.ended, stream));
   const std::lock_guard lock(mutex_);
   op.number = watchdog_.begin(op.kind, op.span.tag, op.span.bytes, op.span.queued);
   in_flight_.push_back(op);
 }
 
-void Tracker::begin_captured(StreamHandle stream) {
+void CollectiveTracker::begin_captured(StreamHandle stream) {
   {
     const std::lock_guard lock(mutex_);
     captures_.emplace_back();
   }
-  count_up({stream}, &counters().begun);
+  increment_counter({stream}, &counters().begun);
 }
 
-void Tracker::end_captured(StreamHandle stream) { count_up({stream}, &counters().ended); }
+void CollectiveTracker::end_captured(StreamHandle stream) { increment_counter({stream}, &counters().ended); }
 
-Tracker::Operation Tracker::capture(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
+CollectiveTracker::Operation CollectiveTracker::begin_captured_operation(Kind kind, int tag, std::size_t bytes,
+                                                                         StreamHandle stream) {
   const Operation op = prepare(kind, tag, bytes);
-  count_up({stream}, &counters().operations_begun);
+  increment_counter({stream}, &counters().operations_begun);
   MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // or the host could not read it
   return op;
 }
 
-void Tracker::end_capture_of(Operation op, StreamHandle stream) {
+void CollectiveTracker::end_captured_operation(Operation op, StreamHandle stream) {
   MR_CUDA(cudaEventRecordWithFlags(op.ended, stream, cudaEventRecordExternal));
-  count_up({stream}, &counters().operations_ended);
+  increment_counter({stream}, &counters().operations_ended);
   const std::lock_guard lock(mutex_);
   captures_.back().operations.push_back(op);
 }
 
-void Tracker::take_spans(std::vector<CommSpan>& out) {
+void CollectiveTracker::take_spans(std::vector<CommSpan>& out) {
   out.clear();
   const std::lock_guard lock(mutex_);
   poll();
@@ -111,8 +112,8 @@ void Tracker::take_spans(std::vector<CommSpan>& out) {
   std::swap(out, spans_);
 }
 
-void Tracker::poll() {
-  while (!in_flight_.empty() && happened(in_flight_.front().ended)) {
+void CollectiveTracker::poll() {
+  while (!in_flight_.empty() && is_complete(in_flight_.front().ended)) {
     Operation op = in_flight_.front();
     watchdog_.done(op.number, now());
     add_span(op);
@@ -121,7 +122,7 @@ void Tracker::poll() {
   }
 }
 
-void Tracker::add_span(const Operation& op) {
+void CollectiveTracker::add_span(const Operation& op) {
   if (op.kind == Kind::step || op.kind == Kind::broadcast) return;
   CommSpan span = op.span;
   span.op = op.kind == Kind::all_gather       ? CollectiveOp::all_gather
@@ -132,13 +133,13 @@ void Tracker::add_span(const Operation& op) {
   spans_.push_back(span);
 }
 
-void Tracker::take_replayed() {
+void CollectiveTracker::take_replayed() {
   for (std::size_t i = 0; i < std::min(captures_.size(), most_captures - 1); ++i) {
     Capture& capture = captures_[i];
     const std::uint64_t ended = read(counters_[i].ended);
     if (ended == capture.seen) continue;
     if (!std::all_of(capture.operations.begin(), capture.operations.end(),
-                     [](const Operation& op) { return happened(op.started) && happened(op.ended); }))
+                     [](const Operation& op) { return is_complete(op.started) && is_complete(op.ended); }))
       continue;  // launched anew
     capture.seen = ended;
     for (Operation op : capture.operations) {
@@ -149,7 +150,7 @@ void Tracker::take_replayed() {
 }
 
 // What is ended is read before what was begun, which it never passes.
-Watchdog::Replays Tracker::replays() const {
+Watchdog::Replays CollectiveTracker::replays() const {
   Watchdog::Replays all;
   for (std::size_t i = 0; i < most_captures; ++i) {
     Counters& c = counters_[i];
@@ -166,7 +167,7 @@ Watchdog::Replays Tracker::replays() const {
   return all;
 }
 
-std::optional<Watchdog::Late> Tracker::late() {
+std::optional<Watchdog::StalledOperation> CollectiveTracker::late() {
   const std::lock_guard lock(mutex_);
   poll();
   const double time = now();
@@ -175,7 +176,7 @@ std::optional<Watchdog::Late> Tracker::late() {
   return watchdog_.late(time);
 }
 
-std::string Tracker::under_way() {
+std::string CollectiveTracker::running_operation() {
   const std::unique_lock lock(mutex_, std::try_to_lock);  // a failure may be described by who holds it
   if (!lock.owns_lock()) return "";
   const Watchdog::Replays r = replays();
@@ -183,7 +184,7 @@ std::string Tracker::under_way() {
   return Watchdog::name_of(r.kind, r.tag, r.bytes);
 }
 
-std::uint64_t Tracker::begun() {
+std::uint64_t CollectiveTracker::begun() {
   const std::lock_guard lock(mutex_);
   return watchdog_.begun();
 }

@@ -18,7 +18,7 @@
 
 namespace millrace::cuda {
 
-class Tracker {
+class CollectiveTracker {
  public:
   struct Operation {
     Watchdog::Kind kind = Watchdog::Kind::sum;
@@ -27,10 +27,10 @@ class Tracker {
     cudaEvent_t started = nullptr, ended = nullptr;
   };
 
-  explicit Tracker(double timeout_seconds);
-  ~Tracker();
-  Tracker(const Tracker&) = delete;
-  Tracker& operator=(const Tracker&) = delete;
+  explicit CollectiveTracker(double timeout_seconds);
+  ~CollectiveTracker();
+  CollectiveTracker(const CollectiveTracker&) = delete;
+  CollectiveTracker& operator=(const CollectiveTracker&) = delete;
 
   // Not during a capture of this thread's. What is ended first was begun first.
   Operation begin(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
@@ -39,19 +39,21 @@ class Tracker {
   // not outlive the tracker.
   void begin_captured(StreamHandle);
   void end_captured(StreamHandle);
-  Operation capture(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
-  void end_capture_of(Operation, StreamHandle);
+  Operation begin_captured_operation(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
+  void end_captured_operation(Operation, StreamHandle);
 
   // By the thread that launches replays. Of a recording that was replayed several times since the last call, those of
   // the newest replay, and only when that is done; queued is then started.
   void take_spans(std::vector<CommSpan>& out);
 
   // Asked every now and then by another thread: what is late, and how much was begun by then.
-  std::optional<Watchdog::Late> late();
+  std::optional<Watchdog::StalledOperation> late();
   std::uint64_t begun();
   // The sum of a recorded step that runs now, "" where none does. From any thread, waits for nothing.
-  std::string under_way();
-  std::string explain(const Watchdog::Late& late, const std::string& who) const { return watchdog_.explain(late, who); }
+  std::string running_operation();
+  std::string explain(const Watchdog::StalledOperation& late, const std::string& who) const {
+    return watchdog_.explain(late, who);
+  }
 
  private:
   struct EventPair {

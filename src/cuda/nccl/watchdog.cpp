@@ -9,7 +9,7 @@
 namespace millrace::cuda {
 namespace {
 
-std::string place_of(const Watchdog::Late& late) {
+std::string place_of(const Watchdog::StalledOperation& late) {
   const std::string name = Watchdog::name_of(late.kind, late.tag, late.bytes);
   if (!late.recorded || late.kind == Watchdog::Kind::replay) return name;
   return cat(late.begun ? "" : "the gradients of ", name, " of a recorded step");
@@ -51,10 +51,11 @@ void Watchdog::replays(const Replays& r, double now) {
   replays_ = r;
 }
 
-std::optional<Watchdog::Late> Watchdog::late(double now) const {
+std::optional<Watchdog::StalledOperation> Watchdog::late(double now) const {
   const Replays& r = replays_;
   if (r.begun != r.ended && now - replays_changed_ > timeout_) {
-    Late late{true, r.operations_begun != r.operations_ended, Kind::replay, 0, 0, now - replays_changed_, r.ended, 0};
+    StalledOperation late{
+        true, r.operations_begun != r.operations_ended, Kind::replay, 0, 0, now - replays_changed_, r.ended, 0};
     if (r.known) late.kind = r.kind, late.tag = r.tag, late.bytes = r.bytes, late.done = r.operations_ended;
     return late;
   }
@@ -62,10 +63,10 @@ std::optional<Watchdog::Late> Watchdog::late(double now) const {
   const Begun& oldest = begun_.front();
   const double seconds = now - std::max(oldest.at, progress_);
   if (seconds <= timeout_) return std::nullopt;
-  return Late{false, true, oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
+  return StalledOperation{false, true, oldest.kind, oldest.tag, oldest.bytes, seconds, done_, begun_.size() - 1};
 }
 
-std::string Watchdog::explain(const Late& late, const std::string& who) const {
+std::string Watchdog::explain(const StalledOperation& late, const std::string& who) const {
   return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
              " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
 }

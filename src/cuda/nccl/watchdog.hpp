@@ -27,7 +27,7 @@ class Watchdog {
   };
 
   // The oldest operation that is not done, for too long.
-  struct Late {
+  struct StalledOperation {
     bool recorded = false;  // it belongs to a recorded step
     bool begun = true;      // false: what it sums is not there yet
     Kind kind = Kind::sum;
@@ -45,13 +45,13 @@ class Watchdog {
   void done(std::uint64_t number, double now);
   // Told often: they are late when a step under way stays where it is.
   void replays(const Replays&, double now);
-  std::optional<Late> late(double now) const;
+  std::optional<StalledOperation> late(double now) const;
   std::uint64_t begun() const {  // so far
     return done_ + begun_.size() + replays_.begun + replays_.operations_begun;
   }
 
   // One line for people. who: what is known of the ranks that have not come as far.
-  std::string explain(const Late&, const std::string& who) const;
+  std::string explain(const StalledOperation&, const std::string& who) const;
 
  private:
   struct Begun {

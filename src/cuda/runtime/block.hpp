@@ -23,15 +23,15 @@ namespace millrace::cuda {
 using StreamHandle = CUstream_st*;  // cudaStream_t
 
 // What an op needs to know of its device. Ops keep a copy.
-struct Context {
+struct LaunchContext {
   StreamHandle stream = nullptr;  // the compute lane
   int multiprocessors = 4;
 };
 
 #ifdef __CUDACC__
-#define MR_BODY __device__ __forceinline__
+#define MR_DEVICE_INLINE __device__ __forceinline__
 #else
-#define MR_BODY inline
+#define MR_DEVICE_INLINE inline
 #endif
 
 }  // namespace millrace::cuda
@@ -51,7 +51,7 @@ struct Each {
   std::int64_t count;
   Body body;
   template <class Block>
-  MR_BODY void operator()(Block& block) const {
+  MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t stride = block.blocks() * block.threads();
     for (std::int64_t i = block.index() * block.threads() + block.thread(); i < count; i += stride) body(i);
   }
@@ -60,7 +60,7 @@ struct Each {
 // body(i) for every i in [0, count), in any order; body must not use barriers. Enough threads to fill the device, each
 // with several elements where there are many.
 template <class Body>
-void for_each(const Context& context, std::int64_t count, const Body& body) {
+void for_each(const LaunchContext& context, std::int64_t count, const Body& body) {
   if (count <= 0) return;
   const std::int64_t needed = (count + each_threads - 1) / each_threads;
   const std::int64_t most = std::int64_t(context.multiprocessors) * 32;

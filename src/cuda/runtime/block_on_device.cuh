@@ -7,31 +7,31 @@
 namespace millrace::cuda {
 
 struct DeviceBlock {
-  MR_BODY int thread() const { return int(threadIdx.x); }
-  MR_BODY int threads() const { return int(blockDim.x); }
-  MR_BODY std::int64_t index() const { return blockIdx.x; }
-  MR_BODY std::int64_t blocks() const { return gridDim.x; }
-  MR_BODY void sync() const { __syncthreads(); }
+  MR_DEVICE_INLINE int thread() const { return int(threadIdx.x); }
+  MR_DEVICE_INLINE int threads() const { return int(blockDim.x); }
+  MR_DEVICE_INLINE std::int64_t index() const { return blockIdx.x; }
+  MR_DEVICE_INLINE std::int64_t blocks() const { return gridDim.x; }
+  MR_DEVICE_INLINE void sync() const { __syncthreads(); }
 
   template <class T>
-  MR_BODY T* shared() const {
+  MR_DEVICE_INLINE T* shared() const {
     extern __shared__ __align__(16) unsigned char mr_shared[];
     return reinterpret_cast<T*>(mr_shared);
   }
 
   template <class T>
-  MR_BODY T sum(T value) const {
+  MR_DEVICE_INLINE T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });
   }
   template <class T>
-  MR_BODY T max(T value) const {
+  MR_DEVICE_INLINE T max(T value) const {
     return reduce(value, [](T a, T b) { return a > b ? a : b; });
   }
 
  private:
   // Within warps by exchange, then the warps' results by the first warp.
   template <class T, class F>
-  MR_BODY T reduce(T value, F f) const {
+  MR_DEVICE_INLINE T reduce(T value, F f) const {
     __shared__ T of_warp[32];
     const int lane = thread() % 32, warp = thread() / 32, warps = threads() / 32;
     for (int step = 16; step > 0; step /= 2) value = f(value, __shfl_xor_sync(0xffffffffu, value, step));
@@ -46,7 +46,7 @@ struct DeviceBlock {
 };
 
 template <class Body>
-__global__ void __launch_bounds__(1024) run_body(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(1024) block_kernel(const __grid_constant__ Body body) {
   DeviceBlock block;
   body(block);
 }
@@ -55,9 +55,9 @@ template <class Body>
 void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
   if (blocks <= 0) return;
   if (shared_bytes > 48u << 10)
-    MR_CUDA(cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+    MR_CUDA(cudaFuncSetAttribute(block_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
   void* arguments[] = {const_cast<Body*>(&body)};
-  check(cudaLaunchKernel(run_body<Body>, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes,
+  check(cudaLaunchKernel(block_kernel<Body>, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes,
                          stream),
         "launch of a kernel");
 }

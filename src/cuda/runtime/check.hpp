@@ -9,7 +9,7 @@
 namespace millrace::cuda {
 
 inline void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) throw Error(Exit::comm, work::describe_failure(call, status));
+  if (status != cudaSuccess) throw Error(Exit::comm, error_context::describe_failure(call, status));
 }
 
 }  // namespace millrace::cuda

@@ -3,13 +3,15 @@
 namespace millrace::cuda {
 namespace {
 
-struct CountUp {
+struct IncrementCounter {
   std::uint64_t* counter;
-  MR_BODY void operator()(std::int64_t) const { ++*counter; }
+  MR_DEVICE_INLINE void operator()(std::int64_t) const { ++*counter; }
 };
 
 }  // namespace
 
-void count_up(const Context& context, std::uint64_t* counter) { for_each(context, 1, CountUp{counter}); }
+void increment_counter(const LaunchContext& context, std::uint64_t* counter) {
+  for_each(context, 1, IncrementCounter{counter});
+}
 
 }  // namespace millrace::cuda

@@ -23,7 +23,7 @@ constexpr std::size_t most_records = 4u << 20;  // of one watch: what is beyond 
 constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
-struct Library {
+struct CuptiLibrary {
   void* handle = nullptr;
   std::string missing;
   template <class F>
@@ -65,13 +65,13 @@ std::string readable(const std::string& mangled) {
   return name;
 }
 
-class Cupti;
-Cupti* watch = nullptr;
+class CuptiTracer;
+CuptiTracer* watch = nullptr;
 
-class Cupti : public ActivityTracer, public work::Listener {
+class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
  public:
-  explicit Cupti(Library library) : library_(std::move(library)) { watch = this; }
-  ~Cupti() override {
+  explicit CuptiTracer(CuptiLibrary library) : library_(std::move(library)) { watch = this; }
+  ~CuptiTracer() override {
     if (watching_) stop();
     watch = nullptr;  // CUPTI stays: its buffers may still come back
   }
@@ -96,13 +96,13 @@ class Cupti : public ActivityTracer, public work::Listener {
       return;
     }
     watching_ = true;
-    work::listen(this);
+    error_context::set_label_listener(this);
   }
 
   std::vector<Activity> stop() override {
     if (!watching_) return {};
     watching_ = false;
-    work::listen(nullptr);
+    error_context::set_label_listener(nullptr);
     for (const CUpti_ActivityKind kind : kinds) library_.disable(kind);
     library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     const std::lock_guard lock(mutex_);
@@ -130,11 +130,11 @@ class Cupti : public ActivityTracer, public work::Listener {
     return out;
   }
 
-  void entered(const char* name) override {
+  void label_pushed(const char* name) override {
     works_.push_back(name);
     library_.push(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, first_occasion_ + works_.size() - 1);
   }
-  void left() override {
+  void label_popped() override {
     std::uint64_t last = 0;
     library_.pop(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &last);
   }
@@ -198,7 +198,7 @@ class Cupti : public ActivityTracer, public work::Listener {
     records_.push_back({{kind, name, std::int64_t(start), std::int64_t(end), nullptr, 0}, correlation});
   }
 
-  Library library_;
+  CuptiLibrary library_;
   bool watching_ = false;
   std::vector<const char*> works_;  // by number of the occasion, from first_occasion_ on
   std::uint64_t first_occasion_ = 1;
@@ -211,14 +211,14 @@ class Cupti : public ActivityTracer, public work::Listener {
 
 }  // namespace
 
-std::unique_ptr<ActivityTracer> make_cupti_watch(std::string* why_not, const char* name) {
+std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const char* name) {
   std::string ignored;
   std::string& problem = why_not ? *why_not : ignored;
   if (watch) {
     problem = "the GPU's work is watched already";
     return nullptr;
   }
-  Library library;
+  CuptiLibrary library;
   const std::string versioned = cat("libcupti.so.", CUPTI_API_VERSION / 10000);
   for (const char* candidate : {name ? name : versioned.c_str(), name ? name : MILLRACE_CUPTI_LIBRARY})
     if (!library.handle && *candidate) library.handle = dlopen(candidate, RTLD_NOW | RTLD_LOCAL);
@@ -238,7 +238,7 @@ std::unique_ptr<ActivityTracer> make_cupti_watch(std::string* why_not, const cha
     problem = "CUPTI has no " + library.missing;
     return nullptr;
   }
-  auto made = std::make_unique<Cupti>(library);
+  auto made = std::make_unique<CuptiTracer>(library);
   problem = made->attach();
   if (!problem.empty()) return nullptr;
   return made;

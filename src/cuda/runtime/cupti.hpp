@@ -9,6 +9,6 @@ namespace millrace::cuda {
 
 // Null, with the reason, where the library is not there, or was not when millrace was built, or another profiler is
 // attached. library: another than the toolkit's, for tests.
-std::unique_ptr<ActivityTracer> make_cupti_watch(std::string* why_not, const char* library = nullptr);
+std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const char* library = nullptr);
 
 }  // namespace millrace::cuda

@@ -3,7 +3,7 @@
 
 namespace millrace::cuda {
 
-std::unique_ptr<ActivityTracer> make_cupti_watch(std::string* why_not, const char*) {
+std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const char*) {
   if (why_not) *why_not = "this millrace was built without CUPTI";
   return nullptr;
 }

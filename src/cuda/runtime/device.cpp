@@ -94,26 +94,26 @@ class CudaMarks : public Timestamps {
 class Graph : public CapturedStep {
  public:
   Graph(CudaDevice& device, std::string key, std::function<void()> step)
-      : device_(device), key_(std::move(key)), step_(std::move(step)), number_(device.trail().add(key_)) {}
+      : device_(device), key_(std::move(key)), step_(std::move(step)), number_(device.flight_recorder().add(key_)) {}
   ~Graph() override {
     if (executable_) cudaGraphExecDestroy(executable_);
   }
   void run() override {
     if (!warm_) {
-      device_.trail().running(work::outermost());
+      device_.flight_recorder().begin_run(error_context::outermost_label());
       call_step();
       warm_ = true;
       return;
     }
     if (!executable_) capture();
-    device_.trail().running(work::outermost());
+    device_.flight_recorder().begin_run(error_context::outermost_label());
     MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Stream::compute)));
-    work::replayed(key_);
+    error_context::note_replay(key_);
   }
 
  private:
   void call_step() {
-    Trail::Recording recording(device_.trail(), number_);
+    FlightRecorder::Recording recording(device_.flight_recorder(), number_);
     step_();
     recording.end();
   }
@@ -147,25 +147,25 @@ class Graph : public CapturedStep {
 
 class EagerStep : public CapturedStep {
  public:
-  EagerStep(Trail& trail, const std::string& key, std::function<void()> step)
-      : trail_(trail), number_(trail.add(key)), step_(std::move(step)) {}
+  EagerStep(FlightRecorder& flight_recorder, const std::string& key, std::function<void()> step)
+      : flight_recorder_(flight_recorder), number_(flight_recorder.add(key)), step_(std::move(step)) {}
   void run() override {
-    trail_.running(work::outermost());
-    Trail::Recording recording(trail_, number_);
+    flight_recorder_.begin_run(error_context::outermost_label());
+    FlightRecorder::Recording recording(flight_recorder_, number_);
     step_();
     recording.end();
   }
 
  private:
-  Trail& trail_;
+  FlightRecorder& flight_recorder_;
   std::size_t number_;
   std::function<void()> step_;
 };
 
 // Pinned memory on the GPU's own NUMA node where the kernel names it; the policy of the thread is put back afterwards.
-class NearGpu {
+class NumaNodeGuard {
  public:
-  explicit NearGpu(std::string bus_id) {
+  explicit NumaNodeGuard(std::string bus_id) {
     for (char& c : bus_id) c = char(std::tolower(c));
     int node = -1;
     if (!(std::ifstream("/sys/bus/pci/devices/" + bus_id + "/numa_node") >> node) || node < 0 || node >= 64) return;
@@ -173,10 +173,10 @@ class NearGpu {
     const unsigned long mask = 1ul << node;
     set_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 65ul) == 0;
   }
-  ~NearGpu() {
+  ~NumaNodeGuard() {
     if (set_) syscall(SYS_set_mempolicy, mode_, nodes_.data(), most_nodes + 1);
   }
-  NearGpu(const NearGpu&) = delete;
+  NumaNodeGuard(const NumaNodeGuard&) = delete;
 
  private:
   static constexpr unsigned long most_nodes = 1024;  // the kernel's own limit
@@ -206,29 +206,30 @@ std::string explain_old_gpu(const std::string& name, int major, int minor) {
 }
 
 // Page-locked, and the GPU writes to it; null where recordings leave no marks.
-CudaDevice::Words CudaDevice::make_words(int ordinal, const DeviceOptions& options) {
+CudaDevice::Breadcrumb CudaDevice::allocate_breadcrumb(int ordinal, const DeviceOptions& options) {
   void* memory = nullptr;
-  if (options.trail != Trail::Detail::none) {
+  if (options.breadcrumbs != FlightRecorder::Detail::none) {
     MR_CUDA(cudaSetDevice(ordinal));
-    MR_CUDA(cudaHostAlloc(&memory, sizeof(Trail::Words), cudaHostAllocMapped | cudaHostAllocPortable));
-    new (memory) Trail::Words;
+    MR_CUDA(cudaHostAlloc(&memory, sizeof(FlightRecorder::Breadcrumb), cudaHostAllocMapped | cudaHostAllocPortable));
+    new (memory) FlightRecorder::Breadcrumb;
   }
-  return {static_cast<Trail::Words*>(memory), [](Trail::Words* words) { cudaFreeHost(words); }};
+  return {static_cast<FlightRecorder::Breadcrumb*>(memory),
+          [](FlightRecorder::Breadcrumb* words) { cudaFreeHost(words); }};
 }
 
 CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
     : options_(options),
       ordinal_(ordinal),
-      words_(make_words(ordinal, options)),
-      trail_(options.trail, words_.get(), [this](std::uint64_t place, bool begins) {
-        leave_mark({stream(Stream::compute)}, &words_->place, place, begins ? &words_->runs : nullptr);
+      breadcrumb_(allocate_breadcrumb(ordinal, options)),
+      flight_recorder_(options.breadcrumbs, breadcrumb_.get(), [this](std::uint64_t place, bool begins) {
+        record_breadcrumb({stream(Stream::compute)}, &breadcrumb_->place, place, begins ? &breadcrumb_->runs : nullptr);
       }) {
-  work::set_rank(options.rank);
+  error_context::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};
   MR_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
   name_ = properties.name;
-  slice_ = slice_of(name_, properties.uuid.bytes, std::getenv("CUDA_VISIBLE_DEVICES"));
+  mig_instance_ = mig_instance_of(name_, properties.uuid.bytes, std::getenv("CUDA_VISIBLE_DEVICES"));
   capability_ = properties.major * 10 + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
   const std::string too_old = explain_old_gpu(name_, properties.major, properties.minor);
@@ -242,11 +243,11 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
   MR_CUDA(cudaMemGetInfo(&free, &total));
   memory_bytes_ = free;
   total_bytes_ = total;
-  work::follow(&trail_);
+  error_context::set_flight_recorder(&flight_recorder_);
 }
 
 CudaDevice::~CudaDevice() {
-  work::follow(nullptr);
+  error_context::set_flight_recorder(nullptr);
   for (const StreamHandle stream : streams_)
     if (stream) cudaStreamDestroy(stream);
 }
@@ -257,7 +258,7 @@ bool CudaDevice::capturing(Stream lane) const {
   return status == cudaStreamCaptureStatusActive;
 }
 
-void CudaDevice::share_memory(int ranks) {
+void CudaDevice::set_memory_share(int ranks) {
   std::size_t free = 0, total = 0;
   MR_CUDA(cudaMemGetInfo(&free, &total));
   const std::size_t reserve = std::min(total / 16, std::size_t(512) << 20);
@@ -288,7 +289,7 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
   const std::size_t padded = (bytes + 4095) / 4096 * 4096;
   void* memory = nullptr;
   if (kind == MemoryKind::pinned) {
-    const NearGpu near(bus_id());
+    const NumaNodeGuard near(bus_id());
     const cudaError_t status = cudaHostAlloc(&memory, padded, cudaHostAllocPortable);
     if (status != cudaSuccess)
       fail(Exit::config, "no ", format_bytes(bytes), " of pinned host memory (", cudaGetErrorString(status),
@@ -328,7 +329,7 @@ std::unique_ptr<Timestamps> CudaDevice::make_timestamps(int count) {
   return std::make_unique<CudaMarks>(*this, count, options_.timeout_seconds);
 }
 std::unique_ptr<CapturedStep> CudaDevice::record(const std::string& key, std::function<void()> step) {
-  if (!options_.graph) return std::make_unique<EagerStep>(trail_, key, std::move(step));
+  if (!options_.graph) return std::make_unique<EagerStep>(flight_recorder_, key, std::move(step));
   return std::make_unique<Graph>(*this, key, std::move(step));
 }
 

@@ -10,15 +10,15 @@
 
 namespace millrace::cuda {
 
-MR_BODY float widen(float value) { return value; }
-MR_BODY float widen(bf16 value) {
+MR_DEVICE_INLINE float widen(float value) { return value; }
+MR_DEVICE_INLINE float widen(bf16 value) {
 #ifdef __CUDACC__
   return __uint_as_float(unsigned(value.bits) << 16);
 #else
   return float(value);
 #endif
 }
-MR_BODY float widen(f16 value) {
+MR_DEVICE_INLINE float widen(f16 value) {
 #ifdef __CUDACC__
   return __half2float(__ushort_as_half(value.bits));
 #else
@@ -28,13 +28,13 @@ MR_BODY float widen(f16 value) {
 
 // Rounds to nearest, ties to even.
 template <class T>
-MR_BODY T narrow(float value);
+MR_DEVICE_INLINE T narrow(float value);
 template <>
-MR_BODY float narrow<float>(float value) {
+MR_DEVICE_INLINE float narrow<float>(float value) {
   return value;
 }
 template <>
-MR_BODY bf16 narrow<bf16>(float value) {
+MR_DEVICE_INLINE bf16 narrow<bf16>(float value) {
 #ifdef __CUDACC__
   bf16 out;
   out.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
@@ -44,7 +44,7 @@ MR_BODY bf16 narrow<bf16>(float value) {
 #endif
 }
 template <>
-MR_BODY f16 narrow<f16>(float value) {
+MR_DEVICE_INLINE f16 narrow<f16>(float value) {
 #ifdef __CUDACC__
   f16 out;
   out.bits = __half_as_ushort(__float2half_rn(value));
@@ -63,12 +63,12 @@ template <class T>
 constexpr int pack_size = 16 / int(sizeof(T));
 
 template <int n, class T>
-MR_BODY void load(float (&to)[n], const T* from) {  // from: aligned to n elements
+MR_DEVICE_INLINE void load(float (&to)[n], const T* from) {  // from: aligned to n elements
   const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
   for (int i = 0; i < n; ++i) to[i] = widen(pack.v[i]);
 }
 template <int n, class T>
-MR_BODY void store(T* to, const float (&from)[n]) {
+MR_DEVICE_INLINE void store(T* to, const float (&from)[n]) {
   Pack<T, n> pack;
   for (int i = 0; i < n; ++i) pack.v[i] = narrow<T>(from[i]);
   *reinterpret_cast<Pack<T, n>*>(to) = pack;

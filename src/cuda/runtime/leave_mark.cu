@@ -3,10 +3,10 @@
 namespace millrace::cuda {
 namespace {
 
-struct LeaveMark {
+struct RecordBreadcrumb {
   volatile std::uint64_t *word, *runs;
   std::uint64_t place;
-  MR_BODY void operator()(std::int64_t) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t) const {
     if (runs) *runs = *runs + 1;
     *word = place;
   }
@@ -14,8 +14,8 @@ struct LeaveMark {
 
 }  // namespace
 
-void leave_mark(const Context& context, std::uint64_t* word, std::uint64_t place, std::uint64_t* runs) {
-  for_each(context, 1, LeaveMark{word, runs, place});
+void record_breadcrumb(const LaunchContext& context, std::uint64_t* word, std::uint64_t place, std::uint64_t* runs) {
+  for_each(context, 1, RecordBreadcrumb{word, runs, place});
 }
 
 }  // namespace millrace::cuda

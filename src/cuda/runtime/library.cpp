@@ -7,7 +7,7 @@
 namespace millrace::cuda {
 
 // Twice at once does no harm: the linker counts.
-void Library::load() {
+void DynamicLibrary::load() {
   if (handle_.load(std::memory_order_acquire)) return;
   void* handle = dlopen(file_, RTLD_NOW | RTLD_LOCAL);
   const std::string problem = handle ? "" : dlerror();
@@ -18,7 +18,7 @@ void Library::load() {
   handle_.store(handle, std::memory_order_release);
 }
 
-void* Library::function(const char* name) {
+void* DynamicLibrary::symbol(const char* name) {
   if (void* here = dlsym(RTLD_DEFAULT, name)) return here;
   load();
   void* found = dlsym(handle_.load(std::memory_order_acquire), name);

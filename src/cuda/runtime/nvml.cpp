@@ -29,10 +29,10 @@ constexpr std::pair<unsigned long long, const char*> reasons[] = {
     {0x004, "power cap"},   {0x008, "hardware slowdown"}, {0x020, "heat"},       {0x040, "heat (hardware)"},
     {0x080, "power brake"}, {0x010, "sync boost"},        {0x002, "set clocks"}, {0x100, "display clocks"}};
 
-class Library : public Nvml {
+class NvmlLibrary : public Nvml {
  public:
-  Library(void* handle) : handle_(handle) {}
-  ~Library() override {
+  NvmlLibrary(void* handle) : handle_(handle) {}
+  ~NvmlLibrary() override {
     if (started_) call<Status()>("nvmlShutdown");
     dlclose(handle_);
   }
@@ -110,7 +110,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& bus_id, std::string* why_not
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   std::string problem;
   if (handle) {
-    auto nvml = std::make_unique<Library>(handle);
+    auto nvml = std::make_unique<NvmlLibrary>(handle);
     problem = nvml->start(bus_id);
     if (problem.empty()) return nvml;
   } else {

@@ -10,10 +10,10 @@ bool aligned(const T* pointer, int n) {  // may packs of n elements be read from
 }
 
 template <int n, class Body>
-struct InPacks {
+struct VectorizedLoop {
   std::int64_t packs;
   Body body;
-  MR_BODY void operator()(std::int64_t i) const {
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     if (i < packs)
       body.template at<n>(i * n);
     else
@@ -24,9 +24,9 @@ struct InPacks {
 // body.at<m>(i) makes elements [i, i + m), m = n or 1, all of [0, count) in one launch. `wide`: every pointer of the
 // body is aligned to packs of n.
 template <int n, class Body>
-void for_each_pack(const Context& context, std::int64_t count, bool wide, const Body& body) {
+void vectorized_for_each(const LaunchContext& context, std::int64_t count, bool wide, const Body& body) {
   const std::int64_t packs = wide ? count / n : 0;
-  for_each(context, packs + (count - packs * n), InPacks<n, Body>{packs, body});
+  for_each(context, packs + (count - packs * n), VectorizedLoop<n, Body>{packs, body});
 }
 
 }  // namespace millrace::cuda

@@ -16,41 +16,43 @@
 
 namespace millrace::cuda {
 
-class Trail {
+class FlightRecorder {
  public:
   using Detail = CudaOptions::Breadcrumbs;
-  static constexpr std::size_t apart = 16;  // pieces from mark to mark, with `some`
+  static constexpr std::size_t breadcrumb_interval = 16;  // pieces from mark to mark, with `some`
 
   // Written by the device alone; all zero at first.
-  struct Words {
+  struct Breadcrumb {
     std::uint64_t place = 0;  // 0: no recording is under way
     std::uint64_t runs = 0;   // of recordings that have begun
   };
   // Enqueues behind what the recording holds so far: words->place = place; where a run begins, ++words->runs too.
-  using Leave = std::function<void(std::uint64_t place, bool begins)>;
+  using WriteBreadcrumb = std::function<void(std::uint64_t place, bool begins)>;
 
-  Trail(Detail, Words*, Leave);  // words may be null with Detail::none
-  Trail(const Trail&) = delete;
-  Trail& operator=(const Trail&) = delete;
+  FlightRecorder(Detail, Breadcrumb*, WriteBreadcrumb);  // words may be null with Detail::none
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   // A recording that is known by this name from now on.
   std::size_t add(const std::string& recording);
   // While this lives, the caller calls the recording's function: one by one, or into a capture.
   class Recording {
    public:
-    Recording(Trail& trail, std::size_t number) : trail_(trail) { trail_.begin(number); }
-    ~Recording() { trail_.open_ = false; }
+    Recording(FlightRecorder& flight_recorder, std::size_t number) : flight_recorder_(flight_recorder) {
+      flight_recorder_.begin(number);
+    }
+    ~Recording() { flight_recorder_.open_ = false; }
     Recording(const Recording&) = delete;
-    void end() { trail_.end(); }  // all is enqueued
+    void end() { flight_recorder_.end(); }  // all is enqueued
 
    private:
-    Trail& trail_;
+    FlightRecorder& flight_recorder_;
   };
-  void entered(const char* piece);        // does nothing but within a Recording
-  void running(const std::string& step);  // a recording is about to be run, as a part of this step
+  void enter_operation(const char* piece);  // does nothing but within a Recording
+  void begin_run(const std::string& step);  // a recording is about to be run, as a part of this step
 
   // Tells what else may run beside the recording, "" for nothing. Must not wait for anything.
-  void beside(std::function<std::string()>);
+  void set_concurrent_work(std::function<std::string()>);
 
   struct Place {
     std::string text;    // "step 9, conv1 backward"
@@ -59,7 +61,7 @@ class Trail {
   std::optional<Place> place() const;  // nullopt: no recording is under way
 
  private:
-  struct Known {
+  struct RecordedCapture {
     std::string name;
     std::vector<std::string> pieces;  // in order; the same in every run
   };
@@ -67,12 +69,12 @@ class Trail {
   void end();
 
   const Detail detail_;
-  Words* const words_;
-  const Leave leave_;
+  Breadcrumb* const breadcrumb_;
+  const WriteBreadcrumb write_breadcrumb_;
   bool open_ = false;  // of the thread that enqueues, as the next two
   std::size_t number_ = 0, next_ = 0;
   mutable std::mutex mutex_;  // guards what follows
-  std::deque<Known> known_;
+  std::deque<RecordedCapture> known_;
   std::array<std::string, 256> steps_;  // by the number of the run: more than can be in flight
   std::uint64_t runs_ = 0;
   std::function<std::string()> beside_;

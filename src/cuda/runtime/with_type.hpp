@@ -7,7 +7,7 @@ namespace millrace::cuda {
 
 // Calls body(T{}) with T float, bf16 or f16.
 template <class Body>
-decltype(auto) with_type(DType dtype, const Body& body) {
+decltype(auto) dispatch_dtype(DType dtype, const Body& body) {
   switch (dtype) {
     case DType::f32:
       return body(float{});

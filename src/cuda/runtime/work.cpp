@@ -11,13 +11,13 @@
 #include "cuda/runtime/trail.hpp"
 #include "millrace/base/error.hpp"
 
-namespace millrace::cuda::work {
+namespace millrace::cuda::error_context {
 namespace {
 
 struct Now {
   int rank = -1;  // not told
-  Listener* listener = nullptr;
-  const Trail* trail = nullptr;
+  LabelListener* listener = nullptr;
+  const FlightRecorder* flight_recorder = nullptr;
   std::array<const char*, 8> names{};
   std::size_t depth = 0;
   std::array<char, 96> last{};  // a copy: what it names may be gone when a failure is seen
@@ -54,27 +54,27 @@ bool is_fault(cudaError_t status) {
 
 void set_rank(int rank) { now.rank = rank; }
 
-void enter(const char* name) {
+void push_label(const char* name) {
   if (now.depth < now.names.size()) now.names[now.depth] = name;
   ++now.depth;
   nvtxRangePushA(name);
-  if (now.listener) now.listener->entered(name);
+  if (now.listener) now.listener->label_pushed(name);
 }
 
-void leave() {
+void pop_label() {
   if (now.depth > 1) remember(now.names[std::min(now.depth, now.names.size()) - 1], false);
   if (now.depth > 0) --now.depth;
   nvtxRangePop();
-  if (now.listener) now.listener->left();
+  if (now.listener) now.listener->label_popped();
 }
 
-void listen(Listener* listener) { now.listener = listener; }
+void set_label_listener(LabelListener* listener) { now.listener = listener; }
 
-void replayed(const std::string& recording) { remember(recording.c_str(), true); }
+void note_replay(const std::string& recording) { remember(recording.c_str(), true); }
 
-std::string outermost() { return now.depth > 0 ? now.names[0] : ""; }
+std::string outermost_label() { return now.depth > 0 ? now.names[0] : ""; }
 
-void follow(const Trail* trail) { now.trail = trail; }
+void set_flight_recorder(const FlightRecorder* flight_recorder) { now.flight_recorder = flight_recorder; }
 
 std::string describe_failure(const char* call, const std::string& why) { return cat(call, place(), ": ", why); }
 
@@ -85,7 +85,7 @@ std::string describe_failure(const char* call, cudaError_t status) {
   const bool exact = blocking && std::strcmp(blocking, "1") == 0 && !now.last_was_recorded;
   if (exact) return describe_failure(call, words);
   const std::string out = describe_failure(call, words) + "; ";
-  const auto place = now.trail ? now.trail->place() : std::nullopt;
+  const auto place = now.flight_recorder ? now.flight_recorder->place() : std::nullopt;
   if (place)
     return cat(out, "the GPU was at ", place->text, place->exact ? "" : ". cuda.breadcrumbs = on names the operation",
                place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call" : "");
@@ -93,4 +93,4 @@ std::string describe_failure(const char* call, cudaError_t status) {
              ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the operation");
 }
 
-}  // namespace millrace::cuda::work
+}  // namespace millrace::cuda::error_context

@@ -7,29 +7,29 @@
 #include <string>
 
 namespace millrace::cuda {
-class Trail;
+class FlightRecorder;
 }
 
-namespace millrace::cuda::work {
+namespace millrace::cuda::error_context {
 
 void set_rank(int rank);  // of this thread's messages
-void enter(const char* name);
-void leave();
+void push_label(const char* name);
+void pop_label();
 // Told of every enter() and leave() of this thread.
-class Listener {
+class LabelListener {
  public:
-  virtual ~Listener() = default;
-  virtual void entered(const char* name) = 0;
-  virtual void left() = 0;
+  virtual ~LabelListener() = default;
+  virtual void label_pushed(const char* name) = 0;
+  virtual void label_popped() = 0;
 };
-void listen(Listener*);                       // null: nobody; not in the middle of named work
-void replayed(const std::string& recording);  // a recorded step was launched as a whole
-std::string outermost();                      // of the names now, "" where there is none
-void follow(const Trail*);                    // for faults seen by this thread; null: no trail. Outlives its use
+void set_label_listener(LabelListener*);          // null: nobody; not in the middle of named work
+void note_replay(const std::string& recording);   // a recorded step was launched as a whole
+std::string outermost_label();                    // of the names now, "" where there is none
+void set_flight_recorder(const FlightRecorder*);  // for faults seen by this thread; null: no trail. Outlives its use
 
 // One line: the call, the rank, the names, the library's words (`why`).
 std::string describe_failure(const char* call, const std::string& why);
 // The same for CUDA's errors. Faults of the GPU show up in any later call: says what may lie behind, and how to know.
 std::string describe_failure(const char* call, cudaError_t);
 
-}  // namespace millrace::cuda::work
+}  // namespace millrace::cuda::error_context

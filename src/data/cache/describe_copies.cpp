@@ -13,14 +13,14 @@ namespace millrace {
 std::string describe_copies(const ShardIndex& index, const std::string& where) {
   if (where == "memory" || where == "none")
     fail(Exit::config, "copies in memory are those of one run, and go with it. name the folder of data.cache");
-  const StagedCopies copies(index.shards, folder_of_copies(where));
+  const LocalCopies copies(index.shards, cache_folder(where));
   std::size_t whole = 0;
   std::uint64_t bytes = 0, all = 0;
   std::string first;
   for (std::size_t s = 0; s < index.shards.size(); ++s) {
     const Shard shard = index.shards[s];
     const std::string source = std::filesystem::absolute(shard.path.str()).lexically_normal().string();
-    const std::string problem = problem_by_record(source, copies.path_in_folder(s));
+    const std::string problem = copy_record_problem(source, copies.path_in_folder(s));
     all += shard.file_bytes;
     if (problem.empty())
       ++whole, bytes += shard.file_bytes;

@@ -25,12 +25,12 @@ int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(),
 
 }  // namespace
 
-std::string memory_folder() {
+std::string new_shm_folder_name() {
   static std::atomic<unsigned> made{0};
   return cat(shared, "/", prefix(), int(::getpid()), "-", made++);
 }
 
-int make_memory_folder(const std::string& folder) {
+int create_shm_folder(const std::string& folder) {
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
   const int lock = open_lock(folder);
@@ -39,7 +39,7 @@ int make_memory_folder(const std::string& folder) {
   return lock;
 }
 
-void sweep_memory_folders() {
+void remove_stale_shm_folders() {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(shared, none)) {
     if (!entry.path().filename().string().starts_with(prefix())) continue;

@@ -4,10 +4,10 @@
 
 namespace millrace {
 
-std::string memory_folder();  // a new name
+std::string new_shm_folder_name();  // a new name
 // Returns the descriptor of a lock, which is the folder's as long as it is open. Error(config).
-int make_memory_folder(const std::string&);
+int create_shm_folder(const std::string&);
 // Removes this user's that no process has locked: of runs that were killed.
-void sweep_memory_folders();
+void remove_stale_shm_folders();
 
 }  // namespace millrace

@@ -43,8 +43,8 @@ std::string system_error(const char* doing, const std::string& path) {
   return cat("cannot ", doing, " ", path, " (", std::strerror(errno), ")");
 }
 
-StageResult no_write(const char* doing, const std::string& path) {
-  return {StageResult::full, system_error(doing, path)};
+CacheFileResult no_write(const char* doing, const std::string& path) {
+  return {CacheFileResult::full, system_error(doing, path)};
 }
 
 // Reads all of a file, block by block; -1: an error, or asked to end.
@@ -74,8 +74,8 @@ std::optional<std::uint32_t> checksum_of(int fd, const std::atomic<bool>* ending
 std::string record_of(const std::string& copy) { return copy + ".json"; }
 
 // Of what the copy there is, by its record and its length; as problem_by_record. sum: that of the record.
-std::string problem_by_record(const std::string& path, const std::string& copy, const Stamp& source,
-                              std::uint32_t& sum) {
+std::string copy_record_problem(const std::string& path, const std::string& copy, const Stamp& source,
+                                std::uint32_t& sum) {
   std::ifstream in(record_of(copy));
   if (!in) return "none";
   const json record = json::parse(in, nullptr, false);
@@ -92,9 +92,9 @@ std::string problem_by_record(const std::string& path, const std::string& copy, 
 }
 
 // And by its bytes.
-std::string problem_with(const StageRequest& r, const Stamp& source) {
+std::string problem_with(const CacheFileRequest& r, const Stamp& source) {
   std::uint32_t expected = 0;
-  if (const std::string problem = problem_by_record(r.source, r.copy, source, expected); !problem.empty())
+  if (const std::string problem = copy_record_problem(r.source, r.copy, source, expected); !problem.empty())
     return problem;
   const OpenFile copy{::open(r.copy.c_str(), O_RDONLY | O_CLOEXEC)};
   if (copy.fd < 0) return system_error("open", r.copy);
@@ -130,7 +130,7 @@ bool write_fully(int fd, const char* data, std::size_t bytes, std::uint64_t at) 
 }
 
 // To the part, which stays or goes with the caller.
-StageResult fill(const StageRequest& r, int source, int part, std::uint32_t& sum) {
+CacheFileResult fill(const CacheFileRequest& r, int source, int part, std::uint32_t& sum) {
   if (::ftruncate(part, 0) != 0) return no_write("empty", r.copy + ".part");
   if (const int error = ::posix_fallocate(part, 0, off_t(std::max<std::uint64_t>(1, r.bytes))); error != 0) {
     errno = error;
@@ -143,54 +143,56 @@ StageResult fill(const StageRequest& r, int source, int part, std::uint32_t& sum
     return wrote = write_fully(part, data, n, at);
   });
   if (!wrote) return no_write("write", r.copy);
-  if (r.ending && *r.ending) return {StageResult::ended, ""};
-  if (!read) return {StageResult::refused, system_error("read", r.source)};
-  if (*read != r.bytes) return {StageResult::refused, cat(r.source, " changed while it was copied")};
+  if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
+  if (!read) return {CacheFileResult::source_failed, system_error("read", r.source)};
+  if (*read != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " changed while it was copied")};
   if (::ftruncate(part, off_t(r.bytes)) != 0 || ::fdatasync(part) != 0) return no_write("write", r.copy);
   const auto there = checksum_of(part, r.ending);
-  if (r.ending && *r.ending) return {StageResult::ended, ""};
-  if (!there || *there != sum) return {StageResult::full, cat("what was written to ", r.copy, " reads back otherwise")};
-  return {StageResult::made, ""};
+  if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
+  if (!there || *there != sum)
+    return {CacheFileResult::full, cat("what was written to ", r.copy, " reads back otherwise")};
+  return {CacheFileResult::copied, ""};
 }
 
 }  // namespace
 
-std::string problem_by_record(const std::string& source, const std::string& copy) {
+std::string copy_record_problem(const std::string& source, const std::string& copy) {
   struct stat status {};
   if (::stat(source.c_str(), &status) != 0) return system_error("open", source);
   std::uint32_t sum = 0;
-  return problem_by_record(source, copy, stamp_of(status), sum);
+  return copy_record_problem(source, copy, stamp_of(status), sum);
 }
 
-StageResult stage_file(const StageRequest& r) {
+CacheFileResult cache_file(const CacheFileRequest& r) {
   const OpenFile source{::open(r.source.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat status {};
-  if (source.fd < 0 || ::fstat(source.fd, &status) != 0) return {StageResult::refused, system_error("open", r.source)};
+  if (source.fd < 0 || ::fstat(source.fd, &status) != 0)
+    return {CacheFileResult::source_failed, system_error("open", r.source)};
   const Stamp before = stamp_of(status);
-  if (before.bytes != r.bytes) return {StageResult::refused, cat(r.source, " has changed since the start")};
+  if (before.bytes != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " has changed since the start")};
   std::string problem = "none";
   if (r.keep) problem = problem_with(r, before);
-  if (problem.empty()) return {StageResult::reused, ""};
-  if (r.ending && *r.ending) return {StageResult::ended, ""};
+  if (problem.empty()) return {CacheFileResult::reused, ""};
+  if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
 
   const std::string part_path = r.copy + ".part";
   bool busy = false;
   const OpenFile part = lock_part(part_path, busy);
-  if (busy) return {StageResult::busy, ""};
+  if (busy) return {CacheFileResult::busy, ""};
   if (part.fd < 0) return no_write("create", part_path);
   // Another process may have made it between the look and the lock.
   if (r.keep && problem_with(r, before).empty())
-    return ::unlink(part_path.c_str()), StageResult{StageResult::reused, ""};
-  const auto give_up = [&](StageResult result) {
+    return ::unlink(part_path.c_str()), CacheFileResult{CacheFileResult::reused, ""};
+  const auto give_up = [&](CacheFileResult result) {
     ::unlink(part_path.c_str());
     return result;
   };
-  if (const std::string why = r.no_room(r.bytes); !why.empty()) return give_up({StageResult::full, why});
+  if (const std::string why = r.space_problem(r.bytes); !why.empty()) return give_up({CacheFileResult::full, why});
   std::uint32_t sum = 0;
-  if (const StageResult result = fill(r, source.fd, part.fd, sum); result.kind != StageResult::made)
+  if (const CacheFileResult result = fill(r, source.fd, part.fd, sum); result.kind != CacheFileResult::copied)
     return give_up(result);
   if (::fstat(source.fd, &status) != 0 || stamp_of(status) != before)
-    return give_up({StageResult::refused, cat(r.source, " changed while it was copied")});
+    return give_up({CacheFileResult::source_failed, cat(r.source, " changed while it was copied")});
   // In this order: a record is never beside a copy that it is not of, and without one a copy is made again.
   const std::string record = record_of(r.copy), record_aside = record + ".part";
   ::unlink(record.c_str());
@@ -202,7 +204,7 @@ StageResult stage_file(const StageRequest& r) {
     out.close();
     if (!out || ::rename(record_aside.c_str(), record.c_str()) != 0) ::unlink(record_aside.c_str());
   }
-  return {StageResult::made, problem == "none" ? "" : problem};
+  return {CacheFileResult::copied, problem == "none" ? "" : problem};
 }
 
 }  // namespace millrace

@@ -32,14 +32,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double reserve = 0.05;                         // of a file system or the memory, that is left free
-constexpr std::chrono::milliseconds between_looks(100);  // at what the others have copied
+constexpr std::chrono::milliseconds poll_interval(100);  // at what the others have copied
 
 // What the ranks of a node know together; zeros are its valid start.
-struct Board {
+struct SharedProgress {
   std::atomic<std::uint64_t> bytes;  // of copies that are there or being made
   std::atomic<std::uint32_t> stopped, gone;
 };
-struct OnBoard {
+struct SharedShardState {
   std::atomic<std::uint16_t> state;   // of a shard: a State
   std::atomic<std::uint16_t> opened;  // by so many ranks
 };
@@ -60,7 +60,7 @@ Space space_in(const std::string& folder, bool in_memory) {
 
 }  // namespace
 
-struct Stager::Impl {
+struct LocalCache::Impl {
   const ShardIndex index;
   const bool in_memory;
   const int local_rank, local_size;
@@ -68,7 +68,7 @@ struct Stager::Impl {
   std::string folder;
   int lock = -1;
   NodeMemory memory;
-  std::shared_ptr<StagedCopies> copies;
+  std::shared_ptr<LocalCopies> copies;
   bool holds = false;  // files in memory are kept open, and lose their names
   std::uint64_t set_bytes = 0;
   std::atomic<std::uint64_t> made_bytes{0}, reused_bytes{0}, adopted{0}, adopted_bytes{0};
@@ -79,7 +79,7 @@ struct Stager::Impl {
   std::once_flag started;
   std::thread thread;
 
-  Impl(World& world, const ShardIndex& i, const StagingOptions& o)
+  Impl(World& world, const ShardIndex& i, const LocalCacheOptions& o)
       : index(i),
         in_memory(o.where == "memory"),
         local_rank(world.local_rank()),
@@ -89,11 +89,11 @@ struct Stager::Impl {
     if (local_rank == 0)
       problem = message_of([&] {
         if (in_memory) {
-          sweep_memory_folders();
-          leader_folder = memory_folder();
-          lock = make_memory_folder(leader_folder);
+          remove_stale_shm_folders();
+          leader_folder = new_shm_folder_name();
+          lock = create_shm_folder(leader_folder);
         } else {
-          leader_folder = folder_of_copies(o.where);
+          leader_folder = cache_folder(o.where);
           fs::create_directories(leader_folder);
           if (::access(leader_folder.c_str(), W_OK | X_OK) != 0)
             fail(Exit::config, "cannot write to ", leader_folder, " (", std::strerror(errno), ")");
@@ -105,15 +105,15 @@ struct Stager::Impl {
     for (const std::string& one : world.gather(cat(world.node(), " ", leader_folder)))
       if (const std::string mine = cat(world.node(), " "); one.starts_with(mine) && one.size() > mine.size())
         folder = one.substr(mine.size());
-    memory = node_memory(world, sizeof(Board) + index.shards.size() * sizeof(OnBoard));
-    copies = std::make_shared<StagedCopies>(index.shards, folder);
+    memory = node_memory(world, sizeof(SharedProgress) + index.shards.size() * sizeof(SharedShardState));
+    copies = std::make_shared<LocalCopies>(index.shards, folder);
     for (const Shard& s : index.shards) set_bytes += s.file_bytes;
     if (!memory.shared) {
       why_stopped = "/dev/shm has no room for what the ranks of a node tell each other", board().stopped = 1;
       log::warn(cat("data.cache: nothing is copied (", why_stopped, ")"));
     }
     const std::size_t needed = 3 * index.shards.size();
-    holds = in_memory && memory.shared && allow_open_files(needed) >= needed;
+    holds = in_memory && memory.shared && raise_open_file_limit(needed) >= needed;
   }
 
   ~Impl() {
@@ -129,8 +129,10 @@ struct Stager::Impl {
     if (lock >= 0) ::close(lock);
   }
 
-  Board& board() const { return *reinterpret_cast<Board*>(memory.data.get()); }
-  OnBoard& on_board(std::size_t s) const { return reinterpret_cast<OnBoard*>(memory.data.get() + sizeof(Board))[s]; }
+  SharedProgress& board() const { return *reinterpret_cast<SharedProgress*>(memory.data.get()); }
+  SharedShardState& on_board(std::size_t s) const {
+    return reinterpret_cast<SharedShardState*>(memory.data.get() + sizeof(SharedProgress))[s];
+  }
 
   void run(const std::function<void(std::size_t)>& reopen) {
     std::deque<std::size_t> mine;
@@ -154,7 +156,7 @@ struct Stager::Impl {
       if (mine.empty() || busy >= mine.size()) {  // the others', or other runs', are under way
         busy = 0;
         std::unique_lock hold(mutex);
-        wake.wait_for(hold, between_looks, [this] { return ending.load(); });
+        wake.wait_for(hold, poll_interval, [this] { return ending.load(); });
         if (mine.empty()) continue;
       }
       const std::size_t s = mine.front();
@@ -176,29 +178,29 @@ struct Stager::Impl {
                   format_bytes(set_bytes)));
       return true;
     }
-    StageRequest r;
+    CacheFileRequest r;
     r.source = fs::absolute(shard.path.str()).lexically_normal().string(), r.copy = copies->path_in_folder(s);
     r.bytes = bytes, r.keep = !in_memory, r.ending = &ending;
-    r.no_room = [&](std::uint64_t wanted) -> std::string {
+    r.space_problem = [&](std::uint64_t wanted) -> std::string {
       const Space space = space_in(folder, in_memory);
       const auto kept = std::uint64_t(reserve * double(space.total));
       if (space.free >= wanted + kept) return "";
       return cat(folder, " has ", format_bytes(space.free), " free, of which ", format_bytes(kept), " stay so");
     };
-    const StageResult result = stage_file(r);
-    if (result.kind == StageResult::made || result.kind == StageResult::reused) {
-      (result.kind == StageResult::made ? made_bytes : reused_bytes) += bytes;
+    const CacheFileResult result = cache_file(r);
+    if (result.kind == CacheFileResult::copied || result.kind == CacheFileResult::reused) {
+      (result.kind == CacheFileResult::copied ? made_bytes : reused_bytes) += bytes;
       if (!result.why.empty()) log::local(cat("warning: the copy ", r.copy, " was made again (", result.why, ")"));
       on_board(s).state.store(staged, std::memory_order_release);
       return true;
     }
     board().bytes -= bytes;
-    if (result.kind == StageResult::full) stop(s, result.why);
-    if (result.kind == StageResult::refused) {
+    if (result.kind == CacheFileResult::full) stop(s, result.why);
+    if (result.kind == CacheFileResult::source_failed) {
       log::local(cat("warning: data.cache: ", result.why, ". it is read where it is"));
       on_board(s).state = at_source;
     }
-    return result.kind != StageResult::busy;
+    return result.kind != CacheFileResult::busy;
   }
 
   void stop(std::size_t s, const std::string& why) {
@@ -217,7 +219,7 @@ struct Stager::Impl {
     if (holds) {
       const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
       if (fd >= 0) {
-        copies->hold(s, fd);
+        copies->keep_open(s, fd);
         if (on_board(s).opened.fetch_add(1) + 1 == local_size) ::unlink(path.c_str());
       }
     }
@@ -225,20 +227,20 @@ struct Stager::Impl {
     try {
       reopen(s);
     } catch (const Error& e) {
-      if (copies->leave(s)) log::local(cat("warning: data.cache: ", e.what(), ". the source is read"));
+      if (copies->abandon(s)) log::local(cat("warning: data.cache: ", e.what(), ". the source is read"));
       return;
     }
     ++adopted, adopted_bytes += index.shards[s].file_bytes;
   }
 };
 
-Stager::Stager(World& world, const ShardIndex& index, const StagingOptions& options)
+LocalCache::LocalCache(World& world, const ShardIndex& index, const LocalCacheOptions& options)
     : impl_(std::make_unique<Impl>(world, index, options)) {}
-Stager::~Stager() = default;
+LocalCache::~LocalCache() = default;
 
-std::shared_ptr<StagedCopies> Stager::copies() const { return impl_->copies; }
+std::shared_ptr<LocalCopies> LocalCache::copies() const { return impl_->copies; }
 
-void Stager::start(std::function<void(std::size_t)> reopen) {
+void LocalCache::start(std::function<void(std::size_t)> reopen) {
   std::call_once(impl_->started, [&] {
     impl_->thread = std::thread([this, reopen = std::move(reopen)] {
       const std::string problem = message_of([&] { impl_->run(reopen); });
@@ -247,14 +249,14 @@ void Stager::start(std::function<void(std::size_t)> reopen) {
   });
 }
 
-std::string Stager::describe() const {
+std::string LocalCache::describe() const {
   const Impl& i = *impl_;
   const std::string most = i.budget > 0 ? format_bytes(i.budget) : "what is free";
   return cat("copies to ", i.in_memory ? "memory" : i.folder, " (", format_bytes(i.set_bytes), " a node; at most ",
              most, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
 }
 
-LocalCacheStats Stager::stats() const {
+LocalCacheStats LocalCache::stats() const {
   const Impl& i = *impl_;
   LocalCacheStats out;
   out.files = i.index.shards.size(), out.files_staged = i.adopted;

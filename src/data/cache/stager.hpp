@@ -14,12 +14,12 @@
 
 namespace millrace {
 
-class Stager {
+class LocalCache {
  public:
   // Collective. Makes the folder; copies nothing. Error(config) on every rank where one cannot write there.
-  Stager(World&, const ShardIndex&, const StagingOptions&);
-  ~Stager();
-  std::shared_ptr<StagedCopies> copies() const;
+  LocalCache(World&, const ShardIndex&, const LocalCacheOptions&);
+  ~LocalCache();
+  std::shared_ptr<LocalCopies> copies() const;
   // Begins to copy. reopen: the shard is read from another file from now on; called by one thread.
   void start(std::function<void(std::size_t shard)> reopen);
   std::string describe() const;
@@ -31,6 +31,6 @@ class Stager {
 };
 
 // Around a guarded engine made for this index, which has the stager's copies.
-std::unique_ptr<Source> make_staged_source(std::unique_ptr<Source>, const ShardIndex&, std::unique_ptr<Stager>);
+std::unique_ptr<Source> make_cached_source(std::unique_ptr<Source>, const ShardIndex&, std::unique_ptr<LocalCache>);
 
 }  // namespace millrace

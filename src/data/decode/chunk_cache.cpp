@@ -7,15 +7,15 @@ constexpr std::size_t most_spares = 8;
 
 }  // namespace
 
-std::unique_ptr<io::Bytes> ChunkCache::Spares::take() {
+std::unique_ptr<io::ByteBuffer> ChunkCache::BufferPool::take() {
   const std::lock_guard lock(mutex_);
-  if (all_.empty()) return std::make_unique<io::Bytes>();
+  if (all_.empty()) return std::make_unique<io::ByteBuffer>();
   auto out = std::move(all_.back());
   all_.pop_back();
   return out;
 }
 
-void ChunkCache::Spares::give(std::unique_ptr<io::Bytes> bytes) noexcept {
+void ChunkCache::BufferPool::give(std::unique_ptr<io::ByteBuffer> bytes) noexcept {
   const std::lock_guard lock(mutex_);
   if (all_.capacity() < most_spares) try {
       all_.reserve(most_spares);
@@ -25,7 +25,7 @@ void ChunkCache::Spares::give(std::unique_ptr<io::Bytes> bytes) noexcept {
   if (all_.size() < most_spares) all_.push_back(std::move(bytes));
 }
 
-ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::function<void(io::Bytes&)>& make) {
+ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::function<void(io::ByteBuffer&)>& make) {
   std::unique_lock lock(mutex_);
   for (auto found = places_.find(key); found != places_.end(); found = places_.find(key)) {
     Entry& entry = *found->second;
@@ -34,38 +34,38 @@ ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::funct
       return entry.bytes;
     }
     if (!wait) return nullptr;
-    made_.wait(lock);
+    chunk_ready_.wait(lock);
   }
   const auto entry = entries_.insert(entries_.begin(), {key, nullptr, false});
   places_[key] = entry;
   lock.unlock();
-  std::shared_ptr<io::Bytes> bytes;
+  std::shared_ptr<io::ByteBuffer> bytes;
   try {
-    bytes = {spares_->take().release(),
-             [spares = spares_](io::Bytes* done) { spares->give(std::unique_ptr<io::Bytes>(done)); }};
+    bytes = {buffer_pool_->take().release(),
+             [spares = buffer_pool_](io::ByteBuffer* done) { spares->give(std::unique_ptr<io::ByteBuffer>(done)); }};
     make(*bytes);
   } catch (...) {
     lock.lock();
     places_.erase(key);
     entries_.erase(entry);
-    made_.notify_all();
+    chunk_ready_.notify_all();
     throw;
   }
-  ++made_count_;
+  ++decoded_count_;
   lock.lock();
   entry->bytes = bytes, entry->ready = true;
-  held_ += bytes->size();
+  cached_bytes_ += bytes->size();
   evict(*entry);
-  made_.notify_all();
+  chunk_ready_.notify_all();
   return bytes;
 }
 
 // The newest stays, whatever its size: others may be waiting for it.
 void ChunkCache::evict(const Entry& but) {
-  for (auto at = entries_.end(); held_ > budget_ && at != entries_.begin();) {
+  for (auto at = entries_.end(); cached_bytes_ > budget_ && at != entries_.begin();) {
     --at;
     if (!at->ready || &*at == &but) continue;
-    held_ -= at->bytes->size();
+    cached_bytes_ -= at->bytes->size();
     places_.erase(at->key);
     at = entries_.erase(at);
   }

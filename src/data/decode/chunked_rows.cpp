@@ -25,7 +25,7 @@ void find_runs(const io::ChunkedLayout& l, std::size_t side, std::vector<Run>& r
   std::vector<std::size_t> extent(rank, 1), index(rank, 0), from_stride(rank, 0), to_stride(rank, 0);
   std::size_t from_bytes = l.element_bytes, to_bytes = l.element_bytes, to = 0;
   for (std::size_t d = rank; d-- > 1;) {
-    const auto along = std::size_t(l.grid(d));
+    const auto along = std::size_t(l.chunks_along(d));
     const std::int64_t first = std::int64_t(side % along) * l.chunk[d];
     side /= along;
     extent[d] = std::size_t(std::min(l.chunk[d], l.shape[d] - first));
@@ -52,8 +52,8 @@ void find_runs(const io::ChunkedLayout& l, std::size_t side, std::vector<Run>& r
   }
 }
 
-void read_stored(int fd, const io::ChunkInfo& info, io::Bytes& raw) {
-  raw.discard(info.bytes);
+void read_stored(int fd, const io::ChunkInfo& info, io::ByteBuffer& raw) {
+  raw.resize_uninitialized(info.bytes);
   for (std::size_t done = 0; done < info.bytes;) {
     const ssize_t n = ::pread(fd, raw.data() + done, info.bytes - done, off_t(info.offset + done));
     if (n > 0) done += std::size_t(n);
@@ -64,11 +64,11 @@ void read_stored(int fd, const io::ChunkInfo& info, io::Bytes& raw) {
 
 }  // namespace
 
-ChunkCache::Chunk ChunkedRows::chunk(const From& from, std::size_t number, bool wait, std::int64_t row) {
-  return cache_.get(from.key << 40 | number, wait, [&](io::Bytes& out) {
+ChunkCache::Chunk ChunkedReader::chunk(const ChunkedDataset& from, std::size_t number, bool wait, std::int64_t row) {
+  return cache_.get(from.key << 40 | number, wait, [&](io::ByteBuffer& out) {
     const io::ChunkInfo& info = from.layout.chunks[number];
     if (info.bytes == 0) return io::fill_chunk(from.layout, out);
-    thread_local io::Bytes raw;
+    thread_local io::ByteBuffer raw;
     try {
       read_stored(from.fd, info, raw);
       const BusyClock::Scope busy(decoding_);
@@ -81,19 +81,19 @@ ChunkCache::Chunk ChunkedRows::chunk(const From& from, std::size_t number, bool 
   });
 }
 
-void ChunkedRows::read(const From& from, std::span<const Row> rows, bool ahead) {
+void ChunkedReader::read(const ChunkedDataset& from, std::span<const Row> rows, bool ahead) {
   if (rows.empty()) return;
   const io::ChunkedLayout& l = from.layout;
   std::size_t sides = 1, part_bytes = l.element_bytes;  // chunks of a band; bytes of a row in one
   for (std::size_t d = 1; d < l.shape.size(); ++d)
-    sides *= std::size_t(l.grid(d)), part_bytes *= std::size_t(l.chunk[d]);
+    sides *= std::size_t(l.chunks_along(d)), part_bytes *= std::size_t(l.chunk[d]);
   struct Part {
     std::size_t chunk, side;
     std::span<const Row> rows;
   };
   thread_local std::vector<Run> runs;
   std::size_t runs_of = SIZE_MAX;  // the side that they are of
-  const auto copy = [&](const Part& part, const io::Bytes& chunk) {
+  const auto copy = [&](const Part& part, const io::ByteBuffer& chunk) {
     if (part.side != runs_of) find_runs(l, runs_of = part.side, runs);
     for (const Row& r : part.rows) {
       const char* at = chunk.data() + std::size_t(r.row % l.chunk[0]) * part_bytes;

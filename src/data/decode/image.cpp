@@ -10,12 +10,12 @@ namespace millrace {
 namespace {
 
 // New pixel i is the sum of weights[begin[i] + k] * old[first[i] + k], k < begin[i + 1] - begin[i].
-struct Taps {
+struct FilterWeights {
   std::vector<std::int64_t> first, begin;
   std::vector<float> weights;
   std::int64_t low = 0, high = 0;  // old pixels that are used
 
-  void set(const Axis& axis, std::int64_t from) {
+  void set(const ResampleAxis& axis, std::int64_t from) {
     first.clear(), weights.clear(), begin.assign(1, 0);
     low = from, high = 0;
     const double reach = std::max(1.0, axis.step);
@@ -59,7 +59,7 @@ void round_row(const float* from, std::size_t values, std::uint8_t* to) {
 
 // For each new row the old rows are summed, then columns of that sum. Lines are a value longer than the pixels: for
 // Four.
-void resample(const Image& in, const Taps& down, const Taps& across, std::uint8_t* to) {
+void resample(const Image& in, const FilterWeights& down, const FilterWeights& across, std::uint8_t* to) {
   const std::size_t values = std::size_t(3 * in.width), new_values = 3 * across.first.size();
   if (down.weights.size() == down.first.size() && across.weights.size() == across.first.size() &&
       across.high - across.low == std::int64_t(across.first.size())) {  // nothing is resized
@@ -91,12 +91,12 @@ void resample(const Image& in, const Taps& down, const Taps& across, std::uint8_
 
 }  // namespace
 
-Cut everything(std::int64_t height, std::int64_t width) { return {8, 0, 0, height, width}; }
-Cut size_alone(std::int64_t, std::int64_t) { return {}; }
+DecodeRegion full_region(std::int64_t height, std::int64_t width) { return {8, 0, 0, height, width}; }
+DecodeRegion size_only(std::int64_t, std::int64_t) { return {}; }
 
 bool is_jpeg(std::string_view content) { return content.starts_with("\xff\xd8\xff"); }
 
-void decode_image(std::string_view content, const std::string& path, const Choose& choose, Image& out) {
+void decode_image(std::string_view content, const std::string& path, const RegionChooser& choose, Image& out) {
   if (content.starts_with("\x89PNG")) return decode_png(content, path, choose, out);
   if (is_jpeg(content)) return decode_jpeg(content, path, choose, out);
   fail(Exit::data, path, " is neither PNG nor JPEG. remove or convert it");
@@ -109,18 +109,18 @@ void to_grey(std::uint8_t* rgb, std::int64_t pixels) {
   }
 }
 
-void decode_view(std::string_view content, const std::string& path, const ViewOf& view_of, Decoding how, Image& scratch,
-                 std::uint8_t* to) {
-  thread_local Taps down, across;
-  const bool needed = how == Decoding::needed, may_reduce = needed && is_jpeg(content);
+void decode_and_resample(std::string_view content, const std::string& path, const GridChooser& view_of,
+                         DecodeExtent how, Image& scratch, std::uint8_t* to) {
+  thread_local FilterWeights down, across;
+  const bool needed = how == DecodeExtent::needed, may_reduce = needed && is_jpeg(content);
   const auto choose = [&](std::int64_t height, std::int64_t width) {
-    View view = view_of(height, width);
+    ResampleGrid view = view_of(height, width);
     int eighths = 8;
     while (may_reduce && eighths > 1 && std::min(view.down.step, view.across.step) * eighths / 16 >= 1) eighths /= 2;
     view.down.step *= eighths / 8.0, view.across.step *= eighths / 8.0;
     down.set(view.down, (height * eighths + 7) / 8), across.set(view.across, (width * eighths + 7) / 8);
-    if (how == Decoding::plain) return everything(height, width);
-    return Cut{eighths, down.low, across.low, down.high - down.low, across.high - across.low, !needed};
+    if (how == DecodeExtent::plain) return full_region(height, width);
+    return DecodeRegion{eighths, down.low, across.low, down.high - down.low, across.high - across.low, !needed};
   };
   decode_image(content, path, choose, scratch);
   resample(scratch, down, across, to);

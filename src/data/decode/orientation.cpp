@@ -27,7 +27,7 @@ int of_tiff(std::string_view t) {
   return 1;
 }
 
-Axis reversed(const Axis& a, std::int64_t extent) {
+ResampleAxis reversed(const ResampleAxis& a, std::int64_t extent) {
   return {a.count, a.step, double(extent) / a.step - a.first - double(a.count)};
 }
 
@@ -47,15 +47,15 @@ int orientation_of(std::string_view content) {
   return 1;
 }
 
-View Upright::stored(const View& upright, std::int64_t height, std::int64_t width) const {
-  View out = upright;
+ResampleGrid ExifOrientation::stored(const ResampleGrid& upright, std::int64_t height, std::int64_t width) const {
+  ResampleGrid out = upright;
   if (swapped()) std::swap(out.down, out.across);
   if (rows_reversed()) out.down = reversed(out.down, height);
   if (columns_reversed()) out.across = reversed(out.across, width);
   return out;
 }
 
-void Upright::turn(const std::uint8_t* rgb, const View& stored, std::uint8_t* upright) const {
+void ExifOrientation::turn(const std::uint8_t* rgb, const ResampleGrid& stored, std::uint8_t* upright) const {
   const std::int64_t rows = stored.down.count, columns = stored.across.count;
   const std::int64_t height = swapped() ? columns : rows, width = swapped() ? rows : columns;
   for (std::int64_t y = 0; y < height; ++y)

@@ -82,7 +82,7 @@ double value_at(const void* from, DType type, std::int64_t i) {
 }
 
 void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
-                 const ValueOf& value_of, double* sums, double* sums_of_squares) {
+                 const ValueTransform& value_of, double* sums, double* sums_of_squares) {
   const std::int64_t pixels = values / channels, pixel_step = channels_first ? 1 : channels,
                      channel_step = channels_first ? pixels : 1;
   visit(type, sample, [&](const auto* data) {

@@ -6,13 +6,13 @@
 
 namespace millrace {
 
-std::string lines_of(const std::vector<std::string>& class_names) {
+std::string join_class_names(const std::vector<std::string>& class_names) {
   std::string out;
   for (const auto& name : class_names) out += (&name == &class_names[0] ? "" : "\n") + name;
   return out;
 }
 
-std::vector<std::string> class_names_of(const std::string& lines) {
+std::vector<std::string> parse_class_names(const std::string& lines) {
   std::vector<std::string> out;
   for (std::size_t at = 0; at < lines.size();) {
     const std::size_t end = std::min(lines.find('\n', at), lines.size());
@@ -22,7 +22,7 @@ std::vector<std::string> class_names_of(const std::string& lines) {
   return out;
 }
 
-std::string differing_class(const std::vector<std::string>& here, const std::vector<std::string>& there) {
+std::string first_class_mismatch(const std::vector<std::string>& here, const std::vector<std::string>& there) {
   if (here.empty() || there.empty()) return "";
   const auto name = [](const std::vector<std::string>& names, std::size_t label) {
     return label < names.size() ? "'" + names[label] + "'" : std::string("nothing");

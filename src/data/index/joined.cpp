@@ -18,9 +18,9 @@ std::vector<std::string> names_of(const std::string& list, const char* key) {
   return out;
 }
 
-JoinedSamples join_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
-                           const std::optional<std::string>& attribute, const std::string& path) {
-  JoinedSamples out;
+ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
+                                        const std::optional<std::string>& attribute, const std::string& path) {
+  ConcatenatedSamples out;
   out.layout = sample_layout(shape_of(x[0].shape, 1), asked, attribute, path);
   if (x.size() == 1) return out;
   out.parts.push_back({x[0].name, out.layout.sample[-1]});
@@ -53,8 +53,8 @@ JoinedSamples join_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
   return out;
 }
 
-std::vector<JoinedPart> join_targets(const std::vector<io::DatasetInfo>& y, const std::string& path) {
-  std::vector<JoinedPart> out;
+std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path) {
+  std::vector<ConcatenatedPart> out;
   for (const io::DatasetInfo& info : y) {
     const Shape row = shape_of(info.shape, 1);
     if (holds_labels(info.dtype, row, cat(path, ": '", info.name, "'")))
@@ -69,7 +69,7 @@ std::vector<JoinedPart> join_targets(const std::vector<io::DatasetInfo>& y, cons
   return out;
 }
 
-ShardIndex part_of(const ShardIndex& d, std::size_t number) {
+ShardIndex component_index(const ShardIndex& d, std::size_t number) {
   ShardIndex out = d;
   out.part = {number, d.x_parts.size(), d.sample_bytes()};
   out.sample[-1] = d.x_parts[number].count, out.x_name = d.x_parts[number].name;
@@ -77,9 +77,9 @@ ShardIndex part_of(const ShardIndex& d, std::size_t number) {
   out.x_big_endian = false;  // whole samples are turned
   ShardList shards;
   for (Shard s : d.shards) {
-    if (number > 0) s.x_offset = s.more_x[number - 1].offset, s.x_chunks = s.more_x[number - 1].chunks;
-    s.more_x.clear();
-    if (number > 0) s.more_y.clear(), s.y_chunks = nullptr;
+    if (number > 0) s.x_offset = s.extra_x[number - 1].offset, s.x_chunks = s.extra_x[number - 1].chunks;
+    s.extra_x.clear();
+    if (number > 0) s.extra_y.clear(), s.y_chunks = nullptr;
     shards.push_back(s);
   }
   out.shards = std::move(shards);
@@ -91,8 +91,8 @@ std::vector<TargetPart> targets_of(const ShardIndex& d, const Shard& s) {
   if (d.y_parts.empty()) return {{d.y_name, d.target.count(), s.y_offset, s.y_chunks.get()}};
   std::vector<TargetPart> out;
   for (std::size_t p = 0; p < d.y_parts.size(); ++p)
-    out.push_back({d.y_parts[p].name, d.y_parts[p].count, p ? s.more_y[p - 1].offset : s.y_offset,
-                   (p ? s.more_y[p - 1].chunks : s.y_chunks).get()});
+    out.push_back({d.y_parts[p].name, d.y_parts[p].count, p ? s.extra_y[p - 1].offset : s.y_offset,
+                   (p ? s.extra_y[p - 1].chunks : s.y_chunks).get()});
   return out;
 }
 

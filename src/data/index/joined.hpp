@@ -14,17 +14,17 @@ std::vector<std::string> names_of(const std::string& list, const char* key);  //
 
 // The samples that these data sets make together, one or more, and how each lies. Error(data), with `path`, where their
 // extents, types or layouts differ.
-struct JoinedSamples {
+struct ConcatenatedSamples {
   SampleLayout layout;
-  std::vector<JoinedPart> parts;  // empty: one data set
+  std::vector<ConcatenatedPart> parts;  // empty: one data set
 };
-JoinedSamples join_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
-                           const std::optional<std::string>& attribute, const std::string& path);
+ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
+                                        const std::optional<std::string>& attribute, const std::string& path);
 // Values a row of joined targets, all floating point of one type. Error(data) else.
-std::vector<JoinedPart> join_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
+std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
 
 // Part `number` of x alone, with the pitch of whole samples; targets come with the first.
-ShardIndex part_of(const ShardIndex&, std::size_t number);
+ShardIndex component_index(const ShardIndex&, std::size_t number);
 
 // Of one shard: the data sets of y, one or more, and where each lies.
 struct TargetPart {

@@ -14,9 +14,9 @@ constexpr int passing[] = {EIO,        EAGAIN,       EINTR,       ESTALE,    ETI
 
 }  // namespace
 
-bool may_pass(int error) { return std::find(std::begin(passing), std::end(passing), error) != std::end(passing); }
+bool is_transient(int error) { return std::find(std::begin(passing), std::end(passing), error) != std::end(passing); }
 
-bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+bool is_resource_exhaustion(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 int system_error_of(const Error& e) {
   if (const auto* read = dynamic_cast<const ReadError*>(&e)) return read->system_error();

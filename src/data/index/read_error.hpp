@@ -15,13 +15,13 @@ class ReadError : public Error {
   int system_error_;
 };
 
-constexpr double longest_retry_delay = 5;  // seconds
+constexpr double max_retry_delay = 5;  // seconds
 
 // errno, of a ReadError or as HDF5's text tells it; 0: none.
 int system_error_of(const Error&);
 // File systems of the network recover from it; on a disk of one's own it costs a few tries.
-bool may_pass(int system_error);
+bool is_transient(int system_error);
 // Of this process and not of a file: handles or memory are short.
-bool is_shortage(int system_error);
+bool is_resource_exhaustion(int system_error);
 
 }  // namespace millrace

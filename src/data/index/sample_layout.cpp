@@ -16,7 +16,7 @@ bool is_integer(DType t) {
 
 }  // namespace
 
-Layout layout_from(const std::string& text) {
+Layout parse_layout(const std::string& text) {
   if (text == "auto") return Layout::automatic;
   if (text == "channels_last") return Layout::channels_last;
   if (text == "channels_first") return Layout::channels_first;
@@ -30,20 +30,20 @@ SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optiona
   if (stored.rank < 2 && asked != Layout::no_channels) return out;
   bool add_channel = false;
   if (asked != Layout::automatic) {
-    out.told_by = "as asked";
+    out.decided_by = "as asked";
     out.channels_first = asked == Layout::channels_first;
     add_channel = asked == Layout::no_channels;
   } else if (attribute) {
     if (*attribute != "channels_last" && *attribute != "channels_first")
       fail(Exit::data, place, " has a layout attribute '", *attribute,
            "', neither channels_last nor channels_first. set data.layout, or --layout of pack and inspect");
-    out.told_by = "by the file's attribute";
+    out.decided_by = "by the file's attribute";
     out.channels_first = *attribute == "channels_first";
   } else {
-    out.told_by = "by the shape";
+    out.decided_by = "by the shape";
     out.channels_first = first_by_shape(stored);
     add_channel = stored.rank == 2;
-    if (add_channel) out.told_by += ", an image of one channel";
+    if (add_channel) out.decided_by += ", an image of one channel";
   }
   if (add_channel) {
     if (stored.rank == Shape::max_rank - 2)

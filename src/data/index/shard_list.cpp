@@ -15,7 +15,7 @@ struct Record {
   std::uint64_t x_offset, y_offset, file_bytes;
   std::uint32_t folder, name;  // where they begin; offsets of 4 GiB of names
   std::uint16_t folder_bytes, name_bytes;
-  std::uint32_t written;  // no padding: the same shards are the same bytes
+  std::uint32_t mtime_seconds;  // no padding: the same shards are the same bytes
 };
 struct Header {
   std::uint64_t records, name_bytes;
@@ -23,9 +23,9 @@ struct Header {
 
 // One range of bytes each of x and y, and nothing else. A member that is new has to be thought of here.
 bool is_plain(const Shard& shard) {
-  const auto& [path, first, rows, x_offset, y_offset, file_bytes, x_chunks, y_chunks, x_encoded, hdf5_only, more_x,
-               more_y, array, pixels, written] = shard;
-  return !x_chunks && !y_chunks && !x_encoded && hdf5_only.empty() && more_x.empty() && more_y.empty() &&
+  const auto& [path, first, rows, x_offset, y_offset, file_bytes, x_chunks, y_chunks, x_encoded, hdf5_only_reason,
+               extra_x, extra_y, array, pixels, mtime_seconds] = shard;
+  return !x_chunks && !y_chunks && !x_encoded && hdf5_only_reason.empty() && extra_x.empty() && extra_y.empty() &&
          array.rank == 0 && !pixels;
 }
 
@@ -75,7 +75,7 @@ struct ShardList::Data {
     if (path.size() >= std::size_t(1) << 16) fail(Exit::data, path, " is too long a path");
     own_records.push_back({shard.first, shard.rows, shard.x_offset, shard.y_offset, shard.file_bytes, folder->second,
                            add_name(std::string_view(path).substr(slash)), std::uint16_t(slash),
-                           std::uint16_t(path.size() - slash), shard.written});
+                           std::uint16_t(path.size() - slash), shard.mtime_seconds});
     look_at_own();
   }
 };
@@ -95,7 +95,8 @@ Shard ShardList::operator[](std::size_t s) const {
   Shard out;
   out.path = FilePath({data_->names + r.folder, r.folder_bytes}, {data_->names + r.name, r.name_bytes});
   out.first = r.first, out.rows = r.rows;
-  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes, out.written = r.written;
+  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes,
+  out.mtime_seconds = r.mtime_seconds;
   return out;
 }
 
@@ -109,7 +110,7 @@ ShardRange ShardList::range(std::size_t s) const {
   return {r.first, r.rows, r.x_offset};
 }
 
-std::size_t ShardList::holding(std::int64_t id) const {
+std::size_t ShardList::shard_with(std::int64_t id) const {
   const Record* const end = data_->records + data_->count;
   const auto after =
       std::upper_bound(data_->records, end, id, [](std::int64_t i, const Record& r) { return i < r.first; });
@@ -123,7 +124,7 @@ void ShardList::push_back(const Shard& shard) {
   data_ = data;
 }
 
-const std::map<std::size_t, Shard>& ShardList::whole() const { return data_->whole; }
+const std::map<std::size_t, Shard>& ShardList::irregular_shards() const { return data_->whole; }
 
 std::string ShardList::plain_bytes() const {
   const Header header{data_->count, data_->name_bytes};
@@ -134,8 +135,8 @@ std::string ShardList::plain_bytes() const {
   return out;
 }
 
-ShardList ShardList::in_memory_of(std::shared_ptr<const char> memory, std::size_t bytes,
-                                  std::map<std::size_t, Shard> whole) {
+ShardList ShardList::from_plain_bytes(std::shared_ptr<const char> memory, std::size_t bytes,
+                                      std::map<std::size_t, Shard> whole) {
   MR_CHECK(bytes >= sizeof(Header) && reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(Record) == 0);
   Header header;
   std::memcpy(&header, memory.get(), sizeof header);

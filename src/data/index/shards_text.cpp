@@ -37,25 +37,25 @@ json chunks_to_json(const Chunks& l, std::string* tables) {
           {"chunk", l->chunk},
           {"element", l->element_bytes},
           {"filters", filters},
-          {"edges", l->edges_unfiltered},
+          {"edges", l->partial_chunks_unfiltered},
           {"fill", json::binary({l->fill.begin(), l->fill.end()})},
           {"chunks", table_to_json(l->chunks, tables)}};
 }
 
-json extents_to_json(const std::vector<Extent>& all, std::string* tables) {
+json extents_to_json(const std::vector<DatasetLocation>& all, std::string* tables) {
   json out = json::array();
-  for (const Extent& e : all) out.push_back({e.offset, chunks_to_json(e.chunks, tables)});
+  for (const DatasetLocation& e : all) out.push_back({e.offset, chunks_to_json(e.chunks, tables)});
   return out;
 }
 
-json parts_to_json(const std::vector<JoinedPart>& all) {
+json parts_to_json(const std::vector<ConcatenatedPart>& all) {
   json out = json::array();
-  for (const JoinedPart& p : all) out.push_back({p.name, p.count});
+  for (const ConcatenatedPart& p : all) out.push_back({p.name, p.count});
   return out;
 }
 
-std::vector<JoinedPart> parts_from_json(const json& j) {
-  std::vector<JoinedPart> out;
+std::vector<ConcatenatedPart> parts_from_json(const json& j) {
+  std::vector<ConcatenatedPart> out;
   for (const json& p : j) out.push_back({p[0].get<std::string>(), p[1]});
   return out;
 }
@@ -80,7 +80,7 @@ Chunks chunks_from_json(const json& j, const std::shared_ptr<const char>& tables
   if (j.is_null()) return nullptr;
   auto l = std::make_shared<io::ChunkedLayout>();
   j.at("shape").get_to(l->shape), j.at("chunk").get_to(l->chunk);
-  l->element_bytes = j.at("element"), l->edges_unfiltered = j.at("edges");
+  l->element_bytes = j.at("element"), l->partial_chunks_unfiltered = j.at("edges");
   for (const json& f : j.at("filters")) l->filters.push_back({f[0], f[1], f[2]});
   const auto& fill = j.at("fill").get_binary();
   l->fill.assign(fill.begin(), fill.end());
@@ -90,17 +90,17 @@ Chunks chunks_from_json(const json& j, const std::shared_ptr<const char>& tables
 
 json encoded_to_json(const EncodedRows* e) {
   if (!e) return nullptr;
-  return {int(e->told), e->rows, e->at, e->base, e->bytes, e->name, bytes_of(e->list)};
+  return {int(e->locator), e->rows, e->at, e->base, e->bytes, e->name, bytes_of(e->list)};
 }
 
 std::shared_ptr<const EncodedRows> encoded_from_json(const json& j) {
   if (j.is_null()) return nullptr;
-  return std::make_shared<const EncodedRows>(EncodedRows{EncodedRows::Told(j[0].get<int>()), j[1], j[2], j[3], j[4],
+  return std::make_shared<const EncodedRows>(EncodedRows{EncodedRows::Locator(j[0].get<int>()), j[1], j[2], j[3], j[4],
                                                          j[5].get<std::string>(), list_from<EncodedRow>(j[6])});
 }
 
-std::vector<Extent> extents_from_json(const json& j, const std::shared_ptr<const char>& tables) {
-  std::vector<Extent> out;
+std::vector<DatasetLocation> extents_from_json(const json& j, const std::shared_ptr<const char>& tables) {
+  std::vector<DatasetLocation> out;
   for (const json& e : j) out.push_back({e[0], chunks_from_json(e[1], tables)});
   return out;
 }
@@ -113,13 +113,13 @@ Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from) {
   return s;
 }
 
-std::string to_text(const ShardIndex& d, std::string* tables) {
+std::string serialize_index(const ShardIndex& d, std::string* tables) {
   json shards = json::array();
-  for (const auto& [at, s] : d.shards.whole())
+  for (const auto& [at, s] : d.shards.irregular_shards())
     shards.push_back({at, s.path.str(), s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes,
                       chunks_to_json(s.x_chunks, tables), chunks_to_json(s.y_chunks, tables),
-                      encoded_to_json(s.x_encoded.get()), s.hdf5_only, extents_to_json(s.more_x, tables),
-                      extents_to_json(s.more_y, tables), extents(s.array), bytes_of(s.pixels), s.written});
+                      encoded_to_json(s.x_encoded.get()), s.hdf5_only_reason, extents_to_json(s.extra_x, tables),
+                      extents_to_json(s.extra_y, tables), extents(s.array), bytes_of(s.pixels), s.mtime_seconds});
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
@@ -129,13 +129,13 @@ std::string to_text(const ShardIndex& d, std::string* tables) {
                  {"x_big_endian", d.x_big_endian},
                  {"y_big_endian", d.y_big_endian},
                  {"channels_first", d.channels_first},
-                 {"layout_told_by", d.layout_told_by},
+                 {"layout_told_by", d.layout_decided_by},
                  {"labels", d.labels},
                  {"classes", d.classes},
                  {"class_names", d.class_names},
                  {"mean", d.mean},
                  {"std", d.std},
-                 {"unfit_statistics", d.unfit_statistics},
+                 {"unfit_statistics", d.statistics_rejected_reason},
                  {"scale", {d.scale, d.offset}},
                  {"channel_scale", d.channel_scale},
                  {"channel_offset", d.channel_offset},
@@ -150,8 +150,8 @@ std::string to_text(const ShardIndex& d, std::string* tables) {
   return {bytes.begin(), bytes.end()};
 }
 
-ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain, std::size_t plain_bytes,
-                     std::shared_ptr<const char> tables) {
+ShardIndex deserialize_index(const std::string& text, std::shared_ptr<const char> plain, std::size_t plain_bytes,
+                             std::shared_ptr<const char> tables) {
   const json j = json::from_cbor(text);
   ShardIndex d;
   std::map<std::size_t, Shard> whole;
@@ -171,18 +171,18 @@ ShardIndex from_text(const std::string& text, std::shared_ptr<const char> plain,
                    shape_of(s[13].get<std::vector<std::int64_t>>(), 0),
                    list_from<Pixel>(s[14]),
                    s[15]};
-  d.shards = ShardList::in_memory_of(std::move(plain), plain_bytes, std::move(whole));
+  d.shards = ShardList::from_plain_bytes(std::move(plain), plain_bytes, std::move(whole));
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
   d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
   d.x_dtype = DType(j.at("x_dtype").get<int>()), d.y_dtype = DType(j.at("y_dtype").get<int>());
   d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
-  d.channels_first = j.at("channels_first"), d.layout_told_by = j.at("layout_told_by");
+  d.channels_first = j.at("channels_first"), d.layout_decided_by = j.at("layout_told_by");
   d.labels = j.at("labels"), d.classes = j.at("classes");
   j.at("class_names").get_to(d.class_names);
   d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
   d.decode.resize = j.at("decode")[0], d.decode.crop = j.at("decode")[1];
-  d.unfit_statistics = j.at("unfit_statistics");
+  d.statistics_rejected_reason = j.at("unfit_statistics");
   d.scale = j.at("scale")[0], d.offset = j.at("scale")[1], d.manifest_crc = j.at("crc");
   j.at("channel_scale").get_to(d.channel_scale), j.at("channel_offset").get_to(d.channel_offset);
   d.transform = Transform(j.at("transform").get<int>());

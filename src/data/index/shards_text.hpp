@@ -10,10 +10,10 @@
 namespace millrace {
 
 // tables: gets the addresses of chunks, most of what an index of chunked files is; null: they are in the text.
-std::string to_text(const ShardIndex&, std::string* tables = nullptr);
+std::string serialize_index(const ShardIndex&, std::string* tables = nullptr);
 // The index keeps `plain`, and `tables` where the text has none, which begin at multiples of 8 bytes.
-ShardIndex from_text(const std::string&, std::shared_ptr<const char> plain, std::size_t plain_bytes,
-                     std::shared_ptr<const char> tables = nullptr);
+ShardIndex deserialize_index(const std::string&, std::shared_ptr<const char> plain, std::size_t plain_bytes,
+                             std::shared_ptr<const char> tables = nullptr);
 Shape shape_of(const std::vector<std::int64_t>& extents, std::size_t from);  // the extents from `from` on
 
 }  // namespace millrace

@@ -19,40 +19,40 @@ std::uint64_t hash_of(std::string_view text) {
 
 }  // namespace
 
-std::string folder_of_copies(const std::string& where) {
+std::string cache_folder(const std::string& where) {
   return std::filesystem::absolute(where).lexically_normal().string() + "/millrace-cache";
 }
 
-StagedCopies::StagedCopies(const ShardList& shards, std::string folder)
+LocalCopies::LocalCopies(const ShardList& shards, std::string folder)
     : shards_(shards), folder_(std::move(folder)), state_(shards.size()), held_(shards.size()) {
   for (auto& fd : held_) fd.store(-1, std::memory_order_relaxed);
 }
 
-StagedCopies::~StagedCopies() {
+LocalCopies::~LocalCopies() {
   for (auto& fd : held_)
     if (fd >= 0) ::close(fd);
 }
 
-std::string StagedCopies::path_in_folder(std::size_t s) const {
+std::string LocalCopies::path_in_folder(std::size_t s) const {
   const std::filesystem::path source = std::filesystem::absolute(shards_[s].path.str()).lexically_normal();
   char hash[20];
   std::snprintf(hash, sizeof hash, "%016llx-", static_cast<unsigned long long>(hash_of(source.string())));
   return cat(folder_, "/", hash, source.filename().string());
 }
 
-std::string StagedCopies::path(std::size_t s) const {
+std::string LocalCopies::path(std::size_t s) const {
   const int fd = held_[s];
   return fd >= 0 ? cat("/proc/self/fd/", fd) : path_in_folder(s);
 }
 
-void StagedCopies::use(std::size_t s) {
+void LocalCopies::use(std::size_t s) {
   std::uint8_t none = at_source;
   state_[s].compare_exchange_strong(none, in_use);
 }
 
-void StagedCopies::hold(std::size_t s, int fd) { held_[s] = fd; }
+void LocalCopies::keep_open(std::size_t s, int fd) { held_[s] = fd; }
 
-bool StagedCopies::leave(std::size_t s) {
+bool LocalCopies::abandon(std::size_t s) {
   std::uint8_t used = in_use;
   return state_[s].compare_exchange_strong(used, left);
 }

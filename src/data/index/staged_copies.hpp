@@ -11,12 +11,12 @@
 namespace millrace {
 
 // Of data.cache = where, on this node.
-std::string folder_of_copies(const std::string& where);
+std::string cache_folder(const std::string& where);
 
-class StagedCopies {
+class LocalCopies {
  public:
-  StagedCopies(const ShardList& shards, std::string folder);
-  ~StagedCopies();
+  LocalCopies(const ShardList& shards, std::string folder);
+  ~LocalCopies();
 
   // Of a source, by its absolute path: the same for every run.
   std::string path_in_folder(std::size_t shard) const;
@@ -28,8 +28,8 @@ class StagedCopies {
   }                                           // or is
   std::string path(std::size_t shard) const;  // of a copy that is used
   void use(std::size_t shard);                // its file is whole. nothing, once it was left
-  void hold(std::size_t shard, int fd);       // before use(): the copy may lose its name. Takes the fd
-  bool leave(std::size_t shard);  // back to the source, for good; true: this call did it. Told by the caller
+  void keep_open(std::size_t shard, int fd);  // before use(): the copy may lose its name. Takes the fd
+  bool abandon(std::size_t shard);  // back to the source, for good; true: this call did it. Told by the caller
 
  private:
   enum State : std::uint8_t { at_source, in_use, left };

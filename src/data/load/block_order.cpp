@@ -50,10 +50,10 @@ BlockOrder::BlockOrder(const BlockLayout& layout, std::uint64_t seed)
 
 std::shared_ptr<const BlockOrder::Epoch> BlockOrder::epoch(std::int64_t number) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& known : {last_, before_})
+  for (const auto& known : {last_, previous_})
     if (known && known->number == number) return known;
   auto made = std::make_shared<Epoch>(
-      Epoch{number, block_, {seed_, std::uint64_t(number), std::uint64_t(blocks_), Purpose::blocks}, {}});
+      Epoch{number, block_, {seed_, std::uint64_t(number), std::uint64_t(blocks_), RngPurpose::blocks}, {}});
   for (std::size_t f = 0; f + 1 < first_row_.size(); ++f)
     if (const std::int64_t rest = (first_row_[f + 1] - first_row_[f]) % block_; rest > 0)
       made->shorts.push_back(
@@ -61,7 +61,7 @@ std::shared_ptr<const BlockOrder::Epoch> BlockOrder::epoch(std::int64_t number) 
   std::sort(made->shorts.begin(), made->shorts.end(), [](const auto& a, const auto& b) { return a.slot < b.slot; });
   std::int64_t lacking = 0;
   for (auto& s : made->shorts) s.lacking = lacking += s.lacking, s.end = (s.slot + 1) * block_ - lacking;
-  before_ = std::exchange(last_, made);
+  previous_ = std::exchange(last_, made);
   return made;
 }
 
@@ -75,7 +75,8 @@ void BlockOrder::ids(std::int64_t number, std::int64_t first, std::int64_t count
     if (!within || position >= end) {
       const std::int64_t window = now->place(position).slot / window_;
       begin = now->begin(window * window_), end = now->begin(std::min(blocks_, (window + 1) * window_));
-      within.emplace(seed_, std::uint64_t(number), std::uint64_t(end - begin), Purpose::windows, std::uint64_t(window));
+      within.emplace(seed_, std::uint64_t(number), std::uint64_t(end - begin), RngPurpose::windows,
+                     std::uint64_t(window));
     }
     const auto [slot, row] = now->place(begin + std::int64_t((*within)(std::uint64_t(position - begin))));
     const auto block = std::int64_t(now->blocks(std::uint64_t(slot)));

@@ -19,11 +19,13 @@ struct Chunks {
 
 Chunks chunks_of(const ShardIndex& index) {
   Chunks out;
-  if (index.cut() && index.view.sample != SampleKind::pair) return out;  // samples are not the rows of chunks
+  if (index.samples_are_views() && index.view.sample != SampleKind::pair)
+    return out;  // samples are not the rows of chunks
   for (const Shard& s : index.shards) {
     if (!s.x_chunks || s.x_chunks->chunk[0] <= out.rows) continue;
     out.rows = s.x_chunks->chunk[0], out.band_bytes = s.x_chunks->chunk_bytes();
-    for (std::size_t d = 1; d < s.x_chunks->shape.size(); ++d) out.band_bytes *= std::uint64_t(s.x_chunks->grid(d));
+    for (std::size_t d = 1; d < s.x_chunks->shape.size(); ++d)
+      out.band_bytes *= std::uint64_t(s.x_chunks->chunks_along(d));
   }
   return out;
 }

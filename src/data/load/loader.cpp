@@ -36,20 +36,20 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
       items(std::move(next)),
       workers(std::min(o.workers, s.max_workers())),
       max_rows(o.max_rows),
-      most_held(std::min(std::size_t(o.together) - 1, ring_slots(o, bytes) - 2)),
+      max_in_flight_slots(std::min(std::size_t(o.max_batches_per_take) - 1, ring_slots(o, bytes) - 2)),
       device_slots(on_device) {
-  MR_CHECK(o.max_rows >= 1 && o.together >= 1);
+  MR_CHECK(o.max_rows >= 1 && o.max_batches_per_take >= 1);
   if (!device_slots) {
     own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
     device_slots = own_device_slots.get();
   }
   if (device_slots->count() > 0) copy_marks = device.make_timestamps(2);
-  MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.together)));
-  batches.reserve(std::size_t(o.together));
+  MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.max_batches_per_take)));
+  batches.reserve(std::size_t(o.max_batches_per_take));
   const std::size_t count = ring_slots(o, bytes);
   host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
   slots.resize(count), free.reserve(count);
-  deepen_to(o.prefetch > 0 ? count : std::max(std::min(least_depth, count), most_held + 2));
+  deepen_to(o.prefetch > 0 ? count : std::max(std::min(least_depth, count), max_in_flight_slots + 2));
   // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
   const std::int64_t by_size = std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
   unit_rows =
@@ -68,7 +68,7 @@ std::span<const Batch> Loader::Impl::take(std::size_t count, bool uses) {
   ends_use = uses;
   batches.clear();
   while (batches.size() < count) {
-    while (head - tail > most_held) release_oldest();
+    while (head - tail > max_in_flight_slots) release_oldest();
     Slot* s = take_filled();
     if (!s) break;
     hand_over(*s);
@@ -82,7 +82,7 @@ Loader::Impl::Slot* Loader::Impl::take_filled() {
   const std::uint64_t seen = ready;
   const auto began = Clock::now();
   const auto there = [this] { return head < planned && slot(head).filled; };
-  if (workers == 0) fill_here(lock);
+  if (workers == 0) fill_inline(lock);
   if (!there()) {
     deepen();
     filled.wait(lock, there);
@@ -102,7 +102,7 @@ void Loader::Impl::deepen() {
   if (!was_full || depth == slots.size()) return;
   deepen_to(std::min(2 * depth, slots.size()));
   was_full = false;
-  room.notify_all();
+  slot_freed.notify_all();
 }
 
 void Loader::Impl::deepen_to(std::size_t wanted) {
@@ -122,9 +122,9 @@ void Loader::Impl::release_oldest() {
     s.planned = false;
     free.push_back(s.host);
     ++tail;
-    enough = depth - std::min(depth, planned - tail) >= std::max<std::size_t>(1, (depth - most_held - 1) / 4);
+    enough = depth - std::min(depth, planned - tail) >= std::max<std::size_t>(1, (depth - max_in_flight_slots - 1) / 4);
   }
-  if (enough) room.notify_all();
+  if (enough) slot_freed.notify_all();
 }
 
 void Loader::Impl::hand_over(Slot& s) {

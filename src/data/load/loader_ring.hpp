@@ -44,11 +44,11 @@ struct Loader::Impl : SlotLayout {
     std::int64_t begin = 0, end = 0;
   };
   struct Worker {
-    Reads& reads;
+    ReadQueue& reads;
     int number = 0;
     std::array<Unit, 128> units{};
     std::size_t begun = 0, finished = 0;
-    bool room() const { return begun - finished < units.size() && reads.room(); }
+    bool can_submit() const { return begun - finished < units.size() && reads.can_submit(); }
     bool idle() const { return begun == finished; }
   };
 
@@ -60,7 +60,7 @@ struct Loader::Impl : SlotLayout {
   const int workers;
   const std::int64_t max_rows;
   std::int64_t unit_rows = 1;
-  const std::size_t most_held;  // slots that may be under way to the device while more are waited for
+  const std::size_t max_in_flight_slots;  // slots that may be under way to the device while more are waited for
   Buffer host_memory;
   std::vector<Slot> slots;  // as many as there is memory for; a place of the ring takes any of that
   std::vector<char*> free;  // memory of `depth` slots that no place has, freed first in front: steps meet it in turn
@@ -76,9 +76,9 @@ struct Loader::Impl : SlotLayout {
   std::size_t next_on_device = 0;  // of the slots on the device
   bool exhausted = false, ending = false;
   mutable std::mutex mutex;
-  std::condition_variable room, filled;
-  std::vector<std::unique_ptr<Reads>> reads;  // of each worker; without workers, of next()
-  std::unique_ptr<Worker> here;               // without workers
+  std::condition_variable slot_freed, filled;
+  std::vector<std::unique_ptr<ReadQueue>> reads;  // of each worker; without workers, of next()
+  std::unique_ptr<Worker> inline_worker;          // without workers
   std::vector<std::thread> threads;
   LoaderStats stats;
   std::vector<LoaderSpan> spans;
@@ -100,13 +100,13 @@ struct Loader::Impl : SlotLayout {
   // slot: nothing to do now.
   Unit claim();
   Unit take(Slot&);
-  void begin(Reads&, const Unit&);
+  void begin(ReadQueue&, const Unit&);
   // Begins the unit, if any, and unless there is room for more finishes the oldest and books it: outside of and under
   // the lock. The consumer is woken without it: it would only wake to wait for the lock.
   void advance(Worker&, const Unit&, std::unique_lock<std::mutex>&);
-  void await_room(std::unique_lock<std::mutex>&, Unit&);
-  void work(Reads&, int number);
-  void fill_here(std::unique_lock<std::mutex>&);
+  void wait_for_free_slot(std::unique_lock<std::mutex>&, Unit&);
+  void work(ReadQueue&, int number);
+  void fill_inline(std::unique_lock<std::mutex>&);
 
   // What the step asks for: loader.cpp.
   std::span<const Batch> take(std::size_t count, bool uses);

@@ -22,7 +22,7 @@ void Loader::Impl::start() {
   stats.workers = workers;
   try {
     for (int w = 0; w < std::max(1, workers); ++w)
-      reads.push_back(source.reads({host_memory.as<char>(), bytes * slots.size()}));
+      reads.push_back(source.make_read_queue({host_memory.as<char>(), bytes * slots.size()}));
     for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)], w); });
   } catch (const std::system_error& e) {
     const std::size_t started = threads.size();
@@ -37,7 +37,7 @@ void Loader::Impl::stop() {
     const std::lock_guard lock(mutex);
     ending = true;
   }
-  room.notify_all();
+  slot_freed.notify_all();
   for (auto& r : reads) r->stop();
   for (auto& t : threads) t.join();
   threads.clear();
@@ -74,7 +74,7 @@ Loader::Impl::Unit Loader::Impl::take(Slot& s) {
   return {&s, begin, s.claimed};
 }
 
-void Loader::Impl::begin(Reads& reads, const Unit& u) {
+void Loader::Impl::begin(ReadQueue& reads, const Unit& u) {
   const Slot& s = *u.slot;
   auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
   const auto first = std::size_t(u.begin), rows = std::size_t(u.end - u.begin);
@@ -87,7 +87,7 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   lock.unlock();
   const auto began = Clock::now();
   if (unit.slot) begin(w.reads, w.units[w.begun++ % w.units.size()] = unit);
-  const bool finishing = !unit.slot || !w.room();
+  const bool finishing = !unit.slot || !w.can_submit();
   std::exception_ptr failure;
   try {
     if (finishing) w.reads.finish();
@@ -115,33 +115,33 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   lock.lock();
 }
 
-void Loader::Impl::await_room(std::unique_lock<std::mutex>& lock, Unit& unit) {
+void Loader::Impl::wait_for_free_slot(std::unique_lock<std::mutex>& lock, Unit& unit) {
   const auto ready = [&] { return ending || (unit = claim()).slot; };
   if (ready()) return;
   const auto began = Clock::now();
-  room.wait(lock, ready);
+  slot_freed.wait(lock, ready);
   stats.room_seconds += seconds_since(began), stats.clock_reads += 2;
 }
 
-void Loader::Impl::work(Reads& reads, int number) {
+void Loader::Impl::work(ReadQueue& reads, int number) {
   Worker w{reads, number};
   std::unique_lock lock(mutex);
   for (;;) {
     Unit unit;
     if (w.idle())
-      await_room(lock, unit);
-    else if (w.room())
+      wait_for_free_slot(lock, unit);
+    else if (w.can_submit())
       unit = claim();
     if (ending) return;
     advance(w, unit, lock);
   }
 }
 
-void Loader::Impl::fill_here(std::unique_lock<std::mutex>& lock) {
-  if (!here) here.reset(new Worker{*reads.front()});
+void Loader::Impl::fill_inline(std::unique_lock<std::mutex>& lock) {
+  if (!inline_worker) inline_worker.reset(new Worker{*reads.front()});
   while (!(head < planned && slot(head).filled)) {
-    const Unit unit = here->room() ? claim() : Unit{};
-    if (unit.slot || !here->idle()) advance(*here, unit, lock);
+    const Unit unit = inline_worker->can_submit() ? claim() : Unit{};
+    if (unit.slot || !inline_worker->idle()) advance(*inline_worker, unit, lock);
   }
 }
 

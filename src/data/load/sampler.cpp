@@ -30,11 +30,12 @@ std::int64_t Sampler::micro_batches(std::int64_t step) const {
 
 std::vector<MicroBatch> Sampler::share(std::int64_t epoch, std::int64_t step, int rank, int size) const {
   std::vector<MicroBatch> out;
-  share(epoch, step, StepPart::even(rank, size), out);
+  share(epoch, step, MicrobatchRange::even(rank, size), out);
   return out;
 }
 
-void Sampler::share(std::int64_t epoch, std::int64_t step, const StepPart& part, std::vector<MicroBatch>& out) const {
+void Sampler::share(std::int64_t epoch, std::int64_t step, const MicrobatchRange& part,
+                    std::vector<MicroBatch>& out) const {
   out.clear();
   const std::int64_t rows = rows_of_step(step), all = micro_batches(step), first = part.first(all);
   for (std::int64_t m = first; m < first + part.count(all); ++m)

@@ -20,10 +20,10 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t most_units = 128;  // of a worker, begun and not finished
+constexpr std::size_t max_pending_units = 128;  // of a worker, begun and not finished
 
 // Waits that another thread can cut short, for good.
-class Patience {
+class CancellableWait {
  public:
   void wait(double seconds) {
     std::unique_lock lock(mutex_);
@@ -47,38 +47,38 @@ class Patience {
   bool ended_ = false;
 };
 
-struct Watched {  // a scope
-  ReadWatch& watch;
-  const ReadPlaces& places;
-  Watched(ReadWatch& w, const ReadPlaces& p) : watch(w), places(p) { watch.add(places); }
-  ~Watched() { watch.remove(places); }
-  Watched(const Watched&) = delete;
+struct WatchedWorker {  // a scope
+  SlowReadMonitor& watch;
+  const InFlightReads& places;
+  WatchedWorker(SlowReadMonitor& w, const InFlightReads& p) : watch(w), places(p) { watch.add(places); }
+  ~WatchedWorker() { watch.remove(places); }
+  WatchedWorker(const WatchedWorker&) = delete;
 };
 
-class GuardedSource : public Source {
+class RetryingSource : public Source {
  public:
-  GuardedSource(std::unique_ptr<Source> inner, const ShardIndex& index, const FaultOptions& options)
+  RetryingSource(std::unique_ptr<Source> inner, const ShardIndex& index, const FaultOptions& options)
       : index_(index),
         options_(options),
         x_bytes_(index.sample_bytes()),
-        y_bytes_(y_step_bytes(index)),
-        in_vain_(index.shards.size()),
+        y_bytes_(y_batch_bytes(index)),
+        failed_tries_(index.shards.size()),
         inner_(std::move(inner)) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    Patience patience;
-    ReadPlaces places;
-    const Watched watched{watch_, places};
-    const ReadsFor here(places);
+    CancellableWait cancellable_wait;
+    InFlightReads places;
+    const WatchedWorker watched{watch_, places};
+    const WorkerReadScope here(places);
     try {
       return inner_->read(ids, x, y);
     } catch (const Error& e) {
-      if (!may_be_of_copies(ids) && !worth_another_try(e)) throw;
+      if (!may_read_local_copies(ids) && !is_retryable(e)) throw;
     }
-    read_one_by_one(0, ids, static_cast<char*>(x), static_cast<char*>(y), patience);
+    read_individually(0, ids, static_cast<char*>(x), static_cast<char*>(y), cancellable_wait);
   }
-  std::unique_ptr<Reads> reads(std::span<char> slots) override {
-    return std::make_unique<Guarded>(*this, inner_->reads(slots));
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
+    return std::make_unique<RetryingReadQueue>(*this, inner_->make_read_queue(slots));
   }
   std::string describe() const override { return inner_->describe(); }
   void reopen(std::size_t shard) override { inner_->reopen(shard); }
@@ -99,9 +99,9 @@ class GuardedSource : public Source {
   }
 
  private:
-  class Guarded : public Reads {
+  class RetryingReadQueue : public ReadQueue {
    public:
-    Guarded(GuardedSource& source, std::unique_ptr<Reads> inner)
+    RetryingReadQueue(RetryingSource& source, std::unique_ptr<ReadQueue> inner)
         : source_(source), watched_(source.watch_, places_), inner_(std::move(inner)) {}
 
     void epoch(std::int64_t e) override {
@@ -110,23 +110,23 @@ class GuardedSource : public Source {
     }
     void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
       units_[begun_++ % units_.size()] = {ids, static_cast<char*>(x), static_cast<char*>(y), epoch_};
-      const ReadsFor here(places_);
+      const WorkerReadScope here(places_);
       inner_->begin(ids, x, y);
     }
-    bool room() const override { return begun_ - finished_ < units_.size() && inner_->room(); }
+    bool can_submit() const override { return begun_ - finished_ < units_.size() && inner_->can_submit(); }
     void finish() override {
       const Unit unit = units_[finished_++ % units_.size()];
       skipped_ = 0;
-      const ReadsFor here(places_);
+      const WorkerReadScope here(places_);
       try {
         return inner_->finish();
       } catch (const Error& e) {
-        if (!source_.may_be_of_copies(unit.ids) && !source_.worth_another_try(e)) throw;
+        if (!source_.may_read_local_copies(unit.ids) && !source_.is_retryable(e)) throw;
       }
-      skipped_ = source_.read_one_by_one(unit.epoch, unit.ids, unit.x, unit.y, patience_);
+      skipped_ = source_.read_individually(unit.epoch, unit.ids, unit.x, unit.y, cancellable_wait_);
     }
     std::int64_t skipped() const override { return skipped_; }
-    void stop() override { patience_.end(); }
+    void stop() override { cancellable_wait_.end(); }
 
    private:
     struct Unit {
@@ -134,42 +134,42 @@ class GuardedSource : public Source {
       char *x = nullptr, *y = nullptr;
       std::int64_t epoch = 0;
     };
-    GuardedSource& source_;
-    Patience patience_;
-    std::array<Unit, most_units> units_{};
+    RetryingSource& source_;
+    CancellableWait cancellable_wait_;
+    std::array<Unit, max_pending_units> units_{};
     std::size_t begun_ = 0, finished_ = 0;
     std::int64_t skipped_ = 0, epoch_ = 0;
-    ReadPlaces places_;
-    Watched watched_;
-    std::unique_ptr<Reads> inner_;  // the first to go: it waits for reads under way
+    InFlightReads places_;
+    WatchedWorker watched_;
+    std::unique_ptr<ReadQueue> inner_;  // the first to go: it waits for reads under way
   };
 
-  bool worth_another_try(const Error& e) const {
+  bool is_retryable(const Error& e) const {
     const int error = system_error_of(e);
-    if (e.code() != Exit::data || is_shortage(error)) return false;
-    return options_.on_error == OnError::skip || (options_.retries > 0 && may_pass(error));
+    if (e.code() != Exit::data || is_resource_exhaustion(error)) return false;
+    return options_.on_error == OnError::skip || (options_.retries > 0 && is_transient(error));
   }
 
   // Whatever is wrong with a copy near the node, the source may be right.
-  bool may_be_of_copies(std::span<const std::int64_t> ids) const {
+  bool may_read_local_copies(std::span<const std::int64_t> ids) const {
     return index_.copies && std::any_of(ids.begin(), ids.end(),
                                         [&](std::int64_t id) { return index_.copies->was_used(shard_of(index_, id)); });
   }
 
   void leave_copy(std::size_t s, const Error& e) {
     const std::string copy = index_.copies->path_in_folder(s);
-    if (!index_.copies->leave(s)) return;  // by another worker
+    if (!index_.copies->abandon(s)) return;  // by another worker
     log::local(
         cat("warning: data.cache: ", e.what(), ". that was its copy ", copy, "; it is read where it is from now on"));
     open_again(s);
   }
 
-  std::int64_t read_one_by_one(std::int64_t epoch, std::span<const std::int64_t> ids, char* x, char* y,
-                               Patience& patience) {
+  std::int64_t read_individually(std::int64_t epoch, std::span<const std::int64_t> ids, char* x, char* y,
+                                 CancellableWait& cancellable_wait) {
     std::int64_t skipped = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       char *const to_x = x + i * x_bytes_, *const to_y = y + i * y_bytes_;
-      if (read_one(epoch, ids[i], to_x, to_y, patience)) continue;
+      if (read_one(epoch, ids[i], to_x, to_y, cancellable_wait)) continue;
       constexpr std::int32_t no_label = -1;
       std::memset(to_x, 0, x_bytes_);
       std::memcpy(to_y, &no_label, sizeof no_label);
@@ -179,29 +179,29 @@ class GuardedSource : public Source {
   }
 
   // False: skipped.
-  bool read_one(std::int64_t epoch, std::int64_t id, char* x, char* y, Patience& patience) {
+  bool read_one(std::int64_t epoch, std::int64_t id, char* x, char* y, CancellableWait& cancellable_wait) {
     const std::size_t s = shard_of(index_, id);
     for (int tries = 0;; ++tries) {
       const bool from_copy = index_.copies && index_.copies->used(s);
       try {
-        inner_->read_of(epoch, {&id, 1}, x, y);
-        in_vain_[s] = false;
+        inner_->read_epoch(epoch, {&id, 1}, x, y);
+        failed_tries_[s] = false;
         return true;
       } catch (const Error& e) {
         if (from_copy && e.code() == Exit::data) {
           leave_copy(s, e);
           continue;
         }
-        if (!worth_another_try(e)) throw;
+        if (!is_retryable(e)) throw;
         const int error = system_error_of(e);
-        const bool passes = may_pass(error);
-        if (!passes || tries >= options_.retries || in_vain_[s] || given_up(id) || patience.ended()) {
-          if (passes && !patience.ended()) in_vain_[s] = true;
+        const bool passes = is_transient(error);
+        if (!passes || tries >= options_.retries || failed_tries_[s] || given_up(id) || cancellable_wait.ended()) {
+          if (passes && !cancellable_wait.ended()) failed_tries_[s] = true;
           if (options_.on_error == OnError::skip) return note_skip(s, id, e), false;
           throw ReadError(tries ? cat(e.what(), ", in spite of data.retries = ", options_.retries) : e.what(), error);
         }
         note_retry(s, e);
-        patience.wait(std::min(longest_retry_delay, options_.retry_delay * std::pow(2.0, tries)));
+        cancellable_wait.wait(std::min(max_retry_delay, options_.retry_delay * std::pow(2.0, tries)));
         if (error == ESTALE || error == EIO) open_again(s);
       }
     }
@@ -249,20 +249,20 @@ class GuardedSource : public Source {
   const FaultOptions options_;
   const std::size_t x_bytes_, y_bytes_;
   std::vector<std::atomic<bool>>
-      in_vain_;               // by shard: the last tries were, so reads of it fail at once until one works
+      failed_tries_;          // by shard: the last tries were, so reads of it fail at once until one works
   mutable std::mutex mutex_;  // of what follows
   std::uint64_t retries_ = 0, skipped_ = 0;
   std::map<std::size_t, FileFaults> files_;  // by shard
   std::set<std::int64_t> given_up_;          // samples that were skipped: no wait for them in the next epoch
-  ReadWatch watch_{index_, options_};
+  SlowReadMonitor watch_{index_, options_};
   std::unique_ptr<Source> inner_;
 };
 
 }  // namespace
 
-std::unique_ptr<Source> make_guarded_source(std::unique_ptr<Source> inner, const ShardIndex& index,
-                                            const FaultOptions& options) {
-  return std::make_unique<GuardedSource>(std::move(inner), index, options);
+std::unique_ptr<Source> make_retrying_source(std::unique_ptr<Source> inner, const ShardIndex& index,
+                                             const FaultOptions& options) {
+  return std::make_unique<RetryingSource>(std::move(inner), index, options);
 }
 
 }  // namespace millrace

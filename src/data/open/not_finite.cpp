@@ -23,9 +23,9 @@ bool all_finite(const void* values, DType type, std::int64_t count) {
 
 }  // namespace
 
-std::string not_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids) {
+std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids) {
   if (!is_float(index.x_dtype) && index.labels) return "";
-  std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_step_bytes(index)));
+  std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
     const bool good_x = !is_float(index.x_dtype) || all_finite(x.data(), index.x_dtype, index.sample.count());

@@ -32,10 +32,10 @@ std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reade
     ChunkOptions each = chunks;
     each.cache_bytes /= index.x_parts.size();
     for (std::size_t p = 0; p < index.x_parts.size(); ++p)
-      parts.push_back(open_engine(world, part_of(index, p), reader, p ? "" : why, each));
+      parts.push_back(open_engine(world, component_index(index, p), reader, p ? "" : why, each));
     ShardIndex whole = index;
-    if (through_mpi(reader) || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
-    return make_joined_source(whole, std::move(parts));
+    if (uses_mpi_io(reader) || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
+    return make_concatenated_source(whole, std::move(parts));
   }
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
@@ -61,13 +61,13 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
     if (reader != Reader::automatic && reader != Reader::direct)
       fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
            " holds encoded images. use auto or direct");
-    if (!own_reads(index))
+    if (!readable_without_hdf5(index))
       fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
     return make_encoded_source(index);
   }
-  if (index.cut()) return make_view_source(index, reader, chunks);
+  if (index.samples_are_views()) return make_view_source(index, reader, chunks);
   if (reader == Reader::mpio_collective) refuse_for_collective(index);
-  if (through_mpi(reader)) return open_engine(world, index, reader, "", chunks);
+  if (uses_mpi_io(reader)) return open_engine(world, index, reader, "", chunks);
   const ReaderFacts facts = reader_facts(index);
   std::string why;
   if (reader == Reader::automatic) {
@@ -75,7 +75,8 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
     reader = choice.reader, why = " (auto: " + choice.why + ")";
     if (reader == Reader::mpio) return open_engine(world, index, Reader::automatic, why, chunks);
   } else {
-    if (const std::string problem = refusal(reader, facts, index); !problem.empty()) fail(Exit::config, problem);
+    if (const std::string problem = unsupported_reason(reader, facts, index); !problem.empty())
+      fail(Exit::config, problem);
     if (reader == Reader::uring && !facts.no_uring.empty()) say_no_uring(facts.no_uring);
   }
   return open_engine(world, index, reader, why, chunks);
@@ -84,22 +85,22 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
 }  // namespace
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
-                                    const ChunkOptions& chunks, const StagingOptions& staging) {
+                                    const ChunkOptions& chunks, const LocalCacheOptions& staging) {
   if (staging.budget > 0 && !staging.wanted())
     fail(Exit::config, "data.cache_budget does nothing without data.cache. set that to memory or a path, or leave it ",
          "away");
   if (index.synthetic) return make_synthetic_source(index);
   if (staging.wanted()) {
-    if (through_mpi(reader))
+    if (uses_mpi_io(reader))
       fail(Exit::config, "data.cache = ", staging.where, ": data.reader = ", name_of(reader),
            " keeps its files open on all ranks together. use auto, direct, mmap or uring");
-    auto stager = std::make_unique<Stager>(world, index, staging);
+    auto stager = std::make_unique<LocalCache>(world, index, staging);
     ShardIndex near = index;
     near.copies = stager->copies();
-    auto engine = make_guarded_source(make_engine(world, near, reader, chunks), near, faults);
-    return make_staged_source(std::move(engine), near, std::move(stager));
+    auto engine = make_retrying_source(make_engine(world, near, reader, chunks), near, faults);
+    return make_cached_source(std::move(engine), near, std::move(stager));
   }
-  return make_guarded_source(make_engine(world, index, reader, chunks), index, faults);
+  return make_retrying_source(make_engine(world, index, reader, chunks), index, faults);
 }
 
 }  // namespace millrace

@@ -11,15 +11,15 @@
 namespace millrace {
 namespace {
 
-class JoinedSource : public Source {
+class ConcatenatedSource : public Source {
  public:
-  JoinedSource(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts)
+  ConcatenatedSource(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts)
       : values_(std::size_t(index.sample.count())),
         value_bytes_(size_of(index.x_dtype)),
         swaps_(index.x_big_endian),
         parts_(std::move(parts)) {
     std::size_t begin = 0;
-    for (const JoinedPart& part : index.x_parts) {
+    for (const ConcatenatedPart& part : index.x_parts) {
       begins_.push_back(begin);
       begin += std::size_t(part.count) * (index.sample_bytes() / std::size_t(index.sample[-1]));
       names_ += cat(names_.empty() ? "" : ", ", part.name);
@@ -30,7 +30,9 @@ class JoinedSource : public Source {
     for (std::size_t p = 0; p < parts_.size(); ++p) parts_[p]->read(ids, static_cast<char*>(x) + begins_[p], y);
     native(x, ids.size());
   }
-  std::unique_ptr<Reads> reads(std::span<char> slots) override { return std::make_unique<JoinedReads>(*this, slots); }
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
+    return std::make_unique<ConcatenatedReadQueue>(*this, slots);
+  }
   std::string describe() const override {
     return cat(parts_[0]->describe(), "; ", parts_.size(), " data sets side by side: ", names_);
   }
@@ -48,20 +50,20 @@ class JoinedSource : public Source {
   }
 
  private:
-  class JoinedReads : public Reads {
+  class ConcatenatedReadQueue : public ReadQueue {
    public:
-    JoinedReads(JoinedSource& source, std::span<char> slots) : source_(source) {
-      for (const auto& part : source.parts_) parts_.push_back(part->reads(slots));
+    ConcatenatedReadQueue(ConcatenatedSource& source, std::span<char> slots) : source_(source) {
+      for (const auto& part : source.parts_) parts_.push_back(part->make_read_queue(slots));
     }
     void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
       units_[begun_++ % units_.size()] = {x, ids.size()};
       for (std::size_t p = 0; p < parts_.size(); ++p)
         parts_[p]->begin(ids, static_cast<char*>(x) + source_.begins_[p], y);
     }
-    bool room() const override {
+    bool can_submit() const override {
       if (begun_ - finished_ == units_.size()) return false;
       for (const auto& part : parts_)
-        if (!part->room()) return false;
+        if (!part->can_submit()) return false;
       return true;
     }
     void finish() override {
@@ -84,8 +86,8 @@ class JoinedSource : public Source {
       void* x = nullptr;
       std::size_t rows = 0;
     };
-    JoinedSource& source_;
-    std::vector<std::unique_ptr<Reads>> parts_;
+    ConcatenatedSource& source_;
+    std::vector<std::unique_ptr<ReadQueue>> parts_;
     std::array<Unit, 128> units_{};
     std::size_t begun_ = 0, finished_ = 0;
   };
@@ -103,8 +105,8 @@ class JoinedSource : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_joined_source(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts) {
-  return std::make_unique<JoinedSource>(index, std::move(parts));
+std::unique_ptr<Source> make_concatenated_source(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts) {
+  return std::make_unique<ConcatenatedSource>(index, std::move(parts));
 }
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ std::uint64_t write_chunked_shard(World& world, const std::filesystem::path& pat
   const std::int64_t most = (chunks + world.size() - 1) / world.size();
   const std::size_t threads = std::max(1u, std::thread::hardware_concurrency() / unsigned(world.local_size()));
   std::vector<char> x, y;
-  std::vector<io::Bytes> stored(std::size_t(std::min(round, most)));
+  std::vector<io::ByteBuffer> stored(std::size_t(std::min(round, most)));
   std::uint64_t written = 0;
   for (std::int64_t r = 0; r * round < most; ++r) {
     const std::int64_t chunk = std::min(last, first + r * round), end = std::min(last, chunk + round);

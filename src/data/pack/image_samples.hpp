@@ -14,7 +14,7 @@ class ImageSamples {
  public:
   // The first image tells the size where neither --resize nor --crop does. Error(config, data).
   ImageSamples(const ImportOptions&, std::string_view first, const std::string& path);
-  Shape sample() const { return Shape{fit_.height, fit_.width, grey_ ? 1 : 3}; }
+  Shape sample() const { return Shape{resize_crop_.height, resize_crop_.width, grey_ ? 1 : 3}; }
 
   class Maker {  // one a thread
    public:
@@ -23,15 +23,17 @@ class ImageSamples {
 
    private:
     const ImageSamples& of_;
-    std::vector<std::uint8_t> rgb_, lying_;
+    std::vector<std::uint8_t> rgb_, unrotated_;
     Image scratch_;
   };
 
  private:
-  Upright upright_of(std::string_view content) const { return Upright(upright_ ? orientation_of(content) : 1); }
+  ExifOrientation upright_of(std::string_view content) const {
+    return ExifOrientation(upright_ ? orientation_of(content) : 1);
+  }
 
   bool grey_, upright_;
-  Fit fit_{};
+  ResizeCrop resize_crop_{};
 };
 
 }  // namespace millrace

@@ -32,7 +32,7 @@ class Hdf5Rows : public RowFile {
            "). name it with --x-name or --y-name");
     }
     const io::DatasetInfo info = file_.info(dataset);
-    if (!info.refusal.empty()) fail(Exit::data, place_, " cannot be read (", info.refusal, ")");
+    if (!info.unsupported_reason.empty()) fail(Exit::data, place_, " cannot be read (", info.unsupported_reason, ")");
     if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
       fail(Exit::data, place_, " has ", info.shape.size(), " dimensions");
     rows_ = info.shape[0], dtype_ = info.dtype;
@@ -52,7 +52,7 @@ class Hdf5Rows : public RowFile {
   }
   double offset() const override { return scaling_of(file_, dataset_, 0).offset; }
   std::vector<std::string> class_names() const override {
-    return class_names_of(file_.get_string("/", "class_names").value_or(""));
+    return parse_class_names(file_.get_string("/", "class_names").value_or(""));
   }
   std::string rows_hint() const override { return matlab_hint(file_, dataset_); }
 
@@ -107,7 +107,7 @@ std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& n
        "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
 }
 
-bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o.grey || o.upright; }
+bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o.grey || o.apply_exif_orientation; }
 
 // o.y empty: the file of x holds both.
 RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
@@ -134,7 +134,7 @@ void same_rows(const RowFile& a, const RowFile& first) {
   if (a.header() != first.header())
     fail(Exit::data, a.path(), " has ", a.header(), "; ", first.path(), " has ", first.header(),
          ". give all tables the same columns");
-  if (const std::string other = differing_class(a.class_names(), first.class_names()); !other.empty())
+  if (const std::string other = first_class_mismatch(a.class_names(), first.class_names()); !other.empty())
     fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
          ". number the classes alike, or join the files");
 }
@@ -178,7 +178,7 @@ class PairImporter : public Importer {
   double offset() const override { return x_[0]->offset(); }
   std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
-  bool any_order() const override { return x_[0]->any_order(); }
+  bool random_access() const override { return x_[0]->random_access(); }
   Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     const std::size_t x_bytes = std::size_t(x_[0]->row().count()) * size_of(x_dtype()),
@@ -195,10 +195,10 @@ class PairImporter : public Importer {
     }
   }
   std::string describe() const override {
-    const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.told_by);
+    const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.decided_by);
     return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
                " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
-               layout_.told_by.empty() ? "" : how, told_of_tables());
+               layout_.decided_by.empty() ? "" : how, told_of_tables());
   }
 
  private:

@@ -19,7 +19,7 @@ class EncodedImages : public RowFile {
   std::int64_t rows() const override { return shard_.x_encoded->rows; }
   Shape row() const override { return samples_.sample(); }
   DType dtype() const override { return DType::u8; }
-  bool any_order() const override { return true; }
+  bool random_access() const override { return true; }
   void read(std::int64_t begin, std::int64_t count, void* out) const override {
     ImageSamples::Maker maker(samples_);
     auto* to = static_cast<std::uint8_t*>(out);
@@ -38,7 +38,7 @@ class EncodedImages : public RowFile {
 
   const std::string place_;
   const Shard shard_;
-  const Descriptor fd_;
+  const FileDescriptor fd_;
   const ImageSamples samples_;
 };
 
@@ -49,7 +49,7 @@ std::unique_ptr<RowFile> open_encoded_rows(const std::string& path, const std::s
   const io::File file = io::File::open(path);
   Shard shard;
   shard.path = path;
-  note_file(shard);
+  record_file_status(shard);
   shard.x_encoded = find_encoded(file, dataset, shard);
   if (!shard.x_encoded) return nullptr;
   if (shard.x_encoded->rows == 0) fail(Exit::data, path, ": '", dataset, "' holds no images. leave it away");

@@ -46,7 +46,7 @@ class Images : public Importer {
   DType x_dtype() const override { return DType::u8; }
   DType y_dtype() const override { return DType::i32; }
   Shape target() const override { return {}; }
-  bool any_order() const override { return true; }
+  bool random_access() const override { return true; }
   std::vector<std::string> class_names() const override { return images_.classes; }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     ImageSamples::Maker maker(*samples_);
@@ -62,7 +62,7 @@ class Images : public Importer {
     for (std::size_t c = 0; c < images_.classes.size() && c < 5; ++c) names += (c ? ", " : "") + images_.classes[c];
     return cat(o_.x[0], ": ", rows(), " images of ", sample().str(), " in ", images_.classes.size(), " classes (",
                names, images_.classes.size() > 5 ? ", ..." : "", ")",
-               images_.left_out > 0 ? cat(", ", images_.left_out, " other files left out") : "");
+               images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files left out") : "");
   }
 
  private:
@@ -77,7 +77,7 @@ ImageFolder list_images(const std::string& root) {
   ImageFolder out;
   for (const fs::path& folder : sorted(root)) {
     if (!fs::is_directory(folder)) {
-      ++out.left_out;
+      ++out.ignored_files;
       continue;
     }
     const std::size_t before = out.files.size();
@@ -85,7 +85,7 @@ ImageFolder list_images(const std::string& root) {
       if (named_as_image(file) && fs::is_regular_file(file))
         out.files.push_back({file.string(), std::int32_t(out.classes.size())});
       else
-        ++out.left_out;
+        ++out.ignored_files;
     }
     if (out.files.size() == before)
       fail(Exit::data, folder.string(), " holds no .png, .jpg or .jpeg. remove the folder");

@@ -48,7 +48,7 @@ class Tokens : public Importer {
   DType x_dtype() const override { return width_ == 1 ? DType::u8 : width_ == 2 ? DType::u16 : DType::i32; }
   DType y_dtype() const override { return DType::i32; }
   Shape target() const override { return {}; }
-  bool any_order() const override { return true; }
+  bool random_access() const override { return true; }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     auto* to = static_cast<char*>(x);
     const std::size_t bytes = std::size_t((context_ + 1) * width_);

@@ -18,7 +18,7 @@ class RowFile {
   virtual DType dtype() const = 0;
   virtual void read(std::int64_t begin, std::int64_t count, void* out) const = 0;
   virtual const std::string& path() const = 0;
-  virtual bool any_order() const { return false; }  // as Importer's
+  virtual bool random_access() const { return false; }  // as Importer's
   // What the file says of its samples, where its format can.
   virtual std::optional<std::string> layout() const { return std::nullopt; }
   virtual std::optional<double> scale() const { return std::nullopt; }
@@ -36,7 +36,7 @@ struct ImageFolder {
   };
   std::vector<File> files;
   std::vector<std::string> classes;
-  std::int64_t left_out = 0;  // other files
+  std::int64_t ignored_files = 0;  // other files
 };
 ImageFolder list_images(const std::string& root);
 

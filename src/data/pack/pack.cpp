@@ -39,7 +39,7 @@ class Packer {
       : world_(world),
         in_(in),
         options_(options),
-        order_(options.seed, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows())), Purpose::pack),
+        order_(options.seed, 0, std::uint64_t(std::max<std::int64_t>(1, in.rows())), RngPurpose::pack),
         x_bytes_(std::size_t(in.sample().count()) * size_of(in.x_dtype())),
         y_bytes_(std::size_t(std::max<std::int64_t>(1, in.target().count())) * size_of(in.y_dtype())),
         scale_(in.scale().value_or(in.x_dtype() == DType::u8 && in.sample().rank >= 2 ? 1 / 255.0 : 1)),
@@ -49,12 +49,12 @@ class Packer {
     const auto began = std::chrono::steady_clock::now();
     prepare_folder(world_, in_.rows(), options_);
     const std::int64_t valid = valid_rows(in_.rows(), options_);
-    const std::string problem = message_of([&] { rows_.keep_small(); });
+    const std::string problem = message_of([&] { rows_.cache_if_small(); });
     world_.agree(Exit::data, problem);
     measure(in_.rows() - valid);
     write({options_.prefix, 0, in_.rows() - valid});
     if (valid > 0) write({"valid", in_.rows() - valid, valid});
-    shards_.put_in_place();
+    shards_.commit();
     report_.rows = in_.rows() - valid, report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
@@ -126,7 +126,7 @@ class Packer {
 
   bool labels() const { return holds_labels(in_.y_dtype(), in_.target(), "y"); }
 
-  void write(const Part& part) {
+  void write(const PackSplit& part) {
     const std::int64_t per_shard =
         std::max<std::int64_t>(1, std::int64_t(options_.shard_bytes / std::max<std::size_t>(1, x_bytes_)));
     const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
@@ -151,9 +151,9 @@ class Packer {
   void choose_chunk(std::int64_t shard_rows) {
     const auto small = std::int64_t(usual_chunk_bytes / x_bytes_), few = (shard_rows - 1) / most_chunks + 1;
     chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), small, few});
-    if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::chunks_listed_quickly())
+    if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::fast_chunk_listing_limit())
       fail(Exit::config, "chunks of ", chunk_rows_, " rows are ", chunks, " in a shard, this HDF5 lists ",
-           io::chunks_listed_quickly(), " within seconds. raise --chunk-rows or lower --shard-size");
+           io::fast_chunk_listing_limit(), " within seconds. raise --chunk-rows or lower --shard-size");
   }
 
   void write_chunks(const fs::path& path, std::int64_t begin, std::int64_t rows) {
@@ -211,7 +211,7 @@ class Packer {
     file.set("/", "scale", scale_);
     if (in_.offset() != 0) file.set("/", "offset", in_.offset());
     if (labels()) file.set("/", "classes", classes_);
-    if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", lines_of(names));
+    if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", join_class_names(names));
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);
     if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));
@@ -220,7 +220,7 @@ class Packer {
   World& world_;
   const Importer& in_;
   const PackOptions& options_;
-  NewShards shards_{world_, options_};
+  ShardTransaction shards_{world_, options_};
   Permutation order_;
   std::size_t x_bytes_, y_bytes_;
   double scale_;

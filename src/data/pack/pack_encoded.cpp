@@ -30,14 +30,14 @@ class EncodedPacker {
     const auto began = std::chrono::steady_clock::now();
     const auto rows = std::int64_t(images_.files.size());
     log::info(cat("packing ", rows, " images of ", images_.classes.size(), " classes as they are",
-                  images_.left_out > 0 ? cat(", ", images_.left_out, " other files left out") : ""));
+                  images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files left out") : ""));
     prepare_folder(world_, rows, options_);
     const std::int64_t valid = valid_rows(rows, options_);
     order(rows);
     measure(rows);
     write({options_.prefix, 0, rows - valid});
     if (valid > 0) write({"valid", rows - valid, valid});
-    shards_.put_in_place();
+    shards_.commit();
     report_.rows = rows - valid, report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
@@ -51,7 +51,7 @@ class EncodedPacker {
 
   void order(std::int64_t rows) {
     if (!options_.shuffle) return;
-    const Permutation at(options_.seed, 0, std::uint64_t(rows), Purpose::pack);
+    const Permutation at(options_.seed, 0, std::uint64_t(rows), RngPurpose::pack);
     Files shuffled(images_.files.size());
     for (std::size_t i = 0; i < shuffled.size(); ++i) shuffled[i] = std::move(images_.files[at(i)]);
     images_.files.swap(shuffled);
@@ -70,7 +70,7 @@ class EncodedPacker {
   }
 
   // Shards of equal bytes: each begins with the image that lies over its border.
-  void write(const Part& part) {
+  void write(const PackSplit& part) {
     const auto at = [&](std::int64_t row) { return ends_[std::size_t(row)]; };
     const std::int64_t first = at(part.begin), end = part.begin + part.rows, total = at(end) - first;
     const auto most = std::int64_t(options_.shard_bytes);
@@ -144,7 +144,7 @@ class EncodedPacker {
     if (std::int64_t(bytes.size()) != ends_[std::size_t(row) + 1] - ends_[std::size_t(row)])
       fail(Exit::data, path, " changed while it was packed. pack again");
     Image size;
-    decode_image(bytes, path, size_alone, size);
+    decode_image(bytes, path, size_only, size);
     return bytes;
   }
 
@@ -156,12 +156,12 @@ class EncodedPacker {
     file.set("/", "layout", std::string("channels_last"));
     file.set("/", "scale", 1 / 255.0);
     file.set("/", "classes", std::int64_t(images_.classes.size()));
-    file.set("/", "class_names", lines_of(images_.classes));
+    file.set("/", "class_names", join_class_names(images_.classes));
   }
 
   World& world_;
   const PackOptions& options_;
-  NewShards shards_{world_, options_};
+  ShardTransaction shards_{world_, options_};
   ImageFolder images_;              // in the order of the shards
   std::vector<std::int64_t> ends_;  // bytes of all files before file i
   PackReport report_;

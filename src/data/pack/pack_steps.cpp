@@ -52,14 +52,14 @@ std::int64_t valid_rows(std::int64_t rows, const PackOptions& options) {
   return valid;
 }
 
-NewShards::~NewShards() {
+ShardTransaction::~ShardTransaction() {
   std::error_code ignored;
   if (world_.rank() == 0)
     for (const fs::path& path : written_) fs::remove(aside_of(path), ignored);
 }
 
-std::string NewShards::write(const std::string& prefix, std::int64_t shard,
-                             const std::function<void(const fs::path&)>& write) {
+std::string ShardTransaction::write(const std::string& prefix, std::int64_t shard,
+                                    const std::function<void(const fs::path&)>& write) {
   char name[32];
   std::snprintf(name, sizeof name, "-%05lld.h5", (long long)shard);
   written_.push_back(options_.out / (prefix + name));
@@ -67,7 +67,7 @@ std::string NewShards::write(const std::string& prefix, std::int64_t shard,
   return written_.back().string();
 }
 
-void NewShards::put_in_place() {
+void ShardTransaction::commit() {
   world_.agree(Exit::data, message_of([&] {
                  if (world_.rank() != 0) return;
                  for (const std::string& old : old_shards(options_))

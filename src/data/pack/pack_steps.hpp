@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-struct Part {  // a run of packed positions that becomes one set of shards
+struct PackSplit {  // a run of packed positions that becomes one set of shards
   std::string prefix;
   std::int64_t begin = 0, rows = 0;
 };
@@ -21,15 +21,15 @@ std::int64_t valid_rows(std::int64_t rows, const PackOptions&);
 
 // Shards get their names when all of them are whole, so that what is packed anew may be read from the old ones, and
 // nothing is lost when it fails: then none of them stays, and the old ones are there.
-class NewShards {
+class ShardTransaction {
  public:
-  NewShards(World& world, const PackOptions& options) : world_(world), options_(options) {}
-  NewShards(const NewShards&) = delete;
-  ~NewShards();
+  ShardTransaction(World& world, const PackOptions& options) : world_(world), options_(options) {}
+  ShardTransaction(const ShardTransaction&) = delete;
+  ~ShardTransaction();
   // Collective: write(aside) fails on all ranks or none. Returns the name that the shard will have.
   std::string write(const std::string& prefix, std::int64_t shard,
                     const std::function<void(const std::filesystem::path&)>& write);
-  void put_in_place();  // collective; old ones that are not written over go
+  void commit();  // collective; old ones that are not written over go
 
  private:
   World& world_;

@@ -16,10 +16,11 @@ class RowReader {
   RowReader(const Importer& in, std::size_t x_bytes, std::size_t y_bytes, std::size_t ranks_on_host)
       : in_(in), x_bytes_(x_bytes), y_bytes_(y_bytes), ranks_on_host_(ranks_on_host) {}
 
-  void keep_small() {
+  void cache_if_small() {
     const std::size_t rows = std::size_t(in_.rows()), most = (std::size_t(2) << 30) / ranks_on_host_;
     if (rows * (x_bytes_ + y_bytes_) > most) return;
-    if (in_.any_order() && ranks_on_host_ > 1) return;  // twice a share of the rows is no more than all of them once
+    if (in_.random_access() && ranks_on_host_ > 1)
+      return;  // twice a share of the rows is no more than all of them once
     x_.resize(rows * x_bytes_), y_.resize(rows * y_bytes_);
     const std::size_t piece = std::max<std::size_t>(1, (16u << 20) / x_bytes_);
     for (std::size_t r = 0; r < rows; r += piece)

@@ -96,7 +96,7 @@ class PooledReads : public AsyncReads {
 std::unique_ptr<AsyncReads> make_pooled_reads(std::size_t threads) { return std::make_unique<PooledReads>(threads); }
 
 std::unique_ptr<AsyncReads> make_async_reads(std::span<const std::span<char>> memory) {
-  return uring_refused().empty() ? make_uring_reads(memory) : make_pooled_reads(pool_threads);
+  return uring_unavailable_reason().empty() ? make_uring_reads(memory) : make_pooled_reads(pool_threads);
 }
 
 DirectAlignment direct_alignment(int fd) {

@@ -10,23 +10,23 @@
 namespace millrace {
 
 // Called by several workers at once. The index outlives it.
-class Boxes {
+class HyperslabReader {
  public:
   // mapped: contiguous files are mapped into memory, not read by pread. cache_bytes: of decoded chunks.
-  Boxes(const ShardIndex&, bool mapped, std::size_t cache_bytes);
+  HyperslabReader(const ShardIndex&, bool mapped, std::size_t cache_bytes);
   // In C order and the file's byte order. Error(data) names the file, and the sample that it is for.
-  void read(std::size_t shard, const Box&, char* to, std::int64_t sample);
+  void read(std::size_t shard, const Hyperslab&, char* to, std::int64_t sample);
   void reopen(std::size_t shard);
   DecodeStats decoded() const { return chunks_.decoded(); }
 
  private:
-  void copy(std::size_t shard, const Box&, char* to, std::int64_t sample);
+  void copy(std::size_t shard, const Hyperslab&, char* to, std::int64_t sample);
 
   const ShardIndex& index_;
   const std::size_t element_bytes_;
   const bool map_;
   ShardFiles files_{index_};
-  ChunkedRows chunks_;
+  ChunkedReader chunks_;
   std::vector<MappedFile> mapped_;
 };
 

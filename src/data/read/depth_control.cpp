@@ -14,11 +14,11 @@ constexpr double changed = 0.75;              // of the good rate: the disk is a
 
 }  // namespace
 
-DepthControl::DepthControl(int most) : most_(most), depth_(std::min(first_depth, most)), good_(depth_) {}
+QueueDepthTuner::QueueDepthTuner(int most) : most_(most), depth_(std::min(first_depth, most)), good_(depth_) {}
 
-void DepthControl::move_to(int depth, Trying trying) { depth_ = depth, trying_ = trying, quiet_ = 0; }
+void QueueDepthTuner::move_to(int depth, Trying trying) { depth_ = depth, trying_ = trying, quiet_ = 0; }
 
-void DepthControl::ended(std::uint64_t bytes, double now, bool full) {
+void QueueDepthTuner::read_completed(std::uint64_t bytes, double now, bool full) {
   if (!full || began_ < 0) {
     began_ = full ? now : -1, bytes_ = 0, reads_ = 0;
     return;
@@ -30,7 +30,7 @@ void DepthControl::ended(std::uint64_t bytes, double now, bool full) {
   began_ = now, bytes_ = 0, reads_ = 0;
 }
 
-void DepthControl::judge(double rate) {
+void QueueDepthTuner::judge(double rate) {
   const int more = std::min(most_, depth_ + std::max(1, depth_ / 2)), fewer = std::max(least_depth, depth_ * 2 / 3);
   if (good_rate_ == 0) {
     good_rate_ = rate;

@@ -7,13 +7,13 @@
 
 namespace millrace {
 
-class DepthControl {
+class QueueDepthTuner {
  public:
-  explicit DepthControl(int most);
+  explicit QueueDepthTuner(int most);
   int depth() const { return depth_; }
   // A read of so many bytes has ended at `now` (seconds of any clock). full: all this time, as many as depth() were
   // under way; rates measured otherwise say nothing of the disk, and are dropped.
-  void ended(std::uint64_t bytes, double now, bool full);
+  void read_completed(std::uint64_t bytes, double now, bool full);
 
  private:
   enum class Trying { more, fewer, nothing };

@@ -27,7 +27,7 @@ EncodedRow between(const Shard& shard, const EncodedRows& rows, std::int64_t ima
 }
 
 EncodedRow behind(const Shard& shard, const EncodedRows& rows, std::int64_t image, const char* stored) {
-  const io::HeapReference r = io::heap_reference(stored);
+  const io::GlobalHeapId r = io::parse_global_heap_id(stored);
   const std::uint64_t at = r.collection + rows.base;
   if (r.count > 0 && (r.object == 0 || at < r.collection || at > shard.file_bytes || r.count > shard.file_bytes - at))
     fail(Exit::data, place(shard, rows), ": image ", image, " would be at byte ", at, ", the file ends at ",
@@ -38,10 +38,10 @@ EncodedRow behind(const Shard& shard, const EncodedRows& rows, std::int64_t imag
 EncodedRows by_offsets(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
   const std::string name = offsets_name(x.name), place = cat(shard.path, ": '", name, "'");
   const io::DatasetInfo info = file.info(name);
-  if (!info.refusal.empty() || info.shape.size() != 1 || info.shape[0] < 1 || info.dtype != DType::i64)
+  if (!info.unsupported_reason.empty() || info.shape.size() != 1 || info.shape[0] < 1 || info.dtype != DType::i64)
     fail(Exit::data, place, " is not int64 [images + 1], which says where each image in '", x.name, "' begins",
-         info.refusal.empty() ? "" : " (" + info.refusal + ")");
-  EncodedRows rows{EncodedRows::Told::offsets, info.shape[0] - 1, 0, 0, std::uint64_t(x.shape[0]), x.name, nullptr};
+         info.unsupported_reason.empty() ? "" : " (" + info.unsupported_reason + ")");
+  EncodedRows rows{EncodedRows::Locator::offsets, info.shape[0] - 1, 0, 0, std::uint64_t(x.shape[0]), x.name, nullptr};
   if (rows.rows == 0) return rows;
   if (!x.offset)
     fail(Exit::data, shard.path, ": '", x.name, "' holds encoded images, but is not contiguous. `millrace pack ",
@@ -59,12 +59,12 @@ EncodedRows by_offsets(const io::File& file, const io::DatasetInfo& x, const Sha
   auto list = std::make_shared<Rows>();
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
     list->push_back(between(shard, rows, std::int64_t(i), offsets[i], offsets[i + 1]));
-  rows.told = EncodedRows::Told::list, rows.list = list;
+  rows.locator = EncodedRows::Locator::list, rows.list = list;
   return rows;
 }
 
 EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
-  EncodedRows rows{EncodedRows::Told::references, 0, 0, *x.heap_base, 0, x.name, nullptr};
+  EncodedRows rows{EncodedRows::Locator::references, 0, 0, *x.global_heap_base, 0, x.name, nullptr};
   const std::string place = millrace::place(shard, rows);
   if (x.shape.size() != 1) fail(Exit::data, place, " has ", x.shape.size(), " dimensions. encoded images are [images]");
   rows.rows = x.shape[0];
@@ -76,17 +76,17 @@ EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const 
   if (!x.chunked)
     fail(Exit::data, place, " was never written, or is neither contiguous nor chunked. write it with h5py's defaults");
   const io::ChunkedLayout layout = file.chunked_layout(x.name);
-  if (const std::string why = io::cannot_decode(layout.filters); !why.empty())
+  if (const std::string why = io::unsupported_filter_reason(layout.filters); !why.empty())
     fail(Exit::data, place, " cannot be read (", why, ")");
-  std::string stored(std::size_t(rows.rows) * io::heap_reference_bytes, '\0');
-  std::vector<ChunkedRows::Row> places;
+  std::string stored(std::size_t(rows.rows) * io::global_heap_id_bytes, '\0');
+  std::vector<ChunkedReader::Row> places;
   for (std::int64_t i = 0; i < rows.rows; ++i)
-    places.push_back({i, stored.data() + std::size_t(i) * io::heap_reference_bytes});
-  const Descriptor fd = open_file(shard.path);
-  ChunkedRows(16u << 20).read({fd, 0, layout, place}, places, false);
+    places.push_back({i, stored.data() + std::size_t(i) * io::global_heap_id_bytes});
+  const FileDescriptor fd = open_file(shard.path);
+  ChunkedReader(16u << 20).read({fd, 0, layout, place}, places, false);
   auto list = std::make_shared<Rows>();
   for (std::int64_t i = 0; i < rows.rows; ++i) list->push_back(behind(shard, rows, i, places[std::size_t(i)].to));
-  rows.told = EncodedRows::Told::list, rows.list = list;
+  rows.locator = EncodedRows::Locator::list, rows.list = list;
   return rows;
 }
 
@@ -95,13 +95,13 @@ EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const 
 std::shared_ptr<const EncodedRows> find_encoded(const io::File& file, const std::string& x, const Shard& shard) {
   if (!file.has(x)) return nullptr;
   const io::DatasetInfo info = file.info(x);
-  const bool blob = info.dtype == DType::u8 && info.refusal.empty() && info.shape.size() == 1;
-  if (!info.heap_base && !(blob && file.has(offsets_name(x)))) return nullptr;
+  const bool blob = info.dtype == DType::u8 && info.unsupported_reason.empty() && info.shape.size() == 1;
+  if (!info.global_heap_base && !(blob && file.has(offsets_name(x)))) return nullptr;
   Shard found = shard;
-  found.x_encoded = std::make_shared<const EncodedRows>(info.heap_base ? by_references(file, info, shard)
-                                                                       : by_offsets(file, info, shard));
-  if (const EncodedRows& rows = *found.x_encoded; rows.told != EncodedRows::Told::list && rows.rows > 0) {
-    const Descriptor fd = open_file(shard.path);  // a file cut off, or of other offsets, shows at its ends
+  found.x_encoded = std::make_shared<const EncodedRows>(info.global_heap_base ? by_references(file, info, shard)
+                                                                              : by_offsets(file, info, shard));
+  if (const EncodedRows& rows = *found.x_encoded; rows.locator != EncodedRows::Locator::list && rows.rows > 0) {
+    const FileDescriptor fd = open_file(shard.path);  // a file cut off, or of other offsets, shows at its ends
     for (const std::int64_t image : {std::int64_t(0), rows.rows - 1}) encoded_row(fd, found, found.first + image);
   }
   return found.x_encoded;
@@ -110,10 +110,10 @@ std::shared_ptr<const EncodedRows> find_encoded(const io::File& file, const std:
 EncodedRow encoded_row(int fd, const Shard& shard, std::int64_t id) {
   const EncodedRows& rows = *shard.x_encoded;
   const std::int64_t image = id - shard.first;
-  if (rows.told == EncodedRows::Told::list) return (*rows.list)[std::size_t(image)];
+  if (rows.locator == EncodedRows::Locator::list) return (*rows.list)[std::size_t(image)];
   char stored[16];
-  static_assert(sizeof stored == io::heap_reference_bytes);
-  const bool offsets = rows.told == EncodedRows::Told::offsets;
+  static_assert(sizeof stored == io::global_heap_id_bytes);
+  const bool offsets = rows.locator == EncodedRows::Locator::offsets;
   const std::size_t step = offsets ? sizeof(std::int64_t) : sizeof stored;
   read_fully(fd, shard, rows.at + std::uint64_t(image) * step, stored, sizeof stored, id, sizeof stored);
   if (!offsets) return behind(shard, rows, image, stored);
@@ -132,12 +132,13 @@ io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const Da
   if (!index.shards.empty() || shard.x_encoded->rows == 0) return x;
   Image size;
   if (options.decode.resize == 0 && options.decode.crop == 0) {
-    const Descriptor fd = open_file(shard.path);
+    const FileDescriptor fd = open_file(shard.path);
     std::string content;
     read_encoded(fd, shard, shard.first, content);
-    decode_image(content, place_of(shard, shard.first), size_alone, size);
+    decode_image(content, place_of(shard, shard.first), size_only, size);
   }
-  const Fit fit = fit_of(options.decode.resize, options.decode.crop, "", "", size.whole_height, size.whole_width);
+  const ResizeCrop fit =
+      resize_crop_for(options.decode.resize, options.decode.crop, "", "", size.whole_height, size.whole_width);
   x.shape[1] = fit.height, x.shape[2] = fit.width;
   return x;
 }
@@ -152,7 +153,7 @@ void read_encoded(int fd, const Shard& shard, std::int64_t id, std::string& out)
     read_fully(fd, shard, offset, to, bytes, id, bytes);
   };
   try {
-    io::read_heap_object(read, {row.offset, row.object, row.bytes}, out);
+    io::read_global_heap_object(read, {row.offset, row.object, row.bytes}, out);
   } catch (const ReadError&) {  // it may pass
     throw;
   } catch (const Error& e) {

@@ -39,7 +39,7 @@ void MappedFile::map(int fd, const Shard& shard, std::uint64_t needed) {
   ready_.store(true, std::memory_order_release);
 }
 
-void MappedFile::map_again(int fd, const Shard& shard) {
+void MappedFile::remap(int fd, const Shard& shard) {
   const std::lock_guard lock(mapping_);
   if (!mapped()) return;
   void* const at = const_cast<char*>(base_);

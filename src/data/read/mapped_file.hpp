@@ -17,7 +17,7 @@ class MappedFile {
   bool mapped() const { return ready_.load(std::memory_order_acquire); }
   void map(int fd, const Shard&, std::uint64_t needed);  // bytes; Error(data) names the file
   // The same place shows the file that is open now; copies by others go on meanwhile.
-  void map_again(int fd, const Shard&);
+  void remap(int fd, const Shard&);
   bool copy(std::uint64_t offset, char* to, std::size_t bytes);  // false: not all of it is to be had
 
  private:

@@ -17,7 +17,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 }  // namespace
 
-ReadWatch::ReadWatch(const ShardIndex& index, const FaultOptions& options)
+SlowReadMonitor::SlowReadMonitor(const ShardIndex& index, const FaultOptions& options)
     : index_(index),
       slow_seconds_(options.slow_read),
       timeout_(options.read_timeout),
@@ -31,7 +31,7 @@ ReadWatch::ReadWatch(const ShardIndex& index, const FaultOptions& options)
   }
 }
 
-ReadWatch::~ReadWatch() {
+SlowReadMonitor::~SlowReadMonitor() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -40,17 +40,17 @@ ReadWatch::~ReadWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ReadWatch::add(const ReadPlaces& places) {
+void SlowReadMonitor::add(const InFlightReads& places) {
   const std::lock_guard lock(mutex_);
   watched_.push_back({&places});
 }
 
-void ReadWatch::remove(const ReadPlaces& places) {
+void SlowReadMonitor::remove(const InFlightReads& places) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(watched_, [&](const Watched& w) { return w.places == &places; });
+  std::erase_if(watched_, [&](const WatchedWorker& w) { return w.places == &places; });
 }
 
-std::vector<std::int64_t> ReadWatch::slow() const {
+std::vector<std::int64_t> SlowReadMonitor::slow() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::int64_t> out;
   for (std::size_t s = 0; s < warned_.size(); ++s)
@@ -58,7 +58,7 @@ std::vector<std::int64_t> ReadWatch::slow() const {
   return out;
 }
 
-void ReadWatch::run() {
+void SlowReadMonitor::run() {
   double shortest = 4;
   for (const double limit : {slow_seconds_, timeout_})
     if (limit > 0) shortest = std::min(shortest, limit);
@@ -66,31 +66,32 @@ void ReadWatch::run() {
   std::unique_lock lock(mutex_);
   for (double last = now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
     const double passed = std::min(now() - last, 2 * interval.count());
-    for (Watched& w : watched_) look(w, passed);
+    for (WatchedWorker& w : watched_) check(w, passed);
     last = now();
   }
 }
 
-void ReadWatch::look(Watched& w, double passed) {
+void SlowReadMonitor::check(WatchedWorker& w, double passed) {
   const std::uint64_t inside = w.places->inside();
   if (inside != std::exchange(w.inside, inside)) w.seen.fill(0);
   if (inside == 0) return;
-  for (std::size_t p = 0; p < ReadPlaces::count; ++p) {
-    const std::uint64_t noted = w.places->noted(p);
-    if (noted != w.seen[p] || noted == 0) {
-      w.seen[p] = noted, w.lasts[p] = 0;
+  for (std::size_t p = 0; p < InFlightReads::count; ++p) {
+    const std::uint64_t current_read = w.places->current_read(p);
+    if (current_read != w.seen[p] || current_read == 0) {
+      w.seen[p] = current_read, w.unchanged_seconds[p] = 0;
       continue;
     }
-    const double lasts = w.lasts[p] += passed;
-    if (lasts < slow_seconds_ && lasts < timeout_) continue;
-    const std::size_t s = shard_of(index_, ReadPlaces::first_of(noted));
+    const double unchanged_seconds = w.unchanged_seconds[p] += passed;
+    if (unchanged_seconds < slow_seconds_ && unchanged_seconds < timeout_) continue;
+    const std::size_t s = shard_of(index_, InFlightReads::first_of(current_read));
     const std::string path = index_.shards[s].path;
-    if (timeout_ > 0 && lasts >= timeout_)  // the end of the process: nobody else can end a read that does not return
-      fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(lasts),
+    if (timeout_ > 0 &&
+        unchanged_seconds >= timeout_)  // the end of the process: nobody else can end a read that does not return
+      fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
            " (data.read_timeout). see to the file system that holds it");
-    if (slow_seconds_ <= 0 || lasts < slow_seconds_ || warned_[s]) continue;
+    if (slow_seconds_ <= 0 || unchanged_seconds < slow_seconds_ || warned_[s]) continue;
     warned_[s] = true;
-    log::local(cat("warning: a read of ", path, " has not returned for ", format_seconds(lasts),
+    log::local(cat("warning: a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
                    ". see to the file system that holds it; more such of this file are not told"));
   }
 }

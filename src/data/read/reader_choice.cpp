@@ -58,11 +58,11 @@ std::string why_no_map(const std::string& path) {
 
 ReaderFacts reader_facts(const ShardIndex& index) {
   ReaderFacts facts;
-  if (!own_reads(index)) facts.hdf5_only = describe_storage(index);
+  if (!readable_without_hdf5(index)) facts.hdf5_only_reason = describe_storage(index);
   facts.contiguous = contiguous(index);
   facts.bytes = std::uint64_t(index.rows) * index.sample_bytes();
   facts.available = host_memory().available;
-  facts.no_uring = uring_refused();
+  facts.no_uring = uring_unavailable_reason();
   if (index.shards.empty()) return facts;
   const std::string path = index.shards.front().path;
   struct statfs status {};
@@ -71,18 +71,18 @@ ReaderFacts reader_facts(const ShardIndex& index) {
     for (const FileSystem& f : file_systems)
       if (f.magic == static_cast<unsigned long>(status.f_type))
         facts.file_system = f.name, facts.local = f.local, facts.in_memory = f.in_memory;
-  facts.no_direct_io = why_no_direct_io(path), facts.no_map = why_no_map(path);
+  facts.no_direct_io = why_no_direct_io(path), facts.no_mmap = why_no_map(path);
   return facts;
 }
 
 ReaderChoice choose_reader(const ReaderFacts& f) {
   const std::string bytes = format_bytes(f.bytes) + " of samples",
                     half = "half of the " + format_bytes(f.available) + " of free memory";
-  if (!f.hdf5_only.empty()) return {Reader::mpio, "only HDF5 can read it"};
+  if (!f.hdf5_only_reason.empty()) return {Reader::mpio, "only HDF5 can read it"};
   if (!f.contiguous) return {Reader::direct, "chunks are decoded by the workers"};
   const auto mapped = [&f](const std::string& why) {
-    return f.no_map.empty() ? ReaderChoice{Reader::mmap, why}
-                            : ReaderChoice{Reader::direct, why + ", but cannot be mapped: " + f.no_map};
+    return f.no_mmap.empty() ? ReaderChoice{Reader::mmap, why}
+                             : ReaderChoice{Reader::direct, why + ", but cannot be mapped: " + f.no_mmap};
   };
   if (f.in_memory) return mapped("files on " + f.file_system + " are in memory");
   if (!f.local)
@@ -96,8 +96,8 @@ ReaderChoice choose_reader(const ReaderFacts& f) {
 
 std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index) {
   const std::string asked = cat("data.reader = ", name_of(reader));
-  if (!f.hdf5_only.empty())
-    return cat(asked, " cannot read ", f.hdf5_only, ". use auto or mpio, or `millrace pack` the data");
+  if (!f.hdf5_only_reason.empty())
+    return cat(asked, " cannot read ", f.hdf5_only_reason, ". use auto or mpio, or `millrace pack` the data");
   if (reader == Reader::direct) return "";
   if (!f.contiguous)
     return cat(asked, " reads contiguous data only, here is ", describe_storage(index),
@@ -105,8 +105,8 @@ std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index
   if (reader == Reader::uring && !f.no_direct_io.empty())
     return cat(asked, ": ", index.shards.front().path, " cannot be read by O_DIRECT (", f.no_direct_io,
                "). use auto, direct or mmap");
-  if (reader == Reader::mmap && !f.no_map.empty())
-    return cat(asked, ": ", index.shards.front().path, " cannot be mapped (", f.no_map, "). use auto or direct");
+  if (reader == Reader::mmap && !f.no_mmap.empty())
+    return cat(asked, ": ", index.shards.front().path, " cannot be mapped (", f.no_mmap, "). use auto or direct");
   return "";
 }
 

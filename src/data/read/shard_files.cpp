@@ -23,11 +23,11 @@ constexpr std::size_t y_memory_bytes = 64u << 20;  // a rank; larger y are read 
 
 }  // namespace
 
-Descriptor::Descriptor(int fd, bool kept) : fd_(fd) {
+FileDescriptor::FileDescriptor(int fd, bool kept) : fd_(fd) {
   if (!kept && fd >= 0) closes_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
 }
 
-Descriptor open_file(const std::string& path) {
+FileDescriptor open_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
   return {fd, false};
@@ -36,9 +36,9 @@ Descriptor open_file(const std::string& path) {
 ShardFiles::ShardFiles(const ShardIndex& index, int flags, std::size_t share)
     : index_(index),
       flags_(flags),
-      may_open_(std::max<std::size_t>(
-          1, allow_open_files(share * index.part.count * index.shards.size()) / (share * index.part.count))),
-      fds_(index.shards.size() <= may_open_ ? index.shards.size() : 0) {
+      max_open_files_(std::max<std::size_t>(
+          1, raise_open_file_limit(share * index.part.count * index.shards.size()) / (share * index.part.count))),
+      fds_(index.shards.size() <= max_open_files_ ? index.shards.size() : 0) {
   for (auto& fd : fds_) fd.store(-1, std::memory_order_relaxed);
 }
 
@@ -49,14 +49,14 @@ ShardFiles::~ShardFiles() {
 
 int ShardFiles::open_file(std::size_t s) const {
   const Shard shard = index_.shards[s];
-  const Reading here(shard);
+  const ReadScope here(shard);
   const bool near = index_.copies && index_.copies->used(s);
   const std::string path = path_to_read(index_, s);
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
   if (fd < 0 && near) fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // memory may know no O_DIRECT, and needs none
   const int error = errno;
   if (fd < 0 && near) {
-    if (index_.copies->leave(s))
+    if (index_.copies->abandon(s))
       log::local(
           cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). ", shard.path, " is read"));
     return open_file(s);
@@ -71,31 +71,31 @@ int ShardFiles::open_file(std::size_t s) const {
     fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
          " bytes). let no program write to it, and start again");
   }
-  if (known && !near) judge(shard, status.st_mtim.tv_sec);
+  if (known && !near) report_write(shard, status.st_mtim.tv_sec);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
   return fd;
 }
 
 // Another file under the name is met when it is opened. What is written into a file that is open shows by looking,
 // which costs a request on file systems of the network: at some files a second, those that are read at that moment.
-void ShardFiles::look(std::size_t s, int fd) const {
+void ShardFiles::check_for_writes(std::size_t s, int fd) const {
   constexpr std::int64_t between = 100;
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const std::int64_t at = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
-  std::int64_t next = next_look_.load(std::memory_order_relaxed);
-  if (at < next || !next_look_.compare_exchange_strong(next, at + between, std::memory_order_relaxed)) return;
+  std::int64_t next = next_check_.load(std::memory_order_relaxed);
+  if (at < next || !next_check_.compare_exchange_strong(next, at + between, std::memory_order_relaxed)) return;
   if (index_.copies && index_.copies->used(s)) return;
   const Shard shard = index_.shards[s];
-  const Reading here(shard);
+  const ReadScope here(shard);
   struct stat status {};
-  if (::fstat(fd, &status) == 0) judge(shard, status.st_mtim.tv_sec);
+  if (::fstat(fd, &status) == 0) report_write(shard, status.st_mtim.tv_sec);
 }
 
-void ShardFiles::judge(const Shard& shard, std::int64_t written) const {
-  if (shard.written == 0 || shard.written == std::uint32_t(written)) return;
+void ShardFiles::report_write(const Shard& shard, std::int64_t written) const {
+  if (shard.mtime_seconds == 0 || shard.mtime_seconds == std::uint32_t(written)) return;
   const std::lock_guard lock(mutex_);
-  if (told_.insert(shard.first).second)
+  if (warned_.insert(shard.first).second)
     log::local(cat("warning: ", shard.path,
                    " has been written to since the start. its samples may be others now: let no ",
                    "program write to it, and start again"));
@@ -115,7 +115,7 @@ void ShardFiles::reopen(std::size_t s) {
     if (there >= 0) replace(there, s);
     return;
   }
-  Descriptor held;
+  FileDescriptor held;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = recent_.find(s); found != recent_.end()) held = found->second.file;
@@ -123,11 +123,11 @@ void ShardFiles::reopen(std::size_t s) {
   if (held >= 0) replace(held, s);
 }
 
-Descriptor ShardFiles::open(std::size_t s) {
+FileDescriptor ShardFiles::open(std::size_t s) {
   if (fds_.empty()) return open_recent(s);
   const int there = fds_[s].load(std::memory_order_acquire);
   if (there >= 0) {
-    look(s, there);
+    check_for_writes(s, there);
     return {there, true};
   }
   const int fd = open_file(s);
@@ -137,8 +137,8 @@ Descriptor ShardFiles::open(std::size_t s) {
   return {none, true};
 }
 
-Descriptor ShardFiles::open_recent(std::size_t s) {
-  const auto there = [&]() -> Descriptor {
+FileDescriptor ShardFiles::open_recent(std::size_t s) {
+  const auto there = [&]() -> FileDescriptor {
     const auto found = recent_.find(s);
     if (found == recent_.end()) return {};
     used_.splice(used_.begin(), used_, found->second.used);
@@ -146,12 +146,12 @@ Descriptor ShardFiles::open_recent(std::size_t s) {
   };
   {
     const std::lock_guard lock(mutex_);
-    if (Descriptor file = there(); file >= 0) return file;
+    if (FileDescriptor file = there(); file >= 0) return file;
   }
-  Descriptor opened(open_file(s), false);
+  FileDescriptor opened(open_file(s), false);
   const std::lock_guard lock(mutex_);
-  if (Descriptor file = there(); file >= 0) return file;  // another worker was first
-  if (recent_.size() >= may_open_) {
+  if (FileDescriptor file = there(); file >= 0) return file;  // another worker was first
+  if (recent_.size() >= max_open_files_) {
     recent_.erase(used_.back());
     used_.pop_back();
   }
@@ -160,35 +160,35 @@ Descriptor ShardFiles::open_recent(std::size_t s) {
   return opened;
 }
 
-Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedRows& chunks)
+Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedReader& chunks)
     : index_(index),
       files_(files),
       chunks_(chunks),
       stored_(y_stored_bytes(index)),
-      step_(y_step_bytes(index)),
-      there_(index.shards.size()) {
+      step_(y_batch_bytes(index)),
+      loaded_(index.shards.size()) {
   if (std::size_t(index.rows) * step_ <= y_memory_bytes) memory_.resize(std::size_t(index.rows) * step_);
 }
 
 void Targets::read(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
   if (step_ == 0) return;
   if (memory_.empty()) return load(s, id, rows, to);
-  if (!there_[s].load(std::memory_order_acquire)) {
+  if (!loaded_[s].load(std::memory_order_acquire)) {
     const Shard& shard = index_.shards[s];
     const std::lock_guard lock(loading_);
-    if (!there_[s].load(std::memory_order_relaxed))
+    if (!loaded_[s].load(std::memory_order_relaxed))
       load(s, shard.first, std::size_t(shard.rows), memory_.data() + std::size_t(shard.first) * step_);
-    there_[s].store(true, std::memory_order_release);
+    loaded_[s].store(true, std::memory_order_release);
   }
   std::memcpy(to, memory_.data() + std::size_t(id) * step_, rows * step_);
 }
 
 void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
   const Shard& shard = index_.shards[s];
-  const Reading here(shard);
-  const Descriptor fd = files_.open(s);
+  const ReadScope here(shard);
+  const FileDescriptor fd = files_.open(s);
   thread_local std::vector<char> stored, converted;
-  thread_local std::vector<ChunkedRows::Row> places;
+  thread_local std::vector<ChunkedReader::Row> places;
   const std::size_t block = std::max<std::size_t>(1, (1u << 20) / stored_);
   const auto parts = targets_of(index_, shard);
   for (std::size_t done = 0; done < rows; done += block) {
@@ -252,7 +252,7 @@ std::size_t read_some(int fd, std::uint64_t offset, char* to, std::size_t bytes,
 
 void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
                 std::size_t row_bytes) {
-  const Reading here(shard);
+  const ReadScope here(shard);
   int error = 0;
   const std::size_t done = read_some(fd, offset, to, bytes, error);
   if (done < bytes) fail_after(done, error, shard, id, row_bytes);
@@ -260,19 +260,20 @@ void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std:
 
 void read_fully(int fd, const ShardIndex& index, std::size_t s, std::uint64_t offset, char* to, std::size_t bytes,
                 std::int64_t id, std::size_t row_bytes) {
-  const Reading here(index.shards.range(s));
+  const ReadScope here(index.shards.range(s));
   int error = 0;
   const std::size_t done = read_some(fd, offset, to, bytes, error);
   if (done < bytes) fail_after(done, error, index.shards[s], id, row_bytes);
 }
 
-std::string count_shards(const ShardIndex& index) {
+std::string shard_count_text(const ShardIndex& index) {
   return cat(index.shards.size(), index.shards.size() == 1 ? " shard" : " shards");
 }
 
 bool contiguous(const ShardIndex& index) {
-  return own_reads(index) && std::none_of(index.shards.begin(), index.shards.end(), [](const Shard& s) {
-           return s.x_chunks || std::any_of(s.more_x.begin(), s.more_x.end(), [](const Extent& e) { return e.chunks; });
+  return readable_without_hdf5(index) && std::none_of(index.shards.begin(), index.shards.end(), [](const Shard& s) {
+           return s.x_chunks ||
+                  std::any_of(s.extra_x.begin(), s.extra_x.end(), [](const DatasetLocation& e) { return e.chunks; });
          });
 }
 

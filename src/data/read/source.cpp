@@ -13,10 +13,10 @@ namespace millrace {
 
 std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
   MR_CHECK(id >= 0 && id < index.rows, "sample ", id, " of ", index.rows);
-  return index.shards.holding(id);
+  return index.shards.shard_with(id);
 }
 
-std::size_t allow_open_files(std::size_t wanted) {
+std::size_t raise_open_file_limit(std::size_t wanted) {
   constexpr rlim_t others = 128;  // sockets, libraries, logs
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::min<std::size_t>(wanted, 256);
@@ -33,7 +33,7 @@ std::size_t y_stored_bytes(const ShardIndex& index) {
   return size_of(index.y_dtype) * std::size_t(index.target.count());
 }
 
-std::size_t y_step_bytes(const ShardIndex& index) {
+std::size_t y_batch_bytes(const ShardIndex& index) {
   return index.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.target.count());
 }
 
@@ -59,11 +59,11 @@ const char* name_of(Reader reader) {
 
 namespace {
 
-class OneByOne : public Reads {
+class SequentialReadQueue : public ReadQueue {
  public:
-  explicit OneByOne(Source& source) : source_(source) {}
+  explicit SequentialReadQueue(Source& source) : source_(source) {}
   void begin(std::span<const std::int64_t> ids, void* x, void* y) override { ids_ = ids, x_ = x, y_ = y; }
-  bool room() const override { return ids_.empty(); }
+  bool can_submit() const override { return ids_.empty(); }
   void finish() override { source_.read(std::exchange(ids_, {}), x_, y_); }
 
  private:
@@ -74,6 +74,8 @@ class OneByOne : public Reads {
 
 }  // namespace
 
-std::unique_ptr<Reads> Source::reads(std::span<char>) { return std::make_unique<OneByOne>(*this); }
+std::unique_ptr<ReadQueue> Source::make_read_queue(std::span<char>) {
+  return std::make_unique<SequentialReadQueue>(*this);
+}
 
 }  // namespace millrace

@@ -24,7 +24,7 @@ class DirectSource : public Source {
         pitch_(index.sample_pitch()),
         chunked_(std::any_of(index.shards.begin(), index.shards.end(),
                              [](const Shard& s) { return s.x_chunks || s.y_chunks; })),
-        ahead_(chunks.ahead),
+        ahead_(chunks.decode_ahead),
         chunks_(chunks.cache_bytes) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
@@ -38,7 +38,7 @@ class DirectSource : public Source {
   }
 
   std::string describe() const override {
-    return cat("direct: ", describe_storage(index_), ", ", count_shards(index_),
+    return cat("direct: ", describe_storage(index_), ", ", shard_count_text(index_),
                targets_.in_memory() ? ", y in memory" : "", why_);
   }
   void reopen(std::size_t s) override { files_.reopen(s); }
@@ -62,7 +62,7 @@ class DirectSource : public Source {
   // In the order of the files, so that the rows of a chunk follow each other and need it once.
   void read_sorted(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
     thread_local std::vector<std::size_t> order;
-    thread_local std::vector<ChunkedRows::Row> rows;
+    thread_local std::vector<ChunkedReader::Row> rows;
     order.resize(ids.size());
     std::iota(order.begin(), order.end(), std::size_t(0));
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
@@ -79,10 +79,10 @@ class DirectSource : public Source {
     }
   }
 
-  void read_shard(std::size_t s, std::span<const ChunkedRows::Row> rows, bool in_order) {
+  void read_shard(std::size_t s, std::span<const ChunkedReader::Row> rows, bool in_order) {
     const Shard& shard = index_.shards[s];
-    const Reading here(shard);
-    const Descriptor fd = files_.open(s);
+    const ReadScope here(shard);
+    const FileDescriptor fd = files_.open(s);
     if (shard.x_chunks) {
       const std::string place = shard.path + ":" + index_.x_name;
       return chunks_.read({fd, 2 * s, *shard.x_chunks, place}, rows, in_order);
@@ -96,7 +96,7 @@ class DirectSource : public Source {
   const std::size_t x_bytes_, pitch_;
   const bool chunked_, ahead_;
   ShardFiles files_{index_};
-  ChunkedRows chunks_;
+  ChunkedReader chunks_;
   Targets targets_{index_, files_, chunks_};
 };
 

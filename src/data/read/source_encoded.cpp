@@ -19,11 +19,11 @@ class EncodedSource : public Source {
  public:
   explicit EncodedSource(const ShardIndex& index)
       : index_(index),
-        fit_(fit_of(index.decode.resize, index.decode.crop, "data.resize", "data.crop", index.sample[0],
-                    index.sample[1])) {}
+        resize_crop_(resize_crop_for(index.decode.resize, index.decode.crop, "data.resize", "data.crop",
+                                     index.sample[0], index.sample[1])) {}
 
-  void read(std::span<const std::int64_t> ids, void* x, void* y) override { read_of(0, ids, x, y); }
-  void read_of(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) override {
+  void read(std::span<const std::int64_t> ids, void* x, void* y) override { read_epoch(0, ids, x, y); }
+  void read_epoch(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) override {
     thread_local std::string content;
     thread_local Image scratch;
     auto* to_x = static_cast<std::uint8_t*>(x);
@@ -34,24 +34,25 @@ class EncodedSource : public Source {
       read_encoded(files_.open(s), shard, id, content);
       const std::string place = place_of(shard, id);
       const auto view = [&](std::int64_t height, std::int64_t width) {
-        return index_.decode.zoom > 0 ? random_view(index_.decode, std::uint64_t(epoch), id, fit_, height, width)
-                                      : centre_view(fit_, height, width, place);
+        return index_.decode.min_area > 0
+                   ? random_resized_crop_grid(index_.decode, std::uint64_t(epoch), id, resize_crop_, height, width)
+                   : center_crop_grid(resize_crop_, height, width, place);
       };
       {
         const BusyClock::Scope busy(decoding_);
-        decode_view(content, place, view, Decoding::needed, scratch, to_x);
+        decode_and_resample(content, place, view, DecodeExtent::needed, scratch, to_x);
       }
       targets_.read(s, id, 1, to_y);
       to_x += index_.sample_bytes(), to_y += targets_.bytes();
     }
   }
 
-  std::unique_ptr<Reads> reads(std::span<char>) override { return std::make_unique<Ahead>(*this); }
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char>) override { return std::make_unique<Ahead>(*this); }
   void reopen(std::size_t s) override { files_.reopen(s); }
   DecodeStats decoded() const override { return {0, decoding_.seconds()}; }
 
   std::string describe() const override {
-    return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", count_shards(index_),
+    return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", shard_count_text(index_),
                targets_.in_memory() ? ", y in memory" : "");
   }
 
@@ -61,7 +62,7 @@ class EncodedSource : public Source {
     void *x = nullptr, *y = nullptr;
     std::int64_t epoch = 0;
   };
-  class Ahead : public Reads {
+  class Ahead : public ReadQueue {
    public:
     explicit Ahead(EncodedSource& source) : source_(source) {}
     void epoch(std::int64_t e) override { epoch_ = e; }
@@ -69,10 +70,10 @@ class EncodedSource : public Source {
       begun_[count_++ % begun_.size()] = {ids, x, y, epoch_};
       source_.announce(ids);
     }
-    bool room() const override { return count_ - finished_ < begun_.size(); }
+    bool can_submit() const override { return count_ - finished_ < begun_.size(); }
     void finish() override {
       const Begun b = begun_[finished_++ % begun_.size()];
-      source_.read_of(b.epoch, b.ids, b.x, b.y);
+      source_.read_epoch(b.epoch, b.ids, b.x, b.y);
     }
 
    private:
@@ -86,7 +87,7 @@ class EncodedSource : public Source {
   void announce(std::span<const std::int64_t> ids) try {
     for (const std::int64_t id : ids) {
       const std::size_t s = shard_of(index_, id);
-      const Descriptor fd = files_.open(s);
+      const FileDescriptor fd = files_.open(s);
       const EncodedRow row = encoded_row(fd, index_.shards[s], id);
       ::posix_fadvise(fd, off_t(row.offset), off_t(row.bytes), POSIX_FADV_WILLNEED);
     }
@@ -94,10 +95,10 @@ class EncodedSource : public Source {
   }
 
   const ShardIndex index_;
-  const Fit fit_;
+  const ResizeCrop resize_crop_;
   ShardFiles files_{index_};
   BusyClock decoding_;
-  ChunkedRows chunks_{16u << 20};  // of y
+  ChunkedReader chunks_{16u << 20};  // of y
   Targets targets_{index_, files_, chunks_};
 };
 

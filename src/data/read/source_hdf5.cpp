@@ -30,24 +30,24 @@ class Hdf5Source : public Source {
   Hdf5Source(World& world, const ShardIndex& index, Reader reader, std::string why)
       : index_(index),
         why_(std::move(why)),
-        through_mpi_(through_mpi(reader) && world.mpi_comm()),
+        through_mpi_(uses_mpi_io(reader) && world.mpi_comm()),
         x_bytes_(index.sample_bytes()),
         pitch_(index.sample_pitch()),
         y_stored_bytes_(y_stored_bytes(index)),
-        y_step_(y_step_bytes(index)),
+        y_step_(y_batch_bytes(index)),
         files_(index.shards.size()) {
     index_.x_big_endian = index_.y_big_endian = false;  // the library converts
     if (!through_mpi_) return;
-    if (own_reads(index)) check_ = make_direct_source(index, "");
+    if (readable_without_hdf5(index)) check_ = make_direct_source(index, "");
     std::string problem;
-    if (const std::size_t may = allow_open_files(files_.size()); may < files_.size())
+    if (const std::size_t may = raise_open_file_limit(files_.size()); may < files_.size())
       problem = cat("data.reader = ", name_of(reader), " keeps all files open, ", files_.size(),
                     " here, of which this process may have ", may, ". use auto or direct, or raise ulimit -n");
     world.agree(Exit::config, problem);
     for (std::size_t s = 0; s < files_.size(); ++s)
       files_[s] = io::File::open_parallel(index.shards[s].path, world);  // collective: all now, in one order
     if (reader == Reader::mpio_collective)
-      together_ = std::make_unique<Together>(
+      together_ = std::make_unique<CollectiveReader>(
           world, index_, [this](auto shards, const auto& request) { read_together(shards, request); });
   }
 
@@ -69,8 +69,8 @@ class Hdf5Source : public Source {
     }
   }
 
-  std::unique_ptr<Reads> reads(std::span<char> slots) override {
-    return together_ ? together_->reads() : Source::reads(slots);
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
+    return together_ ? together_->make_read_queue() : Source::make_read_queue(slots);
   }
 
   std::string describe() const override {
@@ -102,7 +102,7 @@ class Hdf5Source : public Source {
   // Rows id, id + 1, ... of shard s to the places given.
   void read_run(std::size_t s, std::int64_t id, std::span<const std::size_t> places, char* x, char* y) {
     const Shard& shard = index_.shards[s];
-    const Reading here(shard);
+    const ReadScope here(shard);
     const std::size_t rows = places.size();
     make_room(rows);
     char* const to = rows > 1 ? x_rows_.data() : x + places[0] * pitch_;
@@ -126,7 +126,7 @@ class Hdf5Source : public Source {
   }
 
   // What this rank takes of these shards, and all others theirs: every call is made, whatever failed before.
-  void read_together(std::span<const std::int64_t> shards, const Together::Request& r) {
+  void read_together(std::span<const std::int64_t> shards, const CollectiveReader::Request& r) {
     const std::lock_guard lock(mutex_);
     order_.resize(r.ids.size());
     std::iota(order_.begin(), order_.end(), std::size_t(0));
@@ -146,7 +146,7 @@ class Hdf5Source : public Source {
     if (failure) std::rethrow_exception(failure);
   }
 
-  void read_scattered(std::size_t s, const Shard& shard, const Together::Request& r,
+  void read_scattered(std::size_t s, const Shard& shard, const CollectiveReader::Request& r,
                       std::span<const std::size_t> places) {
     rows_.clear();
     for (const std::size_t p : places)  // a sample that is asked for twice is read once
@@ -232,8 +232,8 @@ class Hdf5Source : public Source {
   std::vector<std::size_t> order_;
   std::vector<std::int64_t> rows_;
   std::vector<char> x_rows_, y_rows_, y_stored_, y_part_, x_check_, y_check_;
-  std::unique_ptr<Source> check_;       // MPI-IO, and files that own reads can read
-  std::unique_ptr<Together> together_;  // the first to go: its thread reads
+  std::unique_ptr<Source> check_;               // MPI-IO, and files that own reads can read
+  std::unique_ptr<CollectiveReader> together_;  // the first to go: its thread reads
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ class MappedSource : public Source {
       const std::size_t run = run_length(index_, shard, ids, i);
       const std::uint64_t offset = shard.x_offset + std::uint64_t(ids[i] - shard.first) * x_bytes_;
       const std::size_t bytes = run * x_bytes_;
-      const Reading here(shard);
+      const ReadScope here(shard);
       if (s >= mapped_.size())
         read_fully(files_.open(s), index_, s, offset, static_cast<char*>(x) + i * pitch_, bytes, ids[i], x_bytes_);
       else if (!mapped_[s].mapped())
@@ -60,12 +60,12 @@ class MappedSource : public Source {
 
   void reopen(std::size_t s) override {
     files_.reopen(s);
-    if (s < mapped_.size()) mapped_[s].map_again(files_.open(s), index_.shards[s]);
+    if (s < mapped_.size()) mapped_[s].remap(files_.open(s), index_.shards[s]);
   }
 
   std::string describe() const override {
     const std::size_t read = index_.shards.size() - mapped_.size();
-    return cat("mmap: contiguous data, ", count_shards(index_),
+    return cat("mmap: contiguous data, ", shard_count_text(index_),
                read > 0 ? cat(" (", read, " of them read: vm.max_map_count)") : "",
                targets_.in_memory() ? ", y in memory" : "", why_);
   }
@@ -104,7 +104,7 @@ class MappedSource : public Source {
   const std::string why_;
   const std::size_t x_bytes_, pitch_;
   ShardFiles files_{index_};
-  ChunkedRows chunks_{16u << 20};  // y may be chunked where x is not
+  ChunkedReader chunks_{16u << 20};  // y may be chunked where x is not
   Targets targets_{index_, files_, chunks_};
   std::vector<MappedFile> mapped_;
 };

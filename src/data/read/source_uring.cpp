@@ -17,26 +17,28 @@ class UringSource : public Source {
   // For callers that are no workers: one at a time.
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     const std::lock_guard lock(mutex_);
-    if (!own_) own_ = reads({});
+    if (!own_) own_ = make_read_queue({});
     own_->begin(ids, x, y);
     own_->finish();
   }
 
-  std::unique_ptr<Reads> reads(std::span<char> slots) override { return make_unbuffered_reads(files_, slots, make_); }
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
+    return make_direct_io_reads(files_, slots, make_);
+  }
 
   std::string describe() const override {
-    return cat("uring: O_DIRECT by ", how_, ", contiguous data, ", count_shards(files_.index),
+    return cat("uring: O_DIRECT by ", how_, ", contiguous data, ", shard_count_text(files_.index),
                files_.targets.in_memory() ? ", y in memory" : "", why_);
   }
   void reopen(std::size_t s) override { files_.plain.reopen(s), files_.direct.reopen(s); }
 
  private:
-  UnbufferedFiles files_;
+  DirectIoFiles files_;
   const std::string why_;
   const MakeAsyncReads make_;
   const std::string how_;
   std::mutex mutex_;
-  std::unique_ptr<Reads> own_;
+  std::unique_ptr<ReadQueue> own_;
 };
 
 }  // namespace

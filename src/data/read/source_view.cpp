@@ -42,8 +42,8 @@ class ViewSource : public Source {
         mapped_(mapped),
         why_(std::move(why)),
         x_bytes_(index.sample_bytes()),
-        y_bytes_(y_step_bytes(index)),
-        boxes_(index_, mapped, cache_bytes) {}
+        y_bytes_(y_batch_bytes(index)),
+        slabs_(index_, mapped, cache_bytes) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -62,10 +62,10 @@ class ViewSource : public Source {
 
   std::string describe() const override {
     return cat(mapped_ ? "mmap" : "direct", ": ", index_.view.str(), " from ", index_.shards[0].array.str(), ", ",
-               mapped_ ? "contiguous data" : describe_storage(index_), ", ", count_shards(index_), why_);
+               mapped_ ? "contiguous data" : describe_storage(index_), ", ", shard_count_text(index_), why_);
   }
-  DecodeStats decoded() const override { return boxes_.decoded(); }
-  void reopen(std::size_t s) override { boxes_.reopen(s); }
+  DecodeStats decoded() const override { return slabs_.decoded(); }
+  void reopen(std::size_t s) override { slabs_.reopen(s); }
 
  private:
   void read_patch(std::size_t s, std::int64_t id, char* x, char* y) {
@@ -73,14 +73,14 @@ class ViewSource : public Source {
     const Pixel& pixel = (*shard.pixels)[std::size_t(id - shard.first)];
     std::memcpy(y, &pixel.label, sizeof pixel.label);
     const int rows = index_.channels_first ? 1 : 0, columns = rows + 1;
-    const Box box = patch_box(index_, shard, id);
-    const auto& [first, extent] = box;
-    if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch) return boxes_.read(s, box, x, id);
+    const Hyperslab slab = patch_hyperslab(index_, shard, id);
+    const auto& [first, extent] = slab;
+    if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch) return slabs_.read(s, slab, x, id);
     const std::int64_t half = index_.view.patch / 2;
     const std::int64_t corner[2] = {std::int64_t(pixel.row) - half, std::int64_t(pixel.column) - half};
     thread_local std::vector<char> inside;
     inside.resize(std::size_t(extent.count()) * size_of(index_.x_dtype));
-    boxes_.read(s, box, inside.data(), id);
+    slabs_.read(s, slab, inside.data(), id);
     // As (planes, height, width, bytes of a pixel).
     const std::int64_t planes = index_.channels_first ? extent[0] : 1, side = index_.view.patch;
     const std::size_t bytes = size_of(index_.x_dtype) * std::size_t(index_.channels_first ? 1 : extent[2]);
@@ -97,11 +97,11 @@ class ViewSource : public Source {
   void read_pair(std::size_t s, std::int64_t id, char* x, float* y) {
     const Shard& shard = index_.shards[s];
     const std::int64_t row = id - shard.first;
-    boxes_.read(s, row_box(shard, row), x, id);
+    slabs_.read(s, row_hyperslab(shard, row), x, id);
     thread_local std::vector<char> stored;
     thread_local std::vector<float> values;
     stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
-    boxes_.read(s, row_box(shard, row + index_.view.lead), stored.data(), id);
+    slabs_.read(s, row_hyperslab(shard, row + index_.view.lead), stored.data(), id);
     if (index_.x_big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x_dtype));
     targets_to_float(stored.data(), index_.x_dtype, index_.sample.count(), values.data());
     const std::size_t channels = std::size_t(index_.sample[-1]), pixels = values.size() / channels;
@@ -117,14 +117,14 @@ class ViewSource : public Source {
   void read_window(std::size_t s, std::int64_t id, char* x, char* y) {
     const Shard& shard = index_.shards[s];
     const std::int64_t window = index_.view.window;
-    const Box box = window_box(index_, shard, id);
+    const Hyperslab slab = window_hyperslab(index_, shard, id);
     thread_local std::vector<char> stored;
     stored.resize(std::size_t(window + 1) * size_of(index_.x_dtype));
-    boxes_.read(s, box, stored.data(), id);
+    slabs_.read(s, slab, stored.data(), id);
     if (index_.x_big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x_dtype));
     const auto past = [&](std::int64_t at, std::uint32_t token) {
       fail(Exit::data, "token ", token, " of ", shard.path, " (",
-           shard.array.rank > 1 ? cat("row ", box.first[0], ", ") : "", "position ", box.first[-1] + at,
+           shard.array.rank > 1 ? cat("row ", slab.first[0], ", ") : "", "position ", slab.first[-1] + at,
            ") is not below the vocabulary of ", index_.classes, ". raise data.vocabulary, or see what wrote the file");
     };
     const std::int32_t next = check_tokens(stored.data(), index_.x_dtype, window + 1, index_.classes, past);
@@ -136,7 +136,7 @@ class ViewSource : public Source {
   const bool mapped_;
   const std::string why_;
   const std::size_t x_bytes_, y_bytes_;
-  Boxes boxes_;
+  HyperslabReader slabs_;
 };
 
 }  // namespace
@@ -145,13 +145,13 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
   const char* const what = index.view.sample == SampleKind::patch  ? "patch"
                            : index.view.sample == SampleKind::pair ? "pair"
                                                                    : "tokens";
-  if (reader == Reader::uring || through_mpi(reader))
+  if (reader == Reader::uring || uses_mpi_io(reader))
     fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, data.sample = ", what,
          " cuts samples out of an array. use auto, direct or mmap");
   ReaderFacts facts = reader_facts(index);
-  if (!facts.hdf5_only.empty())
-    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ", facts.hdf5_only,
-         ". write the file anew, contiguous or in chunks with gzip");
+  if (!facts.hdf5_only_reason.empty())
+    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ",
+         facts.hdf5_only_reason, ". write the file anew, contiguous or in chunks with gzip");
   facts.bytes = 0;
   for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x_dtype);
   std::string why;
@@ -159,7 +159,7 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
     const ReaderChoice choice = choose_reader(facts);
     reader = choice.reader == Reader::mmap ? Reader::mmap : Reader::direct;
     why = cat(" (auto: ", choice.why, choice.reader == Reader::uring ? ", and uring reads whole rows" : "", ")");
-  } else if (const std::string problem = refusal(reader, facts, index); !problem.empty()) {
+  } else if (const std::string problem = unsupported_reason(reader, facts, index); !problem.empty()) {
     fail(Exit::config, problem);
   }
   return std::make_unique<ViewSource>(index, reader == Reader::mmap, why, chunks.cache_bytes);

@@ -61,7 +61,7 @@ Options parse(const std::string& spec) {
 // Noise in groups of 16 Philox counters side by side, so that a compiler can use vectors; a group is 256 bytes.
 constexpr std::size_t group_lanes = 16, group_bytes = 16 * group_lanes;
 
-MR_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t groups, std::uint8_t* out) {
+MR_TARGET_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t groups, std::uint8_t* out) {
   using Word = std::uint32_t;
   for (std::size_t g = 0; g < groups; ++g, out += group_bytes) {
     Word c0[group_lanes], c1[group_lanes], c2[group_lanes], c3[group_lanes];
@@ -80,8 +80,8 @@ MR_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t groups, st
 }
 
 // The mean of the noise and a triangular wave of phase across[i] + down.
-MR_CLONES void blend(const std::uint8_t* across, std::uint8_t down, const std::uint8_t* random, std::int64_t count,
-                     std::uint8_t* out) {
+MR_TARGET_CLONES void blend(const std::uint8_t* across, std::uint8_t down, const std::uint8_t* random,
+                            std::int64_t count, std::uint8_t* out) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint8_t phase = std::uint8_t(across[i] + down), mirrored = std::uint8_t(255 - phase);
     out[i] = std::uint8_t((64u + (phase < mirrored ? phase : mirrored) + random[i]) >> 1);
@@ -94,7 +94,7 @@ class SyntheticSource : public Source {
  public:
   explicit SyntheticSource(const Options& o)
       : o_(o),
-        key_(rng_key(o.seed, Purpose::synthetic)),
+        key_(rng_key(o.seed, RngPurpose::synthetic)),
         line_(o.shape.rank > 1 ? o.shape[-1] * o.shape[-2] : o.shape[0]),
         lines_(o.shape.count() / line_) {
     across_.resize(std::size_t(o.classes * line_)), down_.resize(std::size_t(o.classes * lines_));
@@ -108,7 +108,7 @@ class SyntheticSource : public Source {
     auto* out = static_cast<std::uint8_t*>(x);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::uint64_t id = std::uint64_t(ids[i]);
-      const std::int64_t c = std::int64_t(below(philox(key_, id, ~0ull).v[0], std::uint32_t(o_.classes)));
+      const std::int64_t c = std::int64_t(uniform_below(philox(key_, id, ~0ull).v[0], std::uint32_t(o_.classes)));
       static_cast<std::int32_t*>(y)[i] = std::int32_t(c);
       noise(key_, id, groups, random.data());
       for (std::int64_t l = 0; l < lines_; ++l, out += line_)

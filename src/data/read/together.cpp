@@ -9,34 +9,36 @@
 
 namespace millrace {
 
-class Together::OfWorker : public Reads {
+class CollectiveReader::WorkerQueue : public ReadQueue {
  public:
-  explicit OfWorker(Together& together) : together_(together) {}
-  ~OfWorker() override {
-    if (begun_) together_.wait_for(asked_, &Asked::over);  // its memory is written to
+  explicit WorkerQueue(CollectiveReader& together) : collective_reader_(together) {}
+  ~WorkerQueue() override {
+    if (begun_) collective_reader_.wait_for(pending_, &PendingRequest::done);  // its memory is written to
   }
   void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
-    asked_ = {{ids, x, y}, false, false, nullptr};
+    pending_ = {{ids, x, y}, false, false, nullptr};
     begun_ = true;
-    together_.ask(asked_);
+    collective_reader_.ask(pending_);
   }
-  bool room() const override { return !begun_; }
+  bool can_submit() const override { return !begun_; }
   void finish() override {
-    together_.wait_for(asked_, &Asked::begun);  // a checkpoint may have its turn: no file is slow for that
-    const Reading here(together_.index_.shards[shard_of(together_.index_, asked_.request.ids.front())]);
-    together_.wait_for(asked_, &Asked::over);
+    collective_reader_.wait_for(pending_,
+                                &PendingRequest::begun);  // a checkpoint may have its turn: no file is slow for that
+    const ReadScope here(
+        collective_reader_.index_.shards[shard_of(collective_reader_.index_, pending_.request.ids.front())]);
+    collective_reader_.wait_for(pending_, &PendingRequest::done);
     begun_ = false;
-    if (asked_.failure) std::rethrow_exception(asked_.failure);
+    if (pending_.failure) std::rethrow_exception(pending_.failure);
   }
 
  private:
-  Together& together_;
-  Asked asked_;
+  CollectiveReader& collective_reader_;
+  PendingRequest pending_;
   bool begun_ = false;
 };
 
-Together::Together(World& world, const ShardIndex& index, Read read)
-    : index_(index), read_(std::move(read)), rounds_(world) {
+CollectiveReader::CollectiveReader(World& world, const ShardIndex& index, Read read)
+    : index_(index), read_(std::move(read)), schedule_(world) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
@@ -45,39 +47,39 @@ Together::Together(World& world, const ShardIndex& index, Read read)
   }
 }
 
-Together::~Together() {
-  rounds_.leave();
+CollectiveReader::~CollectiveReader() {
+  schedule_.leave();
   thread_.join();
 }
 
-std::unique_ptr<Reads> Together::reads() { return std::make_unique<OfWorker>(*this); }
+std::unique_ptr<ReadQueue> CollectiveReader::make_read_queue() { return std::make_unique<WorkerQueue>(*this); }
 
-void Together::ask(Asked& asked) {
+void CollectiveReader::ask(PendingRequest& asked) {
   const std::lock_guard lock(mutex_);
-  asked_.push_back(&asked);
-  if (asked_.size() == 1) want_next();
+  pending_.push_back(&asked);
+  if (pending_.size() == 1) request_next();
 }
 
-void Together::wait_for(Asked& asked, bool Asked::*what) {
+void CollectiveReader::wait_for(PendingRequest& asked, bool PendingRequest::*what) {
   std::unique_lock lock(mutex_);
-  over_.wait(lock, [&] { return asked.*what; });
+  done_.wait(lock, [&] { return asked.*what; });
 }
 
-void Together::want_next() {
+void CollectiveReader::request_next() {
   std::set<std::int64_t> shards;
-  for (const std::int64_t id : asked_.front()->request.ids) shards.insert(std::int64_t(shard_of(index_, id)));
-  rounds_.want({shards.begin(), shards.end()});
+  for (const std::int64_t id : pending_.front()->request.ids) shards.insert(std::int64_t(shard_of(index_, id)));
+  schedule_.request({shards.begin(), shards.end()});
 }
 
-void Together::run() {
-  while (auto round = rounds_.next()) {
-    Asked* mine = nullptr;
+void CollectiveReader::run() {
+  while (auto round = schedule_.next()) {
+    PendingRequest* mine = nullptr;
     if (round->mine) {
       const std::lock_guard lock(mutex_);
-      mine = asked_.front();
+      mine = pending_.front();
       mine->begun = true;
     }
-    over_.notify_all();
+    done_.notify_all();
     std::exception_ptr failure;
     try {
       read_(round->numbers, mine ? mine->request : Request{});
@@ -89,11 +91,11 @@ void Together::run() {
     if (!mine) continue;
     {
       const std::lock_guard lock(mutex_);
-      mine->over = true, mine->failure = failure;
-      asked_.pop_front();
-      if (!asked_.empty()) want_next();
+      mine->done = true, mine->failure = failure;
+      pending_.pop_front();
+      if (!pending_.empty()) request_next();
     }
-    over_.notify_all();
+    done_.notify_all();
   }
 }
 

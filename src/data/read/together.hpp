@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-class Together {
+class CollectiveReader {
  public:
   struct Request {  // empty: this rank takes part without
     std::span<const std::int64_t> ids = {};
@@ -23,28 +23,28 @@ class Together {
   // read: of these shards, in this order; all ranks' calls are the same. Called by the thread; what it throws goes to
   // who asked, after the round.
   using Read = std::function<void(std::span<const std::int64_t> shards, const Request&)>;
-  Together(World&, const ShardIndex&, Read);  // collective; the index outlives it
-  ~Together();                                // collective
-  std::unique_ptr<Reads> reads();
+  CollectiveReader(World&, const ShardIndex&, Read);  // collective; the index outlives it
+  ~CollectiveReader();                                // collective
+  std::unique_ptr<ReadQueue> make_read_queue();
 
  private:
-  class OfWorker;
-  struct Asked {
+  class WorkerQueue;
+  struct PendingRequest {
     Request request;
-    bool begun = false, over = false;  // its round
+    bool begun = false, done = false;  // its round
     std::exception_ptr failure;
   };
-  void ask(Asked&);
-  void wait_for(Asked&, bool Asked::*);
-  void want_next();
+  void ask(PendingRequest&);
+  void wait_for(PendingRequest&, bool PendingRequest::*);
+  void request_next();
   void run();
 
   const ShardIndex& index_;
   const Read read_;
-  io::Rounds rounds_;
+  io::CollectiveSchedule schedule_;
   std::mutex mutex_;
-  std::condition_variable over_;
-  std::deque<Asked*> asked_;  // oldest first; its shards are wanted
+  std::condition_variable done_;
+  std::deque<PendingRequest*> pending_;  // oldest first; its shards are wanted
   std::thread thread_;
 };
 

@@ -19,16 +19,16 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t units_at_once = 128;           // reads begun and not finished, of one worker
-constexpr std::size_t most = ReadPlaces::count - 1;  // pieces under way, of one worker: 64
+constexpr std::size_t units_at_once = 128;              // reads begun and not finished, of one worker
+constexpr std::size_t most = InFlightReads::count - 1;  // pieces under way, of one worker: 64
 constexpr std::size_t page = 4096;
 constexpr int most_interruptions = 100;  // of a piece, one after the other
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-class UnbufferedReads : public Reads {
+class DirectIoReadQueue : public ReadQueue {
  public:
-  UnbufferedReads(UnbufferedFiles& files, std::span<char> slots, const MakeAsyncReads& make)
+  DirectIoReadQueue(DirectIoFiles& files, std::span<char> slots, const MakeAsyncReads& make)
       : files_(files),
         block_((std::clamp<std::size_t>(files.x_bytes, 128u << 10, 256u << 10) + 3 * page - 1) / page * page),
         units_(units_at_once),
@@ -43,9 +43,9 @@ class UnbufferedReads : public Reads {
     first_place_ = 1 + files.index.part.number % most * share % most;
     free_.reserve(pieces_.size());
     for (std::size_t p = pieces_.size(); p-- > 0;) free_.push_back(std::uint32_t(p));
-    depth_ = std::make_unique<DepthControl>(int(pieces_.size()));
+    depth_ = std::make_unique<QueueDepthTuner>(int(pieces_.size()));
   }
-  ~UnbufferedReads() override {
+  ~DirectIoReadQueue() override {
     cut_ = begun_;  // nothing more is started
     try {
       while (under_way() > 0) wait();
@@ -75,7 +75,7 @@ class UnbufferedReads : public Reads {
   }
 
   // As long as less than a queue's worth will wait to be started while the oldest unit is finished.
-  bool room() const override {
+  bool can_submit() const override {
     if (begun_ == finished_) return true;
     const std::size_t in_oldest = cut_ == finished_ ? units_[cut_ % units_.size()].ids.size() - row_ : 0;
     const std::size_t each = (files_.x_bytes + block_ - 1) / block_;
@@ -110,7 +110,7 @@ class UnbufferedReads : public Reads {
   struct Piece {
     std::uint64_t unit;
     std::size_t shard, row;  // position in the unit's ids
-    Descriptor file;
+    FileDescriptor file;
     std::uint64_t offset;      // of what is wanted, in the file
     std::size_t bytes, first;  // first: byte of its first sample
     char* place;               // where it is wanted
@@ -145,7 +145,7 @@ class UnbufferedReads : public Reads {
   void cut(Unit& unit) {
     const std::size_t s = shard_of(files_.index, unit.ids[row_]), x_bytes = files_.x_bytes;
     const ShardRange shard = files_.index.shards.range(s);
-    Descriptor file = files_.direct.open(s);
+    FileDescriptor file = files_.direct.open(s);
     const DirectAlignment align = alignment(file, s);
     const std::uint32_t number = free_.back();
     Piece& p = pieces_[number];
@@ -169,7 +169,7 @@ class UnbufferedReads : public Reads {
                         to = (p.offset + p.bytes + p.block - 1) / p.block * p.block;
     p.read = {p.file, from, std::uint32_t(p.straight ? p.bytes : to - from),
               p.straight ? p.place : memory_.get() + number * block_, number};
-    if (read_places) read_places->begin(first_place_ + number, files_.index.shards.range(p.shard).first);
+    if (in_flight_reads) in_flight_reads->begin(first_place_ + number, files_.index.shards.range(p.shard).first);
     async_->add(p.read);
   }
 
@@ -179,7 +179,7 @@ class UnbufferedReads : public Reads {
     const std::size_t n = async_->wait(done);
     const double at = now();
     for (std::size_t d = 0; d < n; ++d) {
-      depth_->ended(std::uint64_t(std::max(0, done[d].result)), at, full);
+      depth_->read_completed(std::uint64_t(std::max(0, done[d].result)), at, full);
       ended(done[d]);
     }
   }
@@ -192,7 +192,7 @@ class UnbufferedReads : public Reads {
       return unit.ids[p.row] + std::int64_t((p.first + bytes) / files_.x_bytes);
     };
     const auto shard = [&] { return files_.index.shards[p.shard]; };
-    if (read_places) read_places->end(first_place_ + done.tag);
+    if (in_flight_reads) in_flight_reads->end(first_place_ + done.tag);
     try {
       if (done.result < 0) fail_reading(shard(), sample(0), -done.result);
       const std::uint64_t end = p.read.offset + std::uint64_t(done.result);  // of what is there
@@ -238,11 +238,11 @@ class UnbufferedReads : public Reads {
     return known = found;
   }
 
-  UnbufferedFiles& files_;
+  DirectIoFiles& files_;
   const std::size_t block_;  // bytes of a piece's buffer
   std::unique_ptr<char, Free> memory_;
   std::unique_ptr<AsyncReads> async_;
-  std::unique_ptr<DepthControl> depth_;
+  std::unique_ptr<QueueDepthTuner> depth_;
   std::vector<Unit> units_;
   std::vector<Piece> pieces_;
   std::vector<std::uint32_t> free_;
@@ -256,9 +256,9 @@ class UnbufferedReads : public Reads {
 
 }  // namespace
 
-std::unique_ptr<Reads> make_unbuffered_reads(UnbufferedFiles& files, std::span<char> slots,
-                                             const MakeAsyncReads& make) {
-  return std::make_unique<UnbufferedReads>(files, slots, make);
+std::unique_ptr<ReadQueue> make_direct_io_reads(DirectIoFiles& files, std::span<char> slots,
+                                                const MakeAsyncReads& make) {
+  return std::make_unique<DirectIoReadQueue>(files, slots, make);
 }
 
 }  // namespace millrace

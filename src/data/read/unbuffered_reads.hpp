@@ -11,15 +11,15 @@
 namespace millrace {
 
 // What the workers of a source share.
-struct UnbufferedFiles {
+struct DirectIoFiles {
   const ShardIndex index;
   const std::size_t x_bytes = index.sample_bytes(), pitch = index.sample_pitch();
   ShardFiles plain{index, 0, 2}, direct{index, O_DIRECT, 2};
-  ChunkedRows chunks{16u << 20};  // y may be chunked where x is not
+  ChunkedReader chunks{16u << 20};  // y may be chunked where x is not
   Targets targets{index, plain, chunks};
 };
 
 // slots: as of Source::reads.
-std::unique_ptr<Reads> make_unbuffered_reads(UnbufferedFiles&, std::span<char> slots, const MakeAsyncReads&);
+std::unique_ptr<ReadQueue> make_direct_io_reads(DirectIoFiles&, std::span<char> slots, const MakeAsyncReads&);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ using Block = std::pair<std::int64_t, std::int64_t>;  // its row and column amon
 
 }  // namespace
 
-std::vector<Pixel> part_of(std::vector<Pixel> labelled, const SampleView& view, bool held_out) {
+std::vector<Pixel> spatial_holdout(std::vector<Pixel> labelled, const SampleView& view, bool validation_part) {
   const std::int64_t side = 4 * view.patch, margin = view.patch - 1;
   const auto block_of = [side](std::int64_t row, std::int64_t column) {
     const auto down = [side](std::int64_t at) { return at >= 0 ? at / side : -1; };
@@ -23,7 +23,7 @@ std::vector<Pixel> part_of(std::vector<Pixel> labelled, const SampleView& view, 
   std::map<Block, std::int64_t> counts;
   for (const Pixel& p : labelled) ++counts[block_of(p.row, p.column)];
   std::vector<std::pair<Block, std::int64_t>> blocks(counts.begin(), counts.end());
-  const Permutation order(0, 0, blocks.size(), Purpose::shuffle);
+  const Permutation order(0, 0, blocks.size(), RngPurpose::shuffle);
   std::set<Block> out;
   const double wanted = view.holdout * double(labelled.size());
   std::int64_t held = 0;
@@ -39,7 +39,7 @@ std::vector<Pixel> part_of(std::vector<Pixel> labelled, const SampleView& view, 
     return false;
   };
   std::erase_if(labelled,
-                [&](const Pixel& p) { return held_out ? !out.contains(block_of(p.row, p.column)) : near(p); });
+                [&](const Pixel& p) { return validation_part ? !out.contains(block_of(p.row, p.column)) : near(p); });
   return labelled;
 }
 

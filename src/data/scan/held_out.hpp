@@ -11,6 +11,6 @@ namespace millrace {
 // side, at random places that depend on the labelled pixels alone, until view.holdout of these are in them. Pixels
 // outside whose patch overlaps that of a pixel held out, which is a margin of a patch less one around the blocks, are
 // in neither part.
-std::vector<Pixel> part_of(std::vector<Pixel> labelled, const SampleView& view, bool held_out);
+std::vector<Pixel> spatial_holdout(std::vector<Pixel> labelled, const SampleView& view, bool validation_part);
 
 }  // namespace millrace

@@ -21,18 +21,19 @@
 
 namespace millrace {
 
-io::DatasetInfo readable(const io::File& file, const std::string& name, const char* key, bool unsigned32) {
+io::DatasetInfo require_readable_dataset(const io::File& file, const std::string& name, const char* key,
+                                         bool uint32_as_int32) {
   if (!file.has(name)) {
     std::string all;
     for (const auto& n : file.datasets()) all += (all.empty() ? "" : ", ") + n;
     fail(Exit::data, file.path(), " has no data set '", name, "' (", key, "). it holds: ", all.empty() ? "none" : all);
   }
   io::DatasetInfo info = file.info(name);
-  if (!info.elsewhere.empty())
-    fail(Exit::data, file.path(), ": '", name, "' is a link into ", info.elsewhere,
+  if (!info.external_link_file.empty())
+    fail(Exit::data, file.path(), ": '", name, "' is a link into ", info.external_link_file,
          ". name that file, or `millrace pack` this one");
-  if (!info.refusal.empty() && !(unsigned32 && info.unsigned32))
-    fail(Exit::data, file.path(), ": '", name, "' cannot be read (", info.refusal, ")");
+  if (!info.unsupported_reason.empty() && !(uint32_as_int32 && info.uint32_as_int32))
+    fail(Exit::data, file.path(), ": '", name, "' cannot be read (", info.unsupported_reason, ")");
   if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
     fail(Exit::data, file.path(), ": '", name, "' has ", info.shape.size(), " dimensions. rows and up to ",
          Shape::max_rank - 2, " more are read");
@@ -44,11 +45,11 @@ std::string matlab_hint(const io::File& file, const std::string& dataset) {
   return ". MATLAB's extents lie reversed in the file: its last dimension is the row, so save y as 1 x N, not N x 1";
 }
 
-void note_file(Shard& shard) {
+void record_file_status(Shard& shard) {
   struct stat status {};
   if (::stat(shard.path.str().c_str(), &status) != 0)
     fail(Exit::data, "cannot open ", shard.path, " (", std::strerror(errno), ")");
-  shard.file_bytes = std::uint64_t(status.st_size), shard.written = std::uint32_t(status.st_mtim.tv_sec);
+  shard.file_bytes = std::uint64_t(status.st_size), shard.mtime_seconds = std::uint32_t(status.st_mtim.tv_sec);
 }
 
 void require_bytes(const Shard& shard, const char* what, const std::optional<std::uint64_t>& offset,
@@ -71,14 +72,14 @@ std::int64_t chunk_count(const io::DatasetInfo& info) {
 void list_chunks(Shard& shard, const io::File& file, const io::DatasetInfo& info,
                  std::shared_ptr<const io::ChunkedLayout>* chunks) {
   const auto only = [&](const std::string& why) {
-    if (shard.hdf5_only.empty()) shard.hdf5_only = cat(info.name, ": ", why);
+    if (shard.hdf5_only_reason.empty()) shard.hdf5_only_reason = cat(info.name, ": ", why);
   };
   if (info.offset) return;
   if (!info.chunked) return only("it is neither contiguous nor chunked");
-  if (const auto count = chunk_count(info); count > io::chunks_listed_quickly())
+  if (const auto count = chunk_count(info); count > io::fast_chunk_listing_limit())
     return only(cat(count, " chunks, whose addresses this HDF5 takes too long to list"));
   auto layout = std::make_shared<io::ChunkedLayout>(file.chunked_layout(info.name));
-  if (const std::string why = io::cannot_decode(layout->filters); !why.empty()) return only(why);
+  if (const std::string why = io::unsupported_filter_reason(layout->filters); !why.empty()) return only(why);
   for (const io::ChunkInfo& c : layout->chunks)
     if (c.offset + c.bytes > shard.file_bytes)
       fail(Exit::data, shard.path, " is truncated (a chunk of ", info.name, " ends at byte ", c.offset + c.bytes,
@@ -114,13 +115,13 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
   out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
   Shard shard;
   shard.path = path;
-  note_file(shard);
+  record_file_status(shard);
   const auto x_names = names_of(options.x, "data.x"), y_names = names_of(options.y, "data.y");
   if (x_names.size() == 1) shard.x_encoded = find_encoded(file, options.x, shard);
   std::vector<io::DatasetInfo> xs, ys;
   for (const auto& name : x_names)
-    xs.push_back(shard.x_encoded ? as_decoded(before, shard, options) : readable(file, name, "data.x"));
-  for (const auto& name : y_names) ys.push_back(readable(file, name, "data.y"));
+    xs.push_back(shard.x_encoded ? as_decoded(before, shard, options) : require_readable_dataset(file, name, "data.x"));
+  for (const auto& name : y_names) ys.push_back(require_readable_dataset(file, name, "data.y"));
   const io::DatasetInfo &x = xs[0], &y = ys[0];
   if (x.shape[0] != y.shape[0])
     fail(Exit::data, path, ": '", x_names[0], "' has ", x.shape[0], " rows, '", y_names[0], "' ", y.shape[0],
@@ -131,19 +132,19 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
       fail(Exit::data, path, ": '", x_names[i], "' holds single values. a sample needs at least one dimension");
     refuse_int64(path, x_names[i], xs[i].dtype);
   }
-  const auto [layout, x_parts] =
-      join_samples(xs, shard.x_encoded ? Layout::channels_last : options.layout, file.get_string("/", "layout"), path);
+  const auto [layout, x_parts] = concatenate_samples(xs, shard.x_encoded ? Layout::channels_last : options.layout,
+                                                     file.get_string("/", "layout"), path);
   const Shape sample = layout.sample;
   const bool channels_first = layout.channels_first;
-  std::vector<JoinedPart> y_parts;
-  if (ys.size() > 1) y_parts = join_targets(ys, path);
+  std::vector<ConcatenatedPart> y_parts;
+  if (ys.size() > 1) y_parts = concatenate_targets(ys, path);
   Shape target = shape_of(y.shape, 1);
   const bool labels = y_parts.empty() && holds_labels(y.dtype, target, cat(path, ": '", options.y, "'"));
   if (labels) target = Shape{};
   if (!labels && target.rank == 0) target = Shape{1};
   if (!y_parts.empty()) {
     target = Shape{0};
-    for (const JoinedPart& part : y_parts) target[0] += part.count;
+    for (const ConcatenatedPart& part : y_parts) target[0] += part.count;
   }
 
   shard.rows = x.shape[0];
@@ -151,23 +152,23 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
     std::uint64_t bytes = size_of(info.dtype);
     for (const std::int64_t extent : info.shape) bytes *= std::uint64_t(extent);
     require_bytes(shard, what, info.offset, bytes);
-    Extent extent{info.offset.value_or(0), nullptr};
+    DatasetLocation extent{info.offset.value_or(0), nullptr};
     if (what[0] != 'x' || !shard.x_encoded) list_chunks(shard, file, info, &extent.chunks);
     return extent;
   };
-  for (const auto& info : xs) shard.more_x.push_back(lies("x", info));
-  for (const auto& info : ys) shard.more_y.push_back(lies("y", info));
-  shard.x_offset = shard.more_x[0].offset, shard.x_chunks = shard.more_x[0].chunks;
-  shard.y_offset = shard.more_y[0].offset, shard.y_chunks = shard.more_y[0].chunks;
-  shard.more_x.erase(shard.more_x.begin()), shard.more_y.erase(shard.more_y.begin());
+  for (const auto& info : xs) shard.extra_x.push_back(lies("x", info));
+  for (const auto& info : ys) shard.extra_y.push_back(lies("y", info));
+  shard.x_offset = shard.extra_x[0].offset, shard.x_chunks = shard.extra_x[0].chunks;
+  shard.y_offset = shard.extra_y[0].offset, shard.y_chunks = shard.extra_y[0].chunks;
+  shard.extra_x.erase(shard.extra_x.begin()), shard.extra_y.erase(shard.extra_y.begin());
 
   out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
-  out.layout_told_by = shard.x_encoded ? "as decoded" : layout.told_by;
+  out.layout_decided_by = shard.x_encoded ? "as decoded" : layout.decided_by;
   out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
   out.labels = labels, out.y_dtype = y.dtype, out.target = target;
   out.x_parts = x_parts, out.y_parts = y_parts;
   read_values(out, file, x_names, options);
-  out.class_names = class_names_of(file.get_string("/", "class_names").value_or(""));
+  out.class_names = parse_class_names(file.get_string("/", "class_names").value_or(""));
   const auto known_classes = file.get_int("/", "classes");
   if (labels) out.classes = known_classes ? *known_classes : largest_label(file, y_names[0], y) + 1;
   out.rows = shard.rows;
@@ -194,7 +195,7 @@ void join(ShardIndex& out, const ShardIndex& one, Shard shard) {
          ". all files of a data set must agree");
   }
   require_same_values(out, one, path);
-  if (const std::string other = differing_class(one.class_names, out.class_names); !other.empty())
+  if (const std::string other = first_class_mismatch(one.class_names, out.class_names); !other.empty())
     fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
          ". pack them together, or from folders and tables with the same classes");
   if (out.class_names.empty()) out.class_names = one.class_names;
@@ -204,18 +205,18 @@ void join(ShardIndex& out, const ShardIndex& one, Shard shard) {
   out.shards.push_back(shard);
 }
 
-bool own_reads(const ShardIndex& d) {
-  return std::all_of(d.shards.begin(), d.shards.end(), [](const Shard& s) { return s.hdf5_only.empty(); });
+bool readable_without_hdf5(const ShardIndex& d) {
+  return std::all_of(d.shards.begin(), d.shards.end(), [](const Shard& s) { return s.hdf5_only_reason.empty(); });
 }
 
 std::string describe_storage(const ShardIndex& d) {
   for (const Shard& s : d.shards)
-    if (!s.hdf5_only.empty()) return cat(s.path, ":", s.hdf5_only);
+    if (!s.hdf5_only_reason.empty()) return cat(s.path, ":", s.hdf5_only_reason);
   if (d.encoded()) return "pread of JPEG and PNG, decoded by the loader's threads";
   for (const Shard& s : d.shards) {
     const io::ChunkedLayout* chunked = s.x_chunks.get();
-    for (const auto* more : {&s.more_x, &s.more_y}) {
-      for (const Extent& e : *more)
+    for (const auto* more : {&s.extra_x, &s.extra_y}) {
+      for (const DatasetLocation& e : *more)
         if (!chunked) chunked = e.chunks.get();
       if (!chunked) chunked = s.y_chunks.get();
     }
@@ -249,10 +250,10 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
   world.agree(code, problem);
   const bool reads = world.rank() == 0;
   std::string tables;
-  const std::string text = world.broadcast_string(reads ? to_text(found, &tables) : "");
+  const std::string text = world.broadcast_string(reads ? serialize_index(found, &tables) : "");
   const NodeMemory plain = node_copy(world, reads ? found.shards.plain_bytes() : "");
   const NodeMemory of_chunks = node_copy(world, tables);
-  ShardIndex out = from_text(text, plain.data, plain.bytes, of_chunks.data);
+  ShardIndex out = deserialize_index(text, plain.data, plain.bytes, of_chunks.data);
   out.view = options.view;
   return out;
 }

@@ -25,7 +25,8 @@ constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: clocks of file 
 
 // All that a header's facts depend on besides the file. A member that is new has to be thought of here.
 std::string key_of(const DataOptions& options) {
-  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, held_out, faults] = options;
+  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, validation_part, faults] =
+      options;
   std::string key = cat(io::library_version(), "|", x, "|", y, "|", int(layout), "|", scale, "|", offset, "|",
                         int(transform), "|", decode.resize, "|", decode.crop);
   for (const std::string& path : paths) key += cat("|", fs::absolute(path).string());
@@ -51,7 +52,7 @@ ShardIndex index_of(const json& text, const json& plain) {
   const auto &t = text.get_binary(), &p = plain.get_binary();
   std::shared_ptr<char> memory(new char[p.size()], std::default_delete<char[]>());
   std::memcpy(memory.get(), p.data(), p.size());
-  return from_text({t.begin(), t.end()}, memory, p.size());
+  return deserialize_index({t.begin(), t.end()}, memory, p.size());
 }
 
 std::string cache_folder() {
@@ -72,9 +73,9 @@ std::string hex(std::uint32_t value) {
 ManifestCache::ManifestCache(const DataOptions& options, const std::string& first_path) : key_(key_of(options)) {
   const std::string name = hex(crc32(key_.data(), key_.size()));
   const fs::path folder = fs::path(first_path).parent_path();
-  beside_ = (folder / (".millrace-manifest-" + name)).string();
-  if (const std::string other = cache_folder(); !other.empty()) elsewhere_ = cat(other, "/manifest-", name);
-  if (!load(beside_) && !elsewhere_.empty()) load(elsewhere_);
+  adjacent_path_ = (folder / (".millrace-manifest-" + name)).string();
+  if (const std::string other = cache_folder(); !other.empty()) fallback_path_ = cat(other, "/manifest-", name);
+  if (!load(adjacent_path_) && !fallback_path_.empty()) load(fallback_path_);
 }
 
 bool ManifestCache::load(const std::string& path) {
@@ -94,9 +95,9 @@ bool ManifestCache::load(const std::string& path) {
     if (j.at("key") != key_) return false;
     const ShardIndex index = index_of(j.at("index"), j.at("plain"));
     for (const json& f : j.at("facts")) number_of(index_of(f, j.at("no shards")));
-    old_stamps_ = values_of<FileStamp>(j.at("stamps")), old_facts_ = values_of<std::uint32_t>(j.at("facts of"));
+    old_stamps_ = values_of<FileStamp>(j.at("stamps")), old_metadata_ = values_of<std::uint32_t>(j.at("facts of"));
     old_ = index.shards;
-    if (old_stamps_.size() != old_.size() || old_facts_.size() != old_.size())
+    if (old_stamps_.size() != old_.size() || old_metadata_.size() != old_.size())
       fail(Exit::data, "its tables differ in length");
   } catch (const std::exception& e) {
     log::warn(cat("the manifest cache ", path, " is damaged (", e.what(), "). all headers are read again"));
@@ -106,39 +107,39 @@ bool ManifestCache::load(const std::string& path) {
   return true;
 }
 
-std::optional<ManifestCache::Known> ManifestCache::find(const std::string& path, const FileStamp& stamp) const {
+std::optional<ManifestCache::CachedShard> ManifestCache::find(const std::string& path, const FileStamp& stamp) const {
   const auto found = old_at_.find(path);
   if (found == old_at_.end()) return std::nullopt;
   const std::size_t s = found->second;
   if (old_stamps_[s].bytes != stamp.bytes || old_stamps_[s].mtime != stamp.mtime || stamp.mtime == 0)
     return std::nullopt;
-  if (old_facts_[s] >= facts_.size()) return std::nullopt;
-  Known out{old_[s], facts_[old_facts_[s]].get()};
+  if (old_metadata_[s] >= metadata_.size()) return std::nullopt;
+  CachedShard out{old_[s], metadata_[old_metadata_[s]].get()};
   for (const auto& chunks : {out.shard.x_chunks, out.shard.y_chunks})  // another build decodes other filters
-    if (chunks && !io::cannot_decode(chunks->filters).empty()) return std::nullopt;
+    if (chunks && !io::unsupported_filter_reason(chunks->filters).empty()) return std::nullopt;
   return out;
 }
 
-std::uint32_t ManifestCache::number_of(const ShardIndex& facts) {
-  const auto [at, is_new] = numbers_.try_emplace(to_text(facts), std::uint32_t(facts_.size()));
-  if (is_new) facts_.push_back(std::make_unique<ShardIndex>(facts));
+std::uint32_t ManifestCache::number_of(const ShardIndex& metadata) {
+  const auto [at, is_new] = numbers_.try_emplace(serialize_index(metadata), std::uint32_t(metadata_.size()));
+  if (is_new) metadata_.push_back(std::make_unique<ShardIndex>(metadata));
   return at->second;
 }
 
 const ShardIndex* ManifestCache::add(const Shard& shard, const ShardIndex& one, const FileStamp& stamp) {
-  ShardIndex facts = one;
-  facts.shards = {}, facts.rows = 0;
-  const std::uint32_t number = number_of(facts);
-  new_.push_back(shard), new_stamps_.push_back(stamp), new_facts_.push_back(number);
+  ShardIndex metadata = one;
+  metadata.shards = {}, metadata.rows = 0;
+  const std::uint32_t number = number_of(metadata);
+  new_.push_back(shard), new_stamps_.push_back(stamp), new_metadata_.push_back(number);
   // Its codec may be missing here alone; and the size of images not cut to one is told by the set's first file.
   const bool cut = one.decode.resize > 0 || one.decode.crop > 0;
-  if (!shard.hdf5_only.empty() || (shard.x_encoded && !cut)) new_stamps_.back().mtime = 0;
-  return facts_[number].get();
+  if (!shard.hdf5_only_reason.empty() || (shard.x_encoded && !cut)) new_stamps_.back().mtime = 0;
+  return metadata_[number].get();
 }
 
-void ManifestCache::add(const Known& known, const FileStamp& stamp) {
+void ManifestCache::add(const CachedShard& known, const FileStamp& stamp) {
   new_.push_back(known.shard), new_stamps_.push_back(stamp);
-  new_facts_.push_back(old_facts_[old_at_.at(known.shard.path.str())]);
+  new_metadata_.push_back(old_metadata_[old_at_.at(known.shard.path.str())]);
 }
 
 std::string ManifestCache::save() const {
@@ -149,23 +150,23 @@ std::string ManifestCache::save() const {
     if (now - s.mtime < settled) s.mtime = 0;
   ShardIndex index;
   index.shards = new_;
-  json facts = json::array();
-  for (const auto& f : facts_) facts.push_back(binary(to_text(*f)));
+  json metadata = json::array();
+  for (const auto& f : metadata_) metadata.push_back(binary(serialize_index(*f)));
   const json all{{"key", key_},
-                 {"index", binary(to_text(index))},
+                 {"index", binary(serialize_index(index))},
                  {"plain", binary(new_.plain_bytes())},
-                 {"facts", facts},
+                 {"facts", metadata},
                  {"no shards", binary(ShardList().plain_bytes())},
                  {"stamps", binary(stamps)},
-                 {"facts of", binary(new_facts_)}};
+                 {"facts of", binary(new_metadata_)}};
   const auto body = json::to_cbor(all);
   const std::uint32_t sum = crc32(body.data(), body.size());
   std::string content(mark, mark_bytes);
   content.append(reinterpret_cast<const char*>(&sum), sizeof sum).append(body.begin(), body.end());
   std::string problem = "there is no other place: neither XDG_CACHE_HOME nor HOME is set";
-  for (const std::string& path : {beside_, elsewhere_}) try {
+  for (const std::string& path : {adjacent_path_, fallback_path_}) try {
       if (path.empty()) continue;
-      if (path == elsewhere_) fs::create_directories(fs::path(path).parent_path());
+      if (path == fallback_path_) fs::create_directories(fs::path(path).parent_path());
       const std::string aside = cat(path, ".", int(::getpid()));  // two runs may start at once
       write_file_atomically(aside, content);
       rename_durably(aside, path);

@@ -65,14 +65,14 @@ std::vector<FileStamp> stamps_of(const std::vector<std::string>& paths) {
 
 // HDF5 opens one file at a time. Threads that are some files ahead bring the beginnings of files to this host, so that
 // the latency of a file system is not paid one file after the other.
-class HeadersAhead {
+class HeaderPrefetcher {
  public:
-  HeadersAhead(const std::vector<std::string>& paths, std::vector<std::size_t> wanted)
+  HeaderPrefetcher(const std::vector<std::string>& paths, std::vector<std::size_t> wanted)
       : paths_(paths), wanted_(std::move(wanted)) {
     if (wanted_.size() < many_files) return;
     for (std::size_t t = 0; t < header_threads; ++t) threads_.emplace_back([this] { run(); });
   }
-  ~HeadersAhead() {
+  ~HeaderPrefetcher() {
     ending_ = true;
     room_.release(header_threads);
   }
@@ -127,7 +127,7 @@ void warn_of_twice(std::vector<std::string> files) {
   if (twice != files.end()) log::info(cat("warning: ", *twice, " is named more than once: its samples count as often"));
 }
 
-std::vector<std::string> list_files(const DataOptions& options, StartWatch& watch) {
+std::vector<std::string> list_files(const DataOptions& options, IndexingWatchdog& watch) {
   std::vector<std::string> out;
   for (const std::string& pattern : options.paths) {
     watch.at(pattern);
@@ -146,11 +146,11 @@ ShardIndex scan_patiently(const std::string& path, const DataOptions& options, c
   for (int tries = options.faults.retries;; --tries) try {
       return options.view.sample != SampleKind::rows ? scan_view(path, options) : scan_file(path, options, before);
     } catch (const Error& e) {
-      if (tries <= 0 || !may_pass(system_error_of(e))) throw;
+      if (tries <= 0 || !is_transient(system_error_of(e))) throw;
       if (tries == options.faults.retries) log::local(cat("warning: ", e.what(), ". tried again"));
       for (double left = delay; left > 0; left -= nap)  // StartWatch takes a thread that sleeps long for one that waits
         std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, nap)));
-      delay = std::min(2 * delay, longest_retry_delay);
+      delay = std::min(2 * delay, max_retry_delay);
     }
 }
 
@@ -160,7 +160,7 @@ void scan_one(ShardIndex& out, const std::string& path, const DataOptions& optio
   try {
     const ShardIndex one = scan_patiently(path, options, out);
     if (one.rows == 0) return;
-    join(out, one, one.shards.front());
+    append_shard(out, one, one.shards.front());
     if (cache) cache->add(out.shards.back(), one, stamp);
   } catch (const Error& e) {
     fail(e.code(), e.what(), being_written(path, e.what()));
@@ -172,7 +172,7 @@ void scan_one(ShardIndex& out, const std::string& path, const DataOptions& optio
 ShardIndex scan_shards(const DataOptions& options) {
   ShardIndex out;
   out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
-  StartWatch watch(options.faults);
+  IndexingWatchdog watch(options.faults);
   const std::vector<std::string> paths = list_files(options, watch);
   Progress progress(paths.size());
   std::optional<ManifestCache> cache;
@@ -182,7 +182,7 @@ ShardIndex scan_shards(const DataOptions& options) {
   std::vector<std::size_t> unknown;
   for (std::size_t i = 0; i < paths.size(); ++i)
     if (!cache || !cache->find(paths[i], stamps[i])) unknown.push_back(i);
-  HeadersAhead ahead(paths, unknown);
+  HeaderPrefetcher ahead(paths, unknown);
   const ShardIndex* agreed = nullptr;  // what the last file said: nothing new where the next says the same
   std::size_t read = 0;
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -194,23 +194,23 @@ ShardIndex scan_shards(const DataOptions& options) {
       ++read;
       continue;
     }
-    const ManifestCache::Known known = *cache->find(paths[i], stamps[i]);
-    if (known.facts == agreed) {
+    const ManifestCache::CachedShard known = *cache->find(paths[i], stamps[i]);
+    if (known.metadata == agreed) {
       Shard shard = known.shard;
       shard.first = out.rows;
       out.rows += shard.rows;
       out.shards.push_back(shard);
     } else {
-      join(out, *known.facts, known.shard);
-      agreed = known.facts;
+      append_shard(out, *known.metadata, known.shard);
+      agreed = known.metadata;
     }
     cache->add(known, stamps[i]);
   }
   if (out.rows == 0)
     fail(Exit::data, "the data set has no rows (", paths.front(), paths.size() > 1 ? ", ..." : "", ")",
-         why_no_samples(options));
+         no_samples_reason(options));
   constexpr std::int64_t most_classes = 1 << 24;
-  if (out.labels && !out.cut() && out.classes > std::max(most_classes, out.rows))
+  if (out.labels && !out.samples_are_views() && out.classes > std::max(most_classes, out.rows))
     fail(Exit::data, paths.front(), paths.size() > 1 ? ", ..." : "", ": '", options.y, "' holds the label ",
          out.classes - 1, ", the data set has ", out.rows, " rows. number the classes from 0; or store targets of a ",
          "regression as floating point");
@@ -223,7 +223,7 @@ ShardIndex scan_shards(const DataOptions& options) {
   std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "",
                              out.encoded() ? " encoded" : "");
   for (const auto* parts : {&out.x_parts, &out.y_parts})
-    for (const JoinedPart& part : *parts) manifest += cat(" ", part.name, " ", part.count);
+    for (const ConcatenatedPart& part : *parts) manifest += cat(" ", part.name, " ", part.count);
   for (const Shard& s : out.shards) {
     const std::string path = s.path;
     manifest += cat("\n", std::string_view(path).substr(path.rfind('/') + 1), " ", s.rows, " ", s.file_bytes);

@@ -11,7 +11,7 @@ namespace millrace {
 ShardIndex scan_file(const std::string& path, const DataOptions&, const ShardIndex& before);
 
 // The shard, of which `one` is what its file says besides, goes behind the others. Error(data) where they disagree.
-void join(ShardIndex& out, const ShardIndex& one, Shard);
+void append_shard(ShardIndex& out, const ShardIndex& one, Shard);
 
 // All files, in order. Many files: with a line every few seconds, and from the manifest cache what is in it.
 ShardIndex scan_shards(const DataOptions&);

@@ -14,8 +14,8 @@ namespace {
 
 double usual_scale(const ShardIndex& d) { return d.x_dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
 
-std::vector<JoinedPart> parts_of(const ShardIndex& d) {
-  return d.x_parts.empty() ? std::vector<JoinedPart>{{d.x_name, d.sample[-1]}} : d.x_parts;
+std::vector<ConcatenatedPart> parts_of(const ShardIndex& d) {
+  return d.x_parts.empty() ? std::vector<ConcatenatedPart>{{d.x_name, d.sample[-1]}} : d.x_parts;
 }
 
 Scaling scaling_of(const ShardIndex& d, std::size_t channel) {
@@ -24,7 +24,8 @@ Scaling scaling_of(const ShardIndex& d, std::size_t channel) {
 }
 
 Scaling asked(const Scaling& own, const DataOptions& options) {
-  return {options.scale > 0 ? options.scale : own.scale, options.offset != files_offset ? options.offset : own.offset};
+  return {options.scale > 0 ? options.scale : own.scale,
+          options.offset != offset_from_files ? options.offset : own.offset};
 }
 
 // Of one data set, converted from its own scaling to the one that is used; empty: none, or none that fits.
@@ -62,7 +63,7 @@ void add_sample(const ShardIndex& d, const char* sample, std::vector<double>& su
   const std::size_t channels = std::size_t(d.sample[-1]);
   const std::int64_t positions = d.sample.count() / std::int64_t(channels);
   std::size_t channel = 0;
-  for (const JoinedPart& part : parts_of(d)) {
+  for (const ConcatenatedPart& part : parts_of(d)) {
     const Scaling s = scaling_of(d, channel);
     add_to_sums(sample, d.x_dtype, positions * part.count, part.count, d.channels_first,
                 {s.scale, s.offset, d.transform}, sums.data() + channel, sums.data() + channels + channel);
@@ -111,14 +112,14 @@ void read_values(ShardIndex& out, const io::File& file, const std::vector<std::s
     const Statistics s = statistics_of(file, x[p], parts[p].count, own, used, options.transform);
     out.mean.insert(out.mean.end(), s.mean.begin(), s.mean.end());
     out.std.insert(out.std.end(), s.std.begin(), s.std.end());
-    if (out.unfit_statistics.empty()) out.unfit_statistics = s.unfit;
+    if (out.statistics_rejected_reason.empty()) out.statistics_rejected_reason = s.unfit;
   }
   if (out.mean.size() != std::size_t(out.sample[-1])) out.mean.clear(), out.std.clear();
 }
 
 void require_same_values(const ShardIndex& d, const ShardIndex& other, const std::string& path) {
   std::size_t channel = 0;
-  for (const JoinedPart& part : parts_of(d)) {
+  for (const ConcatenatedPart& part : parts_of(d)) {
     const Scaling first = scaling_of(d, channel), used = scaling_of(other, channel);
     if (used != first)
       fail(Exit::data, path, ": values of '", part.name, "' are stored * ", used.scale, " + ", used.offset, ", in ",
@@ -140,8 +141,9 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   std::string problem;
   if (world.rank() == 0) try {
       // Evenly spread rows; the same on any number of ranks because one rank reads them.
-      const auto source = make_source(world, index, own_reads(index) ? Reader::direct : Reader::automatic, faults);
-      const auto reads = source->reads({});
+      const auto source =
+          make_source(world, index, readable_without_hdf5(index) ? Reader::direct : Reader::automatic, faults);
+      const auto reads = source->make_read_queue({});
       std::vector<char> x(index.sample_bytes());
       std::vector<float> y(std::size_t(index.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {

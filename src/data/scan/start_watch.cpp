@@ -12,13 +12,14 @@
 
 namespace millrace {
 
-StartWatch::StartWatch(const FaultOptions& options) : slow_seconds_(options.slow_read), timeout_(options.read_timeout) {
+IndexingWatchdog::IndexingWatchdog(const FaultOptions& options)
+    : slow_seconds_(options.slow_read), timeout_(options.read_timeout) {
   if (slow_seconds_ <= 0 && timeout_ <= 0) return;
   if (::pthread_getcpuclockid(::pthread_self(), &clock_) != 0) return;
   thread_ = std::thread([this] { run(); });
 }
 
-StartWatch::~StartWatch() {
+IndexingWatchdog::~IndexingWatchdog() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -27,19 +28,19 @@ StartWatch::~StartWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StartWatch::at(const std::string& what) {
+void IndexingWatchdog::at(const std::string& what) {
   if (!thread_.joinable()) return;
   const std::lock_guard lock(mutex_);
   what_ = what;
 }
 
-double StartWatch::used() const {
+double IndexingWatchdog::used() const {
   timespec t{};
   ::clock_gettime(clock_, &t);
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-void StartWatch::run() {
+void IndexingWatchdog::run() {
   double shortest = 4;
   for (const double limit : {slow_seconds_, timeout_})
     if (limit > 0) shortest = std::min(shortest, limit);
@@ -50,20 +51,20 @@ void StartWatch::run() {
     // Not more than this thread was there for: all may have been stopped.
     const std::chrono::duration<double> passed =
         std::min<std::chrono::duration<double>>(Clock::now() - last, 2 * interval);
-    look(passed.count());
+    check(passed.count());
     last = Clock::now();
   }
 }
 
-void StartWatch::look(double passed) {
+void IndexingWatchdog::check(double passed) {
   const double now = used();
-  lasts_ = now == std::exchange(seen_, now) ? lasts_ + passed : 0;
-  if (timeout_ > 0 && lasts_ >= timeout_)  // the end of the process: nobody else can end such a wait
-    fail(Exit::data, "listing the data: ", what_, " has not answered for ", format_seconds(lasts_),
+  unchanged_seconds_ = now == std::exchange(seen_, now) ? unchanged_seconds_ + passed : 0;
+  if (timeout_ > 0 && unchanged_seconds_ >= timeout_)  // the end of the process: nobody else can end such a wait
+    fail(Exit::data, "listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
          " (data.read_timeout). see to the file system that holds it");
-  if (slow_seconds_ <= 0 || lasts_ < slow_seconds_ || warned_ == what_) return;
+  if (slow_seconds_ <= 0 || unchanged_seconds_ < slow_seconds_ || warned_ == what_) return;
   warned_ = what_;
-  log::local(cat("warning: listing the data: ", what_, " has not answered for ", format_seconds(lasts_),
+  log::local(cat("warning: listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
                  ". see to the file system that holds it"));
 }
 

@@ -12,17 +12,17 @@
 
 namespace millrace {
 
-class StartWatch {
+class IndexingWatchdog {
  public:
   // Of the thread that makes it. After slow_read a warning, once a file; after read_timeout the end of the run.
-  explicit StartWatch(const FaultOptions&);
-  ~StartWatch();
-  StartWatch(const StartWatch&) = delete;
+  explicit IndexingWatchdog(const FaultOptions&);
+  ~IndexingWatchdog();
+  IndexingWatchdog(const IndexingWatchdog&) = delete;
   void at(const std::string& what);  // a file, a pattern
 
  private:
   void run();
-  void look(double passed);
+  void check(double passed);
   double used() const;  // seconds of the processor, by the thread that is watched
 
   const double slow_seconds_, timeout_;
@@ -30,7 +30,7 @@ class StartWatch {
   std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   std::string what_, warned_;
-  double seen_ = 0, lasts_ = 0;  // seconds
+  double seen_ = 0, unchanged_seconds_ = 0;  // seconds
   bool ending_ = false;
   std::thread thread_;
 };

@@ -16,18 +16,18 @@ namespace {
 
 // Of a scene, told by its label map unless said.
 bool channels_first(const Shape& x, const Shape& map, const io::File& file, const DataOptions& options,
-                    std::string& told_by) {
+                    std::string& decided_by) {
   const bool last = x[0] == map[0] && x[1] == map[1], first = x[1] == map[0] && x[2] == map[1];
   if (!first && !last)
     fail(Exit::data, file.path(), ": '", options.y, "' is a map of ", map.str(), ", '", options.x, "' a scene of ",
          x.str(), ". the map needs the scene's height and width", matlab_hint(file, options.y));
-  if (options.layout == Layout::automatic && first != last) return told_by = "by the label map", first;
+  if (options.layout == Layout::automatic && first != last) return decided_by = "by the label map", first;
   Shape stored = x;
   const SampleLayout asked = sample_layout(stored, options.layout, file.get_string("/", "layout"), file.path());
-  told_by = asked.told_by;
+  decided_by = asked.decided_by;
   if (asked.channels_first ? !first : !last)
     fail(Exit::data, file.path(), ": '", options.x, "' of ", x.str(), " would be a scene with its channels ",
-         asked.channels_first ? "first" : "last", " (", asked.told_by, "), which the map of ", map.str(),
+         asked.channels_first ? "first" : "last", " (", asked.decided_by, "), which the map of ", map.str(),
          " does not fit. set data.layout");
   return asked.channels_first;
 }
@@ -56,7 +56,7 @@ std::vector<Pixel> labelled(const io::File& file, const io::DatasetInfo& y, std:
 
 // `one` is what this file alone would be.
 void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOptions& options) {
-  const io::DatasetInfo y = readable(file, options.y, "data.y");
+  const io::DatasetInfo y = require_readable_dataset(file, options.y, "data.y");
   const std::int64_t side = options.view.patch;
   const Shape map = shape_of(y.shape, 0);
   const bool integers = y.dtype == DType::u8 || y.dtype == DType::i8 || y.dtype == DType::u16 ||
@@ -65,7 +65,7 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
     fail(Exit::data, file.path(), ": data.sample = patch needs a scene of height, width and channels as '", options.x,
          "', here ", shard.array.str(), ", and a map of integers as '", options.y, "', here ", map.str(), " ",
          name_of(y.dtype));
-  one.channels_first = channels_first(shard.array, map, file, options, one.layout_told_by);
+  one.channels_first = channels_first(shard.array, map, file, options, one.layout_decided_by);
   const std::int64_t height = map[0], width = map[1], channels = shard.array[one.channels_first ? 0 : 2];
   if (side / 2 >= std::min(height, width) || std::max(height, width) > std::int64_t(UINT32_MAX))
     fail(Exit::data, file.path(), ": patches of ", side, "x", side, " do not fit a scene of ", height, "x", width,
@@ -73,7 +73,7 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
   std::vector<Pixel> pixels = labelled(file, y, height, width);
   for (const Pixel& p : pixels) one.classes = std::max<std::int64_t>(one.classes, p.label + 1);
   one.classes = std::max(one.classes, file.get_int("/", "classes").value_or(0));
-  if (options.view.holdout > 0) pixels = part_of(std::move(pixels), options.view, options.held_out);
+  if (options.view.holdout > 0) pixels = spatial_holdout(std::move(pixels), options.view, options.validation_part);
   shard.rows = std::int64_t(pixels.size());
   shard.pixels = std::make_shared<const std::vector<Pixel>>(std::move(pixels));
   one.sample = {side, side, channels};
@@ -86,7 +86,7 @@ void add_pairs(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
     fail(Exit::data, file.path(), ": '", options.x, "' holds single values. a sample needs at least one dimension");
   const SampleLayout layout = sample_layout(stored, options.layout, file.get_string("/", "layout"), file.path());
   one.sample = one.target = layout.sample;
-  one.channels_first = layout.channels_first, one.layout_told_by = layout.told_by;
+  one.channels_first = layout.channels_first, one.layout_decided_by = layout.decided_by;
   one.labels = false, one.y_dtype = DType::f32;
   shard.rows = std::max<std::int64_t>(0, shard.array[0] - options.view.lead);
 }
@@ -95,7 +95,7 @@ void add_pairs(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
 std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
   ShardIndex alone = one;
   alone.shards = {shard};
-  Boxes boxes(alone, false, 16u << 20);
+  HyperslabReader boxes(alone, false, 16u << 20);
   constexpr std::int64_t at_once = 1 << 18;
   std::vector<char> block(std::size_t(at_once) * size_of(one.x_dtype));
   std::int64_t largest = 0;
@@ -124,7 +124,7 @@ void add_tokens(ShardIndex& one, Shard& shard, const io::File& file, const DataO
     fail(Exit::data, file.path(), ": data.sample = tokens needs '", options.x,
          "' to be one text, or a text a row, of integers of 8, 16 or 32 bits, here it is ", shard.array.str(), " ",
          name_of(t));
-  if (!shard.hdf5_only.empty()) return;                         // refused when a source is made
+  if (!shard.hdf5_only_reason.empty()) return;                  // refused when a source is made
   const auto known = file.get_int("/", "classes").value_or(0);  // 0: packed, without labels
   one.classes = options.view.vocabulary > 0 ? options.view.vocabulary
                 : known > 0                 ? known
@@ -139,11 +139,11 @@ void add_tokens(ShardIndex& one, Shard& shard, const io::File& file, const DataO
 ShardIndex scan_view(const std::string& path, const DataOptions& options) {
   const io::File file = io::File::open(path);
   const bool tokens = options.view.sample == SampleKind::tokens;
-  const io::DatasetInfo x = readable(file, options.x, "data.x", tokens);
+  const io::DatasetInfo x = require_readable_dataset(file, options.x, "data.x", tokens);
   refuse_int64(path, options.x, x.dtype);
   Shard shard;
   shard.path = path;
-  note_file(shard);
+  record_file_status(shard);
   shard.x_offset = x.offset.value_or(0), shard.array = shape_of(x.shape, 0);
   require_bytes(shard, "x", x.offset, std::uint64_t(shard.array.count()) * size_of(x.dtype));
   list_chunks(shard, file, x, &shard.x_chunks);
@@ -157,20 +157,20 @@ ShardIndex scan_view(const std::string& path, const DataOptions& options) {
   else
     add_pairs(one, shard, file, options);
   if (shard.rows == 0) return one;
-  one.class_names = class_names_of(file.get_string("/", "class_names").value_or(""));
+  one.class_names = parse_class_names(file.get_string("/", "class_names").value_or(""));
   if (!tokens) read_values(one, file, {options.x}, options);
   one.rows = shard.rows;
   one.shards.push_back(shard);
   return one;
 }
 
-std::string why_no_samples(const DataOptions& o) {
+std::string no_samples_reason(const DataOptions& o) {
   if (o.view.sample == SampleKind::rows) return "";
   if (o.view.sample == SampleKind::pair)
     return cat(" that another follows ", o.view.lead, " later in its file (data.lead)");
   if (o.view.sample == SampleKind::tokens)
     return cat(": no text is as long as a window of ", o.view.window, " tokens and the next. lower data.window");
-  return cat(" left: no pixel is ", o.held_out ? "held out" : "outside of what is held out and its margin",
+  return cat(" left: no pixel is ", o.validation_part ? "held out" : "outside of what is held out and its margin",
              ". change data.holdout, or lower data.patch");
 }
 

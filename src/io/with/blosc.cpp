@@ -7,12 +7,12 @@
 namespace millrace::io {
 namespace {
 
-void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   std::size_t bytes = 0;
   if (::blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0) fail(Exit::data, "blosc: damaged (header)");
   if (expected > 0 && bytes != expected) fail(Exit::data, "blosc: ", bytes, " bytes come out, not ", expected);
   if (bytes / 65536 > in.size()) fail(Exit::data, "blosc: damaged (it tells a size that cannot be)");
-  out.discard(bytes);
+  out.resize_uninitialized(bytes);
   const int made = ::blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
   if (made < 0 || std::size_t(made) != bytes) fail(Exit::data, "blosc: damaged (code ", made, ")");
 }

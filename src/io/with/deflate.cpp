@@ -22,7 +22,7 @@ class Decompressor {
 
 }  // namespace
 
-bool inflate_whole(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
+bool inflate_exact(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
   thread_local const Decompressor own;
   std::size_t taken = 0, made = 0;
   return ::libdeflate_zlib_decompress_ex(own.get(), in, in_bytes, out, out_bytes, &taken, &made) ==

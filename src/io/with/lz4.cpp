@@ -13,7 +13,7 @@
 namespace millrace::io {
 namespace {
 
-void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
+void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t) {
   constexpr std::size_t header = 12;
   const auto need = [](bool good) {
     if (!good) fail(Exit::data, "lz4: damaged");
@@ -21,7 +21,7 @@ void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
   need(in.size() >= header);
   const auto bytes = std::size_t(read_big_endian(in.data(), 8)), block = std::size_t(read_big_endian(in.data() + 8, 4));
   need(bytes / 256 <= in.size() && (block > 0 || bytes == 0));  // LZ4 makes at most 255 bytes of one
-  out.discard(bytes);
+  out.resize_uninitialized(bytes);
   std::size_t at = header;
   for (std::size_t made = 0; made < bytes; made += block) {
     const std::size_t size = std::min(block, bytes - made);
@@ -37,10 +37,10 @@ void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t) {
   }
 }
 
-void encode(int level, const char* in, std::size_t bytes, Bytes& out) {
+void encode(int level, const char* in, std::size_t bytes, ByteBuffer& out) {
   constexpr std::size_t header = 12, most = std::size_t(1) << 30;
   const std::size_t block = std::min(bytes, most), blocks = block == 0 ? 0 : (bytes + block - 1) / block;
-  out.discard(header + blocks * (4 + std::size_t(::LZ4_compressBound(int(block)))));
+  out.resize_uninitialized(header + blocks * (4 + std::size_t(::LZ4_compressBound(int(block)))));
   write_big_endian(out.data(), bytes, 8), write_big_endian(out.data() + 8, block, 4);
   std::size_t at = header;
   for (std::size_t done = 0; done < bytes; done += block) {

@@ -10,7 +10,7 @@ extern "C" {  // libaec before 1.1 leaves it to the includer
 namespace millrace::io {
 namespace {
 
-void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expected) {
+void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   if (in.size() < 4 || filter.values.size() < 4) fail(Exit::data, "szip: damaged");
   std::size_t bytes = 0;
   for (std::size_t i = 4; i-- > 0;) bytes = bytes << 8 | std::uint8_t(in.data()[i]);
@@ -23,7 +23,7 @@ void decode(const FilterSpec& filter, Bytes& in, Bytes& out, std::size_t expecte
   SZ_com_t how{};
   how.options_mask = int(filter.values[0]), how.pixels_per_block = int(filter.values[1]);
   how.bits_per_pixel = int(filter.values[2]), how.pixels_per_scanline = int(filter.values[3]);
-  out.discard(bytes);
+  out.resize_uninitialized(bytes);
   std::size_t made = bytes;
   const int code = ::SZ_BufftoBuffDecompress(out.data(), &made, in.data() + 4, in.size() - 4, &how);
   if (code != SZ_OK || made != bytes)

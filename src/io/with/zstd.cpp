@@ -7,7 +7,7 @@
 namespace millrace::io {
 namespace {
 
-void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
+void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   const unsigned long long told = ::ZSTD_getFrameContentSize(in.data(), in.size());
   if (told == ZSTD_CONTENTSIZE_ERROR) fail(Exit::data, "zstd: damaged (no frame)");
   // A block of 128 KiB takes four bytes at least.
@@ -16,12 +16,12 @@ void decode(const FilterSpec&, Bytes& in, Bytes& out, std::size_t expected) {
   if (told == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0) fail(Exit::data, "zstd: the frame does not tell its size");
   if (expected > 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told != expected)
     fail(Exit::data, "zstd: ", told, " bytes come out, not ", expected);
-  out.discard(expected > 0 ? expected : std::size_t(told));
+  out.resize_uninitialized(expected > 0 ? expected : std::size_t(told));
   zstd_block(in.data(), in.size(), out.data(), out.size());
 }
 
-void encode(int level, const char* in, std::size_t bytes, Bytes& out) {
-  out.discard(::ZSTD_compressBound(bytes));
+void encode(int level, const char* in, std::size_t bytes, ByteBuffer& out) {
+  out.resize_uninitialized(::ZSTD_compressBound(bytes));
   const std::size_t made = ::ZSTD_compress(out.data(), out.size(), in, bytes, level);
   if (::ZSTD_isError(made)) fail(Exit::data, "zstd: ", ::ZSTD_getErrorName(made));
   out.resize(made);

@@ -3,6 +3,6 @@
 
 namespace millrace::io {
 
-bool inflate_whole(const char*, std::size_t, char*, std::size_t) { return false; }
+bool inflate_exact(const char*, std::size_t, char*, std::size_t) { return false; }
 
 }  // namespace millrace::io

@@ -79,7 +79,7 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const auto sums = checksums(world_, tensors);
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
-  const io::Turn turn(world_);  // samples may be read collectively meanwhile
+  const io::CollectiveLock turn(world_);  // samples may be read collectively meanwhile
   // One for all: what ranks know of themselves may differ (threads, device), and HDF5 waits forever for metadata that
   // do.
   const std::string state = world_.broadcast_string(to_json(run));

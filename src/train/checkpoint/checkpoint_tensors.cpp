@@ -37,7 +37,7 @@ void Snapshot::for_own(const Flat& flat, const Move& move) const {
   if (!flat.copied) return;
   if (!flat.sharded) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
   float* device = flat.device;
-  for (const OptimizerSlice& slice : network_.buckets().slices(network_.layout().count)) {
+  for (const OptimizerShard& slice : network_.buckets().shards(network_.layout().count)) {
     move(flat.host + slice.begin, device, std::size_t(slice.count) * sizeof(float));
     device += slice.count;
   }
@@ -53,7 +53,7 @@ void Snapshot::take() {
   BucketSpec buckets = network_.buckets();
   for (const Flat& flat : flats_)
     for (buckets.rank = 0; flat.sharded && buckets.rank < buckets.ranks; ++buckets.rank)
-      for (const OptimizerSlice& slice : buckets.slices(network_.layout().count))
+      for (const OptimizerShard& slice : buckets.shards(network_.layout().count))
         world_.broadcast(flat.host + slice.begin, std::size_t(slice.count) * sizeof(float), buckets.rank);
 }
 

@@ -29,7 +29,7 @@ double slowest(std::span<const double> seconds, const MicrobatchSplit& shares) {
 
 MicrobatchSplit even_split(std::int64_t all, int ranks) {
   MicrobatchSplit out;
-  for (int r = 0; r < ranks; ++r) out.push_back(StepPart::even(r, ranks).count(all));
+  for (int r = 0; r < ranks; ++r) out.push_back(MicrobatchRange::even(r, ranks).count(all));
   return out;
 }
 
@@ -132,12 +132,12 @@ std::size_t LoadBalancer::at(std::int64_t step) const {
   return d;
 }
 
-StepPart LoadBalancer::part(std::int64_t step) const {
+MicrobatchRange LoadBalancer::part(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
   return part(split_periods_[at(step)], world_.rank());
 }
 
-StepPart LoadBalancer::plan(std::int64_t step) {
+MicrobatchRange LoadBalancer::plan(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   planned_ = std::max(planned_, step + 1);
   return part(split_periods_[at(step)], world_.rank());

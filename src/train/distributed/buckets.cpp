@@ -6,7 +6,9 @@
 
 namespace millrace {
 
-std::int64_t BucketSpec::unit() const { return sharded() ? ranks * OptimizerSpec::piece : ParameterLayout::padding; }
+std::int64_t BucketSpec::unit() const {
+  return sharded() ? ranks * OptimizerSpec::chunk_size : ParameterLayout::padding;
+}
 
 std::int64_t BucketSpec::padded(std::int64_t count) const {
   return sharded() ? (count + unit() - 1) / unit() * unit() : count;
@@ -25,8 +27,8 @@ Bucket BucketSpec::own(const Bucket& b) const {
   return {b.begin + rank * part, b.begin + (rank + 1) * part};
 }
 
-std::vector<OptimizerSlice> BucketSpec::slices(std::int64_t count) const {
-  std::vector<OptimizerSlice> out;
+std::vector<OptimizerShard> BucketSpec::shards(std::int64_t count) const {
+  std::vector<OptimizerShard> out;
   if (!sharded()) return out;
   for (const Bucket& b : cut(count)) out.push_back({own(b).begin, own(b).end - own(b).begin});
   std::reverse(out.begin(), out.end());

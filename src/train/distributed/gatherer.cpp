@@ -27,7 +27,7 @@ void WeightAllGather::begin(TimestampSeries marks) {
                                  std::size_t(buckets_[b].end - buckets_[b].begin), DType::f32, tag_of(b));
 }
 
-void WeightAllGather::need(std::int64_t, std::int64_t end) {
+void WeightAllGather::wait_for(std::int64_t, std::int64_t end) {
   for (; arrived_ < buckets_.size() && buckets_[arrived_].begin < end; ++arrived_) {
     const Bucket& b = buckets_[arrived_];
     marks_.record();
@@ -40,7 +40,7 @@ void WeightAllGather::need(std::int64_t, std::int64_t end) {
 }
 
 void WeightAllGather::finish() {
-  need(0, buckets_.back().end);
+  wait_for(0, buckets_.back().end);
   collective_.finish();
 }
 

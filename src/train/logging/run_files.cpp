@@ -54,7 +54,7 @@ json resolved(const Session& s) {
           {"workers", s.loader_options().workers},
           {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
           {"fusion",
-           s.spec.fusion < 0 ? backend.usual_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
+           s.spec.fusion < 0 ? backend.default_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
           {"reader", s.train_source->describe()}};
 }
 

@@ -33,8 +33,8 @@ namespace {
 // A scope whose plans are only looked at.
 class Untimed {
  public:
-  explicit Untimed(Backend& backend) : backend_(backend) { backend_.time_kernels(false); }
-  ~Untimed() { backend_.time_kernels(true); }
+  explicit Untimed(Backend& backend) : backend_(backend) { backend_.set_kernel_timing(false); }
+  ~Untimed() { backend_.set_kernel_timing(true); }
   Untimed(const Untimed&) = delete;
 
  private:

@@ -55,7 +55,7 @@ void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
       fail(Exit::config, "data.subvolume: ", feed.subvolume[a], " is more than the ", data.sample[int(a)],
            " of the samples, which are ", data.sample.str());
   s.subvolume = feed.subvolume;
-  s.subvolume_moves = feed.augment && !feed.subvolume.empty();
+  s.random_subvolume = feed.augment && !feed.subvolume.empty();
   for (const std::int64_t axis : feed.flip_axes)
     if (axis >= spatial)
       fail(Exit::config, "data.flip_axes: there is no spatial axis ", axis, ", the samples are ", data.sample.str(),
@@ -104,7 +104,7 @@ static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
     const char* why = "tokens are numbers of words, not values";
     refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
     refuse(!feed.mean.empty(), "mean", why), refuse(feed.transform != Transform::none, "transform", why);
-    refuse(feed.offset != files_offset, "offset", why), refuse(feed.scale > 0, "scale", why);
+    refuse(feed.offset != offset_from_files, "offset", why), refuse(feed.scale > 0, "scale", why);
   }
 }
 
@@ -127,7 +127,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   refuse_for_cut(feed, data);
   InputSpec s;
   s.channels_first = data.channels_first;
-  for (const JoinedPart& part : data.x_parts) s.parts.push_back(part.count);
+  for (const ConcatenatedPart& part : data.x_parts) s.parts.push_back(part.count);
   s.channels = used_channels(feed, data);
   set_values(s, feed, data);
   set_places(s, feed, data);
@@ -144,10 +144,10 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   s.crop_pad = feed.augment && !cut ? feed.crop_pad : 0;
   s.flip = feed.augment && feed.flip;
   s.cutout = feed.augment ? feed.cutout : 0;
-  s.zoom = feed.augment && !cut ? float(feed.zoom) : 0;
-  if (s.zoom > 0 && data.sample.rank != 3)
+  s.random_resized_crop = feed.augment && !cut ? float(feed.zoom) : 0;
+  if (s.random_resized_crop > 0 && data.sample.rank != 3)
     fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
-  if (s.zoom > 0 && !s.subvolume.empty())
+  if (s.random_resized_crop > 0 && !s.subvolume.empty())
     fail(Exit::config, "data.zoom takes a random part of the image in its own way. leave data.subvolume away");
   s.brightness = feed.augment ? float(feed.brightness) : 0;
   s.contrast = feed.augment ? float(feed.contrast) : 0;

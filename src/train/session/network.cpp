@@ -14,15 +14,15 @@ Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
   return build_model(spec.model, batch, spec.compute, mode);
 }
 
-const Graph& any_graph(const std::vector<Lowered>& train, const std::vector<Lowered>& eval) {
+const Graph& any_graph(const std::vector<CompiledGraph>& train, const std::vector<CompiledGraph>& eval) {
   MR_CHECK(!train.empty() || !eval.empty());
   return train.empty() ? eval.front().graph : train.front().graph;
 }
 
-std::vector<Lowered> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
-                               Mode mode) {
-  std::vector<Lowered> out;
-  for (const std::int64_t n : rows) out.push_back(lower(backend, graph_of(spec, n, mode), spec.fusion));
+std::vector<CompiledGraph> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
+                                     Mode mode) {
+  std::vector<CompiledGraph> out;
+  for (const std::int64_t n : rows) out.push_back(compile_graph(backend, graph_of(spec, n, mode), spec.fusion));
   return out;
 }
 
@@ -36,7 +36,7 @@ NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   optimizer.count = spec.buckets.padded(layout.count);
   optimizer.stats_count = layout.stats_count;
   optimizer.segments = layout.segments(any_graph(train, eval), spec.weight_decay, optimizer);
-  optimizer.slices = spec.buckets.slices(layout.count);
+  optimizer.shards = spec.buckets.shards(layout.count);
   optimizer.weight_dtype = spec.buckets.sharded() ? DType::f32 : spec.compute;  // divided: rounded when gathered
   NetworkMemory needs;
   const std::size_t count = std::size_t(train.empty() ? layout.count : optimizer.count),
@@ -44,11 +44,11 @@ NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   needs.parameters = count * (4 + (spec.compute == DType::f32 ? 0 : size_of(spec.compute))) + stats;
   if (!train.empty()) {
     needs.gradients = count * (4 + (spec.grad_dtype == DType::f32 ? 0 : size_of(spec.grad_dtype))) + stats;
-    if (spec.buckets.sharded()) needs.gradients += std::size_t(square_sums(optimizer)) * sizeof(double);
+    if (spec.buckets.sharded()) needs.gradients += std::size_t(square_sum_count(optimizer)) * sizeof(double);
     needs.moments = count / std::size_t(spec.buckets.ranks) * 4 * std::size_t(spec.optimizer.moment_count());
   }
   for (const auto* programs : {&train, &eval})
-    for (const Lowered& p : *programs) {
+    for (const CompiledGraph& p : *programs) {
       needs.arena = std::max(needs.arena, p.plan.arena_bytes);
       needs.packed_weights += p.plan.packed_weight_bytes;
     }
@@ -100,7 +100,7 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
     optimizer_ = compute.backend->make_optimizer(plan.optimizer);
     if (sharded) {
       buckets_ = spec.buckets;
-      square_sums_ = square_sums(plan.optimizer);
+      square_sums_ = square_sum_count(plan.optimizer);
       squares_ = compute.collective->allocate(std::size_t(square_sums_) * sizeof(double));
       weight_all_gather_ = std::make_unique<WeightAllGather>(*compute.collective, *compute.backend, spec.buckets,
                                                              layout_.count, shared_master_, weights_.data(), dtype_);
@@ -127,11 +127,11 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
                        static_cast<float*>(stats.data),
                        state_.as<StepState>()};
   for (auto* side : {&plan.train, &plan.eval})
-    for (Lowered& lowered : *side) {
-      const std::int64_t rows = lowered.graph.rows;
-      const std::size_t packed_weights = lowered.plan.packed_weight_bytes;
+    for (CompiledGraph& compiled : *side) {
+      const std::int64_t rows = compiled.graph.rows;
+      const std::size_t packed_weights = compiled.plan.packed_weight_bytes;
       auto& programs = side == &plan.train ? train_ : eval_;
-      programs[rows].program = std::make_unique<Program>(std::move(lowered), layout_, memory);
+      programs[rows].program = std::make_unique<Program>(std::move(compiled), layout_, memory);
       memory.packed_weights = static_cast<char*>(memory.packed_weights) + packed_weights;
     }
   weights_changed();
@@ -184,7 +184,7 @@ const StepState& Network::read_state(int slot) {
 }
 
 void Network::optimizer_step(TimestampSeries marks) {
-  for (int part = 0; part < optimizer_->parts(); ++part) {
+  for (int part = 0; part < optimizer_->phases(); ++part) {
     if (part > 0 && weight_all_gather_) {
       marks.record();
       compute_.collective->all_reduce_async(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);

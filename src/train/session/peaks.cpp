@@ -18,7 +18,7 @@ class Trial {
   Trial(ExecutionContext& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst,
         const Shape& weight, DType dtype)
       : compute_(compute), op_(compute.backend->make(spec)) {
-    const Needs needs = op_->needs();
+    const MemoryRequirements needs = op_->memory_requirements();
     args_.workspace = buffer(needs.workspace), args_.saved = buffer(needs.saved),
     args_.packed_weights = buffer(needs.packed_weights);
     args_.state = static_cast<StepState*>(buffer(sizeof(StepState)));
@@ -57,7 +57,7 @@ class Trial {
     const Tensor t{buffer(std::size_t(shape.count()) * size_of(dtype)), dtype, shape};
     std::vector<float> values(std::size_t(std::min<std::int64_t>(shape.count(), 1 << 20)));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = uniform01(philox(rng_key(1, Purpose::synthetic), 0, i / 4).v[i % 4]) - 0.5f;
+      values[i] = uniform01(philox(rng_key(1, RngPurpose::synthetic), 0, i / 4).v[i % 4]) - 0.5f;
     const Buffer random(*compute_.device, MemoryKind::device, values.size() * sizeof(float));
     compute_.device->copy_to_device(Stream::compute, random.data(), values.data(), values.size() * sizeof(float));
     for (std::int64_t at = 0; at < shape.count(); at += std::int64_t(values.size()))

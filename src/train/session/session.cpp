@@ -23,13 +23,13 @@ DataOptions data_options(const DataConfig& feed, const std::vector<std::string>&
   out.scale = feed.scale, out.offset = feed.offset, out.transform = feed.transform;
   out.decode.resize = feed.resize, out.decode.crop = feed.crop;
   out.manifest_cache = feed.manifest_cache;
-  out.view = feed, out.held_out = valid && feed.holdout > 0;
+  out.view = feed, out.validation_part = valid && feed.holdout > 0;
   out.faults = feed;
   return out;
 }
 
 // What the files to train on leave of the copies' budget.
-StagingOptions rest_of(StagingOptions staging, const ShardIndex& train) {
+LocalCacheOptions rest_of(LocalCacheOptions staging, const ShardIndex& train) {
   if (staging.budget == 0) return staging;
   std::uint64_t taken = 0;
   for (const Shard& s : train.shards) taken += s.file_bytes;
@@ -48,7 +48,7 @@ void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
-  if (const std::string other = differing_class(valid.class_names, train.class_names); !other.empty())
+  if (const std::string other = first_class_mismatch(valid.class_names, train.class_names); !other.empty())
     fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
   if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
       train.target == valid.target && train.channels_first == valid.channels_first)
@@ -131,9 +131,9 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   options.collective.delay_seconds_per_mb = config.comm.test_delay;
   options.cuda = config.cuda;
   using Sums = CudaOptions::Sums;
-  options.cuda.sums = config.comm.backend == "nccl"  ? Sums::nccl
-                      : config.comm.backend == "mpi" ? Sums::mpi
-                                                     : Sums::automatic;
+  options.cuda.collective_backend = config.comm.backend == "nccl"  ? Sums::nccl
+                                    : config.comm.backend == "mpi" ? Sums::mpi
+                                                                   : Sums::automatic;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
   const std::string why = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
@@ -162,8 +162,8 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (c.data.on_error == OnError::skip && !reference.labels)
     fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
   if (needs_statistics(c.data, reference)) {
-    if (!reference.unfit_statistics.empty())
-      log::info(cat("mean and std in the files are ", reference.unfit_statistics, ": measured anew"));
+    if (!reference.statistics_rejected_reason.empty())
+      log::info(cat("mean and std in the files are ", reference.statistics_rejected_reason, ": measured anew"));
     measure_statistics(w, reference, 10000, c.data);
   }
   train_data.normalized_targets = valid_data.normalized_targets = c.data.normalize;
@@ -172,7 +172,8 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if ((c.data.resize > 0 || c.data.crop > 0) && !train_data.encoded() && !valid_data.encoded())
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
-  if (c.data.augment && use == Use::train) train_data.decode.zoom = c.data.zoom, train_data.decode.seed = c.run.seed;
+  if (c.data.augment && use == Use::train)
+    train_data.decode.min_area = c.data.zoom, train_data.decode.seed = c.run.seed;
   if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
     fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
          " classes");
@@ -193,7 +194,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);
   spec.weight_decay = float(c.optim.weight_decay);
-  spec.grad_dtype = c.comm.grad_dtype == "none" || w.size() == 1 ? DType::f32 : dtype_from(c.comm.grad_dtype);
+  spec.grad_dtype = c.comm.grad_dtype == "none" || w.size() == 1 ? DType::f32 : parse_dtype(c.comm.grad_dtype);
   spec.seed = c.run.seed;
   spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
   if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
@@ -258,7 +259,7 @@ LoaderOptions Session::loader_options() const {
 LoaderOptions Session::step_loader_options() const {
   LoaderOptions options = loader_options();
   const CapturePartition groups = capture_partition(micro_batch);
-  options.device_slots = groups.device_slots(), options.together = groups.largest();
+  options.device_slots = groups.device_slots(), options.max_batches_per_take = groups.largest();
   return options;
 }
 

@@ -15,9 +15,9 @@ class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
       : seconds_(seconds), elements_(double(elements)), to_(to), gate_(gate) {}
   // The forward pass, as far as no weights were waited for.
   void forward() const { sleep(seconds_ / 3 * (1 - gated_)); }
-  void need(std::int64_t begin, std::int64_t end) override {
+  void wait_for(std::int64_t begin, std::int64_t end) override {
     if (!gate_) return;
-    gate_->need(begin, end);
+    gate_->wait_for(begin, end);
     const double part = double(end - begin) / elements_;
     gated_ += part, sleep(seconds_ / 3 * part);
   }

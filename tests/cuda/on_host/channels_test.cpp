@@ -9,7 +9,7 @@ namespace {
 
 using namespace test;
 
-const cuda::Context context{nullptr, 1};
+const cuda::LaunchContext context{nullptr, 1};
 
 struct Memory {
   Memory(const Shape& shape, DType dtype, const Values& v) {

@@ -17,8 +17,8 @@ ModelSpec resnet(std::int64_t depth) {
 
 class Levels : public ::testing::TestWithParam<int> {
  protected:
-  static std::unique_ptr<ProgramBench> network(Backend& on, int level, DType dtype) {
-    auto bench = std::make_unique<ProgramBench>(device(), on, resnet(8), 6, Shape{10, 8, 3}, level, dtype);
+  static std::unique_ptr<ProgramFixture> network(Backend& on, int level, DType dtype) {
+    auto bench = std::make_unique<ProgramFixture>(device(), on, resnet(8), 6, Shape{10, 8, 3}, level, dtype);
     for (float& w : bench->master) w = float(f16(w));  // the same weights in every type
     return bench;
   }
@@ -28,7 +28,7 @@ TEST_P(Levels, GiveTheProcessorsGradientInFloat32) {
   const std::unique_ptr<Backend> processor = make_cpu_backend(device());
   const auto expected = network(*processor, 0, DType::f32), actual = network(backend(), GetParam(), DType::f32);
   expect_near(*actual, *expected, {2e-6, 2e-5, 2e-6});
-  EXPECT_EQ(count_fused(actual->program->graph(), &ConvSpec::makes_sums), 0);
+  EXPECT_EQ(count_fused(actual->program->graph(), &ConvSpec::produces_sums), 0);
   EXPECT_EQ(actual->notes.size(), GetParam() < 2 ? 0u : 12u);
 }
 
@@ -42,8 +42,8 @@ TEST_P(Levels, GiveNearlyTheGradientOfLevelZeroInHalfPrecision) {
   expect_near(*actual, *plain, {2e-4, 1e-2, 4e-4});
   const Graph& graph = actual->program->graph();
   const bool fuses = GetParam() == 2;
-  EXPECT_EQ(count_fused(graph, &ConvSpec::makes_sums), fuses ? 8 : 0);  // all but the stem
-  EXPECT_EQ(count_fused(graph, &ConvSpec::makes_diff_sums), fuses ? 3 : 0);
+  EXPECT_EQ(count_fused(graph, &ConvSpec::produces_sums), fuses ? 8 : 0);  // all but the stem
+  EXPECT_EQ(count_fused(graph, &ConvSpec::produces_diff_sums), fuses ? 3 : 0);
   EXPECT_EQ(actual->notes.size(), fuses ? 1u : 0u);
 }
 

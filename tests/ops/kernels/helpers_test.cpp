@@ -7,7 +7,7 @@ namespace {
 
 using namespace test;
 
-const cuda::Context context{nullptr, 2};
+const cuda::LaunchContext context{nullptr, 2};
 
 // `count` elements, `skip` after the begin of an aligned buffer of which the rest must stay as it was.
 struct Vector {
@@ -72,14 +72,14 @@ TEST(RowSums, MatchReferenceInEveryShape) {
           const std::int64_t count = size.rows * size.columns;
           const Vector src(dtype, count, skip, random_values(count, 1));
           const Vector sum(DType::f32, size.columns, skip, random_values(size.columns, 2));
-          const std::size_t bytes = cuda::row_sums_bytes(size.rows, size.columns, context);
+          const std::size_t bytes = cuda::column_sums_bytes(size.rows, size.columns, context);
           const Vector scratch(DType::u8, std::int64_t(bytes), 0, {});
           const Values x = get(src.view);
           Values expected = get(sum.view);
           if (mode == GradMode::write) expected.assign(expected.size(), 0);
           for (std::size_t i = 0; i < x.size(); ++i) expected[i % expected.size()] += x[i];
-          cuda::row_sums(context, sum.view.as<float>(), src.view.data, dtype, size.rows, size.columns, mode,
-                         scratch.view.data);
+          cuda::column_sums(context, sum.view.as<float>(), src.view.data, dtype, size.rows, size.columns, mode,
+                            scratch.view.data);
           // Sums of float32 in a tree: a few roundings of partial sums that may be larger than the result.
           expect_close(get(sum.view), expected, 2e-6, cat(name_of(dtype), " ", size.rows, "x", size.columns));
           sum.expect_untouched_outside(), scratch.expect_untouched_outside();

@@ -18,9 +18,9 @@ ModelSpec mlp(Activation activation) {
 }
 
 struct LinearLevels : ::testing::TestWithParam<std::tuple<Activation, int>> {
-  static std::unique_ptr<ProgramBench> network(Backend& on, int level, DType dtype) {
+  static std::unique_ptr<ProgramFixture> network(Backend& on, int level, DType dtype) {
     auto bench =
-        std::make_unique<ProgramBench>(device(), on, mlp(std::get<0>(GetParam())), 6, Shape{4, 5, 3}, level, dtype);
+        std::make_unique<ProgramFixture>(device(), on, mlp(std::get<0>(GetParam())), 6, Shape{4, 5, 3}, level, dtype);
     for (float& w : bench->master)
       w = float(bf16(2 * w));  // the same in every type; gradients that reach the first layer
     return bench;
@@ -46,9 +46,9 @@ TEST_P(LinearLevels, ShareWhatTheLibraryHas) {
   const auto [activation, level] = GetParam();
   const auto bench = network(backend(), level, DType::f32);
   const Graph& graph = bench->program->graph();
-  const int pre = count_fused(graph, &LinearSpec::takes_diff_pre),
-            bias = count_fused(graph, &LinearSpec::takes_diff_bias);
-  EXPECT_EQ(count_fused(graph, &LinearSpec::makes_diff_bias), bias);
+  const int pre = count_fused(graph, &LinearSpec::consumes_diff_pre),
+            bias = count_fused(graph, &LinearSpec::consumes_diff_bias);
+  EXPECT_EQ(count_fused(graph, &LinearSpec::produces_diff_bias), bias);
   if (level < 2) {
     EXPECT_EQ(pre + bias, 0);
     EXPECT_TRUE(bench->notes.empty());
@@ -94,7 +94,7 @@ TEST(LinearPlan, SaysWhereAKernelActivates) {
 TEST(LinearPlan, HoldsASharedGradientBetweenTheTwoBackwardsAlone) {
   const Graph graph =
       build_model(mlp(Activation::gelu_tanh), {6, {4, 5, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
-  const Lowered two = lower(backend(), graph, 2);
+  const CompiledGraph two = compile_graph(backend(), graph, 2);
   int found = 0;
   for (const Region& r : two.plan.regions)
     if (r.name.find(".diff_bias") != r.name.npos) {
@@ -104,7 +104,7 @@ TEST(LinearPlan, HoldsASharedGradientBetweenTheTwoBackwardsAlone) {
   EXPECT_EQ(found, 2);
   const Graph evaluation =
       build_model(mlp(Activation::gelu_tanh), {6, {4, 5, 3}, DType::u8, {}, true}, DType::f32, Mode::infer);
-  EXPECT_EQ(count_fused(lower(backend(), evaluation, 2).graph, &LinearSpec::takes_diff_pre), 0);
+  EXPECT_EQ(count_fused(compile_graph(backend(), evaluation, 2).graph, &LinearSpec::consumes_diff_pre), 0);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct DiagnoseOptions {
 
 // The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
 // tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Collective.
-DiagnosisResult diagnose(World&, const Parsed&, const RunConfig&, const DiagnoseOptions&,
+DiagnosisResult diagnose(World&, const ParsedArguments&, const RunConfig&, const DiagnoseOptions&,
                          const BottleneckMetrics& run = {}, const std::filesystem::path& layers = {});
 
 }  // namespace millrace

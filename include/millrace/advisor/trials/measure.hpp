@@ -13,7 +13,7 @@ double from_rank_0(World&, double value);
 bool stop_requested_on_any_rank(World&);  // was any rank? Collective
 
 Flag budget_flag(const std::string& help);
-double budget_of(const Parsed&);  // seconds
+double budget_of(const ParsedArguments&);  // seconds
 
 class Stopwatch {
  public:
@@ -45,7 +45,7 @@ class StepMeter {
 // Times as configured, without reading, and without sums either, by turns: a slow moment of the machine meets all of
 // them.
 struct AblationTimes {
-  std::vector<double> full, no_input, no_sums;
+  std::vector<double> full, no_input, no_all_reduce;
   StepProbe probe;     // as configured
   StepProbe resident;  // without reading
 };

@@ -18,6 +18,6 @@ struct TuneOptions {
 const std::vector<std::string>& tuned_keys();
 
 // The same on all ranks but for texts, which are rank 0's. Collective.
-TuneOutcome tune(World&, const Parsed&, const TuneOptions&);
+TuneOutcome tune(World&, const ParsedArguments&, const TuneOptions&);
 
 }  // namespace millrace

@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-struct Box {
+struct Hyperslab {
   Shape first, extent;
 };
 
 // Steps through [low, high) in every dimension, the last fastest; false after the last.
-inline bool step(Shape& at, const Shape& low, const Shape& high) {
+inline bool next_index(Shape& at, const Shape& low, const Shape& high) {
   for (int a = at.rank - 1; a >= 0; --a) {
     if (++at[a] < high[a]) return true;
     at[a] = low[a];
@@ -24,8 +24,8 @@ inline bool step(Shape& at, const Shape& low, const Shape& high) {
 
 // f(offset, count): the box as runs of elements that follow each other in the array, in C order.
 template <class F>
-void for_each_run(const Shape& array, const Box& box, const F& f) {
-  const auto& [first, extent] = box;
+void for_each_run(const Shape& array, const Hyperslab& slab, const F& f) {
+  const auto& [first, extent] = slab;
   int inner = array.rank - 1;  // dimensions [inner, rank) are one run
   std::int64_t count = extent[inner];
   while (inner > 0 && extent[inner] == array[inner]) count *= extent[--inner];
@@ -41,8 +41,8 @@ void for_each_run(const Shape& array, const Box& box, const F& f) {
 
 // f(number, part): the chunks that hold a part of the box, and which, in the array.
 template <class F>
-void for_each_chunk(const io::ChunkedLayout& l, const Box& box, const F& f) {
-  const auto& [first, extent] = box;
+void for_each_chunk(const io::ChunkedLayout& l, const Hyperslab& slab, const F& f) {
+  const auto& [first, extent] = slab;
   Shape low = first, high = first;  // of chunks
   for (int a = 0; a < first.rank; ++a) {
     const std::int64_t chunk = l.chunk[std::size_t(a)];
@@ -50,16 +50,16 @@ void for_each_chunk(const io::ChunkedLayout& l, const Box& box, const F& f) {
   }
   Shape at = low;
   do {
-    Box part = box;
+    Hyperslab part = slab;
     std::size_t number = 0;
     for (int a = 0; a < first.rank; ++a) {
       const std::int64_t chunk = l.chunk[std::size_t(a)];
       part.first[a] = std::max(first[a], at[a] * chunk);
       part.extent[a] = std::min(first[a] + extent[a], (at[a] + 1) * chunk) - part.first[a];
-      number = number * std::size_t(l.grid(std::size_t(a))) + std::size_t(at[a]);
+      number = number * std::size_t(l.chunks_along(std::size_t(a))) + std::size_t(at[a]);
     }
     f(number, part);
-  } while (step(at, low, high));
+  } while (next_index(at, low, high));
 }
 
 }  // namespace millrace

@@ -15,16 +15,16 @@
 
 namespace millrace {
 
-class ChunkedRows {
+class ChunkedReader {
  public:
-  explicit ChunkedRows(std::size_t cache_bytes) : cache_(cache_bytes) {}
+  explicit ChunkedReader(std::size_t cache_bytes) : cache_(cache_bytes) {}
 
   struct Row {
     std::int64_t row;  // of the data set
     char* to;          // gets it, in the file's byte order
   };
   // What is read from: `key` tells data sets apart, `place` is for messages.
-  struct From {
+  struct ChunkedDataset {
     int fd;
     std::uint64_t key;
     const io::ChunkedLayout& layout;
@@ -32,14 +32,14 @@ class ChunkedRows {
   };
   // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
   // another thread decodes, the one behind all these is decoded. Error(data) names place and row.
-  void read(const From&, std::span<const Row>, bool ahead);
+  void read(const ChunkedDataset&, std::span<const Row>, bool ahead);
   // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
   // for one after the other. Error(data) names place and first row.
-  void read_box(const From&, const Box&, char* to);
-  DecodeStats decoded() const { return {cache_.made(), decoding_.seconds()}; }
+  void read_hyperslab(const ChunkedDataset&, const Hyperslab&, char* to);
+  DecodeStats decoded() const { return {cache_.decoded_count(), decoding_.seconds()}; }
 
  private:
-  ChunkCache::Chunk chunk(const From&, std::size_t number, bool wait, std::int64_t row);
+  ChunkCache::Chunk chunk(const ChunkedDataset&, std::size_t number, bool wait, std::int64_t row);
   ChunkCache cache_;
   BusyClock decoding_;
 };

@@ -8,13 +8,13 @@
 namespace millrace {
 
 enum class Layout { automatic, channels_last, channels_first, no_channels };
-Layout layout_from(const std::string& text);  // "auto", "channels_last", ...; Error(config)
+Layout parse_layout(const std::string& text);  // "auto", "channels_last", ...; Error(config)
 
 struct SampleLayout {
   Shape stored;                 // as in the file, with the channel of an image that has none there
   Shape sample;                 // logical, channels last: (F), (L, C), (H, W, C), (D, H, W, C)
   bool channels_first = false;  // how it is stored
-  std::string told_by;          // "as asked", "by the file's attribute", "by the shape"; empty where there is no choice
+  std::string decided_by;       // "as asked", "by the file's attribute", "by the shape"; empty where there is no choice
 };
 
 // A sample of one extent is features. Of more, one extent holds the channels: the first or the last, as `asked`, or as

@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-class StagedCopies;  // src/data/staged_copies.hpp
+class LocalCopies;  // src/data/staged_copies.hpp
 
 // Where the bytes of a sample that is a JPEG or PNG file lie.
 struct EncodedRow {
@@ -31,7 +31,7 @@ struct EncodedRow {
 // What tells where the encoded images of a file lie: the file itself, 16 bytes read beside each image, where it keeps
 // them in one range of bytes; else a list, 16 bytes an image.
 struct EncodedRows {
-  enum class Told { list, offsets, references } told = Told::list;
+  enum class Locator { list, offsets, references } locator = Locator::list;
   std::int64_t rows = 0;
   std::uint64_t at = 0;     // byte in the file of int64 offsets [rows + 1], or of heap references [rows]
   std::uint64_t base = 0;   // byte in the file from which they count
@@ -41,7 +41,7 @@ struct EncodedRows {
 };
 
 // Where one of several joined data sets lies.
-struct Extent {
+struct DatasetLocation {
   std::uint64_t offset = 0;                                   // bytes in the file, when contiguous
   std::shared_ptr<const io::ChunkedLayout> chunks = nullptr;  // null: contiguous
 };
@@ -60,11 +60,11 @@ struct Shard {
   // Where a data set is chunked and read without HDF5: its chunks, listed once, by rank 0; null: contiguous.
   std::shared_ptr<const io::ChunkedLayout> x_chunks = nullptr, y_chunks = nullptr;
   std::shared_ptr<const EncodedRows> x_encoded = nullptr;  // null: x are values
-  std::string hdf5_only = "";                              // why only the HDF5 library can read it; empty: own reads do
-  std::vector<Extent> more_x = {}, more_y = {};            // joined data sets, from the second on
-  Shape array = {};                                        // of samples that are cut: the extents of x
+  std::string hdf5_only_reason = "";                       // why only the HDF5 library can read it; empty: own reads do
+  std::vector<DatasetLocation> extra_x = {}, extra_y = {};     // joined data sets, from the second on
+  Shape array = {};                                            // of samples that are cut: the extents of x
   std::shared_ptr<const std::vector<Pixel>> pixels = nullptr;  // of patches: what they surround, as rows says how many
-  std::uint32_t written = 0;  // when the file was, in seconds, the low 32 bits; 0: not known
+  std::uint32_t mtime_seconds = 0;  // when the file was, in seconds, the low 32 bits; 0: not known
 };
 
 // Of a shard, what reading one of its samples takes, where they are one range of bytes: a Shard is dear to make.
@@ -88,14 +88,14 @@ class ShardList {
   ShardRange range(std::size_t) const;
   Shard front() const { return at(0); }
   Shard back() const { return at(size() - 1); }
-  std::size_t holding(std::int64_t id) const;  // which one has this sample; there is one
-  void push_back(const Shard&);                // after the others, also in its samples
+  std::size_t shard_with(std::int64_t id) const;  // which one has this sample; there is one
+  void push_back(const Shard&);                   // after the others, also in its samples
 
   // The shards that are no ranges of bytes, by position; and all others, as bytes that in_memory_of takes, also in
   // another process. Not across machines of another byte order.
-  const std::map<std::size_t, Shard>& whole() const;
+  const std::map<std::size_t, Shard>& irregular_shards() const;
   std::string plain_bytes() const;
-  static ShardList in_memory_of(std::shared_ptr<const char>, std::size_t bytes, std::map<std::size_t, Shard> whole);
+  static ShardList from_plain_bytes(std::shared_ptr<const char>, std::size_t bytes, std::map<std::size_t, Shard> whole);
 
   class Iterator {
    public:
@@ -122,14 +122,14 @@ class ShardList {
 };
 
 // How samples that are images' files become values.
-struct Decode {
+struct DecodeOptions {
   std::int64_t resize = 0,
                crop = 0;   // short side, then a square from the middle; 0: as in Fit (src/data/image_views.hpp)
-  double zoom = 0;         // > 0: instead a random part of at least this share of the area, anew each epoch
+  double min_area = 0;     // > 0: instead a random part of at least this share of the area, anew each epoch
   std::uint64_t seed = 0;  // of the random part
 };
 
-constexpr double files_offset = -std::numeric_limits<double>::infinity();  // stands for that of the files, or 0
+constexpr double offset_from_files = -std::numeric_limits<double>::infinity();  // stands for that of the files, or 0
 
 struct DataOptions {
   std::vector<std::string> paths;  // files or globs; "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"
@@ -137,20 +137,20 @@ struct DataOptions {
   using Layout = millrace::Layout;
   Layout layout = Layout::automatic;  // automatic: the file's "layout" attribute, else the shape (sample_layout.hpp)
   double scale = 0;                   // 0: the files', else 1/255 for uint8 images, else 1
-  double offset = files_offset;
+  double offset = offset_from_files;
   Transform transform = Transform::none;
-  Decode decode = {};          // of encoded images
+  DecodeOptions decode = {};   // of encoded images
   bool manifest_cache = true;  // many files: what their headers say is kept for the next start
   SampleView view = {};
-  bool held_out = false;  // view.holdout: the pixels kept for validation, not the others
+  bool validation_part = false;  // view.holdout: the pixels kept for validation, not the others
   FaultOptions faults = {};
 };
 
 // One of several data sets that are joined: those of x along the channels, of y to one target.
-struct JoinedPart {
+struct ConcatenatedPart {
   std::string name;
   std::int64_t count = 0;  // channels, or values
-  bool operator==(const JoinedPart&) const = default;
+  bool operator==(const ConcatenatedPart&) const = default;
 };
 
 struct ShardIndex {
@@ -159,35 +159,35 @@ struct ShardIndex {
   Shape sample;  // logical, channels last: (H, W, C), (F), ...
   DType x_dtype = DType::u8;
   bool x_big_endian = false, y_big_endian = false;
-  bool channels_first = false;  // how a sample lies in the file
-  std::string layout_told_by;   // "by the shape" and so on
-  bool labels = true;           // y are class numbers (integers, one a row); false: float targets
+  bool channels_first = false;    // how a sample lies in the file
+  std::string layout_decided_by;  // "by the shape" and so on
+  bool labels = true;             // y are class numbers (integers, one a row); false: float targets
   DType y_dtype = DType::i64;
   Shape target;              // of one row of y: () for labels
   std::int64_t classes = 0;  // 1 + largest label, from the shard's attribute or counted when absent; 0 for targets
   std::vector<std::string> class_names;  // by label, where the files hold them
   // Per stored channel, of transform(value * scale + offset); empty when the files hold none that fit.
   std::vector<double> mean, std;
-  std::string unfit_statistics;  // why the files' own are left out; empty: they are not
+  std::string statistics_rejected_reason;  // why the files' own are left out; empty: they are not
   double scale = 1, offset = 0;
   std::vector<double> channel_scale, channel_offset;  // per stored channel, of joined data sets; empty: as above
   Transform transform = Transform::none;
-  Decode decode;  // of encoded images
+  DecodeOptions decode;  // of encoded images
   SampleView view;
   bool normalized_targets = true;  // of pairs: by mean and std, as the network's input is
   bool synthetic = false;
   std::string synthetic_spec;
   std::string x_name, y_name;
   // Joined data sets; empty: one. A sample is then the parts' rows one behind the other, each in the stored layout.
-  std::vector<JoinedPart> x_parts, y_parts;
+  std::vector<ConcatenatedPart> x_parts, y_parts;
   // Of an index that is one part of another: which, of how many, and the bytes from one whole sample to the next.
   struct Part {
     std::size_t number = 0, count = 1, sample_bytes = 0;
   } part;
-  std::shared_ptr<StagedCopies> copies;  // shards that are read from elsewhere; null: none
-  std::uint32_t manifest_crc = 0;        // of paths, sizes and layout: run.json and checkpoints hold it
+  std::shared_ptr<LocalCopies> copies;  // shards that are read from elsewhere; null: none
+  std::uint32_t manifest_crc = 0;       // of paths, sizes and layout: run.json and checkpoints hold it
   // Samples are JPEG or PNG files: sample and x_dtype are what they are decoded to.
-  bool cut() const { return view.sample != SampleKind::rows; }
+  bool samples_are_views() const { return view.sample != SampleKind::rows; }
   bool encoded() const { return !shards.empty() && shards.front().x_encoded; }
   std::size_t sample_bytes() const { return std::size_t(sample.count()) * size_of(x_dtype); }
   // From one sample in memory to the next.
@@ -197,6 +197,6 @@ struct ShardIndex {
 // "pread of contiguous data", "pread of chunks of 16x5x4 (shuffle, gzip), decoded by the loader's threads", or why only
 // the HDF5 library can read a file: in words, of the first file that is not contiguous.
 std::string describe_storage(const ShardIndex&);
-bool own_reads(const ShardIndex&);  // no file needs the HDF5 library
+bool readable_without_hdf5(const ShardIndex&);  // no file needs the HDF5 library
 
 }  // namespace millrace

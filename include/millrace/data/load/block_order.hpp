@@ -38,7 +38,7 @@ class BlockOrder {
   std::int64_t rows_ = 0, blocks_ = 0;
   std::vector<std::int64_t> first_row_, first_block_;  // of each file, and behind the last
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Epoch> last_, before_;  // of the epochs asked for last
+  mutable std::shared_ptr<const Epoch> last_, previous_;  // of the epochs asked for last
 };
 
 // A block order fitted to a data set.

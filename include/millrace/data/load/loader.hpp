@@ -41,7 +41,7 @@ struct LoaderOptions {
   int prefetch = 3;
   std::int64_t max_rows = 0;
   int device_slots = 2;  // on the device, where it does not share the host's memory: one is copied to, one is read
-  int together = 1;      // batches of one take(), at most; as many device slots at least
+  int max_batches_per_take = 1;  // batches of one take(), at most; as many device slots at least
 };
 
 // What a worker did, as long as it is traced. Seconds since the epoch of std::chrono::steady_clock.

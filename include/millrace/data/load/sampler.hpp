@@ -18,10 +18,10 @@ struct MicroBatch {
 };
 
 // What one rank takes of a step's M micro-batches: those in [begin M / of, end M / of).
-struct StepPart {
+struct MicrobatchRange {
   std::int64_t begin = 0, end = 1, of = 1;
 
-  static StepPart even(int rank, int size) { return {rank, rank + 1, size}; }
+  static MicrobatchRange even(int rank, int size) { return {rank, rank + 1, size}; }
   std::int64_t first(std::int64_t micro_batches) const { return begin * micro_batches / of; }
   std::int64_t count(std::int64_t micro_batches) const { return end * micro_batches / of - first(micro_batches); }
 };
@@ -39,7 +39,7 @@ class Sampler {
   std::int64_t rows_of_step(std::int64_t step) const;
   std::int64_t micro_batches(std::int64_t step) const;                                             // of all ranks
   std::vector<MicroBatch> share(std::int64_t epoch, std::int64_t step, int rank, int size) const;  // even
-  void share(std::int64_t epoch, std::int64_t step, const StepPart&,
+  void share(std::int64_t epoch, std::int64_t step, const MicrobatchRange&,
              std::vector<MicroBatch>& out) const;  // no allocation once grown
   // Sample ids of a micro-batch.
   void ids(const MicroBatch&, std::int64_t* out) const;

@@ -9,7 +9,7 @@ struct SlotLayout {
   std::size_t x_bytes, y_bytes, ids_offset, y_offset, bytes;
   SlotLayout(const ShardIndex& i, std::int64_t rows)
       : x_bytes(i.sample_bytes()),
-        y_bytes(y_step_bytes(i)),
+        y_bytes(y_batch_bytes(i)),
         ids_offset(aligned(x_bytes * std::size_t(rows))),
         y_offset(ids_offset + aligned(sizeof(std::int64_t) * std::size_t(rows))),
         bytes(y_offset + aligned(y_bytes * std::size_t(rows))) {}

@@ -24,7 +24,7 @@ class Importer {
   virtual Shape target() const = 0;                                    // of one row of y; () for labels
   virtual std::vector<std::string> class_names() const { return {}; }  // by label, where the input has them
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
-  virtual bool any_order() const { return false; }  // a row costs the same wherever it is
+  virtual bool random_access() const { return false; }  // a row costs the same wherever it is
   virtual std::string describe() const = 0;
 };
 
@@ -41,9 +41,9 @@ struct ImportOptions {
   // Images: short side, then a square from the centre; 0: as they are (crop: resize). One channel instead of three.
   std::int64_t resize = 0, crop = 0;
   bool grey = false;
-  bool upright = false;          // images: JPEG is turned as its EXIF says, before all else
-  std::int64_t token_bytes = 0;  // 1 (text), 2 or 4, little-endian: x are tokens
-  std::int64_t context = 0;      // tokens: a sample is a window of context + 1
+  bool apply_exif_orientation = false;  // images: JPEG is turned as its EXIF says, before all else
+  std::int64_t token_bytes = 0;         // 1 (text), 2 or 4, little-endian: x are tokens
+  std::int64_t context = 0;             // tokens: a sample is a window of context + 1
 };
 std::unique_ptr<Importer> make_importer(const ImportOptions&);
 

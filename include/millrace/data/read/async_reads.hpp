@@ -37,7 +37,7 @@ class AsyncReads {
 // memory: what reads go to; made known to the kernel where it can be, which spares it looking up every page each time.
 using MakeAsyncReads = std::function<std::unique_ptr<AsyncReads>(std::span<const std::span<char>> memory)>;
 
-std::string uring_refused();  // why there is no io_uring; empty: there is
+std::string uring_unavailable_reason();  // why there is no io_uring; empty: there is
 std::unique_ptr<AsyncReads> make_uring_reads(std::span<const std::span<char>> memory);
 std::unique_ptr<AsyncReads> make_pooled_reads(std::size_t threads);
 // io_uring, or where it is refused threads.

@@ -9,15 +9,15 @@ namespace millrace {
 
 // What `automatic` goes by, on this host, of the folder of the first file.
 struct ReaderFacts {
-  std::string hdf5_only;        // why only the HDF5 library can read a file; empty: own reads do
-  bool contiguous = true;       // samples are ranges of bytes, in every file
-  std::uint64_t bytes = 0;      // of samples
-  std::uint64_t available = 0;  // memory that is free, or that the kernel would give up
-  std::string file_system;      // "ext4"; "" where it is not known
+  std::string hdf5_only_reason;  // why only the HDF5 library can read a file; empty: own reads do
+  bool contiguous = true;        // samples are ranges of bytes, in every file
+  std::uint64_t bytes = 0;       // of samples
+  std::uint64_t available = 0;   // memory that is free, or that the kernel would give up
+  std::string file_system;       // "ext4"; "" where it is not known
   bool local = true, in_memory = false;
   std::string no_direct_io;  // why O_DIRECT is refused; empty: it is not
   std::string no_uring;      // why there is no io_uring; empty: there is
-  std::string no_map;        // why the kernel maps no file there into memory; empty: it does
+  std::string no_mmap;       // why the kernel maps no file there into memory; empty: it does
 };
 ReaderFacts reader_facts(const ShardIndex&);
 
@@ -31,6 +31,6 @@ struct ReaderChoice {
 ReaderChoice choose_reader(const ReaderFacts&);
 
 // Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
-std::string refusal(Reader, const ReaderFacts&, const ShardIndex&);
+std::string unsupported_reason(Reader, const ReaderFacts&, const ShardIndex&);
 
 }  // namespace millrace

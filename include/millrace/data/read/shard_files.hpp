@@ -20,11 +20,11 @@ namespace millrace {
 
 // A file for one read, or several: as long as this is there, so is its number. Either ShardFiles outlives it, or it is
 // one of those that close the file.
-class Descriptor {
+class FileDescriptor {
  public:
-  Descriptor() = default;
-  Descriptor(int fd, bool kept);  // kept: by somebody else, who closes it
-  Descriptor(int fd, std::shared_ptr<const void> closes) : fd_(fd), closes_(std::move(closes)) {}
+  FileDescriptor() = default;
+  FileDescriptor(int fd, bool kept);  // kept: by somebody else, who closes it
+  FileDescriptor(int fd, std::shared_ptr<const void> closes) : fd_(fd), closes_(std::move(closes)) {}
   operator int() const { return fd_; }
 
  private:
@@ -32,7 +32,7 @@ class Descriptor {
   std::shared_ptr<const void> closes_;
 };
 
-Descriptor open_file(const std::string& path);  // to be read; Error(data)
+FileDescriptor open_file(const std::string& path);  // to be read; Error(data)
 
 // Opened when first asked for. Called by several workers at once. Of more files than a process may have open, those
 // used last are kept.
@@ -41,29 +41,29 @@ class ShardFiles {
   // flags: of open(2), besides O_RDONLY. share: the part of the process's open files that these may take.
   explicit ShardFiles(const ShardIndex&, int flags = 0, std::size_t share = 1);
   ~ShardFiles();
-  Descriptor open(std::size_t shard);  // Error(data) names the file
+  FileDescriptor open(std::size_t shard);  // Error(data) names the file
   // Those who hold its Descriptor read the file that is there now. Error(data) names it.
   void reopen(std::size_t shard);
 
  private:
   struct Recent {
-    Descriptor file;
+    FileDescriptor file;
     std::list<std::size_t>::iterator used;
   };
   int open_file(std::size_t shard) const;
-  void look(std::size_t shard, int fd) const;
-  void judge(const Shard&, std::int64_t written) const;
+  void check_for_writes(std::size_t shard, int fd) const;
+  void report_write(const Shard&, std::int64_t written) const;
   void replace(int there, std::size_t shard) const;
-  Descriptor open_recent(std::size_t shard);
+  FileDescriptor open_recent(std::size_t shard);
 
   const ShardIndex& index_;
   const int flags_;
-  const std::size_t may_open_;
-  std::vector<std::atomic<int>> fds_;               // by shard; empty: there are more than may be open
-  mutable std::atomic<std::int64_t> next_look_{0};  // at a file that is kept open; milliseconds
-  mutable std::mutex mutex_;                        // of what follows
-  mutable std::set<std::int64_t> told_;             // first samples of shards that were written to
-  std::list<std::size_t> used_;                     // shards, the latest first
+  const std::size_t max_open_files_;
+  std::vector<std::atomic<int>> fds_;                // by shard; empty: there are more than may be open
+  mutable std::atomic<std::int64_t> next_check_{0};  // at a file that is kept open; milliseconds
+  mutable std::mutex mutex_;                         // of what follows
+  mutable std::set<std::int64_t> warned_;            // first samples of shards that were written to
+  std::list<std::size_t> used_;                      // shards, the latest first
   std::unordered_map<std::size_t, Recent> recent_;
 };
 
@@ -71,7 +71,7 @@ class ShardFiles {
 // label would halve the rate of small samples. Called by several workers at once.
 class Targets {
  public:
-  Targets(const ShardIndex&, ShardFiles&, ChunkedRows&);  // which outlive it
+  Targets(const ShardIndex&, ShardFiles&, ChunkedReader&);  // which outlive it
   // Of samples id, id + 1, ..., all in this shard: as the step takes them.
   void read(std::size_t shard, std::int64_t id, std::size_t rows, char* to);
   std::size_t bytes() const { return step_; }  // of one row
@@ -82,10 +82,10 @@ class Targets {
 
   const ShardIndex& index_;
   ShardFiles& files_;
-  ChunkedRows& chunks_;
+  ChunkedReader& chunks_;
   const std::size_t stored_, step_;
   std::vector<char> memory_;  // of all rows; empty: too many
-  std::vector<std::atomic<bool>> there_;
+  std::vector<std::atomic<bool>> loaded_;
   std::mutex loading_;
 };
 
@@ -109,7 +109,7 @@ inline std::size_t run_length(const ShardIndex& index, const ShardRange& shard, 
   return run;
 }
 
-std::string count_shards(const ShardIndex&);  // "12 shards"
-bool contiguous(const ShardIndex&);           // x of every shard is one range of bytes
+std::string shard_count_text(const ShardIndex&);  // "12 shards"
+bool contiguous(const ShardIndex&);               // x of every shard is one range of bytes
 
 }  // namespace millrace

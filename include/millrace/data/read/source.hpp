@@ -12,16 +12,16 @@
 namespace millrace {
 
 // Reads under way at once, of one worker; used by one thread.
-class Reads {
+class ReadQueue {
  public:
-  virtual ~Reads() = default;  // waits for those under way
+  virtual ~ReadQueue() = default;  // waits for those under way
   // As Source::read, but may return before. ids, x and y stay where they are until the read is finished; what fails is
   // thrown by finish().
   virtual void begin(std::span<const std::int64_t> ids, void* x, void* y) = 0;
   // Of what is begun from now on; matters where samples are drawn anew each epoch.
   virtual void epoch(std::int64_t) {}
-  virtual bool room() const = 0;  // is one more begin() of use?
-  virtual void finish() = 0;      // waits for the oldest read that was begun; it is over, even when this throws
+  virtual bool can_submit() const = 0;  // is one more begin() of use?
+  virtual void finish() = 0;            // waits for the oldest read that was begun; it is over, even when this throws
   virtual std::int64_t skipped() const { return 0; }  // samples of the read finished last that FaultOptions left out
   virtual void stop() {}  // by any thread: waits between tries end, and no more tries are made
 };
@@ -34,9 +34,9 @@ class Source {
   virtual void read(std::span<const std::int64_t> ids, void* x, void* y) = 0;
   // A worker's own. `slots`: the memory that x will point into, which outlives it; engines may make it known to the
   // kernel. Unless a source does better: read(), one after the other.
-  virtual std::unique_ptr<Reads> reads(std::span<char> slots);
+  virtual std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots);
   // As read(), where samples are drawn anew each epoch: those of this one.
-  virtual void read_of(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) {
+  virtual void read_epoch(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) {
     (void)epoch;
     read(ids, x, y);
   }
@@ -60,13 +60,13 @@ enum class Reader {
   mpio,            // H5Dread through MPI-IO, independent; one worker
   mpio_collective  // the same by all ranks together; a thread of its own for each data set
 };
-inline bool through_mpi(Reader r) { return r == Reader::mpio || r == Reader::mpio_collective; }
+inline bool uses_mpi_io(Reader r) { return r == Reader::mpio || r == Reader::mpio_collective; }
 
 // Of own reads of chunked data.
 struct ChunkOptions {
   std::uint64_t cache_bytes = 256u << 20;  // decoded chunks that are kept
   // Samples are asked for in the order of the files: a thread that would wait for another's chunk decodes the next one.
-  bool ahead = true;
+  bool decode_ahead = true;
 };
 
 }  // namespace millrace

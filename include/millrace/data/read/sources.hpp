@@ -24,10 +24,10 @@ const char* name_of(Reader);  // as in data.reader
 std::size_t shard_of(const ShardIndex&, std::int64_t id);
 // Raises the limit of open files where it may; returns how many of them, at most `wanted`, a source may hold: half of
 // what the process may, since there is a set to train on and one to evaluate on.
-std::size_t allow_open_files(std::size_t wanted);
+std::size_t raise_open_file_limit(std::size_t wanted);
 // Bytes of one row of y: in the file, and as the step takes it.
 std::size_t y_stored_bytes(const ShardIndex&);
-std::size_t y_step_bytes(const ShardIndex&);
+std::size_t y_batch_bytes(const ShardIndex&);
 // Stored labels or targets -> int32 or float32. May swap y_stored in place. Error(data) names the shard.
 void convert_targets(const ShardIndex&, const Shard&, std::int64_t values, void* y_stored, void* y);
 

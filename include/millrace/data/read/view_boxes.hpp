@@ -8,8 +8,8 @@
 namespace millrace {
 
 // Of sample `id`, one of `shard`. patch: of what lies within the scene.
-Box patch_box(const ShardIndex&, const Shard&, std::int64_t id);
-Box row_box(const Shard&, std::int64_t row);                       // pair: a sample, or its target
-Box window_box(const ShardIndex&, const Shard&, std::int64_t id);  // tokens: with the one behind the window
+Hyperslab patch_hyperslab(const ShardIndex&, const Shard&, std::int64_t id);
+Hyperslab row_hyperslab(const Shard&, std::int64_t row);                       // pair: a sample, or its target
+Hyperslab window_hyperslab(const ShardIndex&, const Shard&, std::int64_t id);  // tokens: with the one behind the window
 
 }  // namespace millrace

@@ -32,8 +32,8 @@ class LoadBalancer {
 
   // This rank's part of the step with this number in the run (from 0). plan(): the same, for a loader that fetches it,
   // from whatever thread; from then on it stays so.
-  StepPart part(std::int64_t step) const;
-  StepPart plan(std::int64_t step);
+  MicrobatchRange part(std::int64_t step) const;
+  MicrobatchRange plan(std::int64_t step);
   void plan_from(std::int64_t step);  // a loader begins here
   // Of any rank, of a step of so many.
   std::int64_t most(std::int64_t step, std::int64_t micro_batches) const;
@@ -58,7 +58,7 @@ class LoadBalancer {
     std::int64_t from = 0;             // step
     std::vector<std::int64_t> bounds;  // 0, then where each rank's micro-batches end
   };
-  StepPart part(const SplitPeriod& d, int rank) const {
+  MicrobatchRange part(const SplitPeriod& d, int rank) const {
     return {d.bounds[std::size_t(rank)], d.bounds[std::size_t(rank) + 1], d.bounds.back()};
   }
   static MicrobatchSplit shares(const SplitPeriod&);

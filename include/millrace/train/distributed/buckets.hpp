@@ -24,7 +24,7 @@ struct BucketSpec {
   std::int64_t padded(std::int64_t count) const;      // what a flat buffer needs: the last bucket is divided evenly too
   std::vector<Bucket> cut(std::int64_t count) const;  // of padded(count) elements, the last first
   Bucket own(const Bucket&) const;
-  std::vector<OptimizerSlice> slices(std::int64_t count) const;  // own parts, in order; empty when not divided
+  std::vector<OptimizerShard> shards(std::int64_t count) const;  // own parts, in order; empty when not divided
 };
 
 }  // namespace millrace

@@ -16,7 +16,7 @@ class WeightAllGather : public ParamReadyHook {
                   DType);
   void begin(
       TimestampSeries = {});  // by every rank, after each update and before the next; with finish() in one recording
-  void need(std::int64_t begin, std::int64_t end) override;
+  void wait_for(std::int64_t begin, std::int64_t end) override;
   void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
   int waits() const { return int(buckets_.size()); }
   int tag_of(std::size_t wait) const;  // of the gather that it is for: its bucket's number

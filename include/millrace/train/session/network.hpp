@@ -38,7 +38,7 @@ struct NetworkMemory {
 
 // Sizes only: what a Network will need.
 struct NetworkPlan {
-  std::vector<Lowered> train, eval;  // in the order of the row counts
+  std::vector<CompiledGraph> train, eval;  // in the order of the row counts
   ParameterLayout layout;
   OptimizerSpec optimizer;  // complete
   NetworkMemory needs;
@@ -70,7 +70,7 @@ class Network {
 
   // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
   void optimizer_step(TimestampSeries = {});
-  int optimizer_waits() const { return weight_all_gather_ ? optimizer_->parts() - 1 : 0; }
+  int optimizer_waits() const { return weight_all_gather_ ? optimizer_->phases() - 1 : 0; }
   // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
   // those of the last step but for this rank's own. A step is the next round: its first micro-batch's forward gets the
   // gatherer as its gate, between begin() and finish(), and refreshes what it uses; gathered() says so on the host.

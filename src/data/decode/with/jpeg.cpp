@@ -46,13 +46,13 @@ bool read_header(jpeg_decompress_struct& jpeg, Handler& handler, std::string_vie
   jpeg_create_decompress(&jpeg);
   jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(content.data()), content.size());
   jpeg_read_header(&jpeg, TRUE);
-  if (std::int64_t(jpeg.image_height) * jpeg.image_width > most_pixels) ERREXIT(&jpeg, JERR_IMAGE_TOO_BIG);
+  if (std::int64_t(jpeg.image_height) * jpeg.image_width > max_image_pixels) ERREXIT(&jpeg, JERR_IMAGE_TOO_BIG);
   return true;
 }
 
 // Columns are cut at the borders of blocks, where the upsampling of colours lacks its neighbour: two pixels more on
 // each side keep those of the cut as they are in the whole image.
-bool read_pixels(jpeg_decompress_struct& jpeg, Handler& handler, const Cut& cut, Image& out) {
+bool read_pixels(jpeg_decompress_struct& jpeg, Handler& handler, const DecodeRegion& cut, Image& out) {
   if (setjmp(handler.jump)) return false;
   const bool four = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
   jpeg.out_color_space = four ? JCS_CMYK : JCS_RGB;
@@ -92,7 +92,7 @@ void inks_to_rgb(Image& image, bool inverted) {
 
 }  // namespace
 
-void decode_jpeg(std::string_view content, const std::string& path, const Choose& choose, Image& out) {
+void decode_jpeg(std::string_view content, const std::string& path, const RegionChooser& choose, Image& out) {
   Decoder decoder;
   const auto check = [&](bool good) {
     if (!good)
@@ -100,7 +100,7 @@ void decode_jpeg(std::string_view content, const std::string& path, const Choose
   };
   check(read_header(decoder.jpeg, decoder.handler, content));
   out.whole_height = decoder.jpeg.image_height, out.whole_width = decoder.jpeg.image_width;
-  const Cut cut = choose(out.whole_height, out.whole_width);
+  const DecodeRegion cut = choose(out.whole_height, out.whole_width);
   if (cut.height == 0) return;
   check(read_pixels(decoder.jpeg, decoder.handler, cut, out));
   if (decoder.jpeg.out_color_space == JCS_CMYK) inks_to_rgb(out, decoder.jpeg.saw_Adobe_marker);

@@ -10,21 +10,21 @@
 namespace millrace {
 namespace {
 
-struct Reading {
+struct ReadScope {
   std::string_view content;
   std::size_t at = 0;
   char problem[200] = "";
 };
 
 void give(png_structp png, png_bytep to, png_size_t bytes) {
-  auto& from = *static_cast<Reading*>(png_get_io_ptr(png));
+  auto& from = *static_cast<ReadScope*>(png_get_io_ptr(png));
   if (from.content.size() - from.at < bytes) png_error(png, "it is cut off");
   std::memcpy(to, from.content.data() + from.at, bytes);
   from.at += bytes;
 }
 
 void complain(png_structp png, png_const_charp text) {
-  auto& from = *static_cast<Reading*>(png_get_error_ptr(png));
+  auto& from = *static_cast<ReadScope*>(png_get_error_ptr(png));
   std::strncpy(from.problem, text, sizeof from.problem - 1);
   png_longjmp(png, 1);
 }
@@ -32,7 +32,7 @@ void complain(png_structp png, png_const_charp text) {
 void be_quiet(png_structp, png_const_charp) {}
 
 struct Decoder {
-  Reading reading;
+  ReadScope reading;
   png_structp png;
   png_infop info;
   std::vector<png_bytep> rows;      // of the cut, in the image's pixels
@@ -50,12 +50,12 @@ bool read_header(Decoder& d, Image& out) {
   png_set_read_fn(d.png, &d.reading, give);
   png_read_info(d.png, d.info);
   out.whole_height = png_get_image_height(d.png, d.info), out.whole_width = png_get_image_width(d.png, d.info);
-  if (out.whole_height * out.whole_width > most_pixels) png_error(d.png, "of more than 2^28 pixels");
+  if (out.whole_height * out.whole_width > max_image_pixels) png_error(d.png, "of more than 2^28 pixels");
   return true;
 }
 
 // Whole rows. Of an interlaced image all of them, since each pass holds some of every row.
-bool read_pixels(Decoder& d, const Cut& cut, Image& out) {
+bool read_pixels(Decoder& d, const DecodeRegion& cut, Image& out) {
   if (setjmp(png_jmpbuf(d.png))) return false;
   png_set_expand(d.png), png_set_strip_16(d.png), png_set_strip_alpha(d.png), png_set_gray_to_rgb(d.png);
   const bool whole = png_set_interlace_handling(d.png) > 1;
@@ -81,7 +81,7 @@ bool read_pixels(Decoder& d, const Cut& cut, Image& out) {
 
 }  // namespace
 
-void decode_png(std::string_view content, const std::string& path, const Choose& choose, Image& out) {
+void decode_png(std::string_view content, const std::string& path, const RegionChooser& choose, Image& out) {
   Decoder decoder(content);
   if (!decoder.info) fail(Exit::internal, "libpng does not start");
   const auto check = [&](bool good) {
@@ -89,7 +89,7 @@ void decode_png(std::string_view content, const std::string& path, const Choose&
       fail(Exit::data, path, " cannot be decoded (", decoder.reading.problem, "). remove it or fetch it again");
   };
   check(read_header(decoder, out));
-  const Cut cut = choose(out.whole_height, out.whole_width);
+  const DecodeRegion cut = choose(out.whole_height, out.whole_width);
   if (cut.height > 0) check(read_pixels(decoder, cut, out));
 }
 

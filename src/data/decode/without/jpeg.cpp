@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-void decode_jpeg(std::string_view, const std::string& path, const Choose&, Image&) {
+void decode_jpeg(std::string_view, const std::string& path, const RegionChooser&, Image&) {
   fail(Exit::data, path, " is a JPEG image, which this build does not read. install libjpeg-dev and build again");
 }
 

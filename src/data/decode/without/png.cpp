@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-void decode_png(std::string_view, const std::string& path, const Choose&, Image&) {
+void decode_png(std::string_view, const std::string& path, const RegionChooser&, Image&) {
   fail(Exit::data, path, " is a PNG image, which this build does not read. install libpng-dev and build again");
 }
 

@@ -38,7 +38,7 @@ class UringReads : public AsyncReads {
   void add(const AsyncRead& read) override {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     MR_CHECK(sqe, "more reads than the ring holds");
-    const int part = part_of(read.to, read.bytes);
+    const int part = registered_buffer_of(read.to, read.bytes);
     if (part >= 0)
       io_uring_prep_read_fixed(sqe, read.fd, read.to, read.bytes, read.offset, part);
     else
@@ -66,7 +66,7 @@ class UringReads : public AsyncReads {
   std::string describe() const override { return "io_uring"; }
 
  private:
-  int part_of(const char* to, std::size_t bytes) const {
+  int registered_buffer_of(const char* to, std::size_t bytes) const {
     for (std::size_t p = 0; p < parts_.size(); ++p) {
       const auto* from = static_cast<const char*>(parts_[p].iov_base);
       if (to >= from && to + bytes <= from + parts_[p].iov_len) return int(p);
@@ -85,7 +85,7 @@ class UringReads : public AsyncReads {
 
 }  // namespace
 
-std::string uring_refused() {
+std::string uring_unavailable_reason() {
   io_uring ring{};
   const int failed = io_uring_queue_init(4, &ring, 0);
   if (failed < 0) return std::string("the kernel refuses it (") + std::strerror(-failed) + ")";

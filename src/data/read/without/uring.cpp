@@ -4,9 +4,9 @@
 
 namespace millrace {
 
-std::string uring_refused() { return "this build has no liburing (install liburing-dev and build again)"; }
+std::string uring_unavailable_reason() { return "this build has no liburing (install liburing-dev and build again)"; }
 std::unique_ptr<AsyncReads> make_uring_reads(std::span<const std::span<char>>) {
-  fail(Exit::config, "no io_uring: ", uring_refused());
+  fail(Exit::config, "no io_uring: ", uring_unavailable_reason());
 }
 
 }  // namespace millrace
