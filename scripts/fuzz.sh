@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift $(($# > 0))
 names=("$@")
-if [ ${#names[@]} -eq 0 ]; then names=(chunks heap files tables images layers config); fi
+if [ ${#names[@]} -eq 0 ]; then names=(chunks global_heap files tables images layers config); fi
 cxx=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$cxx" ]; then
   echo "fuzz: skipped, there is no clang (Debian packages clang and libclang-rt-14-dev)"

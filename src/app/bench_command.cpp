@@ -6,7 +6,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/bench/collective.hpp"
 #include "millrace/bench/step.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/train/session/make_compute.hpp"
 
 namespace millrace::app {

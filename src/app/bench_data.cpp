@@ -5,7 +5,7 @@
 #include "millrace/bench/loader.hpp"
 #include "millrace/bench/step.hpp"
 #include "millrace/bench/storage.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/train/session/make_compute.hpp"
 

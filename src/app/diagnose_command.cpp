@@ -1,7 +1,7 @@
 #include "app/commands.hpp"
 #include "millrace/advisor/trials/diagnosis.hpp"
 #include "millrace/advisor/trials/measure.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 
 namespace millrace::app {
 namespace {

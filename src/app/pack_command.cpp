@@ -5,7 +5,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/config/arguments.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/data/pack/pack.hpp"
 

@@ -13,7 +13,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 
 namespace millrace::app {
 namespace {

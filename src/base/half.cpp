@@ -6,8 +6,8 @@
 #include <immintrin.h>
 #endif
 
-#include "millrace/base/clones.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/target_clones.hpp"
 
 namespace millrace {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <cstdio>
 
-#include "bench/turns.hpp"
+#include "bench/loader_harness.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/bench/loader.hpp"
-#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/decode/image_crops.hpp"
 #include "millrace/data/read/encoded_rows.hpp"
 #include "millrace/data/read/shard_files.hpp"
 

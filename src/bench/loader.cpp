@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "bench/bare_reads.hpp"
+#include "bench/baseline_reads.hpp"
 #include "bench/file.hpp"
-#include "bench/turns.hpp"
+#include "bench/loader_harness.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/reader_choice.hpp"

@@ -3,8 +3,8 @@
 #include <mutex>
 #include <thread>
 
-#include "bench/stored.hpp"
-#include "bench/turns.hpp"
+#include "bench/loader_harness.hpp"
+#include "bench/stored_samples.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/bench/loader.hpp"
 #include "millrace/data/load/slot_layout.hpp"

@@ -9,7 +9,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/telemetry/json_text.hpp"
-#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
 #include "millrace/train/step/step.hpp"
 

@@ -13,9 +13,9 @@
 #include <exception>
 #include <thread>
 
-#include "bench/bare_reads.hpp"
+#include "bench/baseline_reads.hpp"
+#include "bench/loader_harness.hpp"
 #include "bench/shards.hpp"
-#include "bench/turns.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/load/slot_layout.hpp"

@@ -3,7 +3,7 @@
 #include <initializer_list>
 
 #include "millrace/data/read/encoded_rows.hpp"
-#include "millrace/data/read/view_boxes.hpp"
+#include "millrace/data/read/view_hyperslabs.hpp"
 
 namespace millrace {
 namespace {

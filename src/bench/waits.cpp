@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "bench/file.hpp"
-#include "bench/turns.hpp"
+#include "bench/loader_harness.hpp"
 #include "millrace/bench/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
 

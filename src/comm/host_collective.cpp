@@ -13,10 +13,10 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/backoff.hpp"
 #include "comm/operation.hpp"
-#include "comm/patience.hpp"
 #include "comm/shared_memory.hpp"
-#include "comm/space.hpp"
+#include "comm/shm_capacity.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/collective.hpp"

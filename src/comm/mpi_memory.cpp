@@ -2,7 +2,7 @@
 #include <cstring>
 #include <optional>
 
-#include "comm/exchange.hpp"
+#include "comm/direct_all_reduce.hpp"
 #include "comm/shared_memory.hpp"
 #include "millrace/comm/mpi_check.hpp"
 

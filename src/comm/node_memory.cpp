@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "comm/space.hpp"
+#include "comm/shm_capacity.hpp"
 
 namespace millrace {
 namespace {

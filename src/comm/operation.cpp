@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/sums.hpp"
+#include "comm/peer_reduction.hpp"
 
 namespace millrace {
 namespace {

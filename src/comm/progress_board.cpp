@@ -11,9 +11,9 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/patience.hpp"
+#include "comm/backoff.hpp"
 #include "comm/shared_memory.hpp"
-#include "comm/space.hpp"
+#include "comm/shm_capacity.hpp"
 #include "millrace/comm/mpi_check.hpp"
 
 namespace millrace {

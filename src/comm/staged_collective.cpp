@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/backoff.hpp"
 #include "comm/operation.hpp"
-#include "comm/patience.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/comm/staged.hpp"
 

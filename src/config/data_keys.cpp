@@ -1,5 +1,5 @@
 // The keys of [data].
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
 #include "millrace/config/keys.hpp"
 
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/config/schedule.hpp"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 
 namespace millrace {
 namespace {

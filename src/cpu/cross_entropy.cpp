@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "cpu/common/ops.hpp"
-#include "cpu/common/row_sums.hpp"
+#include "cpu/common/row_loss.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/common/vector_math.hpp"
 

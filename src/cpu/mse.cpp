@@ -1,5 +1,5 @@
 #include "cpu/common/ops.hpp"
-#include "cpu/common/row_sums.hpp"
+#include "cpu/common/row_loss.hpp"
 #include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {

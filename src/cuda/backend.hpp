@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "cuda/runtime/device.hpp"
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 
 namespace millrace::cuda {
 

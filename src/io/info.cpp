@@ -5,7 +5,7 @@
 
 #include "io/check.hpp"
 #include "io/codec.hpp"
-#include "io/elsewhere.hpp"
+#include "io/external_storage.hpp"
 #include "io/file.hpp"
 #include "millrace/base/error.hpp"
 

@@ -17,7 +17,7 @@ void check(const OptimizerSpec& spec) {
   }
   end = 0;
   for (const auto& s : spec.shards) {
-    if (s.begin < end || s.begin % spec.piece || s.count % spec.piece || s.begin + s.count > spec.count)
+    if (s.begin < end || s.begin % spec.chunk_size || s.count % spec.chunk_size || s.begin + s.count > spec.count)
       fail(Exit::internal, "optimizer: slice [", s.begin, ", +", s.count,
            ") overlaps another, is no multiple of a piece or ends beyond ", spec.count);
     end = s.begin + s.count;
@@ -36,7 +36,7 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
     out.first.push_back(number);
     const std::int64_t end = segment.begin + segment.count;
     for (std::int64_t at = segment.begin, next; at < end; at = next, ++number) {
-      next = std::min(end, (at / spec.piece + 1) * spec.piece);
+      next = std::min(end, (at / spec.chunk_size + 1) * spec.chunk_size);
       while (slice < spec.shards.size() && spec.shards[slice].begin + spec.shards[slice].count <= at)
         kept += spec.shards[slice++].count;
       const bool all = spec.shards.empty();

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/members.hpp"
-#include "runs/lines.hpp"
+#include "millrace/base/flat_json.hpp"
+#include "runs/json_lines.hpp"
 
 namespace millrace {
 namespace {

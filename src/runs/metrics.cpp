@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/flat_json.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/members.hpp"
 
 namespace millrace {
 namespace {

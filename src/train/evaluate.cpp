@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
-#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/memory_fit.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/session/evaluation.hpp"
 

@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/load/loader.hpp"
-#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
 
 namespace millrace {

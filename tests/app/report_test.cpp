@@ -15,8 +15,8 @@
 #include "millrace/runs/run.hpp"
 #include "report/html.hpp"
 #include "report/plot.hpp"
-#include "runs/lines.hpp"
-#include "support/folder.hpp"
+#include "runs/json_lines.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::report {
 namespace {

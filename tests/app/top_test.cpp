@@ -9,8 +9,8 @@
 #include "app/top/styled_line.hpp"
 #include "app/top/top_view.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/runs/run_watch.hpp"
-#include "support/folder.hpp"
+#include "millrace/runs/run_monitor.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::app {
 namespace {

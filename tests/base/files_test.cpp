@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace {
 namespace {

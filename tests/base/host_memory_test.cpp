@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "millrace/base/error.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace {
 namespace {

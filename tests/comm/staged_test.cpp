@@ -6,7 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "support/collective_checks.hpp"
-#include "support/lane_device.hpp"
+#include "support/delayed_stream_device.hpp"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
-#include "support/cublas_on_host.hpp"
+#include "support/host_cublas.hpp"
 
 namespace {
 

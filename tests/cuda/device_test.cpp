@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "cuda/runtime/library.hpp"
+#include "cuda/runtime/dynamic_library.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/comm/world.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace {
 namespace {

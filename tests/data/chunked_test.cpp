@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "data/files.hpp"
-#include "data/index/shards_text.hpp"
+#include "data/index/index_serialization.hpp"
 #include "millrace/data/load/block_order.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/load/sampler.hpp"
@@ -18,8 +18,8 @@
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/hdf5_filters.hpp"
 #include "support/host_device.hpp"
-#include "support/packings.hpp"
 
 namespace millrace {
 namespace {

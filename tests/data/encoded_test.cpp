@@ -6,7 +6,7 @@
 
 #include "data/files.hpp"
 #include "data/image_files.hpp"
-#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/decode/image_crops.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/pack/pack.hpp"

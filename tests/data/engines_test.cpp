@@ -9,7 +9,7 @@
 
 #include "data/open/wrappers.hpp"
 #include "data/raw_set.hpp"
-#include "data/read/depth_control.hpp"
+#include "data/read/queue_depth_tuner.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/async_reads.hpp"
@@ -227,13 +227,13 @@ TEST(ReaderChoice, FollowsTheFacts) {
 TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
   const RawSet set(100, {5}, 0);
   const auto has = [&](Reader reader, const ReaderFacts& f, const std::string& text) {
-    const std::string problem = refusal(reader, f, set.index);
+    const std::string problem = unsupported_reason(reader, f, set.index);
     EXPECT_NE(problem.find(text), std::string::npos) << problem;
   };
   ReaderFacts f = reader_facts(set.index);
   EXPECT_EQ(f.bytes, 500u);
   EXPECT_GT(f.available, 0u);
-  for (const Reader reader : {Reader::direct, Reader::mmap}) EXPECT_EQ(refusal(reader, f, set.index), "");
+  for (const Reader reader : {Reader::direct, Reader::mmap}) EXPECT_EQ(unsupported_reason(reader, f, set.index), "");
   f.no_direct_io = "Invalid argument";
   has(Reader::uring, f, "raw0 cannot be read by O_DIRECT (Invalid argument). use auto, direct or mmap");
   f.no_mmap = "No such device";
@@ -241,7 +241,7 @@ TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
   f.contiguous = false;
   has(Reader::mmap, f, "data.reader = mmap reads contiguous data only");
   has(Reader::uring, f, "use auto or direct, or `millrace pack`");
-  EXPECT_EQ(refusal(Reader::direct, f, set.index), "");
+  EXPECT_EQ(unsupported_reason(Reader::direct, f, set.index), "");
   f.hdf5_only_reason = "scaleoffset";
   has(Reader::direct, f, "data.reader = direct cannot read scaleoffset. use auto or mpio");
 }

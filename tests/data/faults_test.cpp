@@ -12,7 +12,7 @@
 
 #include "data/open/wrappers.hpp"
 #include "data/raw_set.hpp"
-#include "data/read/read_watch.hpp"
+#include "data/read/slow_read_monitor.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/async_reads.hpp"

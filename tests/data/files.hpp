@@ -11,7 +11,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/data/pack/importer.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::test {
 

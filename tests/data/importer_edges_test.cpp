@@ -10,7 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/data/load/loader.hpp"
-#include "support/lazy_device.hpp"
+#include "support/deferred_device.hpp"
 
 namespace millrace {
 namespace {

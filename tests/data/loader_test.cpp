@@ -396,7 +396,8 @@ TEST(Loader, NoEngineAllocatesInSteadyState) {
   const Sampler sampler(1000, 10, 10, 5, true);
   const auto world = solo_world();
   for (const Reader reader : {Reader::direct, Reader::mmap, Reader::uring}) {
-    if (!refusal(reader, reader_facts(set.index), set.index).empty()) continue;  // no O_DIRECT where the tests run
+    if (!unsupported_reason(reader, reader_facts(set.index), set.index).empty())
+      continue;  // no O_DIRECT where the tests run
     HostDevice device(false);
     const auto source = make_source(*world, set.index, reader);
     Loader loader(device, *source, set.index, sampler, {2, 3, 10}, items_of(sampler, 300));

@@ -100,8 +100,8 @@ void heap() {
   const std::string second = little(2, 2) + little(1, 2) + zeros(4) + little(3, 8) + "you" + zeros(5);
   const std::string collection =
       "GCOL\1" + zeros(3) + little(16 + object.size() + second.size() + 16, 8) + object + second + zeros(16);
-  put("heap", "first", little(5, 4) + little(0, 8) + little(1, 4) + collection);
-  put("heap", "second", little(3, 4) + little(0, 8) + little(2, 4) + collection);
+  put("global_heap", "first", little(5, 4) + little(0, 8) + little(1, 4) + collection);
+  put("global_heap", "second", little(3, 4) + little(0, 8) + little(2, 4) + collection);
 }
 
 void hdf5() {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "cuda/runtime/check.hpp"
-#include "cuda/runtime/count_up.hpp"
 #include "cuda/runtime/device.hpp"
+#include "cuda/runtime/increment_counter.hpp"
 
 namespace millrace {
 namespace {

@@ -7,9 +7,9 @@
 #include "files.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
+#include "millrace/io/global_heap.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "millrace/io/heap.hpp"
-#include "support/packings.hpp"
+#include "support/hdf5_filters.hpp"
 
 namespace millrace::io {
 namespace {

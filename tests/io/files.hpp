@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/io/chunks.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::io::test {
 

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "millrace/comm/world.hpp"
-#include "millrace/compute/compute.hpp"
-#include "support/program_bench.hpp"
+#include "millrace/compute/execution_context.hpp"
+#include "support/program_fixture.hpp"
 
 namespace millrace {
 namespace {

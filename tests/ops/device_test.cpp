@@ -2,7 +2,7 @@
 
 #include "cpu/backend.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {

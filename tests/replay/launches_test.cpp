@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
-#include "support/replaying.hpp"
+#include "support/fake_gpu.hpp"
 
 namespace millrace {
 

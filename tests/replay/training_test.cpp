@@ -5,7 +5,7 @@
 #include <atomic>
 #include <map>
 
-#include "support/replaying.hpp"
+#include "support/fake_gpu.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {

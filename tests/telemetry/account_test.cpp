@@ -9,7 +9,7 @@
 
 #include "millrace/advisor/rules/straggler.hpp"
 #include "millrace/system/process.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace {
 namespace {

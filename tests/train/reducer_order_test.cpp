@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "millrace/train/distributed/reducer.hpp"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "millrace/runs/metrics.hpp"
 #include "train/runs.hpp"
 

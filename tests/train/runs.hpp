@@ -10,7 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/train/commands.hpp"
-#include "support/folder.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::test {
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "millrace/io/hdf5.hpp"
-#include "millrace/train/distributed/gatherer.hpp"
+#include "millrace/train/distributed/weight_all_gather.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 

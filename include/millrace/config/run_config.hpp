@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "millrace/data/index/faults.hpp"
+#include "millrace/data/index/local_cache_options.hpp"
 #include "millrace/data/index/sample_view.hpp"
 #include "millrace/data/index/shards.hpp"
-#include "millrace/data/index/staging.hpp"
 #include "millrace/data/read/source.hpp"
 
 namespace millrace {

@@ -21,7 +21,7 @@ struct OptimizerShard {
 struct OptimizerSpec {
   // What the work is cut into: no piece crosses a multiple of this many elements. Sums of squares are made by piece and
   // added in the pieces' order, so slices change no bit.
-  static constexpr std::int64_t piece = 4096;
+  static constexpr std::int64_t chunk_size = 4096;
   // lars and lamb give each segment a step in proportion to its weights; a segment is then one parameter. With wd the
   // segment's weight_decay, |.| the norm over the segment, and a ratio of 1 where wd or either norm is 0 (biases,
   // norms):

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "millrace/base/collective_op.hpp"
+#include "millrace/system/network_link.hpp"
 #include "millrace/system/process.hpp"
-#include "millrace/system/way_out.hpp"
 #include "millrace/telemetry/device_time.hpp"
 #include "millrace/telemetry/timeline.hpp"
 

@@ -1,7 +1,7 @@
 #include "millrace/advisor/trials/measure.hpp"
 
 #include "millrace/base/median.hpp"
-#include "millrace/config/key_forms.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/system/signals.hpp"
 
 namespace millrace {

@@ -13,10 +13,10 @@
 #include "millrace/bench/collective.hpp"
 #include "millrace/system/process.hpp"
 #include "millrace/system/signals.hpp"
-#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/peaks.hpp"
+#include "millrace/train/session/resolved_config.hpp"
 #include "millrace/train/session/session.hpp"
-#include "millrace/train/session/setting.hpp"
 #include "millrace/train/step/step.hpp"
 
 namespace millrace {

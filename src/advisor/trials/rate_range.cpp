@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "millrace/system/signals.hpp"
-#include "millrace/train/session/fit.hpp"
+#include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
 #include "millrace/train/step/step.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/runs/run_watch.hpp"
+#include "millrace/runs/run_monitor.hpp"
 
 namespace millrace::app {
 

@@ -8,7 +8,7 @@
 #include <omp.h>
 #endif
 
-#include "millrace/base/clones.hpp"
+#include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu {
 

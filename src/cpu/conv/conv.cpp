@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "cpu/common/ops.hpp"
-#include "cpu/conv/tap_gradient.hpp"
-#include "cpu/conv/tap_sum.hpp"
+#include "cpu/conv/kn2row_conv.hpp"
+#include "cpu/conv/kn2row_weight_gradient.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {

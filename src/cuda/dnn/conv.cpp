@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/dnn/pass_time.hpp"
+#include "cuda/dnn/fusion_cost.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cuda/dnn/matmul.hpp"
-#include "cuda/dnn/plan_choices.hpp"
+#include "cuda/dnn/plan_selector.hpp"
 
 namespace millrace::cuda {
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "cuda/dnn/cudnn_graph.hpp"
-#include "cuda/dnn/plan_choices.hpp"
+#include "cuda/dnn/plan_selector.hpp"
 #include "cuda/runtime/block.hpp"
 
 namespace millrace::cuda::cudnn {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cudnn.h>
 
-#include "cuda/runtime/library.hpp"
+#include "cuda/runtime/dynamic_library.hpp"
 
 namespace millrace::cuda {
 

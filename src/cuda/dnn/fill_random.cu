@@ -1,6 +1,6 @@
 #include "cuda/dnn/cublas.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
-#include "cuda/runtime/with_type.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "cuda/dnn/linear_products.hpp"
+#include "cuda/dnn/linear_matmuls.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "millrace/base/error.hpp"

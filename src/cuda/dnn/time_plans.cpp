@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/dnn/race.hpp"
+#include "cuda/dnn/time_candidates.hpp"
 #include "cuda/runtime/check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/rng.hpp"

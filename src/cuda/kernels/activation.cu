@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/packs.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cuda/kernels/batch_norm_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "millrace/device/step_state.hpp"
 
 namespace millrace::cuda {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cmath>
 
-#include "cuda/kernels/batch_norm_lines.hpp"
+#include "cuda/kernels/batch_norm_tiling.hpp"
 
 namespace millrace::cuda::batch_norm {
 

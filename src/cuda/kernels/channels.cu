@@ -1,8 +1,8 @@
 // Rows of another width: narrow images get channels of zeros for engines that read whole vectors, and weight gradients
 // lose them on their way home.
 #include "cuda/kernels/conv_kernels.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
-#include "cuda/runtime/with_type.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/packs.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
-#include "cuda/runtime/with_type.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // One thread makes a group of pack_size elements of a row, and one byte in `saved`: bit k says that element k is kept.
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/packs.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/vectorized_loop.hpp"
 #include "millrace/base/rng.hpp"
 
 namespace millrace::cuda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
-#include "cuda/runtime/with_type.hpp"
 
 namespace millrace::cuda {
 namespace {

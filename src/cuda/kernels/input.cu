@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/packs.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/vectorized_loop.hpp"
 #include "millrace/ops/augmentation.hpp"
 
 namespace millrace::cuda {

@@ -1,8 +1,8 @@
 // Mean squared error: a block for each part of a row, then one block adds the parts up.
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
-#include "cuda/runtime/with_type.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/pool_kernels.hpp"
-#include "cuda/runtime/with_type.hpp"
+#include "cuda/runtime/dispatch_dtype.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "cuda/nccl/collective_tracker.hpp"
 #include "cuda/nccl/nccl_comm.hpp"
-#include "cuda/nccl/tracker.hpp"
 #include "cuda/runtime/check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/progress_board.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 #include <nccl.h>
 
-#include "cuda/runtime/library.hpp"
+#include "cuda/runtime/dynamic_library.hpp"
 
 namespace millrace::cuda {
 

@@ -37,9 +37,9 @@ struct LaunchContext {
 }  // namespace millrace::cuda
 
 #ifdef __CUDACC__
-#include "cuda/runtime/block_on_device.cuh"
+#include "cuda/runtime/device_block.cuh"
 #else
-#include "cuda/runtime/block_on_host.hpp"
+#include "cuda/runtime/host_block.hpp"
 #endif
 
 namespace millrace::cuda {

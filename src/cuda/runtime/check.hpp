@@ -3,7 +3,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "cuda/runtime/work.hpp"
+#include "cuda/runtime/error_context.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

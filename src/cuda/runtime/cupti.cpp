@@ -11,7 +11,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cuda/runtime/work.hpp"
+#include "cuda/runtime/error_context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cuda/runtime/check.hpp"
-#include "cuda/runtime/leave_mark.hpp"
+#include "cuda/runtime/record_breadcrumb.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {

@@ -10,9 +10,9 @@
 
 #include "cuda/runtime/block.hpp"
 #include "cuda/runtime/cupti.hpp"
+#include "cuda/runtime/error_context.hpp"
+#include "cuda/runtime/flight_recorder.hpp"
 #include "cuda/runtime/nvml.hpp"
-#include "cuda/runtime/trail.hpp"
-#include "cuda/runtime/work.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/device/device.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "data/cache/stage_file.hpp"
-#include "data/index/staged_copies.hpp"
+#include "data/cache/cache_file.hpp"
+#include "data/index/local_copies.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/index/shards.hpp"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "data/decode/raw_rows.hpp"
+#include "data/decode/convert_values.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"

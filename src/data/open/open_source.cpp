@@ -4,9 +4,9 @@
 #include <mutex>
 #include <utility>
 
-#include "data/cache/stager.hpp"
-#include "data/decode/raw_rows.hpp"
-#include "data/index/joined.hpp"
+#include "data/cache/local_cache.hpp"
+#include "data/decode/convert_values.hpp"
+#include "data/index/concatenated.hpp"
 #include "data/open/wrappers.hpp"
 #include "data/read/synthetic.hpp"
 #include "millrace/base/error.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/decode/orientation.hpp"
-#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/decode/image_crops.hpp"
 #include "millrace/data/pack/importer.hpp"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/decode/raw_rows.hpp"
+#include "data/decode/convert_values.hpp"
 #include "data/pack/importers.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"

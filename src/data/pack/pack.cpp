@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/decode/raw_rows.hpp"
+#include "data/decode/convert_values.hpp"
 #include "data/pack/chunked_shard.hpp"
-#include "data/pack/pack_steps.hpp"
+#include "data/pack/pack_common.hpp"
 #include "data/pack/row_reader.hpp"
 #include "data/scan/shard_values.hpp"
 #include "millrace/base/error.hpp"

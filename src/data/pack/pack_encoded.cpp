@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "data/pack/importers.hpp"
-#include "data/pack/pack_steps.hpp"
+#include "data/pack/pack_common.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"

@@ -6,10 +6,10 @@
 
 #include "data/index/read_error.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/data/decode/chunked_rows.hpp"
-#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/decode/chunked_reader.hpp"
+#include "millrace/data/decode/image_crops.hpp"
 #include "millrace/data/read/shard_files.hpp"
-#include "millrace/io/heap.hpp"
+#include "millrace/io/global_heap.hpp"
 
 namespace millrace {
 namespace {

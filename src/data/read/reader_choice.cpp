@@ -94,7 +94,7 @@ ReaderChoice choose_reader(const ReaderFacts& f) {
   return {Reader::uring, larger + (f.no_uring.empty() ? "" : "; no io_uring: " + f.no_uring)};
 }
 
-std::string refusal(Reader reader, const ReaderFacts& f, const ShardIndex& index) {
+std::string unsupported_reason(Reader reader, const ReaderFacts& f, const ShardIndex& index) {
   const std::string asked = cat("data.reader = ", name_of(reader));
   if (!f.hdf5_only_reason.empty())
     return cat(asked, " cannot read ", f.hdf5_only_reason, ". use auto or mpio, or `millrace pack` the data");

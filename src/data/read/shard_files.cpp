@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "data/index/joined.hpp"
+#include "data/index/concatenated.hpp"
+#include "data/index/local_copies.hpp"
 #include "data/index/read_error.hpp"
-#include "data/index/staged_copies.hpp"
-#include "data/read/read_watch.hpp"
+#include "data/read/slow_read_monitor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/decode/raw_rows.hpp"
+#include "data/decode/convert_values.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
 

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <vector>
 
-#include "data/decode/raw_rows.hpp"
-#include "data/read/read_watch.hpp"
+#include "data/decode/convert_values.hpp"
+#include "data/read/slow_read_monitor.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/data/decode/chunked_rows.hpp"
+#include "millrace/data/decode/chunked_reader.hpp"
 #include "millrace/data/read/shard_files.hpp"
 #include "millrace/data/read/sources.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/data/decode/busy_clock.hpp"
-#include "millrace/data/decode/image_views.hpp"
+#include "millrace/data/decode/image_crops.hpp"
 #include "millrace/data/read/encoded_rows.hpp"
 #include "millrace/data/read/shard_files.hpp"
 #include "millrace/data/read/sources.hpp"

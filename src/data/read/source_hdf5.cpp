@@ -11,11 +11,11 @@
 #include <optional>
 #include <vector>
 
-#include "data/index/joined.hpp"
+#include "data/index/concatenated.hpp"
+#include "data/index/local_copies.hpp"
 #include "data/index/read_error.hpp"
-#include "data/index/staged_copies.hpp"
-#include "data/read/read_watch.hpp"
-#include "data/read/together.hpp"
+#include "data/read/collective_reader.hpp"
+#include "data/read/slow_read_monitor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
 #include "millrace/io/hdf5.hpp"

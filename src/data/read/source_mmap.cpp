@@ -7,9 +7,9 @@
 #include <fstream>
 #include <vector>
 
-#include "data/decode/raw_rows.hpp"
+#include "data/decode/convert_values.hpp"
 #include "data/read/mapped_file.hpp"
-#include "data/read/read_watch.hpp"
+#include "data/read/slow_read_monitor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/shard_files.hpp"
 #include "millrace/data/read/sources.hpp"

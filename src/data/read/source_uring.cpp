@@ -2,7 +2,7 @@
 #include <mutex>
 #include <utility>
 
-#include "data/read/unbuffered_reads.hpp"
+#include "data/read/direct_io_reads.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
 

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <vector>
 
-#include "data/decode/raw_rows.hpp"
-#include "data/read/boxes.hpp"
+#include "data/decode/convert_values.hpp"
+#include "data/read/hyperslab_reader.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/reader_choice.hpp"
 #include "millrace/data/read/sources.hpp"
-#include "millrace/data/read/view_boxes.hpp"
+#include "millrace/data/read/view_hyperslabs.hpp"
 
 namespace millrace {
 namespace {

@@ -7,10 +7,10 @@
 #include <sstream>
 #include <vector>
 
-#include "millrace/base/clones.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/rng.hpp"
+#include "millrace/base/target_clones.hpp"
 
 namespace millrace {
 namespace {

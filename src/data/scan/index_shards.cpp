@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "data/index/joined.hpp"
-#include "data/index/shards_text.hpp"
+#include "data/index/concatenated.hpp"
+#include "data/index/index_serialization.hpp"
 #include "data/read/synthetic.hpp"
 #include "data/scan/scan_shards.hpp"
 #include "data/scan/shard_index.hpp"
@@ -176,7 +176,7 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
   return out;
 }
 
-void join(ShardIndex& out, const ShardIndex& one, Shard shard) {
+void append_shard(ShardIndex& out, const ShardIndex& one, Shard shard) {
   const std::string path = shard.path;
   const bool is_encoded = bool(shard.x_encoded);
   if (out.shards.empty()) {

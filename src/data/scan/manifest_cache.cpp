@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "data/index/shards_text.hpp"
+#include "data/index/index_serialization.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/io/hdf5.hpp"

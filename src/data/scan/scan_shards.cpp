@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "data/index/read_error.hpp"
+#include "data/scan/indexing_watchdog.hpp"
 #include "data/scan/manifest_cache.hpp"
 #include "data/scan/shard_index.hpp"
-#include "data/scan/start_watch.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"

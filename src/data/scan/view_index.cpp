@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "data/decode/raw_rows.hpp"
-#include "data/index/shards_text.hpp"
-#include "data/read/boxes.hpp"
-#include "data/scan/held_out.hpp"
+#include "data/decode/convert_values.hpp"
+#include "data/index/index_serialization.hpp"
+#include "data/read/hyperslab_reader.hpp"
 #include "data/scan/shard_index.hpp"
 #include "data/scan/shard_values.hpp"
+#include "data/scan/spatial_holdout.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/index/class_names.hpp"
 

@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/comm/clock.hpp"
+#include "millrace/comm/clock_offset.hpp"
 #include "millrace/train/distributed/buckets.hpp"
 
 namespace millrace {

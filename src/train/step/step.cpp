@@ -6,7 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/distributed/buckets.hpp"
-#include "train/step/pretended.hpp"
+#include "train/step/simulated_compute.hpp"
 
 namespace millrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "millrace/comm/world.hpp"
+#include "millrace/data/index/local_cache_options.hpp"
 #include "millrace/data/index/shards.hpp"
-#include "millrace/data/index/staging.hpp"
 #include "millrace/data/read/source.hpp"
 
 namespace millrace {

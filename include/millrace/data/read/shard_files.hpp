@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/data/decode/chunked_rows.hpp"
+#include "millrace/data/decode/chunked_reader.hpp"
 #include "millrace/data/index/shards.hpp"
 #include "millrace/data/read/sources.hpp"
 

@@ -8,7 +8,7 @@
 #include "millrace/comm/collective.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/train/distributed/buckets.hpp"
-#include "millrace/train/distributed/gatherer.hpp"
+#include "millrace/train/distributed/weight_all_gather.hpp"
 
 namespace millrace {
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "millrace/comm/placement.hpp"
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "millrace/config/run_config.hpp"
 
 namespace millrace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
-#include "millrace/train/distributed/gatherer.hpp"
+#include "millrace/train/distributed/weight_all_gather.hpp"
 
 namespace millrace {
 

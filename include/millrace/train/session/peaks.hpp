@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "millrace/compute/compute.hpp"
+#include "millrace/compute/execution_context.hpp"
 
 namespace millrace {
 

@@ -9,10 +9,10 @@
 #include "millrace/config/schedule.hpp"
 #include "millrace/data/load/block_order.hpp"
 #include "millrace/data/load/loader.hpp"
-#include "millrace/train/distributed/balance.hpp"
+#include "millrace/train/distributed/load_balancer.hpp"
 #include "millrace/train/distributed/reducer.hpp"
+#include "millrace/train/session/capture_partition.hpp"
 #include "millrace/train/session/epochs.hpp"
-#include "millrace/train/session/grouping.hpp"
 #include "millrace/train/session/make_compute.hpp"
 #include "millrace/train/session/network.hpp"
 

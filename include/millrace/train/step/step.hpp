@@ -10,9 +10,9 @@
 #include "millrace/data/load/loader.hpp"
 #include "millrace/runs/metrics.hpp"
 #include "millrace/telemetry/trace.hpp"
+#include "millrace/train/distributed/collective_stats.hpp"
 #include "millrace/train/distributed/reducer.hpp"
-#include "millrace/train/distributed/step_pace.hpp"
-#include "millrace/train/distributed/sum_clock.hpp"
+#include "millrace/train/distributed/step_timing.hpp"
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
 

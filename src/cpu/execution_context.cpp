@@ -1,0 +1,17 @@
+#include "millrace/compute/execution_context.hpp"
+
+#include "cpu/backend.hpp"
+#include "cpu/common/parallel.hpp"
+
+namespace millrace {
+
+ExecutionContext make_cpu_context(World& world, const ExecutionOptions& options) {
+  cpu::set_thread_count(options.placement.compute_threads);
+  ExecutionContext compute;
+  compute.device = make_cpu_device(world.local_size());
+  compute.backend = make_cpu_backend(*compute.device);
+  compute.collective = make_host_collective(world, options.collective);
+  return compute;
+}
+
+}  // namespace millrace

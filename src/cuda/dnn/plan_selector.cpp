@@ -1,0 +1,67 @@
+#include "cuda/dnn/plan_selector.hpp"
+
+#include <cuda_runtime.h>
+
+#include "cuda/runtime/check.hpp"
+
+namespace millrace::cuda {
+
+PlanSelector PlanSelector::of_current_device(const std::string& library, std::size_t version,
+                                             const PlanSelectorOptions& options) {
+  int device = 0, driver = 0;
+  cudaDeviceProp p;
+  MR_CUDA(cudaGetDevice(&device));
+  MR_CUDA(cudaGetDeviceProperties(&p, device));
+  MR_CUDA(cudaDriverGetVersion(&driver));
+  const auto file = plan_cache_file(library, version, p.name, p.multiProcessorCount);
+  return PlanSelector(
+      cat(library, " ", version, ", ", p.name, ", ", p.multiProcessorCount, " multiprocessors, driver ", driver), file,
+      options);
+}
+
+PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::path& file,
+                           const PlanSelectorOptions& options)
+    : options_(options), cache_(identity) {
+  if (options_.keep && options_.rank == 0) {
+    file_ = file;
+    cache_.load(file_);
+  }
+  if (!options_.broadcast) return;
+  const std::string all = options_.broadcast(options_.rank == 0 ? cache_.serialize() : "");
+  if (options_.rank == 0) return;
+  const std::string why = cache_.replace_with(all);
+  MR_CHECK(why.empty(), why);
+}
+
+// Rank 0's entry on all ranks; what the others pass does not count. It travels as a cache of one.
+PlanEntry PlanSelector::shared(const std::string& key, PlanEntry mine) const {
+  if (!options_.broadcast) return mine;
+  PlanCache one("");
+  if (options_.rank == 0) one.insert(key, std::move(mine));
+  one.merge(options_.broadcast(options_.rank == 0 ? one.serialize() : ""));
+  const PlanEntry* entry = one.find(key);
+  MR_CHECK(entry, "rank 0 chose a plan for another problem than " + key);
+  return *entry;
+}
+
+PlanEntry PlanSelector::get(const std::string& problem, const std::function<PlanEntry()>& select) {
+  const std::string key = timing_enabled() ? problem : problem + " untimed";
+  if (const PlanEntry* known = cache_.find(key)) return *known;
+  PlanEntry mine;
+  if (!options_.broadcast || options_.rank == 0) {
+    try {
+      mine = select();
+    } catch (...) {
+      shared(key, {});  // the others wait
+      throw;
+    }
+  }
+  PlanEntry entry = shared(key, std::move(mine));
+  entry.persistent =
+      timing_enabled() && (entry.seconds > 0 || entry.plan.empty());  // the others cost little to find again
+  cache_.insert(key, entry);
+  if (entry.persistent) cache_.save(file_);  // measured at some cost: a run that fails keeps it too
+  return entry;
+}
+
+}  // namespace millrace::cuda

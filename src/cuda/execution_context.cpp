@@ -1,0 +1,120 @@
+// Makes a rank's GPU ready: which one, its backend, and how its ranks sum.
+#include "millrace/compute/execution_context.hpp"
+
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "cuda/backend.hpp"
+#include "cuda/dnn/cublas_library.hpp"
+#include "cuda/dnn/cudnn_library.hpp"
+#include "cuda/nccl/nccl_collective.hpp"
+#include "cuda/nccl/nccl_library.hpp"
+#include "cuda/runtime/check.hpp"
+#include "cuda/runtime/device.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace cuda;
+
+int gpu_count(std::string* why_not) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
+  if (why_not) *why_not = explain_no_gpu(status, driver, runtime, std::getenv("CUDA_VISIBLE_DEVICES"));
+  return 0;
+}
+
+// Of all ranks. A host's name has no spaces.
+std::vector<GpuAssignment> gather_gpu_assignments(World& world, const GpuAssignment& mine) {
+  std::vector<GpuAssignment> gpu_assignments;
+  for (const std::string& text :
+       world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.mig_instance))) {
+    GpuAssignment seat;
+    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible >> seat.mig_instance;
+    gpu_assignments.push_back(seat);
+  }
+  return gpu_assignments;
+}
+
+// Before CUDA is first called: it reads the environment once.
+void select_mig_instance(const World& world) {
+  const std::string mig_instance = mig_instance_for(std::getenv("CUDA_VISIBLE_DEVICES"), world.local_rank());
+  if (!mig_instance.empty()) ::setenv("CUDA_VISIBLE_DEVICES", mig_instance.c_str(), 1);
+}
+
+template <class Action>
+std::string problem_of(const Action& action) {
+  try {
+    action();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+bool cuda_usable(const World& world, std::string* why_not) {
+  select_mig_instance(world);
+  return gpu_count(why_not) > 0;
+}
+
+std::string describe_gpus() {
+  std::string why_not, out;
+  const int count = gpu_count(&why_not);
+  std::map<std::string, int> kinds;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp p{};
+    MR_CUDA(cudaGetDeviceProperties(&p, i));
+    ++kinds[cat(p.name, " (", format_bytes(p.totalGlobalMem), ", compute capability ", p.major, ".", p.minor, ")")];
+  }
+  for (const auto& [name, n] : kinds) out += cat(out.empty() ? "" : ", ", n, " x ", name);
+  return count > 0 ? out : "none: " + why_not;
+}
+
+ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options) {
+  std::string problem;
+  select_mig_instance(world);
+  const int count = gpu_count(&problem);
+  world.agree(Exit::config, problem.empty() ? "" : "run.device: " + problem);
+  ExecutionContext compute;
+  std::unique_ptr<CudaDevice> device;
+  world.agree(Exit::config, problem_of([&] {
+                cudnn_library.load(), cublas_library.load();
+                device = std::make_unique<CudaDevice>(
+                    world.local_rank() % count,
+                    DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
+                                  options.collective.timeout_seconds, world.rank(), options.cuda.breadcrumbs});
+              }));
+  const auto gpu_assignments =
+      gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});
+  const GpuTopology seating = gpu_topology_of(gpu_assignments, std::size_t(world.rank()));
+  for (const std::string& warning : topology_warnings(seating)) log::warn(warning);
+  using Sums = CudaOptions::Sums;
+  const std::string not_nccl = why_not_nccl(seating);
+  const bool by_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Sums::mpi);
+  if (by_host && options.cuda.collective_backend == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
+  if (world.size() > 1 && !by_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
+  CudaDevice& gpu = *device;
+  compute.device = std::move(device);
+  compute.backend = make_cuda_backend(world, gpu, options);
+  if (by_host) {
+    gpu.disable_graphs();  // the host takes part in every sum
+    compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
+  } else {
+    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.nccl_max_ctas);
+  }
+  gpu.set_memory_share(seating.ranks_per_gpu);
+  return compute;
+}
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+#include "cuda/runtime/dynamic_library.hpp"
+
+#include <dlfcn.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::cuda {
+
+// Twice at once does no harm: the linker counts.
+void DynamicLibrary::load() {
+  if (handle_.load(std::memory_order_acquire)) return;
+  void* handle = dlopen(file_, RTLD_NOW | RTLD_LOCAL);
+  const std::string problem = handle ? "" : dlerror();
+  if (!handle) handle = dlopen(cat(built_with_, "/", file_).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle)
+    fail(Exit::config, product_, " is missing: ", problem, ". install it, put its folder into LD_LIBRARY_PATH, or set ",
+         "run.device = cpu");
+  handle_.store(handle, std::memory_order_release);
+}
+
+void* DynamicLibrary::symbol(const char* name) {
+  if (void* here = dlsym(RTLD_DEFAULT, name)) return here;
+  load();
+  void* found = dlsym(handle_.load(std::memory_order_acquire), name);
+  if (!found)
+    fail(Exit::config, product_, " (", file_, ") has no ", name, ". install a newer one, or set run.device = cpu");
+  return found;
+}
+
+}  // namespace millrace::cuda

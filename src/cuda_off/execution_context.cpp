@@ -1,0 +1,25 @@
+// Stands in for src/cuda in a build without CUDA.
+#include "millrace/compute/execution_context.hpp"
+
+namespace millrace {
+namespace {
+
+const char* const absent =
+    "this millrace was built without CUDA. set run.device = cpu (or auto), or rebuild where the CUDA toolkit, cuDNN "
+    "and "
+    "NCCL are installed";
+
+}  // namespace
+
+ExecutionContext make_cuda_context(World&, const ExecutionOptions&) {
+  throw Error(Exit::config, std::string("run.device: ") + absent);
+}
+
+bool cuda_usable(const World&, std::string* why_not) {
+  if (why_not) *why_not = absent;
+  return false;
+}
+
+std::string describe_gpus() { return std::string("none: ") + absent; }
+
+}  // namespace millrace

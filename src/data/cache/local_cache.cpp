@@ -1,0 +1,270 @@
+#include "data/cache/local_cache.hpp"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "data/cache/cache_file.hpp"
+#include "data/cache/shm_folder.hpp"
+#include "millrace/base/host_memory.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/message_of.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/comm/node_memory.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double reserve = 0.05;                         // of a file system or the memory, that is left free
+constexpr std::chrono::milliseconds poll_interval(100);  // at what the others have copied
+
+// What the ranks of a node know together; zeros are its valid start.
+struct SharedProgress {
+  std::atomic<std::uint64_t> bytes;  // of copies that are there or being made
+  std::atomic<std::uint32_t> stopped, gone;
+};
+struct SharedShardState {
+  std::atomic<std::uint16_t> state;   // of a shard: a State
+  std::atomic<std::uint16_t> opened;  // by so many ranks
+};
+enum State : std::uint16_t { unknown, staged, at_source };
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint16_t>::is_always_lock_free);
+
+struct Space {
+  std::uint64_t free = 0, total = 0;
+};
+Space space_in(const std::string& folder, bool in_memory) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return {};
+  Space out{std::uint64_t(status.f_bavail) * status.f_frsize, std::uint64_t(status.f_blocks) * status.f_frsize};
+  if (!in_memory) return out;
+  const HostMemory memory = host_memory();
+  return {std::min<std::uint64_t>(out.free, memory.available), std::min<std::uint64_t>(out.total, memory.total)};
+}
+
+}  // namespace
+
+struct LocalCache::Impl {
+  const ShardIndex index;
+  const bool in_memory;
+  const int local_rank, local_size;
+  const std::uint64_t budget;
+  std::string folder;
+  int lock = -1;
+  NodeMemory memory;
+  std::shared_ptr<LocalCopies> copies;
+  bool holds = false;  // files in memory are kept open, and lose their names
+  std::uint64_t set_bytes = 0;
+  std::atomic<std::uint64_t> made_bytes{0}, reused_bytes{0}, adopted{0}, adopted_bytes{0};
+  std::atomic<bool> ending{false};
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  std::string why_stopped;
+  std::once_flag started;
+  std::thread thread;
+
+  Impl(World& world, const ShardIndex& i, const LocalCacheOptions& o)
+      : index(i),
+        in_memory(o.where == "memory"),
+        local_rank(world.local_rank()),
+        local_size(world.local_size()),
+        budget(o.budget) {
+    std::string leader_folder, problem;
+    if (local_rank == 0)
+      problem = message_of([&] {
+        if (in_memory) {
+          remove_stale_shm_folders();
+          leader_folder = new_shm_folder_name();
+          lock = create_shm_folder(leader_folder);
+        } else {
+          leader_folder = cache_folder(o.where);
+          fs::create_directories(leader_folder);
+          if (::access(leader_folder.c_str(), W_OK | X_OK) != 0)
+            fail(Exit::config, "cannot write to ", leader_folder, " (", std::strerror(errno), ")");
+        }
+      });
+    if (!problem.empty())
+      problem = cat("data.cache = ", o.where, ": ", problem, ". name a folder of the node's own, or none");
+    world.agree(Exit::config, problem);
+    for (const std::string& one : world.gather(cat(world.node(), " ", leader_folder)))
+      if (const std::string mine = cat(world.node(), " "); one.starts_with(mine) && one.size() > mine.size())
+        folder = one.substr(mine.size());
+    memory = node_memory(world, sizeof(SharedProgress) + index.shards.size() * sizeof(SharedShardState));
+    copies = std::make_shared<LocalCopies>(index.shards, folder);
+    for (const Shard& s : index.shards) set_bytes += s.file_bytes;
+    if (!memory.shared) {
+      why_stopped = "/dev/shm has no room for what the ranks of a node tell each other", board().stopped = 1;
+      log::warn(cat("data.cache: nothing is copied (", why_stopped, ")"));
+    }
+    const std::size_t needed = 3 * index.shards.size();
+    holds = in_memory && memory.shared && raise_open_file_limit(needed) >= needed;
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard hold(mutex);
+      ending = true;
+    }
+    wake.notify_all();
+    if (thread.joinable()) thread.join();
+    const bool last = !memory.shared || int(board().gone.fetch_add(1)) + 1 == local_size;
+    std::error_code none;
+    if (in_memory && last) fs::remove_all(folder, none);
+    if (lock >= 0) ::close(lock);
+  }
+
+  SharedProgress& board() const { return *reinterpret_cast<SharedProgress*>(memory.data.get()); }
+  SharedShardState& on_board(std::size_t s) const {
+    return reinterpret_cast<SharedShardState*>(memory.data.get() + sizeof(SharedProgress))[s];
+  }
+
+  void run(const std::function<void(std::size_t)>& reopen) {
+    std::deque<std::size_t> mine;
+    for (std::size_t s = std::size_t(local_rank); s < index.shards.size(); s += std::size_t(local_size))
+      mine.push_back(s);
+    std::vector<bool> settled(index.shards.size());
+    std::size_t unsettled = index.shards.size(), busy = 0;
+    while (!ending) {
+      for (std::size_t s = 0; s < settled.size() && !ending; ++s) {
+        if (settled[s]) continue;
+        const auto state = on_board(s).state.load(std::memory_order_acquire);
+        if (state == unknown) continue;
+        if (state == staged) adopt(s, reopen);
+        settled[s] = true, --unsettled;
+      }
+      if (unsettled == 0) return;
+      if (board().stopped) {
+        for (const std::size_t s : mine) on_board(s).state = at_source;
+        mine.clear();
+      }
+      if (mine.empty() || busy >= mine.size()) {  // the others', or other runs', are under way
+        busy = 0;
+        std::unique_lock hold(mutex);
+        wake.wait_for(hold, poll_interval, [this] { return ending.load(); });
+        if (mine.empty()) continue;
+      }
+      const std::size_t s = mine.front();
+      mine.pop_front();
+      if (stage(s))
+        busy = 0;
+      else
+        mine.push_back(s), ++busy;
+    }
+  }
+
+  // False: another process is at it.
+  bool stage(std::size_t s) {
+    const Shard shard = index.shards[s];
+    const std::uint64_t bytes = shard.file_bytes, before = board().bytes.fetch_add(bytes);
+    if (budget > 0 && before + bytes > budget) {
+      board().bytes -= bytes;
+      stop(s, cat("data.cache_budget = ", print_bytes(budget), " holds ", format_bytes(before), " of the ",
+                  format_bytes(set_bytes)));
+      return true;
+    }
+    CacheFileRequest r;
+    r.source = fs::absolute(shard.path.str()).lexically_normal().string(), r.copy = copies->path_in_folder(s);
+    r.bytes = bytes, r.keep = !in_memory, r.ending = &ending;
+    r.space_problem = [&](std::uint64_t wanted) -> std::string {
+      const Space space = space_in(folder, in_memory);
+      const auto kept = std::uint64_t(reserve * double(space.total));
+      if (space.free >= wanted + kept) return "";
+      return cat(folder, " has ", format_bytes(space.free), " free, of which ", format_bytes(kept), " stay so");
+    };
+    const CacheFileResult result = cache_file(r);
+    if (result.kind == CacheFileResult::copied || result.kind == CacheFileResult::reused) {
+      (result.kind == CacheFileResult::copied ? made_bytes : reused_bytes) += bytes;
+      if (!result.why.empty()) log::local(cat("warning: the copy ", r.copy, " was made again (", result.why, ")"));
+      on_board(s).state.store(staged, std::memory_order_release);
+      return true;
+    }
+    board().bytes -= bytes;
+    if (result.kind == CacheFileResult::full) stop(s, result.why);
+    if (result.kind == CacheFileResult::source_failed) {
+      log::local(cat("warning: data.cache: ", result.why, ". it is read where it is"));
+      on_board(s).state = at_source;
+    }
+    return result.kind != CacheFileResult::busy;
+  }
+
+  void stop(std::size_t s, const std::string& why) {
+    on_board(s).state = at_source;
+    if (board().stopped.exchange(1)) return;
+    const std::string line = cat("no more files are copied to ", folder, " (", why, "): ", format_bytes(board().bytes),
+                                 " of ", format_bytes(set_bytes), " are there, the rest is read where it is");
+    log::local("warning: data.cache: " + line);
+    const std::lock_guard hold(mutex);
+    why_stopped = why;
+  }
+
+  // The copy is whole: this rank reads from it.
+  void adopt(std::size_t s, const std::function<void(std::size_t)>& reopen) {
+    const std::string path = copies->path_in_folder(s);
+    if (holds) {
+      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      if (fd >= 0) {
+        copies->keep_open(s, fd);
+        if (on_board(s).opened.fetch_add(1) + 1 == local_size) ::unlink(path.c_str());
+      }
+    }
+    copies->use(s);
+    try {
+      reopen(s);
+    } catch (const Error& e) {
+      if (copies->abandon(s)) log::local(cat("warning: data.cache: ", e.what(), ". the source is read"));
+      return;
+    }
+    ++adopted, adopted_bytes += index.shards[s].file_bytes;
+  }
+};
+
+LocalCache::LocalCache(World& world, const ShardIndex& index, const LocalCacheOptions& options)
+    : impl_(std::make_unique<Impl>(world, index, options)) {}
+LocalCache::~LocalCache() = default;
+
+std::shared_ptr<LocalCopies> LocalCache::copies() const { return impl_->copies; }
+
+void LocalCache::start(std::function<void(std::size_t)> reopen) {
+  std::call_once(impl_->started, [&] {
+    impl_->thread = std::thread([this, reopen = std::move(reopen)] {
+      const std::string problem = message_of([&] { impl_->run(reopen); });
+      if (!problem.empty()) log::local(cat("warning: data.cache: no more files are copied (", problem, ")"));
+    });
+  });
+}
+
+std::string LocalCache::describe() const {
+  const Impl& i = *impl_;
+  const std::string most = i.budget > 0 ? format_bytes(i.budget) : "what is free";
+  return cat("copies to ", i.in_memory ? "memory" : i.folder, " (", format_bytes(i.set_bytes), " a node; at most ",
+             most, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
+}
+
+LocalCacheStats LocalCache::stats() const {
+  const Impl& i = *impl_;
+  LocalCacheStats out;
+  out.files = i.index.shards.size(), out.files_staged = i.adopted;
+  out.bytes = i.set_bytes, out.bytes_staged = i.adopted_bytes;
+  out.bytes_copied = i.made_bytes, out.bytes_reused = i.reused_bytes;
+  const std::lock_guard hold(i.mutex);
+  out.stopped = i.why_stopped;
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#include "data/cache/shm_folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const shared = "/dev/shm";
+constexpr std::chrono::seconds young(60);  // that its run may not have locked yet
+
+std::string prefix() { return cat("millrace-cache-", int(::getuid()), "-"); }
+int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
+
+}  // namespace
+
+std::string new_shm_folder_name() {
+  static std::atomic<unsigned> made{0};
+  return cat(shared, "/", prefix(), int(::getpid()), "-", made++);
+}
+
+int create_shm_folder(const std::string& folder) {
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+  const int lock = open_lock(folder);
+  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) != 0)
+    fail(Exit::config, "cannot lock ", folder, "/lock (", std::strerror(errno), ")");
+  return lock;
+}
+
+void remove_stale_shm_folders() {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(shared, none)) {
+    if (!entry.path().filename().string().starts_with(prefix())) continue;
+    if (fs::file_time_type::clock::now() - entry.last_write_time(none) < young || none) continue;
+    const int lock = open_lock(entry.path());
+    if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), none);
+    if (lock >= 0) ::close(lock);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,101 @@
+#include "data/decode/convert_values.hpp"
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+template <class F>
+auto visit(DType type, const void* data, F f) {
+  switch (type) {
+    case DType::u8:
+      return f(static_cast<const std::uint8_t*>(data));
+    case DType::i8:
+      return f(static_cast<const std::int8_t*>(data));
+    case DType::u16:
+      return f(static_cast<const std::uint16_t*>(data));
+    case DType::i16:
+      return f(static_cast<const std::int16_t*>(data));
+    case DType::i32:
+      return f(static_cast<const std::int32_t*>(data));
+    case DType::i64:
+      return f(static_cast<const std::int64_t*>(data));
+    case DType::f16:
+      return f(static_cast<const f16*>(data));
+    case DType::bf16:
+      return f(static_cast<const bf16*>(data));
+    case DType::f32:
+      return f(static_cast<const float*>(data));
+    case DType::f64:
+      break;
+  }
+  return f(static_cast<const double*>(data));
+}
+
+template <class T>
+double as_double(T v) {
+  if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)
+    return double(float(v));
+  else
+    return double(v);
+}
+
+}  // namespace
+
+void swap_bytes(void* data, std::size_t count, std::size_t element_bytes) {
+  char* at = static_cast<char*>(data);
+  const auto all = [&](auto sized, auto swapped) {
+    for (std::size_t i = 0; i < count; ++i, at += sizeof sized) {
+      std::memcpy(&sized, at, sizeof sized);
+      sized = swapped(sized);
+      std::memcpy(at, &sized, sizeof sized);
+    }
+  };
+  if (element_bytes == 2) all(std::uint16_t(0), [](std::uint16_t v) { return __builtin_bswap16(v); });
+  if (element_bytes == 4) all(std::uint32_t(0), [](std::uint32_t v) { return __builtin_bswap32(v); });
+  if (element_bytes == 8) all(std::uint64_t(0), [](std::uint64_t v) { return __builtin_bswap64(v); });
+}
+
+void labels_to_int32(const void* from, DType type, std::int64_t count, std::int32_t* to) {
+  visit(type, from, [&](const auto* values) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double v = as_double(values[i]);
+      if (v > std::numeric_limits<std::int32_t>::max() || v < std::numeric_limits<std::int32_t>::min())
+        fail(Exit::data, "label ", v, " is no class number");
+      to[i] = std::int32_t(v);
+    }
+  });
+}
+
+void targets_to_float(const void* from, DType type, std::int64_t count, float* to) {
+  visit(type, from, [&](const auto* values) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = float(as_double(values[i]));
+  });
+}
+
+double value_at(const void* from, DType type, std::int64_t i) {
+  return visit(type, from, [i](const auto* values) { return as_double(values[i]); });
+}
+
+void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
+                 const ValueTransform& value_of, double* sums, double* sums_of_squares) {
+  const std::int64_t pixels = values / channels, pixel_step = channels_first ? 1 : channels,
+                     channel_step = channels_first ? pixels : 1;
+  visit(type, sample, [&](const auto* data) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      double sum = 0, squares = 0;
+      for (std::int64_t p = 0; p < pixels; ++p) {
+        const double stored = as_double(data[c * channel_step + p * pixel_step]),
+                     value = apply(value_of.transform, stored * value_of.scale + value_of.offset);
+        sum += value, squares += value * value;
+      }
+      sums[c] += sum, sums_of_squares[c] += squares;
+    }
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,99 @@
+#include "data/read/slow_read_monitor.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/data/read/sources.hpp"
+
+namespace millrace {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+SlowReadMonitor::SlowReadMonitor(const ShardIndex& index, const FaultOptions& options)
+    : index_(index),
+      slow_seconds_(options.slow_read),
+      timeout_(options.read_timeout),
+      warned_(index.shards.size(), false) {
+  if (slow_seconds_ <= 0 && timeout_ <= 0) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    fail(Exit::config, "cannot start the thread that watches for slow reads (", e.code().message(),
+         "). raise ulimit -u, or set data.slow_read = 0 and data.read_timeout = 0");
+  }
+}
+
+SlowReadMonitor::~SlowReadMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void SlowReadMonitor::add(const InFlightReads& places) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({&places});
+}
+
+void SlowReadMonitor::remove(const InFlightReads& places) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watched_, [&](const WatchedWorker& w) { return w.places == &places; });
+}
+
+std::vector<std::int64_t> SlowReadMonitor::slow() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int64_t> out;
+  for (std::size_t s = 0; s < warned_.size(); ++s)
+    if (warned_[s]) out.push_back(std::int64_t(s));
+  return out;
+}
+
+void SlowReadMonitor::run() {
+  double shortest = 4;
+  for (const double limit : {slow_seconds_, timeout_})
+    if (limit > 0) shortest = std::min(shortest, limit);
+  const std::chrono::duration<double> interval(shortest / 4);
+  std::unique_lock lock(mutex_);
+  for (double last = now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
+    const double passed = std::min(now() - last, 2 * interval.count());
+    for (WatchedWorker& w : watched_) check(w, passed);
+    last = now();
+  }
+}
+
+void SlowReadMonitor::check(WatchedWorker& w, double passed) {
+  const std::uint64_t inside = w.places->inside();
+  if (inside != std::exchange(w.inside, inside)) w.seen.fill(0);
+  if (inside == 0) return;
+  for (std::size_t p = 0; p < InFlightReads::count; ++p) {
+    const std::uint64_t current_read = w.places->current_read(p);
+    if (current_read != w.seen[p] || current_read == 0) {
+      w.seen[p] = current_read, w.unchanged_seconds[p] = 0;
+      continue;
+    }
+    const double unchanged_seconds = w.unchanged_seconds[p] += passed;
+    if (unchanged_seconds < slow_seconds_ && unchanged_seconds < timeout_) continue;
+    const std::size_t s = shard_of(index_, InFlightReads::first_of(current_read));
+    const std::string path = index_.shards[s].path;
+    if (timeout_ > 0 &&
+        unchanged_seconds >= timeout_)  // the end of the process: nobody else can end a read that does not return
+      fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
+           " (data.read_timeout). see to the file system that holds it");
+    if (slow_seconds_ <= 0 || unchanged_seconds < slow_seconds_ || warned_[s]) continue;
+    warned_[s] = true;
+    log::local(cat("warning: a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
+                   ". see to the file system that holds it; more such of this file are not told"));
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,71 @@
+#include "data/scan/indexing_watchdog.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+
+namespace millrace {
+
+IndexingWatchdog::IndexingWatchdog(const FaultOptions& options)
+    : slow_seconds_(options.slow_read), timeout_(options.read_timeout) {
+  if (slow_seconds_ <= 0 && timeout_ <= 0) return;
+  if (::pthread_getcpuclockid(::pthread_self(), &clock_) != 0) return;
+  thread_ = std::thread([this] { run(); });
+}
+
+IndexingWatchdog::~IndexingWatchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void IndexingWatchdog::at(const std::string& what) {
+  if (!thread_.joinable()) return;
+  const std::lock_guard lock(mutex_);
+  what_ = what;
+}
+
+double IndexingWatchdog::used() const {
+  timespec t{};
+  ::clock_gettime(clock_, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+void IndexingWatchdog::run() {
+  double shortest = 4;
+  for (const double limit : {slow_seconds_, timeout_})
+    if (limit > 0) shortest = std::min(shortest, limit);
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::duration<double> interval(shortest / 4);
+  std::unique_lock lock(mutex_);
+  for (auto last = Clock::now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
+    // Not more than this thread was there for: all may have been stopped.
+    const std::chrono::duration<double> passed =
+        std::min<std::chrono::duration<double>>(Clock::now() - last, 2 * interval);
+    check(passed.count());
+    last = Clock::now();
+  }
+}
+
+void IndexingWatchdog::check(double passed) {
+  const double now = used();
+  unchanged_seconds_ = now == std::exchange(seen_, now) ? unchanged_seconds_ + passed : 0;
+  if (timeout_ > 0 && unchanged_seconds_ >= timeout_)  // the end of the process: nobody else can end such a wait
+    fail(Exit::data, "listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
+         " (data.read_timeout). see to the file system that holds it");
+  if (slow_seconds_ <= 0 || unchanged_seconds_ < slow_seconds_ || warned_ == what_) return;
+  warned_ = what_;
+  log::local(cat("warning: listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
+                 ". see to the file system that holds it"));
+}
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+#include "millrace/train/distributed/collective_stats.hpp"
+
+#include <algorithm>
+
+#include "millrace/train/distributed/buckets.hpp"
+
+namespace millrace {
+namespace {
+
+// Seconds that are waited through, the last of them at `end`. By what ended then, not by when the wait began: the
+// clocks of a device's stream and of its spans are not set exactly to each other.
+struct Wait {
+  double seconds = 0, end = 0;
+  void until(const CommSpan& span) {
+    end = std::max(end, span.ended);
+    if (span.inside) seconds -= span.ended - span.started;  // no part of what was waited at the end
+  }
+  double in(const CommSpan& span) const {
+    const double began = end - std::max(0.0, seconds);
+    return std::max(0.0, std::min(span.ended, end) - std::max(span.started, began));
+  }
+};
+
+}  // namespace
+
+void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWaits& waits) {
+  Wait sums{waits.sums}, squares{waits.squares};
+  gathered_.assign(waits.gathers.size(), 0.0);
+  for (const CommSpan& span : spans) {
+    const auto tag = std::size_t(std::max(0, span.tag));
+    if (span.op != CollectiveOp::all_gather)
+      (span.tag == squares_tag ? squares : sums).until(span);
+    else if (tag < gathered_.size())
+      gathered_[tag] = std::max(gathered_[tag], span.ended);
+  }
+  for (const CommSpan& span : spans) {
+    CollectiveOpStats& f = stats_[{span.tag, span.op}];
+    const auto tag = std::size_t(std::max(0, span.tag));
+    const double took = span.ended - span.started;
+    f.tag = span.tag, f.op = span.op, ++f.times, f.bytes += span.bytes;
+    f.ready += std::max(0.0, span.queued - waits.began);
+    f.queued += std::max(0.0, span.started - span.queued), f.busy += took;
+    if (span.op != CollectiveOp::all_gather)
+      f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
+    else if (tag < waits.gathers_needed.size())
+      f.needed += waits.gathers_needed[tag];
+    if (span.inside)
+      f.exposed += took;
+    else if (span.op != CollectiveOp::all_gather)
+      f.exposed += (span.tag == squares_tag ? squares : sums).in(span);
+    else if (tag < gathered_.size())
+      f.exposed += Wait{waits.gathers[tag], gathered_[tag]}.in(span);
+    busy_ += took, bytes_ += span.bytes;
+  }
+}
+
+std::vector<CollectiveOpStats> CollectiveStats::stats() const {
+  std::vector<CollectiveOpStats> out;
+  for (const auto& [key, f] : stats_) out.push_back(f);
+  std::stable_partition(out.begin(), out.end(), [](const CollectiveOpStats& f) { return f.tag >= 0; });
+  return out;
+}
+
+}  // namespace millrace

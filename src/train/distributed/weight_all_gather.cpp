@@ -1,0 +1,47 @@
+#include "millrace/train/distributed/weight_all_gather.hpp"
+
+#include <algorithm>
+
+namespace millrace {
+
+WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const BucketSpec& spec, std::int64_t count,
+                                 SharedRegion master, void* weights, DType dtype)
+    : collective_(collective),
+      backend_(backend),
+      master_(master),
+      weights_(weights),
+      dtype_(dtype),
+      buckets_(spec.cut(count)) {
+  std::reverse(buckets_.begin(), buckets_.end());
+  arrived_ = buckets_.size();
+}
+
+// As its sum has it, which is not under way here.
+int WeightAllGather::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
+
+void WeightAllGather::begin(TimestampSeries marks) {
+  marks_ = marks;
+  arrived_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    collective_.all_gather_async(master_, std::size_t(buckets_[b].begin),
+                                 std::size_t(buckets_[b].end - buckets_[b].begin), DType::f32, tag_of(b));
+}
+
+void WeightAllGather::wait_for(std::int64_t, std::int64_t end) {
+  for (; arrived_ < buckets_.size() && buckets_[arrived_].begin < end; ++arrived_) {
+    const Bucket& b = buckets_[arrived_];
+    marks_.record();
+    collective_.wait(tag_of(arrived_));
+    marks_.record();
+    if (!weights_) continue;
+    backend_.convert(static_cast<std::byte*>(weights_) + std::size_t(b.begin) * size_of(dtype_), dtype_,
+                     static_cast<float*>(master_.data) + b.begin, DType::f32, b.end - b.begin);
+  }
+}
+
+void WeightAllGather::finish() {
+  wait_for(0, buckets_.back().end);
+  collective_.finish();
+}
+
+}  // namespace millrace

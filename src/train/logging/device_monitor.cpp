@@ -1,0 +1,104 @@
+#include "train/logging/device_monitor.hpp"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+
+HealthSampler::HealthSampler(Device& device, double every_seconds) : device_(device) {
+  DeviceHealth health;
+  known_ = device.read_health(health);
+  if (!known_) return;
+  stats_.add(health);
+  thread_ = std::thread([this, every_seconds] { run(every_seconds); });
+}
+
+HealthSampler::~HealthSampler() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HealthSampler::run(double every_seconds) {
+  ::setpriority(PRIO_PROCESS, id_t(::syscall(SYS_gettid)), 19);  // of this thread alone
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::duration<double>(every_seconds), [this] { return ending_; })) {
+    lock.unlock();
+    DeviceHealth health;
+    const bool known = device_.read_health(health);
+    lock.lock();
+    if (known) stats_.add(health);
+  }
+}
+
+DeviceHealthStats HealthSampler::stats() {
+  DeviceHealth health;
+  if (!known_ || !device_.read_health(health)) return {};
+  const std::lock_guard lock(mutex_);
+  stats_.add(health);
+  return stats_;
+}
+
+DeviceMonitor::DeviceMonitor(Session& s) : length_(s.config.run.profile), sampler_(*s.compute.device, 1.0) {
+  if (length_ == 0) return;
+  std::string why_not;
+  watch_ = s.compute.device->make_activity_tracer(&why_not);
+  if (!watch_) log::warn(cat("run.profile: steps are not traced (", why_not, ")"));
+  double watching = watch_ ? 1 : 0;  // all measure at the same time, as they train
+  s.world.all_reduce({&watching, 1}, World::Reduce::min);
+  if (watching == 0) return;
+  try {
+    peaks_ = measure_peaks(s.compute, s.spec.compute);
+  } catch (const Error& e) {
+    log::warn(
+        cat("the device's peaks are not known (", e.what(), "): kernels stand without their share of the roofline"));
+  }
+}
+
+DeviceMonitor::~DeviceMonitor() = default;
+
+void DeviceMonitor::know(Network& network, const std::vector<std::int64_t>& train_rows) {
+  if (!watch_ || peaks_.memory_bytes <= 0) return;
+  RooflineSeconds least;
+  for (const std::int64_t rows : train_rows) {
+    const Program& program = network.train_program(rows);
+    const auto& nodes = program.graph().nodes;
+    for (int n = 0; n < int(nodes.size()); ++n) {
+      const Spec& spec = nodes[std::size_t(n)].spec;
+      least[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
+      least[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
+    }
+  }
+  times_ = DeviceTimeCollector(std::move(least));
+}
+
+void DeviceMonitor::before_enqueue() {
+  const std::int64_t step = enqueued_++;
+  if (!watch_ || window_end_ >= 0) return;
+  const bool teaches = step == 0;
+  const bool begins = step >= first_window && (step - first_window) % interval == 0;
+  if (!teaches && !begins) return;
+  watch_->start();
+  window_end_ = step + (teaches ? 1 : length_);
+}
+
+void DeviceMonitor::after_collect() {
+  if (++collected_ != window_end_) return;
+  const std::vector<Activity> seen = watch_->stop();
+  if (window_end_ == 1)
+    times_.learn(seen);
+  else
+    times_.add(seen, length_);
+  window_end_ = -1;
+}
+
+}  // namespace millrace

@@ -1,0 +1,119 @@
+#include "train/logging/prometheus_file.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+namespace {
+
+std::string job_id() {
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})
+    if (const char* id = std::getenv(name)) return id;
+  return "";
+}
+
+}  // namespace
+
+PrometheusFile::PrometheusFile(const Session& s, const RunState& run, const Timeline& timeline)
+    : path_(s.config.log.prometheus),
+      every_(s.config.log.prometheus_every),
+      labels_{{"run", s.config.run.dir}, {"host", s.world.host()}, {"job_id", job_id()}},
+      ranks_(s.world.size()),
+      planned_steps_(s.total_steps()),
+      timeline_(timeline),
+      valid_step_(run.valid_step),
+      valid_loss_(run.valid_loss),
+      valid_accuracy_(run.valid_accuracy) {
+  last_.step = run.step, last_.epoch = run.epoch, last_.samples = run.samples;
+  struct stat latest {};
+  if (run.step > 0 && ::stat((s.config.run.dir + "/checkpoints/latest").c_str(), &latest) == 0)
+    checkpoint_step_ = run.step, checkpoint_time_ = double(latest.st_mtime);
+  write();
+}
+
+void PrometheusFile::step(const StepMetrics& m) {
+  ++steps_, skipped_ += m.skipped, unread_ += m.unread_samples;
+  samples_ += m.samples - last_.samples;
+  step_seconds_ += m.seconds;
+  last_ = m;
+  if (std::chrono::steady_clock::now() - written_ >= every_) write();
+}
+
+void PrometheusFile::evaluation(const RunState& run) {
+  valid_step_ = run.valid_step, valid_loss_ = run.valid_loss, valid_accuracy_ = run.valid_accuracy;
+}
+
+void PrometheusFile::checkpoint(std::int64_t step) { checkpoint_step_ = step, checkpoint_time_ = unix_time(); }
+
+void PrometheusFile::ended(Exit code) {
+  exit_code_ = int(code);
+  write();
+}
+
+std::string PrometheusFile::text() {
+  using enum Exposition::Kind;
+  Exposition out(labels_);
+  const StepMetrics& m = last_;
+  out.add("millrace_run_active", gauge, "1 while the run goes on, 0 when it ended.", exit_code_ < 0);
+  if (exit_code_ >= 0)
+    out.add("millrace_run_exit_code", gauge, "Exit code: 0 finished, 75 stopped and resumable.", exit_code_);
+  out.add("millrace_last_update_timestamp_seconds", gauge, "When this file was written.", unix_time());
+  out.add("millrace_ranks", gauge, "Ranks of the run.", ranks_);
+  out.add("millrace_step", gauge, "Optimizer steps done, those of earlier starts too.", double(m.step));
+  out.add("millrace_planned_steps", gauge, "Optimizer steps of the whole run.", double(planned_steps_));
+  out.add("millrace_epoch", gauge, "Epoch, counted from 0.", double(m.epoch));
+  out.add("millrace_steps_total", counter, "Optimizer steps since this start.", double(steps_));
+  out.add("millrace_samples_total", counter, "Samples trained on since this start, by all ranks.", double(samples_));
+  out.add("millrace_step_seconds_total", counter, "Time of these steps.", step_seconds_);
+  out.add("millrace_overflow_steps_total", counter, "Steps since this start that changed nothing, for an overflow.",
+          double(skipped_));
+  out.add("millrace_skipped_samples_total", counter,
+          "Samples since this start that could not be read and were skipped, on all ranks.", double(unread_));
+  if (steps_ > 0) {
+    out.add("millrace_samples_per_second", gauge, "Of the last step.", m.samples_per_second);
+    out.add("millrace_loss", gauge, "Training loss of the last step.", m.loss);
+    out.add("millrace_learning_rate", gauge, "Of the last step.", m.lr);
+    out.add("millrace_gradient_norm", gauge, "Of the last step.", m.grad_norm);
+    out.add("millrace_loss_scale", gauge, "Of the last step; 1 without one.", m.loss_scale);
+  }
+  Exposition::Values phases;
+  const auto seconds = timeline_.seconds();
+  for (std::size_t p = 0; p < seconds.size(); ++p) {
+    phase_seconds_[p] = std::max(phase_seconds_[p], seconds[p]);
+    phases.emplace_back(name_of(Phase(p)), phase_seconds_[p]);
+  }
+  out.add("millrace_phase_seconds_total", counter, "Wall time of rank 0 since this start, by what it was at.", "phase",
+          phases);
+  if (checkpoint_step_ >= 0) {
+    out.add("millrace_checkpoint_step", gauge, "Step of the newest checkpoint.", double(checkpoint_step_));
+    out.add("millrace_checkpoint_timestamp_seconds", gauge, "When the newest checkpoint was written.",
+            checkpoint_time_);
+  }
+  if (valid_step_ >= 0) {
+    out.add("millrace_validation_step", gauge, "Step of the last evaluation.", double(valid_step_));
+    out.add("millrace_validation_loss", gauge, "Of the last evaluation.", valid_loss_);
+    if (valid_accuracy_ >= 0)
+      out.add("millrace_validation_accuracy_ratio", gauge, "Top-1 of the last evaluation, 0 to 1.", valid_accuracy_);
+  }
+  return out.text();
+}
+
+void PrometheusFile::write() {
+  written_ = std::chrono::steady_clock::now();
+  try {
+    replace_file(path_, text());
+  } catch (const Error& e) {
+    if (!warned_)
+      log::warn(
+          cat("log.prometheus: ", e.what(), ". training goes on, and it is tried again every ", every_.count(), " s"));
+    warned_ = true;
+  }
+}
+
+}  // namespace millrace

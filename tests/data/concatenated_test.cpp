@@ -1,0 +1,315 @@
+// Several data sets of the same rows as one sample and one target, by every engine; and what files say of their values.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "data/files.hpp"
+#include "data/open/wrappers.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/data/load/sampler.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/pack/pack.hpp"
+#include "millrace/data/read/reader_choice.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "support/host_device.hpp"
+
+namespace millrace {
+namespace {
+
+using test::Column;
+using test::message_of;
+using test::TemporaryFolder;
+
+constexpr std::int64_t values_of[3] = {30, 60, 30};  // of u (6, 5), v (6, 5, 2), w (6, 5, 1)
+float x_value(std::size_t part, std::int64_t id, std::int64_t i) { return float(id * 1000 + i) + 0.25f * float(part); }
+float y_value(std::size_t part, std::int64_t id, std::int64_t i) { return float(id) - 10 * float(part) - float(i); }
+
+struct Storage {
+  bool big_endian;
+  hsize_t chunk_rows;  // 0: contiguous
+  bool mixed;          // v chunked, the others contiguous
+};
+
+// Files of 40, 1 and 23 rows: fields u, v, w, targets a (N) and b (N, 3).
+std::vector<std::string> write_fields(const TemporaryFolder& folder, const Storage& s) {
+  std::vector<std::string> paths;
+  std::int64_t first = 0;
+  for (const std::int64_t rows : {40, 1, 23}) {
+    std::vector<float> x[3], y[2];
+    for (std::int64_t id = first; id < first + rows; ++id) {
+      for (std::size_t p = 0; p < 3; ++p)
+        for (std::int64_t i = 0; i < values_of[p]; ++i) x[p].push_back(x_value(p, id, i));
+      y[0].push_back(y_value(0, id, 0));
+      for (std::int64_t i = 0; i < 3; ++i) y[1].push_back(y_value(1, id, i));
+    }
+    const hid_t type = s.big_endian ? H5T_IEEE_F32BE : H5T_IEEE_F32LE;
+    const hsize_t n = hsize_t(rows), c = std::min(n, s.chunk_rows);
+    const auto column = [&](const char* name, std::vector<hsize_t> shape, const std::vector<float>& values) {
+      std::vector<hsize_t> chunk;
+      if (c > 0 && (!s.mixed || name[0] == 'v' || name[0] == 'b')) chunk = shape, chunk[0] = c;
+      if (chunk.size() > 2) chunk[2] = 4;
+      return Column{name, type, H5T_NATIVE_FLOAT, shape, values.data(), chunk};
+    };
+    paths.push_back(folder / cat("fields", paths.size(), ".h5"));
+    test::write_file(paths.back(),
+                     {column("u", {n, 6, 5}, x[0]), column("v", {n, 6, 5, 2}, x[1]), column("w", {n, 6, 5, 1}, x[2]),
+                      column("a", {n}, y[0]), column("b", {n, 3}, y[1])});
+    first += rows;
+  }
+  return paths;
+}
+
+void expect_fields(std::span<const std::int64_t> ids, const float* x, const float* y, const std::string& who) {
+  for (const std::int64_t id : ids) {
+    for (std::size_t p = 0; p < 3; ++p)
+      for (std::int64_t i = 0; i < values_of[p]; ++i) ASSERT_EQ(*x++, x_value(p, id, i)) << who << ", sample " << id;
+    ASSERT_EQ(*y++, y_value(0, id, 0)) << who;
+    for (std::int64_t i = 0; i < 3; ++i) ASSERT_EQ(*y++, y_value(1, id, i)) << who;
+  }
+}
+
+DataOptions fields(std::vector<std::string> paths) { return {.paths = std::move(paths), .x = "u,v, w", .y = "a,b"}; }
+
+TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
+  for (const Storage& s : {Storage{false, 0, false}, Storage{true, 0, false}, Storage{false, 7, false},
+                           Storage{true, 16, false}, Storage{false, 5, true}}) {
+    const TemporaryFolder folder;
+    const auto world = solo_world();
+    const ShardIndex d = index_shards(*world, fields(write_fields(folder, s)));
+    ASSERT_EQ(d.sample, (Shape{6, 5, 4}));
+    ASSERT_EQ(d.target, (Shape{4}));
+    ASSERT_EQ(d.rows, 64);
+    std::vector<std::int64_t> shuffled(64), in_order(64);
+    Sampler(64, 64, 64, 3, true).ids({0, 0, 0, 64}, shuffled.data());
+    std::iota(in_order.begin(), in_order.end(), 0);
+    std::vector<Reader> readers{Reader::automatic, Reader::direct, Reader::mpio};
+    const ReaderFacts facts = reader_facts(d);
+    for (const Reader reader : {Reader::mmap, Reader::uring})
+      if (unsupported_reason(reader, facts, d).empty()) readers.push_back(reader);
+    EXPECT_EQ(unsupported_reason(Reader::mmap, facts, d).empty(), s.chunk_rows == 0);
+    for (const Reader reader : readers) {
+      const auto source = make_source(*world, d, reader);
+      for (const auto& ids : {shuffled, in_order, {39, 40, 41}, {63}}) {
+        std::vector<float> x(ids.size() * 120), y(ids.size() * 4);
+        source->read(ids, x.data(), y.data());
+        expect_fields(ids, x.data(), y.data(), source->describe());
+      }
+      EXPECT_NE(source->describe().find("3 data sets side by side: /u, /v, /w"), std::string::npos);
+      for (const int workers : {0, 3}) {
+        test::HostDevice device;
+        const Sampler sampler(64, 16, 16, 5, true);
+        std::int64_t given = 0;
+        Loader loader(device, *source, d, sampler, {workers, 4, 16}, [&]() -> std::optional<MicroBatch> {
+          if (given == 128) return std::nullopt;
+          const MicroBatch item{given / 64, given % 64 / 16, given % 64, 16};
+          given += 16;
+          return item;
+        });
+        std::int64_t rows = 0;
+        while (const Batch* b = loader.next()) {
+          std::vector<std::int64_t> ids(16);
+          sampler.ids(b->item, ids.data());
+          expect_fields(ids, b->x.as<float>(), b->y.as<float>(), source->describe());
+          rows += 16;
+        }
+        EXPECT_EQ(rows, 128);
+      }
+    }
+  }
+}
+
+TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
+  const TemporaryFolder folder;
+  const std::vector<float> values(480, 1);
+  const std::vector<std::int64_t> numbers(480, 1);
+  const std::string path = folder / "a.h5";
+  const auto f32 = H5T_IEEE_F32LE, f64 = H5T_IEEE_F64LE, i64 = H5T_STD_I64LE;
+  test::write_file(path, {{"u", f32, H5T_NATIVE_FLOAT, {4, 6, 5}, values.data()},
+                          {"wide", f64, H5T_NATIVE_FLOAT, {4, 6, 5}, values.data()},
+                          {"short", f32, H5T_NATIVE_FLOAT, {3, 6, 5}, values.data()},
+                          {"other", f32, H5T_NATIVE_FLOAT, {4, 5, 6}, values.data()},
+                          {"first", f32, H5T_NATIVE_FLOAT, {4, 3, 6, 5}, values.data()},
+                          {"last", f32, H5T_NATIVE_FLOAT, {4, 6, 5, 3}, values.data()},
+                          {"a", f32, H5T_NATIVE_FLOAT, {4}, values.data()},
+                          {"labels", i64, H5T_NATIVE_INT64, {4}, numbers.data()}});
+  const auto refusal = [&](const char* x, const char* y, Exit code = Exit::data) {
+    return message_of([&] { index_shards(*solo_world(), {.paths = {path}, .x = x, .y = y}); }, code);
+  };
+  for (const auto& [x, y, words] :
+       std::vector<std::array<const char*, 3>>{{"u,wide", "a", "'/wide' is fp64"},
+                                               {"u,short", "a", "'/short' has 3 rows"},
+                                               {"u,other", "a", "sample of '/other' is 5x6x1"},
+                                               {"first,last", "a", "channels last"},
+                                               {"u,nothing", "a", "no data set 'nothing' (data.x)"},
+                                               {"u", "a,labels", "'/labels' holds integers"},
+                                               {"u", "a,nothing", "no data set 'nothing' (data.y)"}})
+    EXPECT_NE(refusal(x, y).find(words), std::string::npos) << refusal(x, y);
+  EXPECT_NE(refusal("u,,first", "a", Exit::config).find("data.x: 'u,,first'"), std::string::npos);
+  // One channel lies as the others do.
+  const ShardIndex d = index_shards(*solo_world(), {.paths = {path}, .x = "u,first,u", .y = "a"});
+  EXPECT_TRUE(d.channels_first);
+  EXPECT_EQ(d.sample, (Shape{6, 5, 5}));
+}
+
+// int16 as the CF conventions pack it, each data set by its own factor.
+std::string write_filtered(const TemporaryFolder& folder, const std::string& name, double factor_of_u) {
+  const std::string path = folder / name;
+  io::File file = io::File::create(path);
+  std::vector<std::int16_t> u(20 * 12), v(20 * 24);
+  for (std::size_t i = 0; i < u.size(); ++i) u[i] = std::int16_t(i * 37 % 1001);
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::int16_t(i * 91 % 2003) - 1000;
+  const std::vector<float> y(20, 0.5f);
+  file.create_dataset("/u", DType::i16, {20, 6, 2}), file.create_dataset("/v", DType::i16, {20, 6, 2, 2});
+  file.create_dataset("/y", DType::f32, {20});
+  file.write_rows("/u", 0, 20, DType::i16, u.data()), file.write_rows("/v", 0, 20, DType::i16, v.data());
+  file.write_rows("/y", 0, 20, DType::f32, y.data());
+  file.set("/u", "scale_factor", factor_of_u), file.set("/u", "add_offset", 2.0);
+  file.set("/v", "scale_factor", 0.001), file.set("/v", "add_offset", 273.15);
+  file.close();
+  return path;
+}
+
+TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
+  const TemporaryFolder folder;
+  const auto world = solo_world();
+  const std::string path = write_filtered(folder, "a.h5", 0.01);
+  for (const Transform transform : {Transform::none, Transform::log1p}) {
+    ShardIndex d = index_shards(*world, {.paths = {path}, .x = "u,v", .transform = transform});
+    EXPECT_EQ(d.channel_scale, (std::vector<double>{0.01, 0.001, 0.001}));
+    EXPECT_EQ(d.channel_offset, (std::vector<double>{2, 273.15, 273.15}));
+    measure_statistics(*world, d);
+    double sum[3] = {0, 0, 0}, squares[3] = {0, 0, 0};
+    for (std::size_t i = 0; i < 240; ++i) {
+      const double values[3] = {double(i * 37 % 1001) * 0.01 + 2, (double(2 * i * 91 % 2003) - 1000) * 0.001 + 273.15,
+                                (double((2 * i + 1) * 91 % 2003) - 1000) * 0.001 + 273.15};
+      for (int c = 0; c < 3; ++c) {
+        const double v = transform == Transform::log1p ? std::log1p(values[c]) : values[c];
+        sum[c] += v / 240, squares[c] += v * v / 240;
+      }
+    }
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_NEAR(d.mean[c], sum[c], 1e-9 * sum[c]);
+      EXPECT_NEAR(d.std[c], std::sqrt(squares[c] - sum[c] * sum[c]), 1e-5);
+    }
+  }
+  const ShardIndex asked = index_shards(*world, {.paths = {path}, .x = "v", .scale = 3, .offset = -1});
+  EXPECT_EQ(asked.scale, 3);
+  EXPECT_EQ(asked.offset, -1);
+  const std::string other = write_filtered(folder, "b.h5", 0.02);
+  const std::string message = message_of([&] { index_shards(*world, {.paths = {path, other}, .x = "u"}); });
+  EXPECT_NE(message.find("b.h5: values of 'u' are stored * 0.02 + 2"), std::string::npos) << message;
+  EXPECT_EQ(index_shards(*world, {.paths = {path, other}, .x = "v"}).rows, 40);
+}
+
+TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
+  const TemporaryFolder folder;
+  const auto world = solo_world();
+  ImportOptions in;
+  in.x = {write_filtered(folder, "a.h5", 0.01)}, in.x_name = "u", in.layout = Layout::channels_last;
+  PackOptions out{.out = folder / "packed"};
+  out.transform = Transform::log1p;
+  const auto report = pack(*world, *make_importer(in), out);
+  const auto index = [&](Transform t) { return index_shards(*world, {.paths = report.files, .transform = t}); };
+  const ShardIndex packed = index(Transform::log1p);
+  EXPECT_EQ(packed.scale, 0.01);
+  EXPECT_EQ(packed.offset, 2);
+  EXPECT_EQ(packed.statistics_rejected_reason, "");
+  ShardIndex measured = packed;
+  measure_statistics(*world, measured);
+  ASSERT_EQ(packed.mean.size(), 2u);
+  for (std::size_t c = 0; c < 2; ++c) {
+    EXPECT_NEAR(packed.mean[c], measured.mean[c], 1e-12);
+    EXPECT_NEAR(packed.std[c], measured.std[c], 1e-9);
+  }
+  EXPECT_NE(index(Transform::none).statistics_rejected_reason, "");
+}
+
+TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
+  const TemporaryFolder folder;
+  const auto world = solo_world();
+  const std::string path = folder / "a.h5";
+  const std::vector<float> x{1, 2, 3, -2}, y{0, 0, 0, 0};
+  const auto write = [&](const std::string& transform) {
+    io::File file = io::File::create(path);
+    file.create_dataset("/x", DType::f32, {4, 1}), file.create_dataset("/y", DType::f32, {4});
+    file.write_rows("/x", 0, 4, DType::f32, x.data()), file.write_rows("/y", 0, 4, DType::f32, y.data());
+    file.set("/", "scale", 0.5), file.set("/", "offset", 10.0);
+    file.set("/x", "mean", std::vector<double>{11}), file.set("/x", "std", std::vector<double>{4});
+    if (!transform.empty()) file.set("/x", "transform", transform);
+    file.close();
+  };
+  const auto index = [&](double scale, double offset, Transform t) {
+    return index_shards(*world, {.paths = {path}, .scale = scale, .offset = offset, .transform = t});
+  };
+  write("");
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean, std::vector<double>{11});
+  const ShardIndex other = index(2, 3, Transform::none);  // (11 - 10) * 4 + 3
+  EXPECT_EQ(other.mean, std::vector<double>{7});
+  EXPECT_EQ(other.std, std::vector<double>{16});
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean.size(), 0u);
+  EXPECT_NE(index(0, offset_from_files, Transform::log1p).statistics_rejected_reason.find("transform none"),
+            std::string::npos);
+  write("log1p");
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean, std::vector<double>{11});
+  EXPECT_EQ(index(2, offset_from_files, Transform::log1p).mean.size(), 0u);
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean.size(), 0u);
+  ShardIndex below = index(1, 0, Transform::log1p);
+  const std::string message = message_of([&] { measure_statistics(*world, below); });
+  for (const char* word : {"a.h5", "channel 0", "log1p", "above -1"})
+    EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+// Rows of 8 MiB: several reads each, more than all of the engines' own buffers take.
+TEST(Joined, SamplesOfManyMegabytesComeWhole) {
+  const TemporaryFolder folder;
+  const auto world = solo_world();
+  const std::int64_t rows = 3, half = 1 << 20;  // floats of each data set
+  const auto value = [](std::size_t part, std::int64_t row, std::int64_t i) {
+    return float((row * 7919 + i * 31 + std::int64_t(part)) % 16777213);
+  };
+  const std::string path = folder / "large.h5";
+  {
+    io::File file = io::File::create(path);
+    std::vector<float> x(static_cast<std::size_t>(rows * half));
+    for (const std::size_t part : {0, 1}) {
+      const std::string name = part ? "/q" : "/p";
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t i = 0; i < half; ++i) x[std::size_t(r * half + i)] = value(part, r, i);
+      file.create_dataset(name, DType::f32, {rows, 64, 128, 128});
+      file.write_rows(name, 0, rows, DType::f32, x.data());
+    }
+    file.create_dataset("/y", DType::f32, {rows});
+    file.write_rows("/y", 0, rows, DType::f32, x.data());
+    file.close();
+  }
+  const ShardIndex d = index_shards(*world, {.paths = {path}, .x = "p,q", .layout = Layout::no_channels});
+  ASSERT_EQ(d.sample, (Shape{64, 128, 128, 2}));
+  ASSERT_EQ(d.sample_bytes(), std::size_t(8) << 20);
+  const ReaderFacts facts = reader_facts(d);
+  for (const Reader reader : {Reader::direct, Reader::mmap, Reader::uring, Reader::mpio}) {
+    if (reader != Reader::mpio && !unsupported_reason(reader, facts, d).empty()) continue;
+    test::HostDevice device;
+    const auto source = make_source(*world, d, reader);
+    const Sampler sampler(rows, 2, 2, 5, false);
+    int given = 0;
+    Loader loader(device, *source, d, sampler, {2, 2, 2}, [&]() -> std::optional<MicroBatch> {
+      if (given == 2) return std::nullopt;
+      return MicroBatch{0, given, 2 * given, given++ ? 1 : 2};
+    });
+    std::int64_t row = 0;
+    while (const Batch* b = loader.next())
+      for (std::int64_t r = 0; r < b->item.rows; ++r, ++row) {
+        const float* x = b->x.as<float>() + r * 2 * half;
+        std::int64_t wrong = 0;
+        for (std::int64_t i = 0; i < 2 * half; ++i) wrong += x[i] != value(std::size_t(i / half), row, i % half);
+        EXPECT_EQ(wrong, 0) << source->describe() << ", row " << row;
+      }
+    EXPECT_EQ(row, rows);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,111 @@
+// Linear layers at every fusion level on the CUDA backend's lowering of them, beside the processor in float32.
+#include "cpu/backend.hpp"
+#include "support/op_harness.hpp"
+#include "support/program_fixture.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+// Between the layers: 64 and 16 features have all products; 40 no sum of the bias' gradient, 24 no epilogue at all, 88
+// slow ones (cublas_on_host.hpp); 43 are no multiple of 8.
+ModelSpec mlp(Activation activation) {
+  ModelSpec spec;
+  spec.name = "mlp", spec.hidden = {64, 40, 43, 16, 24, 88}, spec.activation = activation, spec.outputs = 10;
+  spec.input.scale = 1 / 255.0f;
+  return spec;
+}
+
+struct LinearLevels : ::testing::TestWithParam<std::tuple<Activation, int>> {
+  static std::unique_ptr<ProgramFixture> network(Backend& on, int level, DType dtype) {
+    auto bench =
+        std::make_unique<ProgramFixture>(device(), on, mlp(std::get<0>(GetParam())), 6, Shape{4, 5, 3}, level, dtype);
+    for (float& w : bench->master)
+      w = float(bf16(2 * w));  // the same in every type; gradients that reach the first layer
+    return bench;
+  }
+};
+
+TEST_P(LinearLevels, GiveTheProcessorsGradientInFloat32) {
+  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
+  const auto expected = network(*processor, 0, DType::f32),
+             actual = network(backend(), std::get<1>(GetParam()), DType::f32);
+  expect_near(*actual, *expected, {2e-6, 2e-5, 0});
+}
+
+// Level 2 rounds a bias gradient to the type, and level 0 what lies between a product and its activation.
+TEST_P(LinearLevels, GiveNearlyTheGradientOfLevelZeroIn16Bits) {
+  for (const auto& [dtype, t] : {std::pair{DType::f16, Tolerances{2e-4, 2e-3, 0}}, {DType::bf16, {2e-3, 2e-2, 0}}}) {
+    const auto plain = network(backend(), 0, dtype), actual = network(backend(), std::get<1>(GetParam()), dtype);
+    expect_near(*actual, *plain, t);
+  }
+}
+
+TEST_P(LinearLevels, ShareWhatTheLibraryHas) {
+  const auto [activation, level] = GetParam();
+  const auto bench = network(backend(), level, DType::f32);
+  const Graph& graph = bench->program->graph();
+  const int pre = count_fused(graph, &LinearSpec::consumes_diff_pre),
+            bias = count_fused(graph, &LinearSpec::consumes_diff_bias);
+  EXPECT_EQ(count_fused(graph, &LinearSpec::produces_diff_bias), bias);
+  if (level < 2) {
+    EXPECT_EQ(pre + bias, 0);
+    EXPECT_TRUE(bench->notes.empty());
+  } else if (activation == Activation::gelu_tanh) {
+    EXPECT_EQ(pre, 3);
+    EXPECT_EQ(bias, 2);
+    ASSERT_EQ(bench->notes.size(), 4u);
+    EXPECT_NE(bench->notes[0].find("the gradient of the bias stays out of"), std::string::npos) << bench->notes[0];
+    EXPECT_NE(bench->notes[1].find("(43 features, no multiple of 8)"), std::string::npos) << bench->notes[1];
+    EXPECT_NE(bench->notes[2].find("no kernel for 24 x 6 x 88"), std::string::npos) << bench->notes[2];
+    EXPECT_EQ(bench->notes[3], "fc6: the gradient of gelu_tanh stays out of fc7 (slower: 1000000 us for 10 + 0)");
+  } else if (activation == Activation::relu) {
+    EXPECT_EQ(pre, 4);
+    EXPECT_EQ(bias, 3);
+    EXPECT_EQ(bench->notes.size(), 3u);
+  } else {
+    EXPECT_EQ(pre + bias, 0);
+    EXPECT_EQ(bench->notes.size(), 6u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cuda, LinearLevels,
+    ::testing::Combine(::testing::Values(Activation::relu, Activation::gelu_tanh, Activation::gelu),
+                       ::testing::Values(1, 2)),
+    [](const auto& info) { return cat(name_of(std::get<0>(info.param)), "_level_", std::get<1>(info.param)); });
+
+// The plan's last column: what the forward product does, and why not more.
+TEST(LinearPlan, SaysWhereAKernelActivates) {
+  const auto by = [](std::int64_t features, Mode mode = Mode::train) {
+    LinearSpec s;
+    s.src = {6, 20}, s.out_features = features, s.activation = Activation::gelu_tanh, s.mode = mode;
+    return backend().make(s)->implementation();
+  };
+  EXPECT_EQ(by(64).find("loops with bias gelu_tanh"), 0u) << by(64);
+  EXPECT_EQ(by(43).find("loops with bias, gelu_tanh by a kernel (43 features, no multiple of 8)"), 0u) << by(43);
+  EXPECT_EQ(by(43, Mode::infer), "loops with bias gelu_tanh") << "nothing is kept";
+  EXPECT_EQ(by(88).find("loops with bias, gelu_tanh by a kernel (slower: "), 0u) << by(88);
+  EXPECT_EQ(by(24).find("loops, gelu_tanh by a kernel (cuBLAS has no kernel for 24 x 6 x 20"), 0u) << by(24);
+}
+
+// The memory that layers share is what the plan adds: no more than the values themselves.
+TEST(LinearPlan, HoldsASharedGradientBetweenTheTwoBackwardsAlone) {
+  const Graph graph =
+      build_model(mlp(Activation::gelu_tanh), {6, {4, 5, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
+  const CompiledGraph two = compile_graph(backend(), graph, 2);
+  int found = 0;
+  for (const Region& r : two.plan.regions)
+    if (r.name.find(".diff_bias") != r.name.npos) {
+      ++found;
+      EXPECT_EQ(r.last, r.first + 1) << r.name;
+    }
+  EXPECT_EQ(found, 2);
+  const Graph evaluation =
+      build_model(mlp(Activation::gelu_tanh), {6, {4, 5, 3}, DType::u8, {}, true}, DType::f32, Mode::infer);
+  EXPECT_EQ(count_fused(compile_graph(backend(), evaluation, 2).graph, &LinearSpec::consumes_diff_pre), 0);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// The CUDA backend's operations that are made of products, run on the host with products in plain loops, and
+// its kernels; convolutions are the processor's.
+#include "cuda/dnn/linear.hpp"
+#include "support/host_cublas.hpp"
+#include "support/host_kernels_backend.hpp"
+#include "support/op_harness.hpp"
+
+namespace millrace::test {
+namespace {
+
+class HostMatmulBackend : public HostKernelsBackend {
+ public:
+  using HostKernelsBackend::HostKernelsBackend;
+  std::unique_ptr<Op> make(const Spec& spec) override {
+    if (const auto* linear = std::get_if<LinearSpec>(&spec))
+      return cuda::make_linear(*linear, cuda::LaunchContext{nullptr, 2}, cublas_);
+    return HostKernelsBackend::make(spec);
+  }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    return linear ? cuda::why_not_fused(*linear, cublas_) : HostKernelsBackend::why_not_fused(spec);
+  }
+
+ private:
+  HostCublas cublas_;
+};
+
+}  // namespace
+
+Device& device() {
+  static const std::unique_ptr<Device> device = make_cpu_device();
+  return *device;
+}
+Backend& backend() {
+  static HostMatmulBackend backend(device());
+  return backend;
+}
+
+}  // namespace millrace::test

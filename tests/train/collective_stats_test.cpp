@@ -1,0 +1,84 @@
+#include "millrace/train/distributed/collective_stats.hpp"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+// A step whose last sum ends at 10, and that waited for sums from 7 on.
+TEST(CollectiveStats, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
+  CollectiveStats clock;
+  for (int step = 0; step < 2; ++step)
+    clock.add({{0, 100, 1, 2, 6}, {1, 50, 3, 6, 8}, {-1, 8, 8, 8.5, 10}},
+              {.sums = 3, .began = 0.5, .sums_needed = 6.5});
+  const auto sums = clock.stats();
+  ASSERT_EQ(sums.size(), 3u);
+  EXPECT_EQ(sums[0].tag, 0);
+  EXPECT_EQ(sums[2].tag, -1) << "buckets come first";
+  EXPECT_EQ(sums[0].times, 2u);
+  EXPECT_EQ(sums[0].bytes, 200u);
+  EXPECT_DOUBLE_EQ(sums[0].queued, 2);
+  EXPECT_DOUBLE_EQ(sums[0].busy, 8);
+  EXPECT_DOUBLE_EQ(sums[0].exposed, 0);
+  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "from the step's begin on";
+  EXPECT_DOUBLE_EQ(sums[1].ready, 5);
+  EXPECT_DOUBLE_EQ(sums[1].needed, 13);
+  EXPECT_DOUBLE_EQ(sums[1].exposed, 2);
+  EXPECT_DOUBLE_EQ(sums[2].exposed, 3);
+  EXPECT_DOUBLE_EQ(clock.busy_seconds(), 15);
+  EXPECT_EQ(clock.bytes(), 316u);
+}
+
+TEST(CollectiveStats, ASumThatTheStepItselfRanIsExposedWhenever) {
+  CollectiveStats clock;
+  clock.add({{0, 100, 1, 2, 6, true}, {1, 50, 3, 6, 8}}, {.sums = 5});  // four of the five at the first
+  const auto sums = clock.stats();
+  EXPECT_DOUBLE_EQ(sums[0].exposed, 4);
+  EXPECT_DOUBLE_EQ(sums[1].exposed, 1);
+}
+
+// With ZeRO: weights are gathered from 0 on, bucket 1 first, and the forward pass waits for it from 1 to 2, for bucket
+// 0 from 3.5 to 4; the step waits from 11 to 12 for sums, from 13 to 13.5 for the one of squares.
+TEST(CollectiveStats, GathersAndReduceScattersOfABucketAreToldApartEachWithItsOwnWaits) {
+  using enum CollectiveOp;
+  CollectiveStats clock;
+  const std::vector<CommSpan> spans{{1, 400, 0, 0, 2, false, all_gather},
+                                    {0, 400, 0, 2, 4, false, all_gather},
+                                    {1, 400, 7, 8, 10, false, reduce_scatter},
+                                    {0, 400, 9, 10, 12, false, reduce_scatter},
+                                    {-2, 8, 13, 13, 13.5, false, all_reduce}};
+  for (int step = 0; step < 2; ++step)
+    clock.add(spans, {.gathers = {0.5, 1},
+                      .sums = 1,
+                      .squares = 0.5,
+                      .sums_needed = 11,
+                      .squares_needed = 13,
+                      .gathers_needed = {3.5, 1}});
+  const auto sums = clock.stats();
+  ASSERT_EQ(sums.size(), 5u);
+  const double exposed[] = {1, 0.5, 0, 1, 0.5}, queued[] = {1, 2, 1, 0, 0}, needed[] = {11, 3.5, 11, 1, 13};
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_EQ(sums[i].tag, i < 4 ? int(i / 2) : -2);
+    EXPECT_EQ(sums[i].op, i == 4 ? all_reduce : i % 2 ? all_gather : reduce_scatter) << i;
+    EXPECT_EQ(sums[i].times, 2u) << i;
+    EXPECT_DOUBLE_EQ(sums[i].exposed, 2 * exposed[i]) << i;
+    EXPECT_DOUBLE_EQ(sums[i].queued, 2 * queued[i]) << i;
+    EXPECT_DOUBLE_EQ(sums[i].needed, 2 * needed[i]) << i;
+  }
+  EXPECT_DOUBLE_EQ(sums[0].bus_rate(2), 0.5 * 800 / 4) << "half of its bytes";
+  EXPECT_DOUBLE_EQ(sums[1].bus_rate(4), 0.75 * 800 / 4);
+  EXPECT_DOUBLE_EQ(sums[4].bus_rate(4), 1.5 * 16 / 1);
+}
+
+TEST(CollectiveStats, AGatherThatTheStepItselfRanIsExposedAndNoPartOfTheWaitForSums) {
+  using enum CollectiveOp;
+  CollectiveStats clock;
+  clock.add({{0, 100, 0, 0, 3, true, all_gather}, {0, 100, 5, 6, 8, false, reduce_scatter}},
+            {.gathers = {0}, .sums = 1});
+  const auto sums = clock.stats();
+  EXPECT_DOUBLE_EQ(sums[0].exposed, 1);
+  EXPECT_DOUBLE_EQ(sums[1].exposed, 3);
+}
+
+}  // namespace
+}  // namespace millrace

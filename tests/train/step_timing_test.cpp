@@ -1,0 +1,94 @@
+// What a run records for predictions, with computing that takes time alone.
+#include <gtest/gtest.h>
+
+#include "millrace/advisor/rules/scaling_model.hpp"
+#include "millrace/base/files.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr double a_sample = 0.0015;
+
+Account account_of(RunConfig c, int ranks) {
+  const test::TemporaryFolder folder;
+  c.run.dir = (folder.path / "run").string();
+  run_thread_world(ranks, [&](World& world) { train(world, c); });
+  return Account::from_json(nlohmann::json::parse(read_file(folder.path / "run/summary.json")).at("account").dump());
+}
+
+// 13 steps, the last of an epoch short; two micro-batches of four samples a rank.
+RunConfig pretending(int ranks) {
+  RunConfig c = test::small_run(true, std::to_string(8 * ranks * 6 + 1));
+  c.model.name = "mlp", c.model.hidden = {64, 64, 64}, c.data.augment = false;
+  c.train.global_batch = 8 * ranks, c.train.micro_batch = 4, c.train.steps = 13;
+  c.train.test_compute = a_sample;
+  c.comm.bucket = 16 << 10, c.comm.progress = "thread";
+  return c;
+}
+
+// A busy machine makes sleeps longer, never shorter: bounds are from below, or to each other.
+TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
+  for (const int ranks : {1, 2}) {
+    const Account account = account_of(pretending(ranks), ranks);
+    const StepProfile s = step_profile_of(account);
+    EXPECT_EQ(s.ranks, ranks);
+    EXPECT_EQ(s.micro_batches, 2);
+    EXPECT_EQ(s.samples, 8 * ranks);
+    EXPECT_EQ(account.ranks[0].pace.steps, 13u - 4 - 1) << "but for the first ones and the short one";
+    EXPECT_GE(s.forward, 8 * a_sample / 3);
+    const double pass = 0.98 * 4 * a_sample * 2 / 3;  // padding between parameters is announced by nobody
+    EXPECT_GE(s.last_backward, pass);
+    EXPECT_GE(s.backward, s.last_backward + pass);
+    ASSERT_GE(s.ready.size(), 3u);
+    for (std::size_t i = 1; i < s.ready.size(); ++i) {
+      EXPECT_GT(s.ready[i].bytes, s.ready[i - 1].bytes);
+      EXPECT_GE(s.ready[i].seconds, s.ready[i - 1].seconds);
+    }
+    EXPECT_GE(s.ready.back().seconds, pass);
+    EXPECT_LE(s.ready.back().seconds, s.last_backward);
+    EXPECT_LT(s.ready.front().seconds, s.ready.back().seconds);
+    EXPECT_EQ(all_reduce_times(account, false).empty(), ranks == 1);
+    const Prediction alone = predict(s, {}, 1, Scaling::weak);
+    if (ranks == 1)
+      EXPECT_NEAR(alone.step, s.step, 1e-9);
+    else
+      EXPECT_LT(alone.step, s.step);
+  }
+}
+
+TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
+  for (const bool augments : {false, true}) {
+    RunConfig c = pretending(2);
+    c.data.augment = augments, c.train.test_compute = 0;
+    c.train.micro_batch = 8;  // the first is all of the step's, so that a pause in its pass is one in both
+    for (const RankAccount& r : account_of(c, 2).ranks) {
+      EXPECT_GT(r.pace.input_pass, 0);
+      EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "it is a part of the forward pass";
+    }
+  }
+}
+
+TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
+  RunConfig c = pretending(2);
+  c.comm.bucket = 4 << 10, c.train.test_compute = 0;
+  for (const RankAccount& r : account_of(c, 2).ranks) {
+    double spans = 0;
+    for (const CollectiveOpStats& s : r.sums) spans += double(s.times);
+    EXPECT_GE(spans / double(r.steps), 16);
+    EXPECT_GE(double(r.loader.clock_reads), 4.0 * double(r.loader.batches));
+    EXPECT_GT(r.marks, 3 * spans / double(r.steps) + double(r.loader.clock_reads) / double(r.steps));
+  }
+}
+
+TEST(Pace, OneMicroBatchARankHasManyBucketsInFewMilestones) {
+  RunConfig c = pretending(1);
+  c.train.micro_batch = 0, c.comm.bucket = 1024, c.train.steps = 6;
+  const StepProfile s = step_profile_of(account_of(c, 1));
+  EXPECT_LE(s.ready.size(), 16u);
+  EXPECT_GE(s.ready.size(), 8u);
+  EXPECT_DOUBLE_EQ(s.backward, s.last_backward);
+}
+
+}  // namespace
+}  // namespace millrace
