@@ -48,7 +48,7 @@ test: deps build
 	ctest --test-dir $(BUILD) -LE long -j 2 --output-on-failure
 
 test-long: build
-	@scripts/deps.sh debootstrap $(shell grep -qx ID=debian /etc/os-release && echo chromium)
+	@scripts/deps.sh debootstrap python3-h5py $(shell grep -qx ID=debian /etc/os-release && echo chromium)
 	ctest --test-dir $(BUILD) -L long --output-on-failure
 
 bench: data
