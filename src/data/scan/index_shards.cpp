@@ -112,7 +112,7 @@ void refuse_int64(const std::string& path, const std::string& name, DType dtype)
 ShardIndex scan_file(const std::string& path, const DataOptions& options, const ShardIndex& before) {
   const io::File file = io::File::open(path);
   ShardIndex out;
-  out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
+  out.x.name = options.x, out.y.name = options.y, out.decode = options.decode;
   Shard shard;
   shard.path = path;
   record_file_status(shard);
@@ -162,15 +162,15 @@ ShardIndex scan_file(const std::string& path, const DataOptions& options, const 
   shard.y_offset = shard.extra_y[0].offset, shard.y_chunks = shard.extra_y[0].chunks;
   shard.extra_x.erase(shard.extra_x.begin()), shard.extra_y.erase(shard.extra_y.begin());
 
-  out.sample = sample, out.x_dtype = x.dtype, out.channels_first = channels_first;
-  out.layout_decided_by = shard.x_encoded ? "as decoded" : layout.decided_by;
-  out.x_big_endian = x.big_endian, out.y_big_endian = y.big_endian;
-  out.labels = labels, out.y_dtype = y.dtype, out.target = target;
-  out.x_parts = x_parts, out.y_parts = y_parts;
+  out.sample = sample, out.x.dtype = x.dtype, out.x.channels_first = channels_first;
+  out.x.layout_decided_by = shard.x_encoded ? "as decoded" : layout.decided_by;
+  out.x.big_endian = x.big_endian, out.y.big_endian = y.big_endian;
+  out.y.labels = labels, out.y.dtype = y.dtype, out.y.target = target;
+  out.x.parts = x_parts, out.y.parts = y_parts;
   read_values(out, file, x_names, options);
-  out.class_names = parse_class_names(file.get_string("/", "class_names").value_or(""));
+  out.classes.names = parse_class_names(file.get_string("/", "class_names").value_or(""));
   const auto known_classes = file.get_int("/", "classes");
-  if (labels) out.classes = known_classes ? *known_classes : largest_label(file, y_names[0], y) + 1;
+  if (labels) out.classes.count = known_classes ? *known_classes : largest_label(file, y_names[0], y) + 1;
   out.rows = shard.rows;
   out.shards.push_back(shard);
   return out;
@@ -182,24 +182,24 @@ void append_shard(ShardIndex& out, const ShardIndex& one, Shard shard) {
   if (out.shards.empty()) {
     out = one;
     out.shards = {}, out.rows = 0;
-  } else if (one.sample != out.sample || one.x_dtype != out.x_dtype || one.channels_first != out.channels_first ||
-             one.labels != out.labels || one.y_dtype != out.y_dtype || one.target != out.target ||
-             one.x_parts != out.x_parts || one.y_parts != out.y_parts || one.x_big_endian != out.x_big_endian ||
-             one.y_big_endian != out.y_big_endian || is_encoded != out.encoded()) {
+  } else if (one.sample != out.sample || one.x.dtype != out.x.dtype || one.x.channels_first != out.x.channels_first ||
+             one.y.labels != out.y.labels || one.y.dtype != out.y.dtype || one.y.target != out.y.target ||
+             one.x.parts != out.x.parts || one.y.parts != out.y.parts || one.x.big_endian != out.x.big_endian ||
+             one.y.big_endian != out.y.big_endian || is_encoded != out.encoded()) {
     const auto encoded = [](bool is) { return is ? " encoded" : ""; };
     const auto first = [](bool is) { return is ? " (channels first)" : ""; };
-    fail(Exit::data, path, " holds ", one.sample.str(), first(one.channels_first), " ", name_of(one.x_dtype),
-         encoded(is_encoded), " samples with ", one.target.str(), " ", name_of(one.y_dtype), " targets, ",
-         out.shards.front().path, " ", out.sample.str(), first(out.channels_first), " ", name_of(out.x_dtype),
-         encoded(out.encoded()), " with ", out.target.str(), " ", name_of(out.y_dtype),
+    fail(Exit::data, path, " holds ", one.sample.str(), first(one.x.channels_first), " ", name_of(one.x.dtype),
+         encoded(is_encoded), " samples with ", one.y.target.str(), " ", name_of(one.y.dtype), " targets, ",
+         out.shards.front().path, " ", out.sample.str(), first(out.x.channels_first), " ", name_of(out.x.dtype),
+         encoded(out.encoded()), " with ", out.y.target.str(), " ", name_of(out.y.dtype),
          ". all files of a data set must agree");
   }
   require_same_values(out, one, path);
-  if (const std::string other = first_class_mismatch(one.class_names, out.class_names); !other.empty())
+  if (const std::string other = first_class_mismatch(one.classes.names, out.classes.names); !other.empty())
     fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
          ". pack them together, or from folders and tables with the same classes");
-  if (out.class_names.empty()) out.class_names = one.class_names;
-  out.classes = std::max(out.classes, one.classes);
+  if (out.classes.names.empty()) out.classes.names = one.classes.names;
+  out.classes.count = std::max(out.classes.count, one.classes.count);
   shard.first = out.rows;
   out.rows += shard.rows;
   out.shards.push_back(shard);

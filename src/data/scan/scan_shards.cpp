@@ -171,7 +171,7 @@ void scan_one(ShardIndex& out, const std::string& path, const DataOptions& optio
 
 ShardIndex scan_shards(const DataOptions& options) {
   ShardIndex out;
-  out.x_name = options.x, out.y_name = options.y, out.decode = options.decode;
+  out.x.name = options.x, out.y.name = options.y, out.decode = options.decode;
   IndexingWatchdog watch(options.faults);
   const std::vector<std::string> paths = list_files(options, watch);
   Progress progress(paths.size());
@@ -210,19 +210,19 @@ ShardIndex scan_shards(const DataOptions& options) {
     fail(Exit::data, "the data set has no rows (", paths.front(), paths.size() > 1 ? ", ..." : "", ")",
          no_samples_reason(options));
   constexpr std::int64_t most_classes = 1 << 24;
-  if (out.labels && !out.samples_are_views() && out.classes > std::max(most_classes, out.rows))
+  if (out.y.labels && !out.samples_are_views() && out.classes.count > std::max(most_classes, out.rows))
     fail(Exit::data, paths.front(), paths.size() > 1 ? ", ..." : "", ": '", options.y, "' holds the label ",
-         out.classes - 1, ", the data set has ", out.rows, " rows. number the classes from 0; or store targets of a ",
-         "regression as floating point");
+         out.classes.count - 1, ", the data set has ", out.rows,
+         " rows. number the classes from 0; or store targets of a regression as floating point");
   if (cache && read > 0) {
     const std::string where = cache->save();
     if (!where.empty() && progress.seconds() > 2)
       log::info(cat("listing the data: ", read, " headers read in ", format_seconds(progress.seconds()),
                     "; the next start finds them in ", where));
   }
-  std::string manifest = cat(out.sample.str(), name_of(out.x_dtype), out.channels_first ? " channels first" : "",
+  std::string manifest = cat(out.sample.str(), name_of(out.x.dtype), out.x.channels_first ? " channels first" : "",
                              out.encoded() ? " encoded" : "");
-  for (const auto* parts : {&out.x_parts, &out.y_parts})
+  for (const auto* parts : {&out.x.parts, &out.y.parts})
     for (const ConcatenatedPart& part : *parts) manifest += cat(" ", part.name, " ", part.count);
   for (const Shard& s : out.shards) {
     const std::string path = s.path;

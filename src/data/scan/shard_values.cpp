@@ -12,15 +12,15 @@
 namespace millrace {
 namespace {
 
-double usual_scale(const ShardIndex& d) { return d.x_dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
+double usual_scale(const ShardIndex& d) { return d.x.dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
 
 std::vector<ConcatenatedPart> parts_of(const ShardIndex& d) {
-  return d.x_parts.empty() ? std::vector<ConcatenatedPart>{{d.x_name, d.sample[-1]}} : d.x_parts;
+  return d.x.parts.empty() ? std::vector<ConcatenatedPart>{{d.x.name, d.sample[-1]}} : d.x.parts;
 }
 
 Scaling scaling_of(const ShardIndex& d, std::size_t channel) {
-  if (d.channel_scale.empty()) return {d.scale, d.offset};
-  return {d.channel_scale[channel], d.channel_offset[channel]};
+  if (d.values.channel_scale.empty()) return {d.values.scale, d.values.offset};
+  return {d.values.channel_scale[channel], d.values.channel_offset[channel]};
 }
 
 Scaling asked(const Scaling& own, const DataOptions& options) {
@@ -65,9 +65,9 @@ void add_sample(const ShardIndex& d, const char* sample, std::vector<double>& su
   std::size_t channel = 0;
   for (const ConcatenatedPart& part : parts_of(d)) {
     const Scaling s = scaling_of(d, channel);
-    add_to_sums(sample, d.x_dtype, positions * part.count, part.count, d.channels_first,
-                {s.scale, s.offset, d.transform}, sums.data() + channel, sums.data() + channels + channel);
-    sample += std::size_t(positions * part.count) * size_of(d.x_dtype);
+    add_to_sums(sample, d.x.dtype, positions * part.count, part.count, d.x.channels_first,
+                {s.scale, s.offset, d.values.transform}, sums.data() + channel, sums.data() + channels + channel);
+    sample += std::size_t(positions * part.count) * size_of(d.x.dtype);
     channel += std::size_t(part.count);
   }
 }
@@ -100,21 +100,21 @@ Scaling scaling_of(const io::File& file, const std::string& dataset, double usua
 }
 
 void read_values(ShardIndex& out, const io::File& file, const std::vector<std::string>& x, const DataOptions& options) {
-  out.transform = options.transform;
+  out.values.transform = options.transform;
   const auto parts = parts_of(out);
   for (std::size_t p = 0; p < x.size(); ++p) {
     const Scaling own = scaling_of(file, x[p], usual_scale(out)), used = asked(own, options);
-    if (p == 0) out.scale = used.scale, out.offset = used.offset;
+    if (p == 0) out.values.scale = used.scale, out.values.offset = used.offset;
     if (x.size() > 1) {
-      out.channel_scale.insert(out.channel_scale.end(), std::size_t(parts[p].count), used.scale);
-      out.channel_offset.insert(out.channel_offset.end(), std::size_t(parts[p].count), used.offset);
+      out.values.channel_scale.insert(out.values.channel_scale.end(), std::size_t(parts[p].count), used.scale);
+      out.values.channel_offset.insert(out.values.channel_offset.end(), std::size_t(parts[p].count), used.offset);
     }
     const Statistics s = statistics_of(file, x[p], parts[p].count, own, used, options.transform);
-    out.mean.insert(out.mean.end(), s.mean.begin(), s.mean.end());
-    out.std.insert(out.std.end(), s.std.begin(), s.std.end());
-    if (out.statistics_rejected_reason.empty()) out.statistics_rejected_reason = s.unfit;
+    out.values.mean.insert(out.values.mean.end(), s.mean.begin(), s.mean.end());
+    out.values.std.insert(out.values.std.end(), s.std.begin(), s.std.end());
+    if (out.values.statistics_rejected_reason.empty()) out.values.statistics_rejected_reason = s.unfit;
   }
-  if (out.mean.size() != std::size_t(out.sample[-1])) out.mean.clear(), out.std.clear();
+  if (out.values.mean.size() != std::size_t(out.sample[-1])) out.values.mean.clear(), out.values.std.clear();
 }
 
 void require_same_values(const ShardIndex& d, const ShardIndex& other, const std::string& path) {
@@ -145,7 +145,7 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
           make_source(world, index, readable_without_hdf5(index) ? Reader::direct : Reader::automatic, faults);
       const auto reads = source->make_read_queue({});
       std::vector<char> x(index.sample_bytes());
-      std::vector<float> y(std::size_t(index.target.count()));
+      std::vector<float> y(std::size_t(index.y.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t id = r * index.rows / rows;
         reads->begin({&id, 1}, x.data(), y.data());
@@ -161,13 +161,14 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   world.agree(Exit::data, problem);
   world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
   const double count = sums.back() * double(values) / double(channels);
-  index.mean.resize(channels), index.std.resize(channels);
+  index.values.mean.resize(channels), index.values.std.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    index.mean[c] = sums[c] / count;
-    index.std[c] = std::sqrt(std::max(1e-12, sums[channels + c] / count - index.mean[c] * index.mean[c]));
+    index.values.mean[c] = sums[c] / count;
+    index.values.std[c] =
+        std::sqrt(std::max(1e-12, sums[channels + c] / count - index.values.mean[c] * index.values.mean[c]));
     if (!std::isfinite(sums[c]) || !std::isfinite(sums[channels + c]))
-      fail(Exit::data, index.shards.front().path, ": values of ", index.x_name, ", channel ", c, ", are not all ",
-           "finite", not_finite(index.transform), ". write them anew, or give data.mean and data.std");
+      fail(Exit::data, index.shards.front().path, ": values of ", index.x.name, ", channel ", c, ", are not all ",
+           "finite", not_finite(index.values.transform), ". write them anew, or give data.mean and data.std");
   }
 }
 

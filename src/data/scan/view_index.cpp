@@ -65,19 +65,19 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
     fail(Exit::data, file.path(), ": data.sample = patch needs a scene of height, width and channels as '", options.x,
          "', here ", shard.array.str(), ", and a map of integers as '", options.y, "', here ", map.str(), " ",
          name_of(y.dtype));
-  one.channels_first = channels_first(shard.array, map, file, options, one.layout_decided_by);
-  const std::int64_t height = map[0], width = map[1], channels = shard.array[one.channels_first ? 0 : 2];
+  one.x.channels_first = channels_first(shard.array, map, file, options, one.x.layout_decided_by);
+  const std::int64_t height = map[0], width = map[1], channels = shard.array[one.x.channels_first ? 0 : 2];
   if (side / 2 >= std::min(height, width) || std::max(height, width) > std::int64_t(UINT32_MAX))
     fail(Exit::data, file.path(), ": patches of ", side, "x", side, " do not fit a scene of ", height, "x", width,
          ". half of one may lie outside of it at most. lower data.patch");
   std::vector<Pixel> pixels = labelled(file, y, height, width);
-  for (const Pixel& p : pixels) one.classes = std::max<std::int64_t>(one.classes, p.label + 1);
-  one.classes = std::max(one.classes, file.get_int("/", "classes").value_or(0));
+  for (const Pixel& p : pixels) one.classes.count = std::max<std::int64_t>(one.classes.count, p.label + 1);
+  one.classes.count = std::max(one.classes.count, file.get_int("/", "classes").value_or(0));
   if (options.view.holdout > 0) pixels = spatial_holdout(std::move(pixels), options.view, options.validation_part);
   shard.rows = std::int64_t(pixels.size());
   shard.pixels = std::make_shared<const std::vector<Pixel>>(std::move(pixels));
   one.sample = {side, side, channels};
-  one.y_dtype = DType::i32;
+  one.y.dtype = DType::i32;
 }
 
 void add_pairs(ShardIndex& one, Shard& shard, const io::File& file, const DataOptions& options) {
@@ -85,9 +85,9 @@ void add_pairs(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
   if (stored.rank == 0)
     fail(Exit::data, file.path(), ": '", options.x, "' holds single values. a sample needs at least one dimension");
   const SampleLayout layout = sample_layout(stored, options.layout, file.get_string("/", "layout"), file.path());
-  one.sample = one.target = layout.sample;
-  one.channels_first = layout.channels_first, one.layout_decided_by = layout.decided_by;
-  one.labels = false, one.y_dtype = DType::f32;
+  one.sample = one.y.target = layout.sample;
+  one.x.channels_first = layout.channels_first, one.x.layout_decided_by = layout.decided_by;
+  one.y.labels = false, one.y.dtype = DType::f32;
   shard.rows = std::max<std::int64_t>(0, shard.array[0] - options.view.lead);
 }
 
@@ -97,7 +97,7 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
   alone.shards = {shard};
   HyperslabReader boxes(alone, false, 16u << 20);
   constexpr std::int64_t at_once = 1 << 18;
-  std::vector<char> block(std::size_t(at_once) * size_of(one.x_dtype));
+  std::vector<char> block(std::size_t(at_once) * size_of(one.x.dtype));
   std::int64_t largest = 0;
   const Shape& array = shard.array;
   for (std::int64_t row = 0; row < (array.rank > 1 ? array[0] : 1); ++row)
@@ -106,9 +106,9 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
       first[0] = row, extent[0] = 1;
       first[-1] = at, extent[-1] = std::min(at_once, array[-1] - at);
       boxes.read(0, {first, extent}, block.data(), 0);
-      if (one.x_big_endian) swap_bytes(block.data(), std::size_t(extent[-1]), size_of(one.x_dtype));
+      if (one.x.big_endian) swap_bytes(block.data(), std::size_t(extent[-1]), size_of(one.x.dtype));
       for (std::int64_t i = 0; i < extent[-1]; ++i) {
-        const auto token = std::int64_t(value_at(block.data(), one.x_dtype, i));
+        const auto token = std::int64_t(value_at(block.data(), one.x.dtype, i));
         if (token < 0 || token == INT32_MAX)
           fail(Exit::data, shard.path, " holds the token ", token, " (without a sign ", std::uint32_t(token),
                ") at position ", at + i, ". they go from 0 to 2147483646");
@@ -119,18 +119,18 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
 }
 
 void add_tokens(ShardIndex& one, Shard& shard, const io::File& file, const DataOptions& options) {
-  const DType t = one.x_dtype;
+  const DType t = one.x.dtype;
   if (shard.array.rank > 2 || (t != DType::u8 && t != DType::u16 && t != DType::i32))
     fail(Exit::data, file.path(), ": data.sample = tokens needs '", options.x,
          "' to be one text, or a text a row, of integers of 8, 16 or 32 bits, here it is ", shard.array.str(), " ",
          name_of(t));
   if (!shard.hdf5_only_reason.empty()) return;                  // refused when a source is made
   const auto known = file.get_int("/", "classes").value_or(0);  // 0: packed, without labels
-  one.classes = options.view.vocabulary > 0 ? options.view.vocabulary
-                : known > 0                 ? known
-                                            : largest_token(one, shard) + 1;
+  one.classes.count = options.view.vocabulary > 0 ? options.view.vocabulary
+                      : known > 0                 ? known
+                                                  : largest_token(one, shard) + 1;
   one.sample = {options.view.window};
-  one.y_dtype = DType::i32;
+  one.y.dtype = DType::i32;
   shard.rows = windows_of(shard.array, options.view) * (shard.array.rank > 1 ? shard.array[0] : 1);
 }
 
@@ -148,8 +148,8 @@ ShardIndex scan_view(const std::string& path, const DataOptions& options) {
   require_bytes(shard, "x", x.offset, std::uint64_t(shard.array.count()) * size_of(x.dtype));
   list_chunks(shard, file, x, &shard.x_chunks);
   ShardIndex one;
-  one.x_name = options.x, one.y_name = options.y;
-  one.x_dtype = x.dtype, one.x_big_endian = x.big_endian;
+  one.x.name = options.x, one.y.name = options.y;
+  one.x.dtype = x.dtype, one.x.big_endian = x.big_endian;
   if (options.view.sample == SampleKind::patch)
     add_scene(one, shard, file, options);
   else if (tokens)
@@ -157,7 +157,7 @@ ShardIndex scan_view(const std::string& path, const DataOptions& options) {
   else
     add_pairs(one, shard, file, options);
   if (shard.rows == 0) return one;
-  one.class_names = parse_class_names(file.get_string("/", "class_names").value_or(""));
+  one.classes.names = parse_class_names(file.get_string("/", "class_names").value_or(""));
   if (!tokens) read_values(one, file, {options.x}, options);
   one.rows = shard.rows;
   one.shards.push_back(shard);
