@@ -393,7 +393,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   refused(folder / "scene.h5", windows(0, 1), "data.window", Exit::config);
   const std::vector<std::uint8_t> text(5, 1);
   test::write_file(folder / "text.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {5}, text.data()}});
-  refused(folder / "text.h5", windows(5, 1), "no text is as long as a window of 5 tokens and the next");
+  refused(folder / "text.h5", windows(5, 1), "no text is longer than a window of 5 tokens");
   refused("synthetic:images:rows=50,shape=4x4x1,classes=2,seed=1", pairs(1), "data.sample", Exit::config);
   scene.map.assign(scene.map.size(), 0);
   scene.map[5] = -1;
