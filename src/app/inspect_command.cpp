@@ -110,8 +110,8 @@ Seen describe_files(const std::vector<std::string>& patterns) {
 }
 
 std::string layout_of(const ShardIndex& set) {
-  if (set.layout_decided_by.empty()) return "";
-  return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_decided_by, ")");
+  if (set.x.layout_decided_by.empty()) return "";
+  return cat(set.x.channels_first ? ", channels first (" : ", channels last (", set.x.layout_decided_by, ")");
 }
 
 constexpr const char* view_keys[] = {"sample", "patch",  "holdout",   "lead",
@@ -130,13 +130,14 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
   options.x = parsed.get("x-name", "x"), options.y = parsed.get("y-name", "y");
   options.layout = layout, options.view = view_of(parsed);
   const ShardIndex set = index_shards(world, options);
-  std::string out = cat(
-      "as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
-      " files, samples ", set.sample.str(), " ", name_of(set.x_dtype), layout_of(set),
-      set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "", ", ",
-      set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
-      format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale,
-      set.offset != 0 ? cat(", offset ", set.offset) : "", set.x_parts.empty() ? "" : " (of the first data set)", "\n");
+  std::string out =
+      cat("as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
+          " files, samples ", set.sample.str(), " ", name_of(set.x.dtype), layout_of(set),
+          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
+          ", ", set.y.labels ? cat(set.classes.count, " classes") : "targets " + set.y.target.str(), ", ",
+          format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.values.scale,
+          set.values.offset != 0 ? cat(", offset ", set.values.offset) : "",
+          set.x.parts.empty() ? "" : " (of the first data set)", "\n");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
          (advice.empty() ? "" : advice + "\n") +

@@ -44,7 +44,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
   out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " "
-      << name_of(s.train_data.x_dtype) << " in " << s.train_data.shards.size() << " files, "
+      << name_of(s.train_data.x.dtype) << " in " << s.train_data.shards.size() << " files, "
       << s.train_source->describe();
   if (s.has_valid) out << "; validation " << s.valid_data.rows;
   if (s.blocks) out << "\norder: " << s.blocks->str();

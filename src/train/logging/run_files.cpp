@@ -59,8 +59,9 @@ json resolved(const Session& s) {
 }
 
 json data_json(const ShardIndex& data) {
-  return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
-          {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
+  return {{"files", data.shards.size()},   {"rows", data.rows},
+          {"sample", data.sample.str()},   {"dtype", name_of(data.x.dtype)},
+          {"classes", data.classes.count}, {"manifest_crc32", data.manifest_crc}};
 }
 
 bool tells_of_the_end(const std::filesystem::path& summary, std::int64_t steps) {

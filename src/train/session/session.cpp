@@ -39,23 +39,25 @@ LocalCacheOptions rest_of(LocalCacheOptions staging, const ShardIndex& train) {
 }
 
 void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
-  if (train.x_parts == valid.x_parts && train.scale == valid.scale && train.offset == valid.offset &&
-      train.channel_scale == valid.channel_scale && train.channel_offset == valid.channel_offset)
+  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale &&
+      train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
+      train.values.channel_offset == valid.values.channel_offset)
     return;
-  fail(Exit::data, "data.valid stores its values * ", valid.scale, " + ", valid.offset, ", data.train * ", train.scale,
-       " + ", train.offset, ". both need the same (of every data set that is joined): write them so, or give ",
+  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ",
+       train.values.scale, " + ", train.values.offset,
+       ". both need the same (of every data set that is joined): write them so, or give ",
        "data.scale and data.offset");
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
-  if (const std::string other = first_class_mismatch(valid.class_names, train.class_names); !other.empty())
+  if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
     fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
-  if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
-      train.target == valid.target && train.channels_first == valid.channels_first)
+  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
+      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
     return;
   const auto words = [](const ShardIndex& index) {
-    return cat(index.sample.str(), " ", name_of(index.x_dtype), " samples, channels ",
-               index.channels_first ? "first" : "last");
+    return cat(index.sample.str(), " ", name_of(index.x.dtype), " samples, channels ",
+               index.x.channels_first ? "first" : "last");
   };
   fail(Exit::data, "data.valid holds ", words(valid), ", data.train ", words(train),
        ". both need the same shape, type, layout and kind of targets");
@@ -70,16 +72,16 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.dropout = float(c.model.dropout), m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
   m.seed = c.run.seed;
-  if (c.model.loss == "cross_entropy" && !data.labels)
+  if (c.model.loss == "cross_entropy" && !data.y.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
-  if (c.model.loss == "mse" && data.labels)
+  if (c.model.loss == "mse" && data.y.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
-  if (data.labels && data.classes < 1)
+  if (data.y.labels && data.classes.count < 1)
     fail(Exit::data,
          "no sample has a label: every y is negative. a file of tokens is its own target: set data.sample = tokens");
-  m.mean_squared_error = !data.labels;
+  m.mean_squared_error = !data.y.labels;
   m.tokens = data.view.sample == SampleKind::tokens;
-  m.outputs = data.labels ? data.classes : data.target.count();
+  m.outputs = data.y.labels ? data.classes.count : data.y.target.count();
   m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }
@@ -159,24 +161,24 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   if (has_valid && !c.data.train.empty())
     require_same_samples(train_data, valid_data), require_same_values(train_data, valid_data);
   ShardIndex& reference = c.data.train.empty() ? valid_data : train_data;  // classes, mean and std come from here
-  if (c.data.on_error == OnError::skip && !reference.labels)
+  if (c.data.on_error == OnError::skip && !reference.y.labels)
     fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
   if (needs_statistics(c.data, reference)) {
-    if (!reference.statistics_rejected_reason.empty())
-      log::info(cat("mean and std in the files are ", reference.statistics_rejected_reason, ": measured anew"));
+    if (!reference.values.statistics_rejected_reason.empty())
+      log::info(cat("mean and std in the files are ", reference.values.statistics_rejected_reason, ": measured anew"));
     measure_statistics(w, reference, 10000, c.data);
   }
-  train_data.normalized_targets = valid_data.normalized_targets = c.data.normalize;
+  train_data.values.normalize_targets = valid_data.values.normalize_targets = c.data.normalize;
   if (has_valid && valid_data.view.sample == SampleKind::pair)  // whose targets are normalised as the input is
-    valid_data.mean = reference.mean, valid_data.std = reference.std;
+    valid_data.values.mean = reference.values.mean, valid_data.values.std = reference.values.std;
   if ((c.data.resize > 0 || c.data.crop > 0) && !train_data.encoded() && !valid_data.encoded())
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
   if (c.data.augment && use == Use::train)
     train_data.decode.min_area = c.data.zoom, train_data.decode.seed = c.run.seed;
-  if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
-    fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
-         " classes");
+  if (has_valid && valid_data.y.labels && valid_data.classes.count > reference.classes.count)
+    fail(Exit::data, "data.valid has label ", valid_data.classes.count - 1, ", data.train only ",
+         reference.classes.count, " classes");
 
   if (c.train.global_batch < 1) fail(Exit::config, "train.global_batch: ", c.train.global_batch, " is below 1");
   global_batch = c.data.train.empty() ? c.train.global_batch : std::min(c.train.global_batch, train_data.rows);
@@ -189,7 +191,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
                   " than there are ranks (", w.size(), "): some ranks have nothing to do. lower train.micro_batch"));
 
   spec.model = model_spec(c, reference);
-  spec.batch = {0, reference.sample, reference.x_dtype, reference.target, reference.labels};
+  spec.batch = {0, reference.sample, reference.x.dtype, reference.y.target, reference.y.labels};
   spec.compute = dtype;
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);
