@@ -205,7 +205,7 @@ Exit scaling_command(World& world, const Arguments& arguments) {
       fail(error.code(), (folder / "summary.json").string(), ": ", error.what());
     }
   }();
-  shape.bucket_bytes = double(config.comm.bucket), shape.overlap = config.comm.overlap;
+  shape.bucket_bytes = double(config.comm.bucket_size), shape.overlap = config.comm.overlap;
   shape.element_bytes = config.comm.grad_dtype == "none" ? 4 : 2;
   shape.zero = config.optim.zero == 1, shape.fixed_micro_batch = config.train.micro_batch > 0;
 

@@ -78,7 +78,8 @@ TuneOptions options_of(const ParsedArguments& parsed) {
   out.seconds = number_of<double>(parsed, "seconds", "0.4", between(0.05, 60));
   out.budget = budget_of(parsed);
   const auto& known = tuned_keys();
-  for (const std::string& key : parsed.list("keep")) {
+  for (const std::string& written : parsed.list("keep")) {
+    const std::string key = current_key_name(written);
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       std::string all;
       for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
@@ -166,7 +167,7 @@ std::string tune_help() {
   return "usage: millrace tune -c FILE [-c FILE...] [--section.key VALUE...]\n"
          "       millrace tune -c FILE --lr-range\n\n" +
          flags_help(flags()) +
-         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket, train.micro_batch, run.threads and "
+         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket_size, train.micro_batch, run.threads and "
          "model.fusion, one\n"
          "after the other, first those against what bounds the step most, by short trials beside the best so far; "
          "then\n"

@@ -1,5 +1,9 @@
 #include "millrace/config/keys.hpp"
 
+#include <mutex>
+#include <set>
+
+#include "millrace/base/log.hpp"
 #include "millrace/config/key_types.hpp"
 #include "millrace/config/schedule.hpp"
 
@@ -112,8 +116,8 @@ void add_optim(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: memory of the second moment"));
   k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
                          "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
-  k.push_back(
-      number_key(MR_FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
+  k.push_back(number_key(MR_FIELD(optim.trust_coefficient), above(0),
+                         "lars: a step's share of a matrix' norm, before the learning rate"));
   k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
                          "ZeRO stage; 1: a rank keeps the moments of its share of the parameters alone, updates these "
                          "and gathers the others' during the next forward pass; on a CPU the result is the same bits"));
@@ -125,7 +129,7 @@ void add_optim(std::vector<Key>& k) {
 
 void add_rest(std::vector<Key>& k) {
   k.push_back(size_key(
-      MR_FIELD(comm.bucket), Range{.low = 1024, .high = double(1ull << 40)},
+      MR_FIELD(comm.bucket_size), Range{.low = 1024, .high = double(1ull << 40)},
       "gradients are summed over ranks in buckets of this size; small ones start earlier, large ones cost less each"));
   k.push_back(word_key(MR_FIELD(comm.grad_dtype), {"none", "bf16", "fp16"},
                        "type of gradients while summed: half the bytes, less precision"));
@@ -167,7 +171,7 @@ void add_rest(std::vector<Key>& k) {
                        "a file, .prom at its end, that always says how the run goes, for Prometheus' node exporter "
                        "(its textfile collector) on the host of rank 0; one a run"));
   k.push_back(duration_key(MR_FIELD(log.prometheus_every), above(0), "least time from one writing of it to the next"));
-  k.push_back(number_key(MR_FIELD(log.trace), between(0, 1000),
+  k.push_back(number_key(MR_FIELD(log.profile_steps), between(0, 1000),
                          "steps whose phases, sums and reads are kept in trace.json, of all ranks on one clock: so "
                          "many one after the other, from the 21st on where there are more; 0: none"));
   k.push_back(switch_key(MR_FIELD(account.probe),
@@ -201,10 +205,38 @@ const std::vector<Key>& keys() {
   return table;
 }
 
+const std::vector<KeyAlias>& key_aliases() {
+  static const std::vector<KeyAlias> table = {
+      {"comm.compress", "comm.grad_dtype"},
+      {"comm.bucket", "comm.bucket_size"},
+      {"data.zoom", "data.random_resized_crop"},
+      {"cuda.channels", "cuda.nccl_max_ctas"},
+      {"cuda.tune", "cuda.autotune"},
+      {"optim.trust", "optim.trust_coefficient"},
+      {"log.trace", "log.profile_steps"},
+  };
+  return table;
+}
+
+std::string current_key_name(const std::string& name) {
+  for (const KeyAlias& alias : key_aliases())
+    if (alias.old_name == name) return alias.name;
+  return name;
+}
+
 const Key* find_key(const std::string& name) {
+  const std::string current = current_key_name(name);
   for (const Key& key : keys())
-    if (key.name == name) return &key;
+    if (key.name == current) return &key;
   return nullptr;
+}
+
+void warn_if_renamed(const std::string& where, const std::string& written, const Key& key) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  if (written == key.name) return;
+  const std::lock_guard lock(mutex);
+  if (warned.insert(written).second) log::warn(cat(where, ": ", written, " is deprecated. use ", key.name, " instead"));
 }
 
 const char* group_title(const std::string& group) {

@@ -122,7 +122,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
     c.optim.name = optimizer, c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = "constant";
     c.run.precision = precision;
     if (half) c.train.test_force_overflow_at = 3;
-    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket = 4096;
+    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket_size = 4096;
     const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
     c.optim.zero = 1;
     const auto actual = run(c, DeviceChoice::cuda, 2, folder.path / "divided");

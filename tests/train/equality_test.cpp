@@ -53,7 +53,7 @@ TEST(Equality, TailsAreWholeAndRanksWithoutRowsTakePart) {
 TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
   RunConfig a = small_run(true), b = a;
   a.comm.overlap = false, a.comm.progress = "inline";
-  b.comm.overlap = true, b.comm.progress = "thread", b.comm.bucket = 256;
+  b.comm.overlap = true, b.comm.progress = "thread", b.comm.bucket_size = 256;
   const auto one = run(a, 2, 8), two = run(b, 2, 8);
   ASSERT_EQ(one.size(), two.size());
   for (std::size_t i = 0; i < one.size(); ++i) {

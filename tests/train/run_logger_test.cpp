@@ -228,7 +228,7 @@ TEST(RunLogger, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
   run.train(7);
   fs::remove_all(run.path / "run/checkpoints");
   ASSERT_TRUE(fs::exists(run.path / "run/trace.json"));
-  run.config.log.trace = 0;
+  run.config.log.profile_steps = 0;
   run.train(7);
   EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
 }

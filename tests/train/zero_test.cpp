@@ -28,7 +28,7 @@ RunConfig wide_run() {
   c.data.valid = {"synthetic:images:rows=37,shape=9x8x3,classes=4,seed=2"};
   c.optim.schedule = "constant";  // does not depend on where a run ends
   c.optim.clip = 0.5;
-  c.comm.bucket = 4096;
+  c.comm.bucket_size = 4096;
   c.train.micro_batch = 8;
   c.train.steps = 6;
   return c;
@@ -126,7 +126,7 @@ TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
   for (const char* progress : {"inline", "thread"})
     for (const bool overlap : {false, true}) {
       c.comm.progress = progress, c.comm.overlap = overlap;
-      c.comm.bucket = overlap ? 1024 : 1 << 20;
+      c.comm.bucket_size = overlap ? 1024 : 1 << 20;
       expect_same(expected, outcome(c, 1, 2), cat(progress, ", overlap ", overlap));
     }
 }

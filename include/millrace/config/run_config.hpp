@@ -56,7 +56,7 @@ struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
   std::int64_t crop_pad = 4;
   bool flip = true;
   std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
-  double zoom = 0;                      // smallest share of the area that is enlarged to the whole; 0: none
+  double random_resized_crop = 0;       // smallest fraction of the area of a random crop; 0: none
   double brightness = 0, contrast = 0;  // at most so much more or less, as a share
   double saturation = 0, hue = 0;       // the same of colours; hue in turns
 };
@@ -101,21 +101,21 @@ struct OptimOptions {
   bool nesterov = false;
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
-  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
-  double clip = 0;            // > 0: clip by global norm
-  double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
+  double trust_coefficient = 0.001;  // lars
+  int zero = 0;                      // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
+  double clip = 0;                   // > 0: clip by global norm
+  double loss_scale = 65536;         // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
 };
 
 struct CommOptions {
-  std::uint64_t bucket = 8u << 20;  // bytes of float32 gradient a bucket
-  std::string grad_dtype = "none";  // none, bf16, fp16
-  bool overlap = true;              // start sums during backward
-  std::string progress = "auto";    // auto, thread, inline
-  std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
-  double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
-  double test_delay = 0;            // tests: seconds that every summed MB takes longer
+  std::uint64_t bucket_size = 8u << 20;  // bytes of float32 gradients in one bucket
+  std::string grad_dtype = "none";       // none, bf16, fp16
+  bool overlap = true;                   // start sums during backward
+  std::string progress = "auto";         // auto, thread, inline
+  std::string backend = "auto";          // on GPUs: nccl, or mpi by way of host memory
+  double timeout = 600;                  // seconds until a stuck sum ends the run with exit 5
+  double test_delay = 0;                 // tests: seconds that every summed MB takes longer
 };
 
 struct CheckpointOptions {
@@ -129,7 +129,7 @@ struct LogOptions {
   std::int64_t tensorboard_every = 1;  // steps
   std::string prometheus;              // a file; empty: none
   double prometheus_every = 15;        // seconds
-  int trace = 4;                       // steps of all ranks that are written to trace.json, span by span
+  int profile_steps = 4;               // steps of all ranks that trace.json records; 0: none
 };
 
 struct AccountOptions {

@@ -36,7 +36,7 @@ ResolvedConfig resolved_config_of(const Session& s) {
   out.precision = name_of(c.run.precision), out.grad_dtype = c.comm.grad_dtype, out.shuffle = name_of(c.data.shuffle);
   out.cache = c.data.cache.where, out.checkpoint_every = c.checkpoint.every;
   out.misplaced = s.placement.warning, out.oversubscribed = s.placement.oversubscribed;
-  out.bucket = c.comm.bucket, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
+  out.bucket = c.comm.bucket_size, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
   out.global_batch = s.global_batch, out.micro_batch = s.micro_batch;
   return out;
 }

@@ -93,7 +93,7 @@ OptimizerSpec optimizer_spec(const OptimOptions& o) {
   if (kind == kinds.end())
     fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw, lars, lamb");
   s.kind = kind->second;
-  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust = float(o.trust);
+  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust_coefficient = float(o.trust_coefficient);
   s.beta1 = float(o.beta1), s.beta2 = float(o.beta2), s.epsilon = float(o.epsilon);
   s.clip = float(o.clip);
   return s;
@@ -173,7 +173,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
   if (c.data.augment && use == Use::train)
-    train_data.decode.min_area = c.data.zoom, train_data.decode.seed = c.run.seed;
+    train_data.decode.min_area = c.data.random_resized_crop, train_data.decode.seed = c.run.seed;
   if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
     fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
          " classes");
@@ -196,7 +196,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.weight_decay = float(c.optim.weight_decay);
   spec.grad_dtype = c.comm.grad_dtype == "none" || w.size() == 1 ? DType::f32 : parse_dtype(c.comm.grad_dtype);
   spec.seed = c.run.seed;
-  spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
+  spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
   if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
     if (c.data.shuffle != Shuffle::block && (c.data.shuffle_window > 0 || c.data.shuffle_block > 0))
