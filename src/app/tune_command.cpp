@@ -138,7 +138,7 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
   if (scale != 1)
     out += cat("optim.lr_batch = ", brief(config.optim.lr_batch), " is set: this is the rate for it, ",
                brief(advice.suggested), " at the global batch of ", config.train.global_batch, "\n");
-  return out + cat("for ", config.optim.name, ", a global batch of ", config.train.global_batch,
+  return out + cat("for ", value_text(config, "optim.name"), ", a global batch of ", config.train.global_batch,
                    " and the other keys as configured; schedule and warm-up were left out\n");
 }
 

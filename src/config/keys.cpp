@@ -47,12 +47,18 @@ void add_run(std::vector<Key>& k) {
 }
 
 void add_model(std::vector<Key>& k) {
-  k.push_back(word_key(MR_FIELD(model.name), {"mlp", "resnet", "layers"},
-                       "kind of network; layers: written out under model.layers"));
+  k.push_back(choice_key(
+      MR_FIELD(model.name),
+      Choices<ModelName>{{"mlp", ModelName::mlp}, {"resnet", ModelName::resnet}, {"layers", ModelName::layers}},
+      "kind of network; layers: written out under model.layers"));
   k.push_back(number_key(MR_FIELD(model.depth), at_least(1),
                          "resnet: 6n+2 (8, 20, 32, 44, 56, 110: CIFAR style) or 18, 34, 50, 101 (ImageNet style)"));
-  k.push_back(word_key(MR_FIELD(model.stem), {"auto", "cifar", "pool", "imagenet"},
-                       "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
+  k.push_back(choice_key(MR_FIELD(model.stem),
+                         Choices<ResNetStem>{{"auto", ResNetStem::automatic},
+                                             {"cifar", ResNetStem::cifar},
+                                             {"pool", ResNetStem::pool},
+                                             {"imagenet", ResNetStem::imagenet}},
+                         "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), at_least(1),
                          "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", auto_is_zero));
   k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
@@ -62,8 +68,10 @@ void add_model(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(model.dropout), fraction(), "mlp: share of activations set to zero in training"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: the network, one layer each time the key is given"));
-  k.push_back(word_key(MR_FIELD(model.loss), {"auto", "cross_entropy", "mse"},
-                       "auto: cross_entropy for class labels, mse for float targets"));
+  k.push_back(
+      choice_key(MR_FIELD(model.loss),
+                 Choices<Loss>{{"auto", Loss::automatic}, {"cross_entropy", Loss::cross_entropy}, {"mse", Loss::mse}},
+                 "auto: cross_entropy for class labels, mse for float targets"));
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: share of the probability spread over all classes"));
   k.push_back(
@@ -94,15 +102,23 @@ void add_train(std::vector<Key>& k) {
 }
 
 void add_optim(std::vector<Key>& k) {
-  k.push_back(word_key(MR_FIELD(optim.name), {"sgd", "adamw", "lars", "lamb"},
-                       "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
-                       "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
-                       "its norm"));
+  k.push_back(choice_key(MR_FIELD(optim.name),
+                         Choices<OptimizerName>{{"sgd", OptimizerName::sgd},
+                                                {"adamw", OptimizerName::adamw},
+                                                {"lars", OptimizerName::lars},
+                                                {"lamb", OptimizerName::lamb}},
+                         "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
+                         "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
+                         "its norm"));
   k.push_back(number_key(MR_FIELD(optim.lr), at_least(0), "learning rate after warm-up"));
   k.push_back(number_key(MR_FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is for this global batch and is scaled by global_batch / lr_batch"));
-  k.push_back(
-      word_key(MR_FIELD(optim.schedule), {"constant", "step", "cosine", "linear"}, "how the learning rate goes down"));
+  k.push_back(choice_key(MR_FIELD(optim.schedule),
+                         Choices<LrSchedule>{{"constant", LrSchedule::constant},
+                                             {"step", LrSchedule::step},
+                                             {"cosine", LrSchedule::cosine},
+                                             {"linear", LrSchedule::linear}},
+                         "how the learning rate goes down"));
   k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0), "epochs over which the learning rate rises from zero"));
   k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine and linear end at this learning rate"));
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
@@ -131,13 +147,20 @@ void add_rest(std::vector<Key>& k) {
   k.push_back(size_key(
       MR_FIELD(comm.bucket_size), Range{.low = 1024, .high = double(1ull << 40)},
       "gradients are summed over ranks in buckets of this size; small ones start earlier, large ones cost less each"));
-  k.push_back(word_key(MR_FIELD(comm.grad_dtype), {"none", "bf16", "fp16"},
-                       "type of gradients while summed: half the bytes, less precision"));
+  k.push_back(choice_key(MR_FIELD(comm.grad_dtype),
+                         Choices<DType>{{"none", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+                         "type of gradients while summed: half the bytes, less precision"));
   k.push_back(switch_key(MR_FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
-  k.push_back(word_key(MR_FIELD(comm.progress), {"auto", "thread", "inline"},
-                       "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
-  k.push_back(word_key(MR_FIELD(comm.backend), {"auto", "nccl", "mpi"},
-                       "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
+  k.push_back(choice_key(MR_FIELD(comm.progress),
+                         Choices<CollectiveOptions::Progress>{{"auto", CollectiveOptions::Progress::automatic},
+                                                              {"thread", CollectiveOptions::Progress::thread},
+                                                              {"inline", CollectiveOptions::Progress::inline_}},
+                         "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
+  k.push_back(choice_key(
+      MR_FIELD(comm.backend),
+      Choices<CudaOptions::Sums>{
+          {"auto", CudaOptions::Sums::automatic}, {"nccl", CudaOptions::Sums::nccl}, {"mpi", CudaOptions::Sums::mpi}},
+      "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
   k.push_back(duration_key(MR_FIELD(comm.timeout), above(0), "a sum that takes longer ends the run with exit 5"));
   k.push_back(
       hidden(duration_key(MR_FIELD(comm.test_delay), at_least(0), "tests: time that every summed MB takes longer")));
@@ -203,6 +226,12 @@ const std::vector<Key>& keys() {
     return k;
   }();
   return table;
+}
+
+std::string value_text(const RunConfig& config, const std::string& name) {
+  const Key* key = find_key(name);
+  MR_CHECK(key);
+  return join_words(*key, key->get(config));
 }
 
 const std::vector<KeyAlias>& key_aliases() {

@@ -121,7 +121,7 @@ void check_together(const RunConfig& c) {
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
          c.train.global_batch, "). lower the one or raise the other");
-  if (c.model.name == "layers" && c.model.layers.empty())
+  if (c.model.name == ModelName::layers && c.model.layers.empty())
     fail(Exit::config, "model.name = layers, but there is no line model.layers. write one for each layer");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
     fail(Exit::config, "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");

@@ -28,7 +28,7 @@ struct Watched : test::TemporaryFolder {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
     config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.train.test_force_overflow_at = 2;
-    config.optim.schedule = "constant";
+    config.optim.schedule = LrSchedule::constant;
     config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
     config.log.prometheus_every = 1e-9;
   }

@@ -20,10 +20,10 @@ Account account_of(RunConfig c, int ranks) {
 // 13 steps, the last of an epoch short; two micro-batches of four samples a rank.
 RunConfig pretending(int ranks) {
   RunConfig c = test::small_run(true, std::to_string(8 * ranks * 6 + 1));
-  c.model.name = "mlp", c.model.hidden = {64, 64, 64}, c.data.augment = false;
+  c.model.name = ModelName::mlp, c.model.hidden = {64, 64, 64}, c.data.augment = false;
   c.train.global_batch = 8 * ranks, c.train.micro_batch = 4, c.train.steps = 13;
   c.train.test_compute = a_sample;
-  c.comm.bucket_size = 16 << 10, c.comm.progress = "thread";
+  c.comm.bucket_size = 16 << 10, c.comm.progress = CollectiveOptions::Progress::thread;
   return c;
 }
 

@@ -30,6 +30,9 @@ struct Key {
 const std::vector<Key>& keys();
 const Key* find_key(const std::string& name);  // by its name or a former name; null when there is none
 
+// The value of a key as a file holds it: value_text(config, "optim.name") is "adamw".
+std::string value_text(const RunConfig&, const std::string& key);
+
 // A former name of a key. It stays accepted, with one line of warning.
 struct KeyAlias {
   std::string old_name, name;

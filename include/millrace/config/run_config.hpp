@@ -18,6 +18,11 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
+enum class ModelName { mlp, resnet, layers };
+enum class ResNetStem { automatic, cifar, pool, imagenet };
+enum class Loss { automatic, cross_entropy, mse };
+enum class OptimizerName { sgd, adamw, lars, lamb };
+enum class LrSchedule { constant, step, cosine, linear };
 
 struct RunOptions {
   std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
@@ -62,16 +67,16 @@ struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
 };
 
 struct ModelOptions {
-  std::string name = "mlp";   // mlp, resnet, layers
-  std::int64_t depth = 20;    // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
-  std::string stem = "auto";  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and pooling); auto:
-                              // by depth and image size
-  std::int64_t width = 0;     // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  ModelName name = ModelName::mlp;
+  std::int64_t depth = 20;  // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  ResNetStem stem = ResNetStem::automatic;  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and
+                                            // pooling); auto: by depth and image size
+  std::int64_t width = 0;                 // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
   std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
   std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
-  std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
+  Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;
   int fusion = -1;  // fusion level; -1: the usual one of the backend
 };
@@ -88,14 +93,14 @@ struct TrainOptions {
 };
 
 struct OptimOptions {
-  std::string name = "sgd";  // sgd, adamw, lars, lamb
+  OptimizerName name = OptimizerName::sgd;
   double lr = 0.1;
   double lr_batch =
       0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
-  std::string schedule = "cosine";  // constant, step, cosine, linear
-  double warmup = 0;                // epochs of linear warm-up
-  double min_lr = 0;                // cosine and linear end here
-  std::vector<double> milestones;   // step: epochs at which lr is multiplied by gamma
+  LrSchedule schedule = LrSchedule::cosine;
+  double warmup = 0;               // epochs of linear warm-up
+  double min_lr = 0;               // cosine and linear end here
+  std::vector<double> milestones;  // step: epochs at which lr is multiplied by gamma
   double gamma = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
@@ -110,12 +115,12 @@ struct OptimOptions {
 
 struct CommOptions {
   std::uint64_t bucket_size = 8u << 20;  // bytes of float32 gradients in one bucket
-  std::string grad_dtype = "none";       // none, bf16, fp16
+  DType grad_dtype = DType::f32;         // type of gradients in the all-reduce: f32 ("none"), bf16 or f16
   bool overlap = true;                   // start sums during backward
-  std::string progress = "auto";         // auto, thread, inline
-  std::string backend = "auto";          // on GPUs: nccl, or mpi by way of host memory
-  double timeout = 600;                  // seconds until a stuck sum ends the run with exit 5
-  double test_delay = 0;                 // tests: seconds that every summed MB takes longer
+  CollectiveOptions::Progress progress = CollectiveOptions::Progress::automatic;
+  CudaOptions::Sums backend = CudaOptions::Sums::automatic;  // on GPUs: NCCL, or MPI through host memory
+  double timeout = 600;                                      // seconds until a stuck sum ends the run with exit 5
+  double test_delay = 0;                                     // tests: seconds that every summed MB takes longer
 };
 
 struct CheckpointOptions {
