@@ -38,41 +38,69 @@ struct RunOptions {
   double stop_margin = 120;   // stop this long before the end
 };
 
-struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
-  std::vector<std::string> train, valid;
-  std::string x = "x", y = "y";
+// data.*: which files and which data sets inside them.
+struct DataFiles {
+  std::vector<std::string> train, valid;  // HDF5 paths, globs or a synthetic data set
+  std::string x = "x", y = "y";           // data sets of the samples and of the labels or targets
   DataOptions::Layout layout = DataOptions::Layout::automatic;
-  double scale = 0, offset = offset_from_files;
+};
+
+// data.*: how stored values become values that the network takes.
+struct ValueOptions {
+  double scale = 0;                   // factor on stored values; 0: from the files
+  double offset = offset_from_files;  // added after the scaling
   Transform transform = Transform::none;
-  std::vector<std::string> channels;               // "0-3", "7": those that the network takes; empty: all
-  std::vector<double> mean, std;                   // of these; empty: the files', or measured
-  std::vector<std::int64_t> subvolume, flip_axes;  // spatial extents of a part; axes; empty: all of it, the last
-  std::int64_t resize = 0, crop = 0;               // encoded images: short side, then a square from the middle
+  std::vector<std::string> channels;  // "0-3", "7": stored channels that the network takes; empty: all
+  std::vector<double> mean, std;      // one for each of these channels; empty: from the files, or measured
+  bool normalize = true;              // (x * scale + offset - mean) / std for each channel
+};
+
+// data.*: how samples are cut out of arrays and images.
+struct SampleOptions : SampleView {
+  std::vector<std::int64_t> subvolume;  // spatial extents of the part that the network takes; empty: all of the sample
+  std::int64_t resize = 0;              // encoded images: pixels of the short side; 0: not resized
+  std::int64_t crop = 0;                // encoded images: side of the central square; 0: resize
+};
+
+// data.*: how files are read, and what happens when that fails.
+struct ReadOptions : FaultOptions {
   Reader reader = Reader::automatic;
   bool manifest_cache = true;
   LocalCacheOptions cache;
-  int workers = -1;  // loader threads a rank; -1: choose
-  int prefetch = 0;  // slots in the ring; 0: as it turns out (LoaderOptions)
-  Shuffle shuffle = Shuffle::global;
-  std::int64_t shuffle_window = 0, shuffle_block = 0;  // samples; 0: by data and chunk_cache (block_order.hpp)
+  int workers = -1;  // loader threads of a rank; -1: by the free cores
+  int prefetch = 0;  // micro-batches read ahead; 0: adapted during the run (LoaderOptions)
   std::uint64_t chunk_cache = ChunkOptions{}.cache_bytes;
-  bool normalize = true;  // (x * scale - mean) / std per channel
-  bool augment = false;   // in training: what follows
-  std::int64_t crop_pad = 4;
-  bool flip = true;
-  std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
-  double random_resized_crop = 0;       // smallest fraction of the area of a random crop; 0: none
-  double brightness = 0, contrast = 0;  // at most so much more or less, as a share
-  double saturation = 0, hue = 0;       // the same of colours; hue in turns
 };
+
+// data.*: the order of the samples in an epoch. Counts are samples; 0: by the data and chunk_cache (block_order.hpp).
+struct ShuffleOptions {
+  Shuffle shuffle = Shuffle::global;
+  std::int64_t shuffle_window = 0;
+  std::int64_t shuffle_block = 0;
+};
+
+// data.*: random changes of training samples. Nothing here has an effect unless `augment` is set.
+struct AugmentOptions {
+  bool augment = false;
+  std::int64_t crop_pad = 4;  // pixels of padding on each side before a random crop
+  bool flip = true;
+  std::vector<std::int64_t> flip_axes;  // spatial axes; empty: the last
+  double random_resized_crop = 0;       // smallest fraction of the area of a random crop; 0: none
+  std::int64_t cutout = 0;              // side in pixels of a square that is set to the mean; 0: none
+  double brightness = 0, contrast = 0;  // largest relative change
+  double saturation = 0;                // largest relative change of the colour strength
+  double hue = 0;                       // largest rotation of the hue, in turns
+};
+
+struct DataConfig : DataFiles, ValueOptions, SampleOptions, ReadOptions, ShuffleOptions, AugmentOptions {};
 
 struct ModelOptions {
   ModelName name = ModelName::mlp;
   std::int64_t depth = 20;  // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
   ResNetStem stem = ResNetStem::automatic;  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and
                                             // pooling); auto: by depth and image size
-  std::int64_t width = 0;                 // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
-  std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
+  std::int64_t width = 0;                   // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::vector<std::int64_t> hidden{128};    // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
   std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)

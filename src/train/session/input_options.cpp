@@ -17,7 +17,7 @@ std::int64_t channel_number(const std::string& digits, const std::string& word) 
   return value;
 }
 
-void set_values(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
+void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) {
   const auto of_used = [&](const std::vector<double>& stored) {
     std::vector<float> out;
     for (std::size_t c = 0; c < std::size_t(s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size()));
@@ -67,7 +67,7 @@ void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
 
 }  // namespace
 
-std::vector<std::int64_t> used_channels(const DataConfig& feed, const ShardIndex& data) {
+std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardIndex& data) {
   std::vector<std::int64_t> out;
   for (std::string words : feed.channels)
     for (std::size_t at = 0; at <= words.size();) {
@@ -168,7 +168,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   return s;
 }
 
-bool needs_statistics(const DataConfig& feed, const ShardIndex& data) {
+bool needs_statistics(const ValueOptions& feed, const ShardIndex& data) {
   const bool values = data.view.sample != SampleKind::tokens;
   return feed.normalize && feed.mean.empty() && data.mean.empty() && values;
 }
