@@ -68,7 +68,7 @@ class SegmentStep {
     const double update = norm(direction.data(), direction.size());
     if (decay == 0 || weights == 0) return 1;
     if (spec_.kind == Kind::lars && gradient > 0)
-      return double(spec_.trust) * weights / (gradient + decay * weights + double(spec_.epsilon));
+      return double(spec_.trust_coefficient) * weights / (gradient + decay * weights + double(spec_.epsilon));
     return spec_.kind == Kind::lamb && update > 0 ? weights / update : 1;
   }
 
