@@ -16,7 +16,7 @@ StreamClock::StreamClock() {
   MR_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MR_CUDA(cudaEventCreate(&reference_));
   MR_CUDA(cudaEventCreate(&candidate_));
-  for (int i = 0; i < 2; ++i) {  // the first one is slow
+  for (int i = 0; i < 2; ++i) {  // the first event is slow, so the second one counts
     const double before = now();
     MR_CUDA(cudaEventRecord(reference_, stream_));
     MR_CUDA(cudaEventSynchronize(reference_));
