@@ -15,14 +15,12 @@
 #include "cuda/dnn/fusion_cost.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/workspace.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
-
-std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
 ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channels) {
   ConvProblem p;

@@ -15,13 +15,11 @@
 #include "cuda/dnn/linear_matmuls.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/workspace.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
 namespace {
-
-std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
 
 class Linear : public Op {
  public:
@@ -81,10 +79,10 @@ class Linear : public Op {
   void forward(const OpArgs& args) override {
     const bool activates = spec_.activation != Activation::none && !fused_activation_;
     void* const to = activates && keeps_pre_ ? args.saved : args.dst.data;
-    MatmulArgs product{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
-    if (fused_bias_) product.bias = needs_.packed_weights ? args.packed_weights : args.weight[1].data;
-    if (forward_aux_) product.aux = args.saved;
-    forward_->run(context_.stream, product);
+    MatmulArgs matmul{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
+    if (fused_bias_) matmul.bias = needs_.packed_weights ? args.packed_weights : args.weight[1].data;
+    if (forward_aux_) matmul.aux = args.saved;
+    forward_->run(context_.stream, matmul);
     if (spec_.bias && !fused_bias_) add_bias(context_, to, spec_.dtype, args.weight[1].as<float>(), rows_, out_);
     if (activates) activate_->forward(of_activation(args, to));
   }
@@ -100,10 +98,10 @@ class Linear : public Op {
     }
     backward_parameters(args, diff);
     if (!backward_data_ || !args.diff_src[0]) return;
-    MatmulArgs product{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
-    if (spec_.produces_diff_bias) product.bias = args.src_diff_bias.data;
-    if (spec_.produces_diff_pre != Activation::none) product.aux = const_cast<void*>(args.src_saved);
-    backward_data_->run(context_.stream, product);
+    MatmulArgs matmul{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
+    if (spec_.produces_diff_bias) matmul.bias = args.src_diff_bias.data;
+    if (spec_.produces_diff_pre != Activation::none) matmul.aux = const_cast<void*>(args.src_saved);
+    backward_data_->run(context_.stream, matmul);
   }
 
  private:
@@ -141,19 +139,19 @@ class Linear : public Op {
 
   void backward_parameters(const OpArgs& args, const void* diff) {
     const Tensor &weight = args.diff_weight[0], &bias = args.diff_weight[1];
-    MatmulArgs product{.a = args.src[0].data,
-                       .b = diff,
-                       .d = weight.data,
-                       .workspace = args.workspace,
-                       .beta = args.mode[0] == GradMode::add ? 1.0f : 0.0f};
+    MatmulArgs matmul{.a = args.src[0].data,
+                      .b = diff,
+                      .d = weight.data,
+                      .workspace = args.workspace,
+                      .beta = args.mode[0] == GradMode::add ? 1.0f : 0.0f};
     if (weight && bias && backward_weights_and_bias_) {
-      const bool add = args.mode[1] == GradMode::add;  // the product can only write a bias gradient
-      product.bias = add ? at(args.workspace, sums_at_) : bias.data;
-      backward_weights_and_bias_->run(context_.stream, product);
-      if (add) accumulate(context_, bias.as<float>(), product.bias, DType::f32, out_, GradMode::add);
+      const bool add = args.mode[1] == GradMode::add;  // the multiplication can only write a bias gradient
+      matmul.bias = add ? at(args.workspace, sums_at_) : bias.data;
+      backward_weights_and_bias_->run(context_.stream, matmul);
+      if (add) accumulate(context_, bias.as<float>(), matmul.bias, DType::f32, out_, GradMode::add);
       return;
     }
-    if (weight) backward_weights_->run(context_.stream, product);
+    if (weight) backward_weights_->run(context_.stream, matmul);
     if (!bias) return;
     if (spec_.consumes_diff_bias)
       accumulate(context_, bias.as<float>(), args.diff_bias.data, spec_.dtype, out_, args.mode[1]);

@@ -11,6 +11,7 @@
 #include "cuda/kernels/batch_norm_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/workspace.hpp"
 #include "millrace/device/step_state.hpp"
 
 namespace millrace::cuda {
@@ -34,8 +35,6 @@ Layout layout_of(std::int64_t count, std::int64_t channels) {
   l.lanes = std::min(threads_max / l.tile, l.lines);
   return l;
 }
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class BatchNorm : public Op {
  public:
@@ -96,7 +95,7 @@ class BatchNorm : public Op {
   }
 
   // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), partial sums.
-  std::size_t values_bytes() const { return aligned(std::size_t(l_.channels) * sizeof(float)); }
+  std::size_t values_bytes() const { return align64(std::size_t(l_.channels) * sizeof(float)); }
   std::size_t bits_at() const { return 2 * values_bytes(); }
   std::size_t partial_at() const { return 2 * values_bytes(); }
   float* moments(const OpArgs& args, int k) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/increment_counter.hpp"
@@ -11,8 +10,6 @@ namespace millrace::cuda {
 namespace {
 
 using Kind = Watchdog::Kind;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Clears cudaErrorNotReady, which the next kernel launch would report otherwise.
 bool is_complete(cudaEvent_t event) {

@@ -6,11 +6,7 @@
 #include "cuda/runtime/check.hpp"
 
 namespace millrace::cuda {
-namespace {
-
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
 
 StreamClock::StreamClock() {
   MR_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

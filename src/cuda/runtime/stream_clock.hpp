@@ -5,6 +5,9 @@
 
 namespace millrace::cuda {
 
+// Seconds of std::chrono::steady_clock.
+double now();
+
 class StreamClock {
  public:
   StreamClock();
