@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "millrace/base/dispatch_dtype.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -11,29 +12,7 @@ namespace {
 
 template <class F>
 auto visit(DType type, const void* data, F f) {
-  switch (type) {
-    case DType::u8:
-      return f(static_cast<const std::uint8_t*>(data));
-    case DType::i8:
-      return f(static_cast<const std::int8_t*>(data));
-    case DType::u16:
-      return f(static_cast<const std::uint16_t*>(data));
-    case DType::i16:
-      return f(static_cast<const std::int16_t*>(data));
-    case DType::i32:
-      return f(static_cast<const std::int32_t*>(data));
-    case DType::i64:
-      return f(static_cast<const std::int64_t*>(data));
-    case DType::f16:
-      return f(static_cast<const f16*>(data));
-    case DType::bf16:
-      return f(static_cast<const bf16*>(data));
-    case DType::f32:
-      return f(static_cast<const float*>(data));
-    case DType::f64:
-      break;
-  }
-  return f(static_cast<const double*>(data));
+  return dispatch_any_dtype(type, [&](auto zero) { return f(static_cast<const decltype(zero)*>(data)); });
 }
 
 template <class T>
