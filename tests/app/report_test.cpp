@@ -12,7 +12,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/runs/curves.hpp"
-#include "millrace/runs/run.hpp"
+#include "millrace/runs/run_folder.hpp"
 #include "report/html.hpp"
 #include "report/plot.hpp"
 #include "runs/json_lines.hpp"
@@ -164,9 +164,9 @@ TEST(Report, LossesThatAreNoNumbersLeaveAGap) {
 
 TEST(Report, ADamagedLineIsNamed) {
   const File bad(line(1, 2) + "{\"step\":2,oops\n" + line(3, 2));
-  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is no step's line"), std::string::npos);
+  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is not the line of a step"), std::string::npos);
   const File back(line(1, 2) + line(2, 2) + line(2, 2));
-  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step does not come after"), std::string::npos);
+  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step is not above"), std::string::npos);
   const File none("");
   EXPECT_EQ(read_curves(none.path).bins(), 0u);
 }
@@ -190,7 +190,7 @@ TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
   const auto outdated = [&](const std::string& run, const std::string& summary) {
     std::ofstream(folder / "run.json") << "{\"resolved\":{\"steps\":42}," << run << "}";
     std::ofstream(folder / "summary.json") << "{" << summary << "}";
-    return summary_is_outdated(folder.path);
+    return RunFolder(folder.path).summary_is_outdated();
   };
   const std::string now = R"("started":"2026-03-01T10:00:00Z","pid":7,"resumed_at_step":)";
   const std::string of_now = R"("started":"2026-03-01T10:00:00Z","pid":7,"status":"finished","steps":42)";
@@ -207,11 +207,12 @@ TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
   // Damaged or missing: told elsewhere.
   EXPECT_FALSE(outdated(now, of_then + "42"));
   std::filesystem::remove(folder / "run.json");
-  EXPECT_FALSE(summary_is_outdated(folder.path));
+  EXPECT_FALSE(RunFolder(folder.path).summary_is_outdated());
 }
 
 TEST(Report, KeysOfAConfigurationAreTold) {
-  const auto keys = keys_of("# about\n[train]\nepochs = 3\n[model]\nlayers = conv 8\nlayers = relu\n[run]\ndir =\n");
+  const auto keys =
+      parse_config_keys("# about\n[train]\nepochs = 3\n[model]\nlayers = conv 8\nlayers = relu\n[run]\ndir =\n");
   EXPECT_EQ(keys.at("train.epochs"), "3");
   EXPECT_EQ(keys.at("model.layers"), "conv 8\nrelu");
   EXPECT_EQ(keys.at("run.dir"), "");

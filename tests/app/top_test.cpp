@@ -32,7 +32,7 @@ TEST(FileTail, GivesWholeLinesOnceAsTheyCome) {
   folder.write("log", "a\nb\nhal");
   auto news = tail.read();
   EXPECT_EQ(news.lines, (Texts{"a", "b"}));
-  EXPECT_FALSE(news.anew);
+  EXPECT_FALSE(news.restarted);
   EXPECT_GT(news.modified, 1e9);
   EXPECT_TRUE(tail.read().lines.empty());
   folder.write("log", "f\nc\n", std::ios::app);
@@ -46,18 +46,18 @@ TEST(FileTail, OutlivesCutsReplacementsAndRemoval) {
   tail.read();
   fs::resize_file(folder.path / "log", 2);  // as a run that goes on does
   auto news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.lines, Texts{"a"});
   folder.write("log.new", "x\ny\nz\n");
   fs::rename(folder.path / "log.new", folder.path / "log");
   news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.lines, (Texts{"x", "y", "z"}));
   fs::remove(folder.path / "log");
   news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.modified, -1);
-  EXPECT_FALSE(tail.read().anew);
+  EXPECT_FALSE(tail.read().restarted);
   folder.write("log", "back\n");
   EXPECT_EQ(tail.read().lines, Texts{"back"});
 }
@@ -119,7 +119,7 @@ TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
   EXPECT_EQ(run_status_of(s), RunStatus::starting);
   s.same_host = true;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
-  s.process_there = true, s.metrics_age = 50;
+  s.process_exists = true, s.metrics_age = 50;
   EXPECT_EQ(run_status_of(s), RunStatus::starting);  // cut to the checkpoint, no step yet
   s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
@@ -127,7 +127,7 @@ TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.step_seconds = 30;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
-  s.step_seconds = 0.1, s.process_there = false;
+  s.step_seconds = 0.1, s.process_exists = false;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
   s.same_host = false;
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
@@ -164,7 +164,7 @@ TEST(Top, SaysWhatIsKnownOfARun) {
       "speed   20 samples/s now, 20 on average; 500.0 ms a step; lr 0, gradient norm 0, 2 steps skipped",
       "step    " + std::string(43, 'd') + std::string(29, 'b'),
       "        data 60 %  backward 40 %  ",
-      "bound   input-bound by the last steps: 60 % of their time",
+      "bound   input-bound in the last steps: 60 % of their time",
       "saved   step 80, 1:15 ago",
       "where   6 ranks on n1, n2, n3 and 2 more hosts, cpu, fp32"};
   ASSERT_EQ(lines.size(), expected.size());

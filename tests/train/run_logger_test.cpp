@@ -308,7 +308,7 @@ TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
     for (std::size_t at = 0; (at = said.find(what, at)) != said.npos; ++at) ++n;
     return n;
   };
-  EXPECT_EQ(times("is full. training goes on, the lines wait (4 MiB; newer ones are left out)"), 1) << said;
+  EXPECT_EQ(times("is full. training goes on and the lines wait in memory (up to 4 MiB; later ones are left out)"), 1) << said;
   EXPECT_EQ(times(cat(" lacks ", before + meanwhile - waited, " lines that were left out")), 1) << said;
 }
 
