@@ -162,6 +162,34 @@ void require(const ParsedArguments& parsed, const MeasuredAllReduces& sums, cons
          "--measure under mpirun");
 }
 
+// Sets the links of the run and those of the prediction, which come from the run, --measure or the command line.
+void set_links(World& world, const ParsedArguments& parsed, const RunConfig& config, const Account& account,
+               ScalingForecast& forecast) {
+  const MeasuredAllReduces own = from_run(account, forecast.shape.zero),
+                           sums = parsed.has("measure") ? measure(world, config) : own;
+  Interconnect interconnect;
+  interconnect.ring = parsed.get("messages", "tree") == "ring";
+  interconnect.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
+  std::string ignored;
+  forecast.of_run = interconnect_of({}, own, interconnect, ignored);
+  if (parsed.has("measure")) interconnect.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
+  if (parsed.has("ranks-per-node"))
+    interconnect.ranks_per_node = option("ranks-per-node", [&] {
+      const std::string text = parsed.get("ranks-per-node", "");
+      const int value = parse_number<int>(text);
+      between(1, 1024).check(value, text);
+      return value;
+    });
+  if (const int max_ranks = interconnect.ranks_per_node;
+      !parsed.has("ranks") && !knows_link_between_nodes(parsed, sums) && max_ranks > 1) {
+    std::erase_if(forecast.ranks, [max_ranks](int ranks) { return ranks > max_ranks; });
+    log::warn(cat("the link between nodes is unknown: predicting only up to the ", max_ranks,
+                  " ranks of one node. give --link for more"));
+  }
+  forecast.interconnect = interconnect_of(parsed, sums, interconnect, forecast.links);
+  require(parsed, sums, forecast.interconnect, forecast.ranks.back());
+}
+
 }  // namespace
 
 std::string scaling_help() {
@@ -212,29 +240,7 @@ Exit scaling_command(World& world, const Arguments& arguments) {
 
   if (parsed.has("even")) shape.own.clear();
 
-  const MeasuredAllReduces own = from_run(account, shape.zero),
-                           sums = parsed.has("measure") ? measure(world, config) : own;
-  Interconnect interconnect;
-  interconnect.ring = messages == "ring";
-  interconnect.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
-  std::string ignored;
-  forecast.of_run = interconnect_of({}, own, interconnect, ignored);
-  if (parsed.has("measure")) interconnect.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
-  if (parsed.has("ranks-per-node"))
-    interconnect.ranks_per_node = option("ranks-per-node", [&] {
-      const std::string text = parsed.get("ranks-per-node", "");
-      const int value = parse_number<int>(text);
-      between(1, 1024).check(value, text);
-      return value;
-    });
-  if (const int max_ranks = interconnect.ranks_per_node;
-      !parsed.has("ranks") && !knows_link_between_nodes(parsed, sums) && max_ranks > 1) {
-    std::erase_if(forecast.ranks, [max_ranks](int ranks) { return ranks > max_ranks; });
-    log::warn(cat("the link between nodes is unknown: predicting only up to the ", max_ranks,
-                  " ranks of one node. give --link for more"));
-  }
-  forecast.interconnect = interconnect_of(parsed, sums, interconnect, forecast.links);
-  require(parsed, sums, forecast.interconnect, forecast.ranks.back());
+  set_links(world, parsed, config, account, forecast);
   print(world, parsed.has("json") ? report_json(forecast) : report(forecast));
   return Exit::ok;
 }

@@ -62,7 +62,7 @@ std::string tick_text(const Axis& axis, double tick) {
   }
   const int decimals = decimals_of();
   if (decimals > 4) return number(tick, 3);
-  if (decimals == 0 && divisor == 1) return whole(tick);
+  if (decimals == 0 && divisor == 1) return integer_text(tick);
   return fixed(tick / divisor, decimals) + unit;
 }
 

@@ -56,7 +56,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   else if (!run.curves.rate.mid.empty())
     add("samples/s", number(quantile(run.curves.rate.mid, 0.5)));
   if (run.summary) add("time", seconds_text(run.summary->seconds));
-  add("steps", whole(double(run.curves.last)));
+  add("steps", integer_text(double(run.curves.last)));
   add("completed epochs", std::to_string(ended ? run.summary->epoch : run.curves.epoch));
   if (run.summary && run.summary->steps > 0 && !run.summary->account.ranks.empty()) {
     const StepTimeStats& t = run.summary->account.ranks.front().step_times;
@@ -69,8 +69,9 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   for (const auto& [host, placement] : run.record.ranks) hosts.insert(host);
   add("ranks", cat((long long)run.record.ranks.size(),
                    hosts.size() > 1 ? cat(" on ", (long long)hosts.size(), " hosts") : std::string()));
-  if (run.curves.skipped > 0) add("skipped steps", whole(double(run.curves.skipped)));
-  if (run.summary && run.summary->unread_samples > 0) add("unread samples", whole(double(run.summary->unread_samples)));
+  if (run.curves.skipped > 0) add("skipped steps", integer_text(double(run.curves.skipped)));
+  if (run.summary && run.summary->unread_samples > 0)
+    add("unread samples", integer_text(double(run.summary->unread_samples)));
   return out;
 }
 

@@ -45,7 +45,7 @@ std::string phase_table(const std::vector<RankAccount>& ranks, double wall) {
     for (const RankAccount& r : ranks) s.push_back(r.seconds[std::size_t(p)]);
     const auto [min, max] = std::minmax_element(s.begin(), s.end());
     if (*max < 5e-4) continue;
-    const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : whole(v); };
+    const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : integer_text(v); };
     const double middle = median(s);
     rows += cat("<tr><th><i class=\"key ", phase_class(p), "\"></i>", phase_name(p), "</th>");
     if (ranks.size() > 1) rows += cat("<td>", shown(*min), "</td>");

@@ -141,7 +141,7 @@ StyledLine speed(const RunSnapshot& v) {
   return line;
 }
 
-// The step's time cut into its phases, and below it their names.
+// A bar of the step time by phase, and below it the names of the phases.
 void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const ViewOptions& look) {
   double total = 0, end = 0;
   for (const Shown& p : phases) total += now.phase_seconds[std::size_t(p.phase)];

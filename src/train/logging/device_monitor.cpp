@@ -68,17 +68,17 @@ DeviceMonitor::~DeviceMonitor() = default;
 
 void DeviceMonitor::set_roofline(Network& network, const std::vector<std::int64_t>& train_rows) {
   if (!tracer_ || peaks_.memory_bytes <= 0) return;
-  RooflineSeconds least;
+  RooflineSeconds bounds;
   for (const std::int64_t rows : train_rows) {
     const Program& program = network.train_program(rows);
     const auto& nodes = program.graph().nodes;
     for (int n = 0; n < int(nodes.size()); ++n) {
       const Spec& spec = nodes[std::size_t(n)].spec;
-      least[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
-      least[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
+      bounds[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
+      bounds[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
     }
   }
-  times_ = DeviceTimeCollector(std::move(least));
+  times_ = DeviceTimeCollector(std::move(bounds));
 }
 
 void DeviceMonitor::before_enqueue() {

@@ -14,6 +14,7 @@
 
 namespace millrace {
 
+// Samples the health of the device in a thread of low priority.
 class HealthSampler {
  public:
   HealthSampler(Device&, double every_seconds);
