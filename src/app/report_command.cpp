@@ -38,10 +38,8 @@ std::string make_page(const ParsedArguments& parsed) {
 std::string report_help() {
   return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(flags()) +
          "\nRUN: folder of a run (run.dir) that has ended, was interrupted or is still running. Writes one HTML page "
-         "that "
-         "needs no\nother files: loss, accuracy, throughput, time by phase, the sampled steps (log.profile_steps) and "
-         "the "
-         "findings. Several\nruns are shown side by side.\n";
+         "that needs\nno other files: loss, accuracy, throughput, time by phase, the sampled steps (log.profile_steps) "
+         "and the findings.\nSeveral runs are shown side by side.\n";
 }
 
 Exit report_command(World& world, const Arguments& arguments) {

@@ -26,7 +26,7 @@ std::string all_reduce_name(const CommSpan& span) {
 Tracer::Tracer(Session& s, Loader& loader, std::filesystem::path file, std::int64_t begin)
     : s_(s), loader_(loader), file_(std::move(file)) {
   const std::int64_t left = std::max<std::int64_t>(0, s.total_steps() - begin);
-  const std::int64_t length = std::min<std::int64_t>(s.config.log.trace, left);
+  const std::int64_t length = std::min<std::int64_t>(s.config.log.profile_steps, left);
   first_ = begin + std::min(usual_first, (left - length) / 2);
   end_ = first_ + length;
   done_ = length == 0;
