@@ -137,8 +137,9 @@ struct Trainer::Impl {
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
     run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    account_builder.step(last, runner->spans(), runner->waits(), runner->pace());
-    if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
+    account_builder.step(last, runner->timer());
+    if (const std::string moved = s.balance->collected(last, runner->timer().timing()); !moved.empty())
+      progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
     if (run_logger) run_logger->step(last), run_logger->shares(*s.balance);
     progress.step(last, s.total_steps());
@@ -232,8 +233,9 @@ struct Trainer::Impl {
 
   Account account() {
     const LoaderStats read = loader ? loader->stats() : LoaderStats{};
-    RankAccount mine = runner ? account_builder.stats(network, read, runner->marks(), runner->reducer().milestones())
-                              : account_builder.stats(network, read, 0, {});
+    RankAccount mine =
+        runner ? account_builder.stats(network, read, runner->timer().max_timestamps(), runner->reducer().milestones())
+               : account_builder.stats(network, read, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
     mine.faults = s.train_source->faults();

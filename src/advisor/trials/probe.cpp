@@ -157,7 +157,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
                         (now() - began > 4 * seconds && (steps.size() >= 2 || collected - warm_up >= 8));
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
-    s.balance->collected(result.metrics, runner.pace());
+    s.balance->collected(result.metrics, runner.timer().timing());
     if (const std::size_t then = std::exchange(division, s.balance->changes(collected)); then != division)
       steps.clear(), all = 0, out.rank.seconds = {};
     const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);

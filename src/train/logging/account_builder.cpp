@@ -14,12 +14,11 @@ AccountBuilder::AccountBuilder(Session& s) : s_(s), before_(process_stats()) {
   mine_.network_link = fastest_network_link();
 }
 
-void AccountBuilder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const CollectiveWaits& waits,
-                          const StepTiming& pace) {
+void AccountBuilder::step(const StepMetrics& m, const StepTimer& timer) {
   ++mine_.steps;
   steps_.add(m.seconds);
-  sums_.add(spans, waits);
-  pace_.add(m, pace);
+  sums_.add(timer.comm_spans(), timer.waits());
+  pace_.add(m, timer.timing());
   mine_.skipped_steps += m.skipped;
   if (s_.spec.compute == DType::f16) mine_.scales.add(m.step, m.loss_scale);
 }

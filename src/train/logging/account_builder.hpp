@@ -7,14 +7,15 @@
 #include "millrace/telemetry/account.hpp"
 #include "millrace/train/distributed/collective_stats.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step_timer.hpp"
 #include "train/step/step_timing_mean.hpp"
 
 namespace millrace {
 
 class AccountBuilder {
  public:
-  AccountBuilder(Session&);  // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const CollectiveWaits&, const StepTiming&);  // collected
+  AccountBuilder(Session&);                         // before the network takes its memory
+  void step(const StepMetrics&, const StepTimer&);  // after each step was collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, but for what others know: phases, device.
