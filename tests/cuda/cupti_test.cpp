@@ -14,7 +14,7 @@ using Kind = Activity::Kind;
 TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
   void* library = dlopen(MILLRACE_FAKE_CUPTI, RTLD_NOW);
   ASSERT_TRUE(library) << dlerror();
-  const auto state = reinterpret_cast<int (*)()>(dlsym(library, "pretended_state"));
+  const auto state = reinterpret_cast<int (*)()>(dlsym(library, "fake_cupti_state"));
   std::string why_not;
   auto watch = make_cupti_tracer(&why_not, MILLRACE_FAKE_CUPTI);
   ASSERT_TRUE(watch) << why_not;
