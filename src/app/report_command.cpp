@@ -38,7 +38,8 @@ std::string make_page(const ParsedArguments& parsed) {
 std::string report_help() {
   return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(flags()) +
          "\nRUN: the folder of a run (run.dir), over, interrupted or still going. Writes one HTML page that needs "
-         "nothing else:\nloss, accuracy, throughput, where the time went, the sampled steps (log.trace), the findings; "
+         "nothing else:\nloss, accuracy, throughput, where the time went, the sampled steps (log.profile_steps), the "
+         "findings; "
          "of several runs side by side.\n";
 }
 

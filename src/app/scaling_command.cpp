@@ -205,8 +205,8 @@ Exit scaling_command(World& world, const Arguments& arguments) {
       fail(error.code(), (folder / "summary.json").string(), ": ", error.what());
     }
   }();
-  shape.bucket_bytes = double(config.comm.bucket), shape.overlap = config.comm.overlap;
-  shape.element_bytes = config.comm.grad_dtype == "none" ? 4 : 2;
+  shape.bucket_bytes = double(config.comm.bucket_size), shape.overlap = config.comm.overlap;
+  shape.element_bytes = double(size_of(config.comm.grad_dtype));
   shape.zero = config.optim.zero == 1, shape.fixed_micro_batch = config.train.micro_batch > 0;
 
   if (parsed.has("even")) shape.own.clear();

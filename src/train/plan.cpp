@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
@@ -57,7 +58,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
       << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
-  out << " (the last are tails)\n\nnetwork " << config.model.name << " in " << name_of(s.spec.compute)
+  out << " (the last are tails)\n\nnetwork " << value_text(config, "model.name") << " in " << name_of(s.spec.compute)
       << ", one micro-batch forward:\n";
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())

@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/config/keys.hpp"
 
 namespace millrace {
 namespace {
@@ -20,7 +21,7 @@ Keys keys_of(const std::string& config) {
     if (line.starts_with("["))
       section = line.substr(1, line.find(']') - 1);
     else if (!line.starts_with("#") && equals != std::string::npos) {
-      std::string& value = out[section + "." + line.substr(0, equals)];
+      std::string& value = out[current_key_name(section + "." + line.substr(0, equals))];
       value += (value.empty() ? "" : "; ") + line.substr(equals + 3);
     }
   }

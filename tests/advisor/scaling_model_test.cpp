@@ -187,8 +187,8 @@ TEST(Predict, LatencyEndsTheReachAndLargerBucketsMoveIt) {
   const auto moves = scaling_advice(s, w, {4096}, Scaling::weak, 0.9);
   ASSERT_FALSE(moves.empty());
   for (const ScalingAdvice& r : moves) EXPECT_GT(r.scaling_limit.ranks, now.ranks) << r.change;
-  EXPECT_TRUE(
-      std::any_of(moves.begin(), moves.end(), [](const ScalingAdvice& r) { return r.change == "comm.bucket = 4MiB"; }));
+  EXPECT_TRUE(std::any_of(moves.begin(), moves.end(),
+                          [](const ScalingAdvice& r) { return r.change == "comm.bucket_size = 4MiB"; }));
   EXPECT_TRUE(std::none_of(moves.begin(), moves.end(), [](const ScalingAdvice& r) {
     return r.change == "comm.overlap = on";
   })) << "it is on";
@@ -212,7 +212,7 @@ TEST(Predict, TheFirstLineSaysHowFarAndWhatMovesIt) {
   f.interconnect = taking(2.5 * ms);
   EXPECT_EQ(
       report(f).find("does not scale at 90 %: on 2 ranks, 2.5 ms of communication are not hidden in a step of 22.5 "
-                     "ms; it goes to 8 with comm.compress = bf16, to 2 with "),
+                     "ms; it goes to 8 with comm.grad_dtype = bf16, to 2 with "),
       0u)
       << report(f);
   const auto j = nlohmann::json::parse(report_json(f));

@@ -44,12 +44,12 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
   EXPECT_EQ(of(axes, "data.workers"), (Values{"0", "1", "2", "4"}));
   EXPECT_EQ(of(axes, "data.reader"), (Values{"direct", "mmap", "uring"}));
   EXPECT_EQ(of(axes, "data.prefetch"), (Values{"auto", "2", "4", "16", "64"}));
-  EXPECT_EQ(of(axes, "comm.bucket"), (Values{"64KiB", "256KiB", "1MiB", "8MiB"})) << "one bucket holds 3 MiB";
+  EXPECT_EQ(of(axes, "comm.bucket_size"), (Values{"64KiB", "256KiB", "1MiB", "8MiB"})) << "one bucket holds 3 MiB";
   BottleneckMetrics tiny = e;
   tiny.bucket = 16000;
   const auto buckets = tune_axes(tiny, room());
-  EXPECT_EQ(of(buckets, "comm.bucket"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
-  EXPECT_EQ(find(buckets, "comm.bucket")->first, std::vector<int>{4}) << "it is far from there";
+  EXPECT_EQ(of(buckets, "comm.bucket_size"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
+  EXPECT_EQ(find(buckets, "comm.bucket_size")->first, std::vector<int>{4}) << "it is far from there";
   // 128 samples a rank: at most 100 at once, so halves of it.
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
@@ -65,7 +65,7 @@ TEST(Tuning, AxesHoldThePresentValueAndNothingThatDoesNotFit) {
 TEST(Tuning, WhatDoesNotApplyIsNoAxis) {
   BottleneckMetrics e = starved();
   e.ranks = 1, e.chunked = true, e.reader = "direct";
-  EXPECT_EQ(find(tune_axes(e, room()), "comm.bucket"), nullptr);
+  EXPECT_EQ(find(tune_axes(e, room()), "comm.bucket_size"), nullptr);
   EXPECT_EQ(find(tune_axes(e, room()), "data.reader"), nullptr);
   e.reader = "mpio";
   EXPECT_EQ(find(tune_axes(e, room()), "data.workers"), nullptr) << "it has one worker";
@@ -91,7 +91,7 @@ TEST(Tuning, WhatBoundsTheStepIsSearchedFirstAndWhatDoesNotIsLeftAlone) {
   ASSERT_TRUE(next_axis(e, axes));
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "data.reader");
   e.without_input = 0.0198, e.without_sums = 0.009;
-  EXPECT_EQ(axes[*next_axis(e, axes)].key, "comm.bucket");
+  EXPECT_EQ(axes[*next_axis(e, axes)].key, "comm.bucket_size");
   e.without_sums = 0.0197;
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "train.micro_batch");
   std::erase_if(axes, [](const SearchAxis& a) { return a.bound == Bound::compute; });
@@ -201,7 +201,7 @@ TuneOutcome found() {
                 {"train.micro_batch", "32", "64", {0.011}, {0.010}, false, ""}};
   out.changes = {{"data.workers", "2"}};
   out.tuned = {0.010, 0.011, 0.010}, out.baseline = {0.020, 0.020, 0.021};
-  out.untried = {"comm.bucket: it stays as it is (--keep)"};
+  out.untried = {"comm.bucket_size: it stays as it is (--keep)"};
   return out;
 }
 
@@ -212,8 +212,8 @@ TEST(Tuning, TheReportBeginsWithWhatTheWholeGainedWhenMeasured) {
                       "2.10x), by\n\n[data]\nworkers = 2\n"),
             0u)
       << text;
-  for (const char* part :
-       {"1 -> 2 ", "2.05x in 2 turns, kept", "failed: no io_uring here", "0.91x in 1 turn\n", "not tried: comm.bucket"})
+  for (const char* part : {"1 -> 2 ", "2.05x in 2 turns, kept", "failed: no io_uring here", "0.91x in 1 turn\n",
+                           "not tried: comm.bucket_size"})
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
   out.tuned = {0.020, 0.019, 0.021};
   EXPECT_FALSE(out.stands());

@@ -42,7 +42,7 @@ TEST(Verdict, OnlyWhatTakesAShareIsTriedAndOnlyWhereItApplies) {
   EXPECT_TRUE(tries(changes, "data.reader", "mmap"));
   EXPECT_FALSE(tries(changes, "data.reader", "direct")) << "it is so already";
   EXPECT_FALSE(tries(changes, "data.shuffle", "block")) << "the data is not chunked";
-  EXPECT_TRUE(tries(changes, "comm.compress", "bf16"));
+  EXPECT_TRUE(tries(changes, "comm.grad_dtype", "bf16"));
   e.chunked = true;
   changes = changes_to_try(e);
   EXPECT_FALSE(tries(changes, "data.reader", "mmap"));
@@ -50,13 +50,13 @@ TEST(Verdict, OnlyWhatTakesAShareIsTriedAndOnlyWhereItApplies) {
   e.without_input = e.step, e.without_sums = e.step;
   for (const Change& c : changes_to_try(e)) EXPECT_EQ(int(c.bound), int(Bound::compute)) << c.key;
   e.ranks = 1, e.without_sums = 0.001;
-  EXPECT_FALSE(tries(changes_to_try(e), "comm.compress", "bf16")) << "one rank sums with nobody";
+  EXPECT_FALSE(tries(changes_to_try(e), "comm.grad_dtype", "bf16")) << "one rank sums with nobody";
 }
 
 TEST(Verdict, TheLargestMeasuredGainComesFirstWithItsEvidence) {
   const BottleneckMetrics e = starved();
   const Change two{Bound::input, "data.workers", "1", "2", ""}, four{Bound::input, "data.workers", "1", "4", ""},
-      grad_dtype{Bound::sums, "comm.compress", "none", "bf16", "coarser"};
+      grad_dtype{Bound::sums, "comm.grad_dtype", "none", "bf16", "coarser"};
   const std::vector<Trial> trials{{grad_dtype, 0.019, 0.020, ""}, {two, 0.0125, 0.020, ""}, {four, 0.0123, 0.020, ""}};
   const auto found = findings(e, trials);
   ASSERT_EQ(found.size(), 2u);
@@ -264,11 +264,11 @@ TEST(Verdict, BucketsOfASizeThatCutsTheGradientAsBeforeAreNotAdvised) {
   }
   ResolvedConfig one = plain();
   one.bucket = 8 << 20, one.grad_dtype = "bf16";
-  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "2MiB"));
-  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "32MiB"));
+  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket_size", "2MiB"));
+  EXPECT_FALSE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket_size", "32MiB"));
   for (RankAccount& r : a.ranks) r.pace.ready = {{40 << 20, 1e-3}};
-  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "2MiB"));
-  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket", "32MiB"));
+  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket_size", "2MiB"));
+  EXPECT_TRUE(tries(changes_to_try(bottleneck_metrics_of(a, one)), "comm.bucket_size", "32MiB"));
 }
 
 TEST(Verdict, RarerCheckpointsOfTimesInSeveralUnitsAreAsRare) {
@@ -378,7 +378,7 @@ TEST(Verdict, MoreRanksThanCoresAreNamedAheadOfTheWayOfSumming) {
   const std::string said = verdict(bottleneck_metrics_of(a, shared));
   const std::string first = said.substr(0, said.find('\n'));
   EXPECT_NE(first.find("more ranks than cores, so each waits while another computes. ranks 2 -> as many as there are "
-                       "cores, or comm.compress"),
+                       "cores, or comm.grad_dtype"),
             std::string::npos)
       << said;
 }
@@ -399,7 +399,7 @@ TEST(Verdict, WhatSumsWaitForALateRankIsNotBlamedOnTheWayOfSumming) {
   for (RankAccount& r : a.ranks) r.sums = {{0, 100, 100ull << 20, 0.05, 0.15, 0.15}};
   said = verdict(bottleneck_metrics_of(a, plain()));
   EXPECT_EQ(said.find("communication-bound: "), 0u) << said;
-  EXPECT_NE(said.find("comm.compress none -> bf16, or comm.bucket"), said.npos) << said;
+  EXPECT_NE(said.find("comm.grad_dtype none -> bf16, or comm.bucket_size"), said.npos) << said;
   EXPECT_NE(said.find(": at most 1.14x"), said.npos) << said;
   ResolvedConfig gpu = plain();
   gpu.gpu = true;

@@ -47,7 +47,7 @@ holds() {
 }
 
 train 2 whole
-train 1 'two <b>&' --optim.lr 0.02 --log.trace 2
+train 1 'two <b>&' --optim.lr 0.02 --log.profile_steps 2
 
 if [ "$4" = page ]; then
   page whole

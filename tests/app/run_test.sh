@@ -199,7 +199,7 @@ memory)  # a /dev/shm without room: said in one line, and the same bits
   ;;
 overlap)  # sums during backward or after it, by a thread or not, in small buckets or one: the same bits
   train 2 plain --comm.overlap off --comm.progress inline >log 2>&1
-  train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket 1KiB >log 2>&1
+  train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket_size 1KiB >log 2>&1
   same_run plain overlapped
   ;;
 diverged)

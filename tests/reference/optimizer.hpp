@@ -51,7 +51,7 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
     of_weights = std::sqrt(of_weights), of_gradient = std::sqrt(of_gradient), of_direction = std::sqrt(of_direction);
     double ratio = 1;
     if (s.kind == Kind::lars && decay != 0 && of_weights > 0 && of_gradient > 0)
-      ratio = double(s.trust) * of_weights / (of_gradient + decay * of_weights + double(s.epsilon));
+      ratio = double(s.trust_coefficient) * of_weights / (of_gradient + decay * of_weights + double(s.epsilon));
     if (s.kind == Kind::lamb && decay != 0 && of_weights > 0 && of_direction > 0) ratio = of_weights / of_direction;
 
     for (std::size_t i = begin; i < end; ++i) {

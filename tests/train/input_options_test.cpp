@@ -14,7 +14,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   feed.augment = true;
   for (const auto& [pad, flip, zoom, refused] :
        {std::tuple{0, false, 0.0, false}, {1, false, 0.0, true}, {0, true, 0.0, true}, {0, false, 0.5, true}}) {
-    feed.crop_pad = pad, feed.flip = flip, feed.zoom = zoom;
+    feed.crop_pad = pad, feed.flip = flip, feed.random_resized_crop = zoom;
     std::string message;
     try {
       input_spec(feed, fields, 1);
@@ -26,7 +26,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   }
   ShardIndex labels = fields;
   labels.target = {}, labels.labels = true;
-  feed.zoom = 0, feed.flip = true;
+  feed.random_resized_crop = 0, feed.flip = true;
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }
 

@@ -146,7 +146,7 @@ TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.model.name = "mlp", c.model.hidden = {4000, 4000};
+  c.model.name = ModelName::mlp, c.model.hidden = {4000, 4000};
   c.run.memory = 1 << 20;
   EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
 }

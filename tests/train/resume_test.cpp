@@ -95,7 +95,7 @@ TEST(Resume, AnotherGlobalBatchFromTheStartOfAnEpochGoesOnWithThatEpoch) {
 TEST(Resume, AfterAnotherGlobalBatchItIsExactAgain) {
   TemporaryFolder once, twice;
   for (TemporaryFolder* run : {&once, &twice}) {
-    run->config.optim.schedule = "constant";
+    run->config.optim.schedule = LrSchedule::constant;
     run->stop_after(3);
     run->config.train.global_batch = 48;
   }

@@ -28,7 +28,7 @@ struct Watched : test::TemporaryFolder {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
     config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.train.test_force_overflow_at = 2;
-    config.optim.schedule = "constant";
+    config.optim.schedule = LrSchedule::constant;
     config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
     config.log.prometheus_every = 1e-9;
   }
@@ -228,7 +228,7 @@ TEST(RunLogger, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
   run.train(7);
   fs::remove_all(run.path / "run/checkpoints");
   ASSERT_TRUE(fs::exists(run.path / "run/trace.json"));
-  run.config.log.trace = 0;
+  run.config.log.profile_steps = 0;
   run.train(7);
   EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
 }

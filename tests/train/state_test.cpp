@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
@@ -33,7 +34,7 @@ Tensors after(RunConfig c, std::int64_t steps, int ranks, std::int64_t micro_bat
   const test::TemporaryFolder folder;
   c.run.dir = folder.path.string();
   c.train.steps = steps, c.train.micro_batch = micro_batch;
-  c.optim.schedule = "constant";  // the rate does not depend on the steps asked for
+  c.optim.schedule = LrSchedule::constant;  // the rate does not depend on the steps asked for
   run_thread_world(ranks, [&](World& world) { train(world, c); });
   return tensors_of(CheckpointStore::list(folder.path / "checkpoints").back());
 }
@@ -74,7 +75,7 @@ TEST(EqualityOfTensors, AStepThatOverflowsTouchesNothing) {
   c.optim.loss_scale = 1024;
   c.train.test_force_overflow_at = 3;
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"}) {
-    c.optim.name = optimizer;
+    find_key("optim.name")->set(c, {optimizer});
     const Tensors before = after(c, 2, 2, 8), skipped = after(c, 3, 2, 8), next = after(c, 4, 2, 8);
     for (const auto& [name, values] : before) {
       EXPECT_TRUE(same_bits(values, skipped.at(name))) << optimizer << ": " << name << " after the skipped step";

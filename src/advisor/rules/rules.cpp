@@ -192,10 +192,10 @@ std::vector<Rule> table() {
       {Bound::sums, "comm.overlap", [](const BottleneckMetrics&) { return std::string("off"); },
        [](const BottleneckMetrics& e) { return e.overlap ? Values{} : Values{"on"}; },
        [](const BottleneckMetrics&) { return std::string("no sum starts before the backward pass has ended"); }},
-      {Bound::sums, "comm.compress", [](const BottleneckMetrics& e) { return e.grad_dtype; },
+      {Bound::sums, "comm.grad_dtype", [](const BottleneckMetrics& e) { return e.grad_dtype; },
        [](const BottleneckMetrics& e) { return e.grad_dtype == "none" ? Values{"bf16"} : Values{}; }, of_sums, trial,
        new_rounding},
-      {Bound::sums, "comm.bucket", [](const BottleneckMetrics& e) { return format_bytes(e.bucket); },
+      {Bound::sums, "comm.bucket_size", [](const BottleneckMetrics& e) { return format_bytes(e.bucket); },
        [](const BottleneckMetrics& e) {
          Values out;
          for (const std::uint64_t to : {std::max<std::uint64_t>(64 << 10, e.bucket / 4), e.bucket * 4})

@@ -24,10 +24,10 @@ std::vector<std::pair<std::string, StepProfile>> changes(const StepProfile& s) {
   };
   if (!s.overlap) add("comm.overlap = on", [](StepProfile& to) { to.overlap = true; });
   if (s.overlap && !s.beside) add("comm.progress = thread", [](StepProfile& to) { to.beside = true; });
-  if (s.element_bytes == 4) add("comm.compress = bf16", [](StepProfile& to) { to.element_bytes = 2; });
+  if (s.element_bytes == 4) add("comm.grad_dtype = bf16", [](StepProfile& to) { to.element_bytes = 2; });
   for (const double factor : {4.0, 0.25})
     if (const double bytes = s.bucket_bytes * factor; bytes >= 1024)
-      add(cat("comm.bucket = ", print_bytes(std::uint64_t(bytes))),
+      add(cat("comm.bucket_size = ", print_bytes(std::uint64_t(bytes))),
           [bytes](StepProfile& to) { to.bucket_bytes = bytes; });
   add("train.global_batch twice as large", [](StepProfile& to) {  // as one micro-batch more of each
     to.samples *= 2, to.micro_batches *= 2, to.input *= 2, to.forward *= 2, to.backward *= 2;

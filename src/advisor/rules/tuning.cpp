@@ -78,7 +78,7 @@ SearchAxis buckets(const BottleneckMetrics& e, const TuneLimits& room) {
       if (!same) numbers.push_back(n);
       if (n >= all) break;
     }
-  SearchAxis axis = ordered_values(Bound::sums, "comm.bucket", numbers, now, as_size);
+  SearchAxis axis = ordered_values(Bound::sums, "comm.bucket_size", numbers, now, as_size);
   // Far from there, neighbours differ by less than the noise.
   const auto usual = std::find(axis.values.begin(), axis.values.end(), as_size(4 << 20));
   const int at = int(std::min<std::ptrdiff_t>(usual - axis.values.begin(), std::ssize(axis.values) - 1));

@@ -176,7 +176,7 @@ class Tuning {
       const auto axis = std::find_if(left.begin(), left.end(), [&](const SearchAxis& a) { return a.key == key; });
       std::string why = "no other value applies here";
       if (options_.keep.count(key)) why = "it stays as it is (--keep)";
-      if (key == "comm.bucket" && e.ranks == 1) why = "one rank sums with nobody";
+      if (key == "comm.bucket_size" && e.ranks == 1) why = "one rank sums with nobody";
       if (axis != left.end())
         why = e.share(axis->bound) < min_tuned_share
                   ? cat("what it is against takes less than ", 100 * min_tuned_share, " % of the step")
@@ -218,9 +218,9 @@ class Tuning {
 }  // namespace
 
 const std::vector<std::string>& tuned_keys() {
-  static const std::vector<std::string> keys{"data.reader", "data.workers",       "data.prefetch",
-                                             "comm.bucket", "train.global_batch", "train.micro_batch",
-                                             "run.threads", "model.fusion"};
+  static const std::vector<std::string> keys{"data.reader",      "data.workers",       "data.prefetch",
+                                             "comm.bucket_size", "train.global_batch", "train.micro_batch",
+                                             "run.threads",      "model.fusion"};
   return keys;
 }
 

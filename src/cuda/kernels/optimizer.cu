@@ -83,7 +83,8 @@ class Optimizer : public OptimizerOp {
   void compute_trust_ratios(const double* sums) const {
     launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,
            ComputeTrustRatios{segments_.as<SegmentChunks>(), sums + all_, sums, step_scalars_.as<StepScalars>(),
-                              trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
+                              trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust_coefficient,
+                              spec_.epsilon});
   }
   template <class Rule>
   void update(const OptimizerArgs& args, const Rule& rule) const {

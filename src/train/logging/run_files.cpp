@@ -14,6 +14,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
@@ -110,11 +111,11 @@ void remove_old_run(const std::filesystem::path& dir) {
 
 std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.why;
-  return cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
-             " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
-             s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
-             name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")", ", ",
-             s.compute.collective->describe());
+  return cat("training ", value_text(s.config, "model.name"), " (",
+             format_count(double(network.graph().parameter_count())), " parameters) on ", s.train_data.rows,
+             " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,
+             " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
+             why.empty() ? "" : " (" + why + ")", ", ", s.compute.collective->describe());
 }
 
 Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {

@@ -25,7 +25,7 @@ std::string name_of_sum(const CommSpan& span) {
 Tracer::Tracer(Session& s, Loader& loader, std::filesystem::path file, std::int64_t begin)
     : s_(s), loader_(loader), file_(std::move(file)) {
   const std::int64_t left = std::max<std::int64_t>(0, s.total_steps() - begin);
-  const std::int64_t length = std::min<std::int64_t>(s.config.log.trace, left);
+  const std::int64_t length = std::min<std::int64_t>(s.config.log.profile_steps, left);
   first_ = begin + std::min(usual_first, (left - length) / 2), end_ = first_ + length;
   done_ = length == 0;
   mine_.host = s.world.host();
@@ -78,7 +78,7 @@ void Tracer::write() {
   try {
     replace_file(file_, trace_json(all));  // the training waits
   } catch (const Error& e) {
-    log::warn(cat(e.what(), ": the steps that log.trace asked for are not kept. free the disk"));
+    log::warn(cat(e.what(), ": the steps that log.profile_steps asked for are not kept. free the disk"));
   }
 }
 

@@ -1,4 +1,5 @@
-// Tracer: what all ranks did in some consecutive steps (log.trace), written to trace.json as soon as they are over.
+// Tracer: what all ranks did in some consecutive steps (log.profile_steps), written to trace.json as soon as they are
+// over.
 #pragma once
 #include <filesystem>
 
@@ -10,7 +11,7 @@ namespace millrace {
 
 class Tracer {
  public:
-  // log.trace steps of those from `begin` on: after the first ones, where there are so many.
+  // log.profile_steps steps of those from `begin` on: after the first ones, where there are so many.
   Tracer(Session&, Loader&, std::filesystem::path file, std::int64_t begin);
   void before_enqueue(std::int64_t step);  // from 0
   // Collective when the last traced step has been collected.

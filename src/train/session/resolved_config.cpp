@@ -1,10 +1,9 @@
 #include "millrace/train/session/resolved_config.hpp"
 
+#include "millrace/config/keys.hpp"
+
 namespace millrace {
 namespace {
-
-const char* name_of(Shuffle s) { return s == Shuffle::off ? "off" : s == Shuffle::block ? "block" : "global"; }
-const char* name_of(Precision p) { return p == Precision::fp32 ? "fp32" : p == Precision::bf16 ? "bf16" : "fp16"; }
 
 std::string codec_of(const io::ChunkedLayout& chunks) {
   std::string out;
@@ -33,10 +32,12 @@ ResolvedConfig resolved_config_of(const Session& s) {
   out.fusion = s.spec.fusion, out.most_fusion = s.compute.backend->max_fusion_level();
   const std::string reader = s.train_source->describe();
   out.reader = reader.substr(0, reader.find_first_of(": "));
-  out.precision = name_of(c.run.precision), out.grad_dtype = c.comm.grad_dtype, out.shuffle = name_of(c.data.shuffle);
+  out.precision = value_text(c, "run.precision");
+  out.grad_dtype = value_text(c, "comm.grad_dtype");
+  out.shuffle = value_text(c, "data.shuffle");
   out.cache = c.data.cache.where, out.checkpoint_every = c.checkpoint.every;
   out.misplaced = s.placement.warning, out.oversubscribed = s.placement.oversubscribed;
-  out.bucket = c.comm.bucket, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
+  out.bucket = c.comm.bucket_size, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.train_data.sample_bytes();
   out.global_batch = s.global_batch, out.micro_batch = s.micro_batch;
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/data/index/class_names.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
@@ -63,16 +64,16 @@ void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   ModelSpec m;
-  m.name = c.model.name;
-  m.depth = c.model.depth, m.width = c.model.width, m.stem = c.model.stem;
+  m.name = value_text(c, "model.name");
+  m.depth = c.model.depth, m.width = c.model.width, m.stem = value_text(c, "model.stem");
   m.hidden = c.model.hidden;
   m.activation = activation_from(c.model.activation);
   m.dropout = float(c.model.dropout), m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
   m.seed = c.run.seed;
-  if (c.model.loss == "cross_entropy" && !data.labels)
+  if (c.model.loss == Loss::cross_entropy && !data.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
-  if (c.model.loss == "mse" && data.labels)
+  if (c.model.loss == Loss::mse && data.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
   if (data.labels && data.classes < 1)
     fail(Exit::data,
@@ -84,16 +85,25 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   return m;
 }
 
+OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
+  using enum OptimizerSpec::Kind;
+  switch (name) {
+    case OptimizerName::sgd:
+      return sgd;
+    case OptimizerName::adamw:
+      return adamw;
+    case OptimizerName::lars:
+      return lars;
+    case OptimizerName::lamb:
+      return lamb;
+  }
+  return sgd;
+}
+
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
   OptimizerSpec s;
-  using enum OptimizerSpec::Kind;
-  static const std::map<std::string, OptimizerSpec::Kind> kinds{
-      {"sgd", sgd}, {"adamw", adamw}, {"lars", lars}, {"lamb", lamb}};
-  const auto kind = kinds.find(o.name);
-  if (kind == kinds.end())
-    fail(Exit::config, "optim.name: '", o.name, "' is not an optimizer. one of sgd, adamw, lars, lamb");
-  s.kind = kind->second;
-  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust = float(o.trust);
+  s.kind = optimizer_kind(o.name);
+  s.momentum = float(o.momentum), s.nesterov = o.nesterov, s.trust_coefficient = float(o.trust_coefficient);
   s.beta1 = float(o.beta1), s.beta2 = float(o.beta2), s.epsilon = float(o.epsilon);
   s.clip = float(o.clip);
   return s;
@@ -103,11 +113,6 @@ OptimizerSpec optimizer_spec(const OptimOptions& o) {
 
 DType dtype_of(Precision p) {
   return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16;
-}
-
-static CollectiveOptions::Progress progress_of(const CommOptions& comm) {
-  using enum CollectiveOptions::Progress;
-  return comm.progress == "thread" ? thread : comm.progress == "inline" ? inline_ : automatic;
 }
 
 // What run.device = auto means, the same on all ranks: one on the processor and one on a GPU could not sum. Why no GPU
@@ -127,13 +132,10 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
   options.deterministic = config.run.deterministic;
   options.collective.timeout_seconds = config.comm.timeout;
-  options.collective.progress = progress_of(config.comm);
+  options.collective.progress = config.comm.progress;
   options.collective.delay_seconds_per_mb = config.comm.test_delay;
   options.cuda = config.cuda;
-  using Sums = CudaOptions::Sums;
-  options.cuda.collective_backend = config.comm.backend == "nccl"  ? Sums::nccl
-                                    : config.comm.backend == "mpi" ? Sums::mpi
-                                                                   : Sums::automatic;
+  options.cuda.collective_backend = config.comm.backend;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
   const std::string why = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
@@ -173,7 +175,7 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
     fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
          " values. leave them away");
   if (c.data.augment && use == Use::train)
-    train_data.decode.min_area = c.data.zoom, train_data.decode.seed = c.run.seed;
+    train_data.decode.min_area = c.data.random_resized_crop, train_data.decode.seed = c.run.seed;
   if (has_valid && valid_data.labels && valid_data.classes > reference.classes)
     fail(Exit::data, "data.valid has label ", valid_data.classes - 1, ", data.train only ", reference.classes,
          " classes");
@@ -194,9 +196,9 @@ Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);
   spec.weight_decay = float(c.optim.weight_decay);
-  spec.grad_dtype = c.comm.grad_dtype == "none" || w.size() == 1 ? DType::f32 : parse_dtype(c.comm.grad_dtype);
+  spec.grad_dtype = w.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
-  spec.buckets.elements = std::int64_t(c.comm.bucket / sizeof(float));
+  spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
   if (u == Use::train && c.optim.zero) spec.buckets.ranks = w.size(), spec.buckets.rank = w.rank();
   if (u == Use::train) {
     if (c.data.shuffle != Shuffle::block && (c.data.shuffle_window > 0 || c.data.shuffle_block > 0))
@@ -295,7 +297,7 @@ ReducerSpec Session::reducer_spec(std::int64_t count) const {
   return {count, spec.buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1};
 }
 
-bool Session::progress_thread() const { return uses_progress_thread(world, progress_of(config.comm)); }
+bool Session::progress_thread() const { return uses_progress_thread(world, config.comm.progress); }
 
 std::map<std::string, std::string> Session::provenance() const {
   return {{"ranks", std::to_string(world.size())},
@@ -310,7 +312,7 @@ std::map<std::string, std::string> Session::provenance() const {
                     : config.data.shuffle == Shuffle::off ? "as stored"
                                                           : "global"},
           {"sample", train_data.view.str()},
-          {"compress", config.comm.grad_dtype},
+          {"compress", value_text(config, "comm.grad_dtype")},
           {"data", std::to_string(train_data.manifest_crc)}};
 }
 

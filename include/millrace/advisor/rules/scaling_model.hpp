@@ -85,7 +85,7 @@ ScalingLimit scaling_limit(const StepProfile&, const Interconnect&, const std::v
 
 // A change of one key, or ranks of equal speed, with which it goes further.
 struct ScalingAdvice {
-  std::string change;  // "comm.compress = bf16"
+  std::string change;  // "comm.grad_dtype = bf16"
   ScalingLimit scaling_limit;
 };
 std::vector<ScalingAdvice> scaling_advice(const StepProfile&, const Interconnect&, const std::vector<int>& ranks,

@@ -84,7 +84,7 @@ std::string learning_rate_note(const LearningRateChange&);
 struct TuneOutcome {
   BottleneckMetrics before;
   std::vector<TuneTrial> trials;
-  std::vector<std::string> untried;     // "comm.bucket: one rank sums with nobody"
+  std::vector<std::string> untried;     // "comm.bucket_size: one rank sums with nobody"
   std::string start_failure;            // why the configuration as it is does not run; empty: it does
   Settings changes;                     // from the configuration to the best that was found
   std::vector<double> tuned, baseline;  // seconds of a step with all of them, and beside; empty: not confirmed
