@@ -35,7 +35,7 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
   out.flops = step_flops(s_, network);
   out.pace = pace_.stats();
   const bool gpu = !s_.compute.device->shares_host_memory();
-  out.pace.samples = double(s_.train_order->rows_of_step(0));
+  out.pace.samples = double(s_.batching.train_order->rows_of_step(0));
   out.pace.stats_bytes = std::uint64_t(network.layout().stats_count) * sizeof(float);
   out.pace.beside = gpu || s_.progress_thread();
   out.pace.meets = steps_in_flight(*s_.compute.device) == 0;

@@ -6,17 +6,17 @@
 namespace millrace {
 
 EnqueuedStep& StepRunner::plan_step(std::int64_t step, double learning_rate) {
-  const std::int64_t epoch = s_.epochs.epoch(step);
-  const std::int64_t in_epoch = s_.epochs.step_in_epoch(step);
-  s_.train_order->share(epoch, in_epoch, s_.balance->part(step), share_);
+  const std::int64_t epoch = s_.batching.epochs.epoch(step);
+  const std::int64_t in_epoch = s_.batching.epochs.step_in_epoch(step);
+  s_.batching.train_order->share(epoch, in_epoch, s_.batching.load_balancer->part(step), share_);
   EnqueuedStep& out = enqueued_[std::size_t(step % 2)];
   out = {};
   out.number = step + 1;
   out.epoch = epoch;
-  out.rows = s_.train_order->rows_of_step(in_epoch);
-  out.samples = s_.epochs.samples(step);
+  out.rows = s_.batching.train_order->rows_of_step(in_epoch);
+  out.samples = s_.batching.epochs.samples(step);
   out.learning_rate = learning_rate;
-  out.full = out.rows == s_.train_order->rows_of_step(0);
+  out.full = out.rows == s_.batching.train_order->rows_of_step(0);
   out.micro_batches = int(share_.size());
   out.first_rows = share_.empty() ? 0 : share_[0].rows;
   return out;
@@ -35,7 +35,7 @@ void StepRunner::write_step_state(int slot, const EnqueuedStep& step) {
 }
 
 void StepRunner::drop_outdated_captures(std::int64_t step) {
-  const std::size_t split = s_.balance->changes(step);
+  const std::size_t split = s_.batching.load_balancer->changes(step);
   if (split == captured_split_) return;
   s_.compute.device->synchronize();  // a captured step may still be running
   captured_.clear();

@@ -28,7 +28,7 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
                network.grad_16bit),
       timer_(*s.compute.device, *s.compute.collective, timer_spec()),
-      capture_partition_(s.capture_partition(s.micro_batch)) {
+      capture_partition_(s.capture_partition(s.batching.micro_batch)) {
   if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
     fail(Exit::config, "train.test_compute: the device does not wait for the host. set run.device = cpu");
   group_.work.reserve(std::size_t(capture_partition_.largest()));
@@ -37,7 +37,7 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
 StepTimerSpec StepRunner::timer_spec() const {
   StepTimerSpec spec;
   spec.max_micro_batches =
-      int(LoadBalancer::most(s_.config.train.balance, s_.train_order->micro_batches(0), s_.world.size()));
+      int(LoadBalancer::most(s_.config.train.balance, s_.batching.train_order->micro_batches(0), s_.world.size()));
   if (const WeightAllGather* gather = network_.weight_all_gather())
     for (int wait = 0; wait < gather->waits(); ++wait)
       spec.all_gather_tags.push_back(gather->tag_of(std::size_t(wait)));
@@ -56,9 +56,9 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   if (network_.weight_all_gather()) network_.gathered();  // the first group begins with the all-gather
   drop_outdated_captures(step);
 
-  const std::int64_t all = s_.train_order->micro_batches(s_.epochs.step_in_epoch(step));
-  const int max = int(s_.balance->most(step, all));
-  const int min = int(s_.balance->least(step, all));
+  const std::int64_t all = s_.batching.train_order->micro_batches(s_.batching.epochs.step_in_epoch(step));
+  const int max = int(s_.batching.load_balancer->most(step, all));
+  const int min = int(s_.batching.load_balancer->least(step, all));
   loader_.rewind(capture_partition_.first_slot(step, max));
   // With an uneven split, ranks can have different numbers of groups, and then communicate in different ones. Such
   // groups are not captured.
