@@ -66,11 +66,11 @@ void resume_from(const RunState& run, Session& s) {
   };
   const bool other_batch = changed("global_batch"), other_samples = changed("sample"), other_data = changed("data"),
              other_order = changed("order");
-  s.epochs.origin = run.origin;
+  s.batching.epochs.origin = run.origin;
   if (other_batch || other_samples || other_data || other_order) {
     if (run.step_in_epoch != 0)
       fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.global_batch)
+           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.batching.global_batch)
            : other_samples
                ? cat(", with other samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
            : other_data ? cat(", with other files in data.train")
@@ -78,7 +78,7 @@ void resume_from(const RunState& run, Session& s) {
                               s.provenance().at("order"), " now)"),
            ": samples would be skipped or repeated. set it back, at least to the end of that epoch, or give this run "
            "another run.dir");
-    s.epochs.origin = {run.step, run.epoch, run.samples};
+    s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   for (const auto& [key, value] : s.provenance())
     if (const auto it = then.find(key); it != then.end() && it->second != value)

@@ -111,7 +111,7 @@ TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
   {
     const auto world = solo_world();
     Session s(*world, c, Session::Use::train);
-    needed = s.plan(s.micro_batch / 2).needs.total();
+    needed = s.plan(s.batching.micro_batch / 2).needs.total();
   }
   c.run.memory = needed + (1 << 20);  // enough but for the greedy rank
   for (const std::size_t more : {std::size_t(0), std::size_t(64) << 20}) {

@@ -116,8 +116,9 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
                       double slowest) {
   const auto made = session(world, config);
   Session& s = *made;
-  const std::string reader = s.train_source->describe();
-  if (ablation != Ablation::nothing) s.train_source = std::make_unique<ResidentSource>(std::move(s.train_source));
+  const std::string reader = s.data.train_source->describe();
+  if (ablation != Ablation::nothing)
+    s.data.train_source = std::make_unique<ResidentSource>(std::move(s.data.train_source));
   if (ablation >= Ablation::sums)
     s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
   StepProbe out;
@@ -129,15 +130,15 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
   LoaderOptions options = s.step_loader_options();
   if (ablation != Ablation::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
   const auto loader = made_on_all(world, [&] {
-    return std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
-                                    s.micro_batches(first_step, endless));
+    return std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
+                                    options, s.micro_batches(first_step, endless));
   });
   StepRunner runner(s, network, *loader);
   if (ablation == Ablation::optimizer) runner.disable_optimizer();
   const int lag = steps_in_flight(*s.compute.device);
   // The first ones fill the ring of batches, make what is made at first use, and are recorded.
   const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
-  const std::int64_t full = s.train_order->rows_of_step(0);
+  const std::int64_t full = s.batching.train_order->rows_of_step(0);
   out.setting = resolved_config_of(s);
   out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
   out.flops = step_flops(s, network);
@@ -157,11 +158,12 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
                         (now() - began > 4 * seconds && (steps.size() >= 2 || collected - warm_up >= 8));
     const StepResult result = runner.collect(collected, enough, false);
     stop = stop || result.stop;
-    s.balance->collected(result.metrics, runner.pace());
-    if (const std::size_t then = std::exchange(division, s.balance->changes(collected)); then != division)
+    s.batching.load_balancer->collected(result.metrics, runner.timer().timing());
+    if (const std::size_t then = std::exchange(division, s.batching.load_balancer->changes(collected));
+        then != division)
       steps.clear(), all = 0, out.rank.seconds = {};
-    const std::int64_t in_epoch = s.epochs.step_in_epoch(collected++);
-    if (collected <= warm_up || s.train_order->rows_of_step(in_epoch) != full) continue;
+    const std::int64_t in_epoch = s.batching.epochs.step_in_epoch(collected++);
+    if (collected <= warm_up || s.batching.train_order->rows_of_step(in_epoch) != full) continue;
     steps.push_back(result.metrics.seconds), all += steps.back();
     for (std::size_t p = 0; p < out.rank.seconds.size(); ++p) out.rank.seconds[p] += result.metrics.phase_seconds[p];
   }
@@ -188,7 +190,7 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
     out.sums.network_link = fastest_network_link();
     if (DeviceHealth health; device.read_health(health)) out.sums.health.add(health);
   }
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+  Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // read ahead before
   world.barrier();

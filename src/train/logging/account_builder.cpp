@@ -15,12 +15,11 @@ AccountBuilder::AccountBuilder(Session& s) : s_(s), before_(process_stats()) {
   mine_.network_link = fastest_network_link();
 }
 
-void AccountBuilder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const CollectiveWaits& waits,
-                          const StepTiming& pace) {
+void AccountBuilder::step(const StepMetrics& m, const StepTimer& timer) {
   ++mine_.steps;
   steps_.add(m.seconds);
-  sums_.add(spans, waits);
-  pace_.add(m, pace);
+  sums_.add(timer.comm_spans(), timer.waits());
+  pace_.add(m, timer.timing());
   mine_.skipped_steps += m.skipped;
   if (s_.spec.compute == DType::f16) mine_.scales.add(m.step, m.loss_scale);
 }
@@ -39,7 +38,7 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
   out.flops = step_flops(s_, network);
   out.pace = pace_.stats();
   const bool gpu = !s_.compute.device->shares_host_memory();
-  out.pace.samples = double(s_.train_order->rows_of_step(0));
+  out.pace.samples = double(s_.batching.train_order->rows_of_step(0));
   out.pace.stats_bytes = std::uint64_t(network.layout().stats_count) * sizeof(float);
   out.pace.beside = gpu || s_.progress_thread();
   out.pace.meets = steps_in_flight(*s_.compute.device) == 0;

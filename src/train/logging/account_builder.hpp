@@ -7,6 +7,7 @@
 #include "millrace/telemetry/account.hpp"
 #include "millrace/train/distributed/collective_stats.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step_timer.hpp"
 #include "train/step/step_timing_mean.hpp"
 
 namespace millrace {
@@ -14,8 +15,7 @@ namespace millrace {
 class AccountBuilder {
  public:
   AccountBuilder(Session&);  // construct it before the network allocates its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const CollectiveWaits&,
-            const StepTiming&);  // call when collected
+  void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, without the phases and the device time, which other objects measure.

@@ -46,17 +46,17 @@ std::string utc_now() {
 // The values that the program chose, among them those for `auto`.
 json resolved(const Session& s) {
   const Backend& backend = *s.compute.backend;
-  return {{"global_batch", s.global_batch},
-          {"micro_batch", s.micro_batch},
+  return {{"global_batch", s.batching.global_batch},
+          {"micro_batch", s.batching.micro_batch},
           {"accumulation", s.accumulation()},
           {"steps", s.total_steps()},
-          {"steps_per_epoch", s.epochs.steps_per_epoch()},
+          {"steps_per_epoch", s.batching.epochs.steps_per_epoch()},
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
           {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
           {"fusion",
            s.spec.fusion < 0 ? backend.default_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
-          {"reader", s.train_source->describe()}};
+          {"reader", s.data.train_source->describe()}};
 }
 
 json data_json(const ShardIndex& data) {
@@ -113,7 +113,7 @@ void remove_old_run(const std::filesystem::path& dir) {
 std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.why;
   return cat("training ", value_text(s.config, "model.name"), " (",
-             format_count(double(network.graph().parameter_count())), " parameters) on ", s.train_data.rows,
+             format_count(double(network.graph().parameter_count())), " parameters) on ", s.data.train.rows,
              " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,
              " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
              why.empty() ? "" : " (" + why + ")", ", ", s.compute.collective->describe());
@@ -122,7 +122,7 @@ std::string describe_run(const Session& s, const Network& network) {
 Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
   const auto hosts = s.world.gather(s.world.host());
   const auto places = s.world.gather(s.placement.str());
-  const auto readers = s.world.gather(s.train_source->describe());  // `auto` may differ between hosts
+  const auto readers = s.world.gather(s.data.train_source->describe());  // `auto` may differ between hosts
   if (s.world.rank() != 0) return {};
   const Launch launch{utc_now(), ::getpid()};
   json ranks = json::array();
@@ -138,8 +138,8 @@ Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t
                  {"compiler", __VERSION__},
                  {"provenance", s.provenance()},
                  {"resolved", resolved(s)},
-                 {"train", data_json(s.train_data)},
-                 {"valid", s.has_valid ? data_json(s.valid_data) : json()},
+                 {"train", data_json(s.data.train)},
+                 {"valid", s.data.has_valid ? data_json(s.data.valid) : json()},
                  {"environment", environment()}};
   write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
   write_file_atomically(dir / "config.cfg", s.config.text);

@@ -41,8 +41,8 @@ void Tracer::before_enqueue(std::int64_t step) {
 
 void Tracer::collected(std::int64_t step, const StepRunner& runner) {
   if (done_ || !active(step)) return;
-  runner.phase_spans(mine_.spans);
-  for (const CommSpan& sum : runner.spans())
+  runner.timer().append_phase_spans(mine_.spans);
+  for (const CommSpan& sum : runner.timer().comm_spans())
     mine_.spans.push_back(
         {"sums",
          all_reduce_name(sum),
