@@ -75,8 +75,8 @@ class Buffer {
 //   consumed   The compute stream records it after the input pass. The copy stream waits for it before it copies the
 //              next batch into the slot; otherwise it could overwrite samples that the step has not read yet.
 //
-// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory that
-// the copy reads.
+// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory
+// that the copy reads.
 //
 // record() and wait() may be part of a captured step. There an event connects the step with work outside of it, and
 // every CapturedStep::run() follows these rules:
