@@ -61,7 +61,7 @@ Evaluation Evaluator::run() {
   double totals[5] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted), double(unread)};
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
-  out.labels = s_.data.valid.labels;
+  out.labels = s_.data.valid.y.labels;
   out.rows = std::int64_t(totals[3]), out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
     fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.data.valid.rows,

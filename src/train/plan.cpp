@@ -45,7 +45,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
   out << "data: " << s.data.train.rows << " samples of " << s.data.train.sample.str() << " "
-      << name_of(s.data.train.x_dtype) << " in " << s.data.train.shards.size() << " files, "
+      << name_of(s.data.train.x.dtype) << " in " << s.data.train.shards.size() << " files, "
       << s.data.train_source->describe();
   if (s.data.has_valid) out << "; validation " << s.data.valid.rows;
   if (s.batching.blocks) out << "\norder: " << s.batching.blocks->str();

@@ -43,7 +43,7 @@ struct Trainer::Impl {
   CheckpointStore store;
   StopRequest stop;
   Progress progress;
-  Start start;              // known to rank 0
+  Launch start;             // known to rank 0
   RunState run;             // as of the last collected step
   std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
   const int lag;            // steps that may be in flight when the host looks
@@ -73,7 +73,7 @@ struct Trainer::Impl {
         progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(steps_in_flight(*s.compute.device)) {
     init_loss_scale(s, network);
-    device_monitor.know(network, s.spec.train_rows);
+    device_monitor.set_roofline(network, s.spec.train_rows);
     if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
         network.layout().stats_count > 0)
       log::warn(cat("train.balance: batch norms see micro-batches of ", s.batching.micro_batch,
@@ -297,7 +297,7 @@ struct Trainer::Impl {
   }
 
   Exit run_all() {
-    const RunFolder folder(s.world, dir);
+    const RunFolderLock lock(s.world, dir);
     resume();
     start = write_run_json(s, dir, run.step);
     if (s.world.rank() == 0) run_logger.emplace(s, run, timeline), run_logger->shares(*s.batching.load_balancer);

@@ -61,7 +61,7 @@ if [ "$3" = solo ]; then
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
     expect 2 "set run.device = cpu (or auto)" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg
-  expect 3 "nothing is called none.h5" "$millrace" inspect none.h5
+  expect 3 "no file matches none.h5" "$millrace" inspect none.h5
   # A heap that ends before it begins: HDF5 1.10 crashes on it, others refuse it.
   echo H4sIAAAAAAACA+v0cHHj5ZLiYgABDg4GFgYBBmTwHwoWcKDyYfIJUJoRSndA6RVMMHFGsJwEVFwQaj66upAgV1eQ6v9oAGaPAQuERnXdKBgpwMPVMQBER0D5EmjpEx84wYRqVgWUrkRLuw7EOGQ0e9AQBPv5uzAyMDFAQ5NBgZm4yKhgRZMglCSo5mKaGUxXwMjABkmijDA+JEEyMkIEuKDquEYLopFW3hGVWiwgNDNqaoFlXha01IMuzgzMx4zQ3AwxAZL/WYE0iM/ExMQIEYWEAtCaTkLNFg54UBFVNAMA6Sr43wcJAAA= | base64 -d | gunzip >damaged.h5
   expect 3 damaged.h5 "$millrace" inspect damaged.h5
@@ -98,7 +98,7 @@ elif [ "$3" = data ]; then  # from arrays to a run: what pack, inspect, plan and
   expect 0 "samples 3x12x10 uint8, channels last (as asked)" "$millrace" inspect images --layout channels_last
   grep -q "x.mean = " out || complain "inspect shows no mean"
   expect 2 "layout 'nchw' is none of auto|channels_last|channels_first" "$millrace" inspect images --layout nchw
-  expect 3 "nothing is called firsts/none.h5" "$millrace" inspect firsts/none.h5
+  expect 3 "no file matches firsts/none.h5" "$millrace" inspect firsts/none.h5
   cat >net.cfg <<'CFG'
 [model]
 name = layers

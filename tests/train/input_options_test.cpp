@@ -9,7 +9,7 @@ namespace {
 
 TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   ShardIndex fields;
-  fields.sample = {8, 8, 1}, fields.target = {8, 8}, fields.labels = false;
+  fields.sample = {8, 8, 1}, fields.y.target = {8, 8}, fields.y.labels = false;
   DataConfig feed;
   feed.augment = true;
   for (const auto& [pad, flip, zoom, refused] :
@@ -25,7 +25,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
     EXPECT_EQ(message.empty(), !refused) << message;
   }
   ShardIndex labels = fields;
-  labels.target = {}, labels.labels = true;
+  labels.y.target = {}, labels.y.labels = true;
   feed.random_resized_crop = 0, feed.flip = true;
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }

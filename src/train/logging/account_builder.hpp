@@ -1,4 +1,4 @@
-// Recorder: what the account of a run is made of, gathered step by step.
+// AccountBuilder: gathers the timing account of this rank, step by step.
 #pragma once
 #include <vector>
 
@@ -14,11 +14,11 @@ namespace millrace {
 
 class AccountBuilder {
  public:
-  AccountBuilder(Session&);                         // before the network takes its memory
-  void step(const StepMetrics&, const StepTimer&);  // after each step was collected
+  AccountBuilder(Session&);  // construct it before the network allocates its memory
+  void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
-  // This rank's account, but for what others know: phases, device.
+  // This rank's account, without the phases and the device time, which other objects measure.
   RankAccount stats(Network&, const LoaderStats&, int device_timestamps,
                     const std::vector<std::int64_t>& milestones) const;
 

@@ -31,23 +31,23 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
 }
 
 void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
-  if (train.x_parts == valid.x_parts && train.scale == valid.scale && train.offset == valid.offset &&
-      train.channel_scale == valid.channel_scale && train.channel_offset == valid.channel_offset)
+  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale && train.values.offset == valid.values.offset &&
+      train.values.channel_scale == valid.values.channel_scale && train.values.channel_offset == valid.values.channel_offset)
     return;
-  fail(Exit::data, "data.valid stores its values * ", valid.scale, " + ", valid.offset, ", data.train * ", train.scale,
-       " + ", train.offset, ". both need the same (of every data set that is concatenated): write them so, or give ",
+  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ", train.values.scale,
+       " + ", train.values.offset, ". both need the same (of every data set that is concatenated): write them so, or give ",
        "data.scale and data.offset");
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
-  if (const std::string other = first_class_mismatch(valid.class_names, train.class_names); !other.empty())
+  if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
     fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
-  if (train.sample == valid.sample && train.x_dtype == valid.x_dtype && train.labels == valid.labels &&
-      train.target == valid.target && train.channels_first == valid.channels_first)
+  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
+      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
     return;
   const auto describe = [](const ShardIndex& index) {
-    return cat(index.sample.str(), " ", name_of(index.x_dtype), " samples, channels ",
-               index.channels_first ? "first" : "last");
+    return cat(index.sample.str(), " ", name_of(index.x.dtype), " samples, channels ",
+               index.x.channels_first ? "first" : "last");
   };
   fail(Exit::data, "data.valid holds ", describe(valid), ", data.train ", describe(train),
        ". both need the same shape, type, layout and kind of targets");
@@ -55,8 +55,8 @@ void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
 
 void require_known_labels(const DataSets& sets) {
   const ShardIndex& reference = sets.reference();
-  if (sets.has_valid && sets.valid.labels && sets.valid.classes > reference.classes)
-    fail(Exit::data, "data.valid has label ", sets.valid.classes - 1, ", data.train only ", reference.classes,
+  if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
+    fail(Exit::data, "data.valid has label ", sets.valid.classes.count - 1, ", data.train only ", reference.classes.count,
          " classes");
 }
 
@@ -72,8 +72,8 @@ void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   sets.train.normalized_targets = c.normalize;
   sets.valid.normalized_targets = c.normalize;
   if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
-    sets.valid.mean = reference.mean;
-    sets.valid.std = reference.std;
+    sets.valid.values.mean = reference.values.mean;
+    sets.valid.values.std = reference.values.std;
   }
 }
 
@@ -101,7 +101,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training) {
     require_same_values(sets.train, sets.valid);
   }
   const ShardIndex& reference = sets.reference();
-  if (c.on_error == OnError::skip && !reference.labels)
+  if (c.on_error == OnError::skip && !reference.y.labels)
     fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
   set_normalization(world, c, sets);
   if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())

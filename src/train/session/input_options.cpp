@@ -25,8 +25,8 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
       if (!stored.empty()) out.push_back(float(stored[s.channels.empty() ? c : std::size_t(s.channels[c])]));
     return out;
   };
-  s.scale = float(data.scale), s.offset = float(data.offset), s.transform = data.transform;
-  s.channel_scale = of_used(data.channel_scale), s.channel_offset = of_used(data.channel_offset);
+  s.scale = float(data.values.scale), s.offset = float(data.values.offset), s.transform = data.values.transform;
+  s.channel_scale = of_used(data.values.channel_scale), s.channel_offset = of_used(data.values.channel_offset);
   if (feed.mean.size() != feed.std.size())
     fail(Exit::config, "data.mean has ", feed.mean.size(), " values, data.std ", feed.std.size(),
          ". give both, one a channel, or neither");
@@ -35,7 +35,7 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
     return;
   }
   if (feed.mean.empty()) {
-    s.mean = of_used(data.mean), s.std = of_used(data.std);
+    s.mean = of_used(data.values.mean), s.std = of_used(data.values.std);
     return;
   }
   const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
@@ -126,17 +126,17 @@ static void require_room(const DataConfig& feed, const ShardIndex& data) {
 InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
   refuse_for_cut(feed, data);
   InputSpec s;
-  s.channels_first = data.channels_first;
-  for (const ConcatenatedPart& part : data.x_parts) s.parts.push_back(part.count);
+  s.channels_first = data.x.channels_first;
+  for (const ConcatenatedPart& part : data.x.parts) s.parts.push_back(part.count);
   s.channels = used_channels(feed, data);
   set_values(s, feed, data);
   set_places(s, feed, data);
   const bool image = data.sample.rank >= 2;
   if (feed.augment && !image)
     fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
-  if (feed.augment && !data.labels && data.target.rank >= 2 &&
+  if (feed.augment && !data.y.labels && data.y.target.rank >= 2 &&
       (feed.crop_pad > 0 || feed.flip || feed.random_resized_crop > 0))
-    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.target.str(),
+    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.y.target.str(),
          " would not be. set data.flip = off, data.crop_pad = 0 and data.random_resized_crop = 0");
   if (feed.augment) require_room(feed, data);
   // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
@@ -170,7 +170,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
 
 bool needs_statistics(const ValueOptions& feed, const ShardIndex& data) {
   const bool values = data.view.sample != SampleKind::tokens;
-  return feed.normalize && feed.mean.empty() && data.mean.empty() && values;
+  return feed.normalize && feed.mean.empty() && data.values.mean.empty() && values;
 }
 
 }  // namespace millrace

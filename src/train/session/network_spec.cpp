@@ -9,11 +9,11 @@ namespace millrace {
 namespace {
 
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
-  if (c.loss == Loss::cross_entropy && !data.labels)
+  if (c.loss == Loss::cross_entropy && !data.y.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
-  if (c.loss == Loss::mse && data.labels)
+  if (c.loss == Loss::mse && data.y.labels)
     fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
-  if (data.labels && data.classes < 1)
+  if (data.y.labels && data.classes.count < 1)
     fail(Exit::data,
          "no sample has a label: every y is negative. a file of tokens is its own target: set data.sample = tokens");
 }
@@ -31,9 +31,9 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
   m.seed = c.run.seed;
-  m.mean_squared_error = !data.labels;
+  m.mean_squared_error = !data.y.labels;
   m.tokens = data.view.sample == SampleKind::tokens;
-  m.outputs = data.labels ? data.classes : data.target.count();
+  m.outputs = data.y.labels ? data.classes.count : data.y.target.count();
   m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }
@@ -73,7 +73,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   const ShardIndex& data = sets.reference();
   NetworkSpec spec;
   spec.model = model_spec(c, data);
-  spec.batch = {0, data.sample, data.x_dtype, data.target, data.labels};
+  spec.batch = {0, data.sample, data.x.dtype, data.y.target, data.y.labels};
   spec.compute = dtype_of(c.run.precision);
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);

@@ -28,7 +28,7 @@ ResolvedConfig resolved_config_of(const Session& s) {
     if (const auto& chunks = s.data.train.shards.front().x_chunks)
       out.chunked = true, out.chunk_rows = std::int64_t(chunks->chunk[0]), out.stored = codec_of(*chunks);
   if (s.data.train.encoded()) out.stored = "JPEG or PNG";
-  out.of_values = name_of(s.data.train.x_dtype), out.value_bytes = int(size_of(s.data.train.x_dtype));
+  out.of_values = name_of(s.data.train.x.dtype), out.value_bytes = int(size_of(s.data.train.x.dtype));
   out.fusion = s.spec.fusion, out.most_fusion = s.compute.backend->max_fusion_level();
   const std::string reader = s.data.train_source->describe();
   out.reader = reader.substr(0, reader.find_first_of(": "));
