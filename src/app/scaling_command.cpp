@@ -165,19 +165,19 @@ void require(const ParsedArguments& parsed, const Sums& sums, const Interconnect
 }  // namespace
 
 std::string scaling_help() {
-  return "usage: millrace predict RUN_DIR --ranks 8,64,512 --link 400Gb/s [options]\n"
-         "       mpirun -n 2 millrace predict RUN_DIR --measure [options]\n\n" +
+  return "usage: millrace scaling RUN_DIR --ranks 8,64,512 --link 400Gb/s [options]\n"
+         "       mpirun -n 2 millrace scaling RUN_DIR --measure [options]\n\n" +
          flags_help(flags()) +
          "\nRUN_DIR: the folder of a run that has ended, of one rank or several. Its steps are simulated with the sums "
          "of\n"
          "more ranks: buckets come when they came in the run, go over the link one after the other, and what the\n"
-         "backward pass does not hide is added. docs/scaling.md has the formulas and what is assumed.\n";
+         "backward pass does not hide is added. docs/explanation/scaling-model.md has the formulas and the assumptions.\n";
 }
 
 Exit scaling_command(World& world, const Arguments& arguments) {
   ParsedArguments parsed = parse_arguments(arguments, flags(), false);
   if (parsed.positional.size() != 1)
-    fail(Exit::config, "command line: name one run: millrace predict RUN_DIR --ranks 8,64");
+    fail(Exit::config, "command line: name one run: millrace scaling RUN_DIR --ranks 8,64");
   const std::filesystem::path folder = parsed.positional.front();
   ScalingForecast forecast;
   forecast.ranks = ranks_of(parsed);

@@ -1,4 +1,4 @@
-// Computing that takes time and no core, for tests of what depends on time alone: train.test_compute. It goes where the
+// Computing that takes time and no core, for tests of what depends on time alone: test.compute_delay. It goes where the
 // parameters are: an operation takes its part of a pass when its weights are there, or before its gradients are.
 #pragma once
 #include <chrono>

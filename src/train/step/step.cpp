@@ -35,8 +35,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   const int marks = timestamp_count(int(most)) + timestamp_offset();
   for (auto& m : marks_) m = s.compute.device->make_timestamps(marks);
   times_.resize(std::size_t(marks));
-  if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
-    fail(Exit::config, "train.test_compute: the device does not wait for the host. set run.device = cpu");
+  if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())
+    fail(Exit::config, "test.compute_delay: the device does not wait for the host. set run.device = cpu");
   pace_.ready.resize(reducer_.milestones().size());
   group_.pieces.reserve(std::size_t(capture_partition_.largest()));
 }
@@ -70,7 +70,7 @@ void StepRunner::forward_backward(const Group& g, int number) {
   const int at = 1 + timestamps_per_micro_batch * number;
   GradReadyHook* sink = last ? &reducer_ : nullptr;
   std::optional<SimulatedCompute> simulated_compute;
-  if (const double more = s_.config.train.test_compute * double(piece.batch.item.rows); more > 0)
+  if (const double more = s_.config.test.compute_delay * double(piece.batch.item.rows); more > 0)
     sink = &simulated_compute.emplace(more, network_.layout().count, sink, weight_all_gather);
   ParamReadyHook* gate = weight_all_gather;
   if (gate && simulated_compute) gate = &*simulated_compute;
@@ -151,7 +151,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   state.row_weight = 1.0f / float(rows);
   state.epoch = std::uint64_t(epoch);
   state.rng_step = state.attempted = std::uint64_t(step);
-  state.force_inf = double(step + 1) == s_.config.train.test_force_overflow_at;
+  state.force_inf = double(step + 1) == s_.config.test.force_overflow_at;
   state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
   network_.write_step(slot);
 
