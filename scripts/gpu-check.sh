@@ -99,7 +99,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   train two-ranks 2 --comm.backend mpi
   train zero 2 --comm.backend mpi --optim.zero 1
   train compressed 2 --comm.backend mpi --comm.grad_dtype bf16
-  train overflow 1 --run.precision fp16 --train.test_force_overflow_at 7
+  train overflow 1 --run.precision fp16 --test.force_overflow_at 7
   [ -n "$binary" ] && try test_gpu-graphed 60 $launch 1 "$binary" --gtest_filter=Graphed*
   for run in fp32 eager tuned-off; do
     near train-$run 1 1e-3
