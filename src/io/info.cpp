@@ -145,6 +145,7 @@ std::size_t OpenDataset::row_elements() const {
 OpenDataset& File::Impl::cache_dataset(const std::string& name, Handle id) {
   const std::string at = where(name);
   OpenDataset d;
+  d.name = name;
   d.id = std::move(id);
   d.type = Handle(MR_H5(at, H5Dget_type(d.id)), H5Tclose);
   d.space = Handle(MR_H5(at, H5Dget_space(d.id)), H5Sclose);

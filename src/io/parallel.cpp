@@ -26,9 +26,9 @@ MPI_Comm communicator_of(const World& world) {
 // False when the file must be abandoned.
 bool File::Impl::exchange(std::int64_t rounds, bool wrong, bool leaving) {
   const std::int64_t mine[5] = {rounds, wrong, !failure.empty(), leaving, !leaving};
-  if (MPI_Allreduce(mine, most_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
+  if (MPI_Allreduce(mine, maxima_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
     fail(Exit::comm, "the ranks that share ", path, " lost each other (MPI_Allreduce failed)");
-  return !most_[2] && !(most_[3] && most_[4]);
+  return !maxima_[2] && !(maxima_[3] && maxima_[4]);
 }
 
 bool File::Impl::all_ranks_ok(bool leaving) { return exchange(0, false, leaving); }
@@ -39,7 +39,7 @@ File::Impl::Agreement File::Impl::agree(std::int64_t rounds, bool wrong) {
     abandon();
     fail(Exit::data, failure, ". the file is given up");
   }
-  return {most_[0], most_[1]};
+  return {maxima_[0], maxima_[1]};
 }
 
 void File::Impl::abandon() noexcept {
