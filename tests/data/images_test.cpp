@@ -105,9 +105,9 @@ TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
   test::write_png(at("a/2.png"), 120, 60, PNG_COLOR_TYPE_RGB, ramp);
   test::write_png(at("a/3.png"), 16, 15, PNG_COLOR_TYPE_RGB, ramp);  // enlarged
   test::write_png(at("a/4.png"), 101, 99, PNG_COLOR_TYPE_GRAY, [](int y, int x, int) { return (x + y) % 2 ? 255 : 0; });
-  refuses({"2.png is of 120x60 pixels, the first image of 60x120", "--resize"});
+  refuses({"2.png has 120x60 pixels, the first image 60x120", "--resize"});
   options.crop = 20;
-  refuses({"3.png is of 16x15 pixels, smaller than --crop 20"});
+  refuses({"3.png has 16x15 pixels, less than --crop 20"});
   options.resize = 30;
   const auto in = make_importer(options);
   EXPECT_EQ(in->sample(), (Shape{20, 20, 3}));
