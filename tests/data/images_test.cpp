@@ -50,10 +50,10 @@ TEST_F(Images, WhatAFolderLacksIsSaid) {
   std::ofstream(at("cat/a.png")) << "GIF89a";
   refuses({"a.png is neither PNG nor JPEG"});
   options.y = {at("cat/a.png")};
-  refuses({"leave --y away"}, Exit::config);
+  refuses({"remove --y"}, Exit::config);
   options.y.clear();
   options.layout = Layout::channels_first;
-  refuses({"leave --layout away"}, Exit::config);
+  refuses({"remove --layout"}, Exit::config);
   options.layout = Layout::automatic;
   options.resize = 8, options.crop = 9;
   refuses({"a crop of 9 pixels does not fit"}, Exit::config);
@@ -76,7 +76,7 @@ TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
   ASSERT_EQ(in->rows(), 5);
   EXPECT_EQ(in->sample(), (Shape{3, 4, 3}));
   EXPECT_EQ(in->class_names(), (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_NE(in->describe().find("1 other files left out"), std::string::npos) << in->describe();
+  EXPECT_NE(in->describe().find("1 other files ignored"), std::string::npos) << in->describe();
   const auto expect = [&](std::int64_t number, int wanted, const Pixel& pixel) {
     const auto got = row(*in, number);
     EXPECT_EQ(label, wanted);
