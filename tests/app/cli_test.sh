@@ -173,7 +173,7 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   expect 0 "y are targets" "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect 2 "--level and --chunk-rows do nothing without --codec" "$millrace" pack --x table.csv --y-name class --level 3 --out coded
   expect 2 "--codec: 'gzip' is none of none|zstd|lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded
-  expect 2 "--targets is for CSV. leave it away" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
+  expect 2 "--targets is for CSV. remove it" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
   expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
   expect 2 "--tokens: 'int4' is not one of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
   mkdir images

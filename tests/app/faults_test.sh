@@ -75,7 +75,7 @@ if [ "$4" = go_on ]; then
   same_run whole header
   mkfifo pipe.h5
   alone none "" --data.train pipe.h5
-  expect 3 "cannot open pipe.h5 (it is no ordinary file)"
+  expect 3 "cannot open pipe.h5 (it is not a regular file)"
   grep -q '"retries": [1-9]' passing/summary.json || complain "the summary counts no try"
 
   # Samples that cannot be read count for nothing: 60, 181 and 182.

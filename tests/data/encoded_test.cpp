@@ -399,7 +399,7 @@ TEST(Encoded, ShardsOfImagesArePackedAnewAsPixels) {
   };
   EXPECT_EQ(rows_of(*found), rows_of(*expected));
   shards.layout = Layout::channels_first;
-  EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("leave --layout away"), std::string::npos);
+  EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("remove --layout"), std::string::npos);
 }
 
 TEST(Encoded, PackKeepsBytesLabelsAndEveryImageOnce) {

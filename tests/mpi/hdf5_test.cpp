@@ -203,7 +203,7 @@ TEST(Hdf5, AFullDiskOnOneRankIsReportedOnAllAndNobodyHangs) {
       everywhere(world, last != problem.empty(), problem);
       problem = message_of([&] { file.flush(); });
     }
-    everywhere(world, problem.find("the file is given up") != std::string::npos, problem);
+    everywhere(world, problem.find("the file is abandoned") != std::string::npos, problem);
     everywhere(world, last != (problem.find("another rank could not") != std::string::npos), problem);
     file.close();  // nothing is left to close
     everywhere(world, fs::file_size(shared.path) == 0, "the file gives its bytes back");
