@@ -1,6 +1,6 @@
-"""Files as h5py and hdf5plugin write them, for tests/data/h5py_test.cpp.
+"""Writes files with h5py and hdf5plugin, for tests/data/h5py_test.cpp.
 
-usage: h5py_files.py write FOLDER    FOLDER/*.h5, with what is in x and y beside each as plain bytes, and FOLDER/list.txt
+usage: h5py_files.py write FOLDER    FOLDER/*.h5, the values of x and y of each as plain bytes, and FOLDER/list.txt
        h5py_files.py read FILE...    compares x and y of shards that `millrace pack` wrote with FOLDER/packed.npz
 """
 import os

@@ -17,7 +17,7 @@ std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
 }
 
 std::size_t raise_open_file_limit(std::size_t wanted) {
-  constexpr rlim_t others = 128;  // sockets, libraries, logs
+  constexpr rlim_t others = 128;  // files that are not of data sets: sockets, libraries, logs
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::min<std::size_t>(wanted, 256);
   if (limit.rlim_cur < 2 * wanted + others) {
@@ -62,7 +62,11 @@ namespace {
 class SequentialReadQueue : public ReadQueue {
  public:
   explicit SequentialReadQueue(Source& source) : source_(source) {}
-  void begin(std::span<const std::int64_t> ids, void* x, void* y) override { ids_ = ids, x_ = x, y_ = y; }
+  void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
+    ids_ = ids;
+    x_ = x;
+    y_ = y;
+  }
   bool can_submit() const override { return ids_.empty(); }
   void finish() override { source_.read(std::exchange(ids_, {}), x_, y_); }
 
