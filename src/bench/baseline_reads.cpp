@@ -6,19 +6,17 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/data/read/async_reads.hpp"
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class RandomRows {
  public:
@@ -65,9 +63,9 @@ double timed(int threads, const std::function<void(int)>& prepare_and_wait, cons
       if (!loop(t)) failed = true;
     });
   start.arrive_and_wait();
-  const auto began = Clock::now();
+  const double began = steady_seconds();
   for (auto& t : all) t.join();
-  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  const double seconds = steady_seconds() - began;
   if (failed) fail(Exit::data, "cannot read ", path);
   return seconds;
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -16,6 +15,7 @@
 #include "bench/baseline_reads.hpp"
 #include "bench/loader_harness.hpp"
 #include "bench/shards.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/load/slot_layout.hpp"
@@ -25,11 +25,6 @@
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 // A scope in which the calling thread gets a CPU as soon as it wakes up, where the system allows that (CAP_SYS_NICE,
 // ulimit -r). An emulated accelerator needs almost no CPU time, and should not wait for it.
@@ -94,26 +89,26 @@ class Accelerators {
     const RealtimeScheduling realtime_scheduling;
     wait_for_all(accelerator);
     double first = 0, compute = 0, wait = 0;
-    const auto began = Clock::now();
+    const double began = steady_seconds();
     for (int step = 0; step < steps_; ++step) {
-      const auto asked = Clock::now();
+      const double asked = steady_seconds();
       // After a failure this thread keeps calling wait_for_all(), so the others do not wait forever.
       if (loader && !failed_ && accelerator < mine_) try {
           if (!loader->next()) fail(Exit::internal, "bench storage: the loader ended early");
         } catch (const std::exception& e) {
           if (!failed_.exchange(true)) failure_ = e.what();
         }
-      const auto loaded = Clock::now();
+      const double loaded = steady_seconds();
       if (!failed_ && accelerator < mine_) sleep_for(workload_.compute_seconds);
-      const auto computed = Clock::now();
-      if (step == 0) first = seconds(asked, computed);
+      const double computed = steady_seconds();
+      if (step == 0) first = computed - asked;
       if (step > 0) {
-        compute += seconds(loaded, computed);
-        wait += seconds(asked, loaded);
+        compute += computed - loaded;
+        wait += loaded - asked;
       }
       wait_for_all(accelerator);
     }
-    const double total = seconds(began, Clock::now()) - first, counted = steps_ - 1;
+    const double total = steady_seconds() - began - first, counted = steps_ - 1;
     out[std::size_t(accelerator)] = {compute / total, counted * workload_.compute_seconds / total, wait / total,
                                      counted * double(workload_.batch) / total};
   }
@@ -166,7 +161,9 @@ StorageBenchOptions resolved(const StorageBenchOptions& given) {
 double baseline_rate(Device& device, const ShardIndex& index, Reader reader, std::uint64_t round) {
   const Shard& shard = index.shards.front();
   LoaderBenchOptions o;
-  o.sample_bytes = index.sample.count(), o.rows = shard.rows, o.micro_batch = 4;
+  o.sample_bytes = index.sample.count();
+  o.rows = shard.rows;
+  o.micro_batch = 4;
   const std::int64_t samples = std::clamp<std::int64_t>((std::int64_t(1) << 30) / o.sample_bytes, 4, 4 * index.rows);
   std::vector<double> seconds;
   if (reader == Reader::uring)

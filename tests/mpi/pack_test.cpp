@@ -37,7 +37,8 @@ std::uint32_t crc_of(const std::string& path) {
 
 test::Rows rows() {
   test::Rows in;
-  in.count = 1013, in.one = Shape{9, 7, 3};
+  in.count = 1013;
+  in.one = Shape{9, 7, 3};
   return in;
 }
 
@@ -57,7 +58,10 @@ TEST(PackMpi, FilesAreTheSameBytesAsThoseOfOneRank) {
   const SharedFolder folder(world);
   for (const bool first : {false, true}) {
     test::Rows in = rows();
-    if (first) in.first = true, in.one = Shape{3, 9, 7};
+    if (first) {
+      in.first = true;
+      in.one = Shape{3, 9, 7};
+    }
     const PackOptions options{
         .out = folder.path / (first ? "nchw" : "nhwc"), .shard_bytes = 50000, .seed = 5, .valid_fraction = 0.1};
     const PackReport report = pack(world, in, options);
@@ -97,7 +101,8 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
     for (std::int64_t c = 0; c < count; ++c) {
       const std::uint64_t bytes =
           chunks[std::size_t(c)].bytes + 8 * std::uint64_t(std::min<std::int64_t>(5, s.rows - 5 * c));
-      all += bytes, mine += c >= first && c < last ? bytes : 0;
+      all += bytes;
+      mine += c >= first && c < last ? bytes : 0;
     }
   }
   everywhere(world, mine > 0 && report.own_bytes == mine, cat("own bytes ", report.own_bytes, ", not ", mine));

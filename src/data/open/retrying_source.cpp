@@ -89,7 +89,8 @@ class RetryingSource : public Source {
   FaultStats faults() const override {
     const std::lock_guard lock(mutex_);
     FaultStats out;
-    out.retries = retries_, out.skipped_samples = skipped_;
+    out.retries = retries_;
+    out.skipped_samples = skipped_;
     std::map<std::size_t, FileFaults> files = files_;
     for (const std::int64_t s : monitor_.slow()) files[std::size_t(s)].slow = true;
     for (auto& [s, file] : files) {

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "data/decode/convert_values.hpp"
@@ -14,6 +15,12 @@ namespace millrace {
 std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
   MR_CHECK(id >= 0 && id < index.rows, "sample ", id, " of ", index.rows);
   return index.shards.shard_with(id);
+}
+
+void sort_by_id(std::span<const std::int64_t> ids, std::vector<std::size_t>& order) {
+  order.resize(ids.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
 }
 
 std::size_t raise_open_file_limit(std::size_t wanted) {

@@ -2,7 +2,6 @@
 // never call the HDF5 library. A run of contiguous samples costs one system call. Chunks are decoded by the calling
 // worker and kept in a cache.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "data/decode/convert_values.hpp"
@@ -63,9 +62,7 @@ class DirectSource : public Source {
   void read_sorted(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
     thread_local std::vector<std::size_t> order;
     thread_local std::vector<ChunkedReader::Row> rows;
-    order.resize(ids.size());
-    std::iota(order.begin(), order.end(), std::size_t(0));
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+    sort_by_id(ids, order);
     const bool in_order = decode_ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[order[i]]);

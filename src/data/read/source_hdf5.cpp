@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -54,9 +53,7 @@ class Hdf5Source : public Source {
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     const std::lock_guard lock(mutex_);
-    order_.resize(ids.size());
-    std::iota(order_.begin(), order_.end(), std::size_t(0));
-    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+    sort_by_id(ids, order_);
     for (std::size_t i = 0; i < ids.size();) {
       const std::int64_t id = ids[order_[i]];
       const std::size_t s = shard_of(index_, id);
@@ -131,9 +128,7 @@ class Hdf5Source : public Source {
   // the other ranks make them too.
   void read_collectively(std::span<const std::int64_t> shards, const CollectiveReader::Request& r) {
     const std::lock_guard lock(mutex_);
-    order_.resize(r.ids.size());
-    std::iota(order_.begin(), order_.end(), std::size_t(0));
-    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return r.ids[a] < r.ids[b]; });
+    sort_by_id(r.ids, order_);
     std::exception_ptr failure;
     auto next = order_.begin();
     for (const std::int64_t s : shards) {

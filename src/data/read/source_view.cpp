@@ -100,7 +100,8 @@ class ViewSource : public Source {
     slabs_.read(s, row_hyperslab(shard, row), x, id);
     thread_local std::vector<char> stored;
     thread_local std::vector<float> values;
-    stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
+    stored.resize(x_bytes_);
+    values.resize(std::size_t(index_.sample.count()));
     slabs_.read(s, row_hyperslab(shard, row + index_.view.lead), stored.data(), id);
     if (index_.x.big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x.dtype));
     targets_to_float(stored.data(), index_.x.dtype, index_.sample.count(), values.data());

@@ -75,8 +75,10 @@ MR_TARGET_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t gro
         c0[j] = Word(p1 >> 32) ^ c1[j] ^ k0, c1[j] = Word(p1);
         c2[j] = Word(p0 >> 32) ^ c3[j] ^ k1, c3[j] = Word(p0);
       }
-    std::memcpy(out, c0, sizeof c0), std::memcpy(out + 64, c1, sizeof c1);
-    std::memcpy(out + 128, c2, sizeof c2), std::memcpy(out + 192, c3, sizeof c3);
+    std::memcpy(out, c0, sizeof c0);
+    std::memcpy(out + 64, c1, sizeof c1);
+    std::memcpy(out + 128, c2, sizeof c2);
+    std::memcpy(out + 192, c3, sizeof c3);
   }
 }
 
@@ -98,7 +100,8 @@ class SyntheticSource : public Source {
         key_(rng_key(o.seed, RngPurpose::synthetic)),
         line_(o.shape.rank > 1 ? o.shape[-1] * o.shape[-2] : o.shape[0]),
         lines_(o.shape.count() / line_) {
-    across_.resize(std::size_t(o.classes * line_)), down_.resize(std::size_t(o.classes * lines_));
+    across_.resize(std::size_t(o.classes * line_));
+    down_.resize(std::size_t(o.classes * lines_));
     for (std::int64_t c = 0; c < o.classes; ++c) describe_class(c);
   }
 
@@ -152,10 +155,13 @@ class SyntheticSource : public Source {
 ShardIndex synthetic_index(const std::string& spec) {
   const Options o = parse(spec);
   ShardIndex d;
-  d.rows = o.rows, d.sample = o.shape, d.classes.count = o.classes;
+  d.rows = o.rows;
+  d.sample = o.shape;
+  d.classes.count = o.classes;
   d.values.scale = 1 / 255.0;
   d.y.dtype = DType::i32;
-  d.values.mean.assign(std::size_t(o.shape[-1]), 0.5), d.values.std.assign(std::size_t(o.shape[-1]), 0.162);
+  d.values.mean.assign(std::size_t(o.shape[-1]), 0.5);
+  d.values.std.assign(std::size_t(o.shape[-1]), 0.162);
   d.synthetic_spec = spec;
   d.manifest_crc = crc32(spec.data(), spec.size());
   return d;

@@ -1,7 +1,9 @@
 // Makers of the sources, one for each kind, and helpers that they share. Internal to data/ and bench/.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/data/read/async_reads.hpp"
@@ -22,6 +24,8 @@ std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, Reader, cons
 const char* name_of(Reader);  // as the key data.reader spells it
 
 std::size_t shard_of(const ShardIndex&, std::int64_t id);
+// Replaces `order` by the positions of ids in ascending order of the ids, which is the order of the files.
+void sort_by_id(std::span<const std::int64_t> ids, std::vector<std::size_t>& order);
 // Raises the process's limit of open files where that is allowed. Returns how many of `wanted` files a source may hold
 // open: at most half of the limit, because there is a training set and an evaluation set.
 std::size_t raise_open_file_limit(std::size_t wanted);
