@@ -64,9 +64,8 @@ class StoredSamples {
   }
   bool known() const { return known_; }  // false: only the HDF5 library can read the data
   bool decodes() const { return index_.encoded() || index_.shards.front().x_chunks; }
-  double bytes() const {
-    return kept_bytes_ / double(std::max<std::size_t>(1, kept_.size()));
-  }  // stored, mean per sample
+  // Stored bytes of a sample, on average.
+  double bytes() const { return kept_bytes_ / double(std::max<std::size_t>(1, kept_.size())); }
 
   // share: a chunk holds several samples, so only this fraction of a sample's chunks is read and decoded for it.
   StageWork reader(SampleOrder& order, double share) {
