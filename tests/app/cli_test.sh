@@ -52,7 +52,7 @@ if [ "$3" = solo ]; then
   done
   [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 4 ] || complain "not every bench says its repeats"
   expect 0 "--sample-bytes <size>  (3072)" "$millrace" bench loader --help
-  expect 2 "--workload: no parameters of resnet50 on b200 are published. resnet50 is there for a100, h100" "$millrace" bench storage --accelerator b200
+  expect 2 "--workload: no parameters of resnet50 on b200 are published. resnet50 is published for a100, h100" "$millrace" bench storage --accelerator b200
   expect 2 "--accelerators: '0' is out of range (must be at least 1 and at most 65536)" "$millrace" bench storage --accelerators 0
   expect 2 "--workers is for the benchmark without a configuration" "$millrace" bench loader -c /dev/null --workers 2
   expect 0 "[METRIC] Training Accelerator Utilization [AU] (%): " "$millrace" bench storage --workload retinanet --accelerator b200 --samples 48 --steps 3 --turns 1 --reader direct --dir "$folder"

@@ -38,7 +38,7 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   grep -q "^  data.reader -> mmap: not tried, .*train-.* cannot be mapped (No such device)" out || complain "files that cannot be mapped are no reason"
   first_line "^input-bound: .* data\.[a-z]* .* gives "
   gain "data.workers|data.reader" 1.25
-  grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  bare " || complain "no word of what reading gives"
+  grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  baseline " || complain "no word of what reading gives"
   grep -q "ms a step: .* without the optimizer, too$" out || complain "no step without the optimizer"
   grep -q "^peaks measured here: matrix product .* GFLOP/s" out || complain "no word of what the device can do"
   [ ! -e runs ] || complain "diagnose has written something"

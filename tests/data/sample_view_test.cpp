@@ -411,7 +411,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   const ShardIndex index = index_of(folder / "scene.h5", patches_of(3));
   for (const Reader reader : {Reader::uring, Reader::mpio}) {
     const std::string message = message_of([&] { make_source(*solo_world(), index, reader); }, Exit::config);
-    EXPECT_NE(message.find("data.sample = patch cuts samples out of an array"), std::string::npos) << message;
+    EXPECT_NE(message.find("data.sample = patch extracts samples from an array"), std::string::npos) << message;
   }
 }
 
