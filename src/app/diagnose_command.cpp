@@ -34,7 +34,7 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
   });
   const RunConfig config = load_config(world, parsed);
   const DiagnosisResult found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
-  print(world, verdict(found.evidence, found.trials) + found.parts);
+  print(world, verdict(found.metrics, found.trials) + found.parts);
   return Exit::ok;
 }
 

@@ -31,15 +31,15 @@ Exit train_command(World& world, const Arguments& arguments) {
   reject_positional(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
-  BottleneckMetrics evidence;
-  const Exit result = train(world, config, process_start(), &evidence);
-  if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
+  BottleneckMetrics metrics;
+  const Exit result = train(world, config, process_start(), &metrics);
+  if (config.account.probe && result == Exit::ok && metrics.run.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
-    const DiagnosisResult found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
-    print(world, verdict(found.evidence, found.trials) + found.parts);
+    const DiagnosisResult found = diagnose(world, parsed, config, {}, metrics, dir / "layers.json");
+    print(world, verdict(found.metrics, found.trials) + found.parts);
     std::string problem;
     if (world.rank() == 0) try {
-        rewrite_verdict(dir, found.evidence, found.trials);
+        rewrite_verdict(dir, found.metrics, found.trials);
       } catch (const Error& e) {
         problem = e.what();
       }

@@ -87,7 +87,7 @@ class FakeGpu : public DeferredDevice {
     return std::make_unique<Watch>(*this);
   }
   bool read_health(DeviceHealth& h) override {
-    h.clock_mhz = 1200, h.top_clock_mhz = 2000, h.slowed = {"power cap"};
+    h.clock_mhz = 1200, h.top_clock_mhz = 2000, h.throttle_reasons = {"power cap"};
     return true;
   }
 

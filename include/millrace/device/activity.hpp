@@ -35,7 +35,7 @@ struct DeviceHealth {
   int top_pcie_generation = -1, top_pcie_lanes = -1;  // that GPU and host allow
   int nvlinks = -1;                                   // that are up
   double nvlink_rate = -1;                            // bytes/s of them all, one way
-  std::vector<std::string> slowed{};                  // why the clock is held down now ("power cap", "heat"), if it is
+  std::vector<std::string> throttle_reasons{};        // why the clock is throttled now: "power cap", "heat"
 };
 
 }  // namespace millrace
