@@ -18,7 +18,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
 # program: the executable without the tests.
-.PHONY: all build program deps data run test test-long bench diagnosis-table scaling-table peers gpu-check gpu-sanitize format sanitize install clean
+.PHONY: all build program deps data run test test-long bench diagnosis-table scaling-table peers gpu-check gpu-sanitize pictures format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -48,7 +48,7 @@ test: deps build
 	ctest --test-dir $(BUILD) -LE long -j 2 --output-on-failure
 
 test-long: build
-	@scripts/deps.sh debootstrap $(shell grep -qx ID=debian /etc/os-release && echo chromium)
+	@scripts/deps.sh debootstrap python3-h5py $(shell grep -qx ID=debian /etc/os-release && echo chromium)
 	ctest --test-dir $(BUILD) -L long --output-on-failure
 
 bench: data
@@ -84,6 +84,10 @@ SANITIZER = timeout -k 5 280 $(firstword $(shell command -v compute-sanitizer) /
 gpu-sanitize: deps build
 	$(SANITIZER) --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu --gtest_filter=-Graphed*
 	$(SANITIZER) --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu --gtest_filter=-Conv*:Linear*:Nccl*:Graphed*
+
+# The pictures of README.md and docs/.
+pictures: data
+	scripts/pictures.sh $(MILLRACE)
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh')

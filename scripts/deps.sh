@@ -3,7 +3,7 @@
 # nothing when all is there.
 set -eu
 packages="g++ cmake make ninja-build libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libboost-program-options-dev libdnnl-dev zlib1g-dev
- libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev nlohmann-json3-dev libgtest-dev dataset-fashion-mnist $*"
+ libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev nlohmann-json3-dev libgtest-dev python3-venv dataset-fashion-mnist $*"
 command -v dpkg-query >/dev/null || { echo "this is no Debian or Ubuntu machine: install by hand what provides: $packages" >&2; exit 1; }
 missing=""
 for p in $packages; do

@@ -91,14 +91,14 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   try train-cpu 60 $launch 1 "$millrace" train $small --run.device cpu --run.dir "$logs/train-cpu"
   train fp32 1
   train eager 1 --cuda.graph off
-  train tuned-off 1 --cuda.tune off
+  train tuned-off 1 --cuda.autotune off
   train fp16 1 --run.precision fp16
   train level2 1 --run.precision fp16 --model.fusion 2
   train bf16 1 --run.precision bf16
   train accumulated 1 --train.micro_batch 32
   train two-ranks 2 --comm.backend mpi
   train zero 2 --comm.backend mpi --optim.zero 1
-  train compressed 2 --comm.backend mpi --comm.compress bf16
+  train compressed 2 --comm.backend mpi --comm.grad_dtype bf16
   train overflow 1 --run.precision fp16 --train.test_force_overflow_at 7
   [ -n "$binary" ] && try test_gpu-graphed 60 $launch 1 "$binary" --gtest_filter=Graphed*
   for run in fp32 eager tuned-off; do
@@ -119,7 +119,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   fi
   for batch in 8 32; do
     for graph in on off; do
-      try step-$batch-graph-$graph 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.tune off --cuda.graph $graph
+      try step-$batch-graph-$graph 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.graph $graph
     done
   done
   for level in 1 2; do

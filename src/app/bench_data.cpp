@@ -45,7 +45,8 @@ std::vector<Flag> loader_flags() {
       {"data", "files", "encoded images to decode, instead of a file of its own", Flag::Arity::many},
       {"resize", "pixels", "encoded images: short side, as data.resize says it", Flag::Arity::one, "256"},
       {"crop", "pixels", "encoded images: side of the square, as data.crop says it", Flag::Arity::one, "224"},
-      {"zoom", "share", "encoded images: smallest random part, as data.zoom says it", Flag::Arity::one, "0"},
+      {"zoom", "share", "encoded images: smallest random part, as data.random_resized_crop says it", Flag::Arity::one,
+       "0"},
       {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that comes 1.2 times as fast",
        Flag::Arity::nothing},
       {"folder", "path", "where the file goes", Flag::Arity::one, "the system's"}};

@@ -68,50 +68,51 @@ std::string describe_data_file(const std::string& path) {
   for (const auto& name : file.datasets()) {
     out += describe_dataset(file.info(name));
     if (const auto matlab = file.get_string(name, "MATLAB_class"))
-      out += cat("  ", name, " is MATLAB's ", *matlab, ": extents lie reversed, its last dimension is the row\n");
+      out +=
+          cat("  ", name, " is MATLAB's ", *matlab, ": the extents are reversed, so its last dimension is the row\n");
     out += attributes(file, name);
   }
   return out;
 }
 
-struct Seen {
+struct Inspection {
   std::string text, problem;
-  bool data = false;  // files of a data set are among them
+  bool has_data = false;  // files of a data set are among them
 };
 
-// One that cannot be read does not keep the others from being described.
-Seen describe_files(const std::vector<std::string>& patterns) {
-  Seen seen;
-  std::vector<std::string> paths, wrong;
+// A file that cannot be read does not prevent the description of the others.
+Inspection describe_files(const std::vector<std::string>& patterns) {
+  Inspection found;
+  std::vector<std::string> paths, problems;
   for (const auto& pattern : patterns) {
-    const auto found = expand_glob(pattern);
+    const auto matches = expand_glob(pattern);
     const bool synthetic = pattern.starts_with("synthetic:");
-    if (found.empty() && !synthetic) fail(Exit::data, "nothing is called ", pattern, ". check the path");
-    paths.insert(paths.end(), found.begin(), found.end());
-    seen.data = seen.data || synthetic;
+    if (matches.empty() && !synthetic) fail(Exit::data, "no file matches ", pattern, ". check the path");
+    paths.insert(paths.end(), matches.begin(), matches.end());
+    found.has_data = found.has_data || synthetic;
   }
   for (const auto& path : paths) try {
       if (is_checkpoint(path)) {
         const auto [text, damage] = describe_checkpoint(path);
-        seen.text += text;
-        if (!damage.empty()) wrong.push_back(damage);
+        found.text += text;
+        if (!damage.empty()) problems.push_back(damage);
       } else {
-        seen.text += describe_data_file(path);
-        seen.data = true;
+        found.text += describe_data_file(path);
+        found.has_data = true;
       }
     } catch (const Error& error) {
-      if (paths.size() > 1) seen.text += path + "\n  cannot be read\n";
-      wrong.push_back(error.what());
+      if (paths.size() > 1) found.text += path + "\n  cannot be read\n";
+      problems.push_back(error.what());
     }
-  if (paths.size() > 1 && !wrong.empty())
-    seen.problem = cat(wrong.size(), " of ", paths.size(), " files cannot be read: ");
-  for (std::size_t i = 0; i < wrong.size(); ++i) seen.problem += (i ? "; " : "") + wrong[i];
-  return seen;
+  if (paths.size() > 1 && !problems.empty())
+    found.problem = cat(problems.size(), " of ", paths.size(), " files cannot be read: ");
+  for (std::size_t i = 0; i < problems.size(); ++i) found.problem += (i ? "; " : "") + problems[i];
+  return found;
 }
 
 std::string layout_of(const ShardIndex& set) {
-  if (set.layout_decided_by.empty()) return "";
-  return cat(set.channels_first ? ", channels first (" : ", channels last (", set.layout_decided_by, ")");
+  if (set.x.layout_decided_by.empty()) return "";
+  return cat(set.x.channels_first ? ", channels first (" : ", channels last (", set.x.layout_decided_by, ")");
 }
 
 constexpr const char* view_keys[] = {"sample", "patch",  "holdout",   "lead",
@@ -127,16 +128,19 @@ SampleView view_of(const ParsedArguments& parsed) {
 std::string describe_set(World& world, const ParsedArguments& parsed, Layout layout) {
   DataOptions options;
   options.paths = parsed.positional;
-  options.x = parsed.get("x-name", "x"), options.y = parsed.get("y-name", "y");
-  options.layout = layout, options.view = view_of(parsed);
+  options.x = parsed.get("x-name", "x");
+  options.y = parsed.get("y-name", "y");
+  options.layout = layout;
+  options.view = view_of(parsed);
   const ShardIndex set = index_shards(world, options);
-  std::string out = cat(
-      "as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
-      " files, samples ", set.sample.str(), " ", name_of(set.x_dtype), layout_of(set),
-      set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "", ", ",
-      set.labels ? cat(set.classes, " classes") : "targets " + set.target.str(), ", ",
-      format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.scale,
-      set.offset != 0 ? cat(", offset ", set.offset) : "", set.x_parts.empty() ? "" : " (of the first data set)", "\n");
+  std::string out =
+      cat("as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
+          " files, samples ", set.sample.str(), " ", name_of(set.x.dtype), layout_of(set),
+          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
+          ", ", set.y.labels ? cat(set.classes.count, " classes") : "targets " + set.y.target.str(), ", ",
+          format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.values.scale,
+          set.values.offset != 0 ? cat(", offset ", set.values.offset) : "",
+          set.x.parts.empty() ? "" : " (of the first data set)", "\n");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
          (advice.empty() ? "" : advice + "\n") +
@@ -150,19 +154,20 @@ const std::vector<Flag>& flags() {
         {.name = "y-name", .value = "name", .help = "data set of the labels", .default_value = "y"},
         {.name = "layout",
          .value = "auto|channels_last|channels_first|no_channels",
-         .help = "where a sample's channels are, as data.layout says it",
+         .help = "position of a sample's channels, like data.layout",
          .default_value = "auto"},
-        {.name = "cache", .value = "folder", .help = "says what is there of the copies that data.cache = folder makes"},
+        {.name = "cache",
+         .value = "folder",
+         .help = "also describe the copies that data.cache has made in this folder"},
     };
     for (const std::string name : view_keys)
-      flags.push_back(
-          {.name = name, .value = "value", .help = "how samples are cut out of x, as data." + name + " says it"});
+      flags.push_back({.name = name, .value = "value", .help = "how samples are extracted from x, like data." + name});
     return flags;
   }();
   return table;
 }
 
-// A folder stands for the HDF5 files in it, a run's folder for its checkpoints.
+// A folder stands for the HDF5 files in it; the folder of a run stands for its checkpoints.
 std::string files_of(const std::string& path) {
   const std::filesystem::path folder = path;
   std::error_code none;
@@ -175,24 +180,27 @@ std::string files_of(const std::string& path) {
 
 std::string inspect_help() {
   return "usage: millrace inspect [PATH...]\n\n" + flags_help(flags()) +
-         "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without: this machine, its "
-         "ranks and libraries.\n";
+         "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without a PATH: describes this "
+         "machine,\nits ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {
   ParsedArguments parsed = parse_arguments(arguments, flags(), false);
   for (auto& path : parsed.positional) path = files_of(path);
-  if (parsed.positional.empty()) return print(world, describe_machine(world)), Exit::ok;
+  if (parsed.positional.empty()) {
+    print(world, describe_machine(world));
+    return Exit::ok;
+  }
   const Layout layout = parse_layout(parsed.get("layout", "auto"));
-  Seen seen;
+  Inspection found;
   if (world.rank() == 0) try {
-      seen = describe_files(parsed.positional);
+      found = describe_files(parsed.positional);
     } catch (const Error& error) {
-      seen.problem = error.what();
+      found.problem = error.what();
     }
-  print(world, seen.text);
-  world.agree(Exit::data, seen.problem);
-  if (world.broadcast_string(seen.data ? "data" : "") == "data") print(world, describe_set(world, parsed, layout));
+  print(world, found.text);
+  world.agree(Exit::data, found.problem);
+  if (world.broadcast_string(found.has_data ? "data" : "") == "data") print(world, describe_set(world, parsed, layout));
   return Exit::ok;
 }
 

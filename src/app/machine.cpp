@@ -24,17 +24,17 @@ std::string describe_machine(World& world) {
   for (const auto& place : places) out += place;
   out += "devices\n";
   for (const auto& device : devices) out += device;
-  // As each rank sees them: a scheduler may hide GPUs from one.
+  // A scheduler may hide GPUs from a rank, so ranks that see others are listed too.
   const auto gpus = world.gather(describe_gpus());
   for (int r = 0; r < world.size(); ++r) {
     if (r > 0 && gpus[std::size_t(r)] == gpus[std::size_t(r - 1)]) continue;
     out += cat("  GPUs", r > 0 ? cat(" from rank ", r, " on: ") : ": ", gpus[std::size_t(r)], "\n");
   }
-  out += "sums over ranks\n  " + compute.collective->describe() + "\n";
+  out += "all-reduce\n  " + compute.collective->describe() + "\n";
   out += "libraries\n  " + mpi_library_version() + "\n  " + io::library_version() + "\n";
   out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");
   const std::string has = MILLRACE_HAS, lacks = MILLRACE_LACKS;
-  if (!has.empty()) out += "  reads by " + has + "\n";
+  if (!has.empty()) out += "  built with " + has + "\n";
   if (!lacks.empty()) out += "  built without " + lacks + "\n";
   out += cat("  compiler ", __VERSION__, "\n");
   return out;

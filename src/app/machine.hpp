@@ -1,4 +1,4 @@
-// What `millrace inspect` says about the machine: ranks, cores, devices, libraries, what is missing.
+// The description of the machine by `millrace inspect`: ranks, cores, devices, libraries and missing features.
 #pragma once
 #include <string>
 

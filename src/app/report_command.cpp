@@ -12,9 +12,9 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
       {.name = "out",
        .value = "file",
-       .help = "the page",
-       .default_value = "RUN/report.html; of several runs ./report.html"},
-      {.name = "overwrite", .value = "", .help = "replace the file that is there", .arity = Flag::Arity::nothing},
+       .help = "file for the page",
+       .default_value = "RUN/report.html; ./report.html for several runs"},
+      {.name = "overwrite", .value = "", .help = "replace an existing file", .arity = Flag::Arity::nothing},
   };
   return table;
 }
@@ -26,9 +26,9 @@ std::string make_page(const ParsedArguments& parsed) {
                        : runs.size() == 1 ? runs.front() / "report.html"
                                           : fs::path("report.html");
   std::error_code none;
-  if (fs::is_directory(out, none)) fail(Exit::config, out.string(), " is a folder. name a file by --out");
+  if (fs::is_directory(out, none)) fail(Exit::config, out.string(), " is a folder. name a file with --out");
   if (!parsed.has("overwrite") && fs::exists(out, none))
-    fail(Exit::data, out.string(), " is there already. --overwrite makes it anew");
+    fail(Exit::data, out.string(), " exists already. --overwrite replaces it");
   write_file_atomically(out, report_page(runs));
   return out.string();
 }
@@ -37,14 +37,14 @@ std::string make_page(const ParsedArguments& parsed) {
 
 std::string report_help() {
   return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(flags()) +
-         "\nRUN: the folder of a run (run.dir), over, interrupted or still going. Writes one HTML page that needs "
-         "nothing else:\nloss, accuracy, throughput, where the time went, the sampled steps (log.trace), the findings; "
-         "of several runs side by side.\n";
+         "\nRUN: folder of a run (run.dir) that has ended, was interrupted or is still running. Writes one HTML page "
+         "that needs\nno other files: loss, accuracy, throughput, time by phase, the sampled steps (log.profile_steps) "
+         "and the findings.\nSeveral runs are shown side by side.\n";
 }
 
 Exit report_command(World& world, const Arguments& arguments) {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
-  if (parsed.positional.empty()) fail(Exit::config, "command line: no run. give the folder of one, as runs/mine");
+  if (parsed.positional.empty()) fail(Exit::config, "command line: no run given. name its folder, such as runs/mine");
   print(world, make_page(parsed) + "\n");
   return Exit::ok;
 }

@@ -15,16 +15,16 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
       {.name = "once",
        .value = "",
-       .help = "show it once and end, as it does when its output is no terminal",
+       .help = "show the runs once and end; this is the default when the output is not a terminal",
        .arity = Flag::Arity::nothing},
-      {.name = "every", .value = "duration", .help = "from one look to the next", .default_value = "1s"},
+      {.name = "every", .value = "duration", .help = "time between two updates", .default_value = "1s"},
   };
   return table;
 }
 
-std::vector<std::string> picture(std::vector<RunMonitor>& runs, ViewOptions look, int rows) {
-  constexpr int lines_each = 10;
-  look.brief = runs.size() > 1 && int(runs.size()) * lines_each > rows;
+std::vector<std::string> lines_of(std::vector<RunMonitor>& runs, ViewOptions look, int rows) {
+  constexpr int lines_per_run = 10;
+  look.brief = runs.size() > 1 && int(runs.size()) * lines_per_run > rows;
   std::vector<std::string> out;
   for (RunMonitor& run : runs) {
     if (!out.empty() && !look.brief) out.emplace_back();
@@ -46,10 +46,10 @@ void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions
     while (!stop_signal()) {
       const TerminalSize size = terminal_size();
       look.columns = size.columns;
-      screen.draw(picture(runs, look, size.rows));
+      screen.draw(lines_of(runs, look, size.rows));
       wait_for(every);
     }
-  } catch (...) {  // uncaught, nothing would show the cursor again
+  } catch (...) {  // an uncaught exception would leave the cursor hidden
     throw;
   }
 }
@@ -58,29 +58,35 @@ void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions
 
 std::string top_help() {
   return "usage: millrace top [--once] RUN_DIR...\n\n" + flags_help(flags()) +
-         "\nRUN_DIR: folders of runs, on this host or another, that go on, have ended, or are not there yet. Shows "
-         "them until\nCtrl-C: progress and time left, loss, samples/s, where a step's time goes, what bounds it, the "
-         "last checkpoint, and\nwhether the run is alive. COLUMNS, LINES and NO_COLOR are obeyed.\n";
+         "\nRUN_DIR: folder of a run (run.dir), on this host or another. The run may be running, have ended, or not "
+         "have "
+         "started yet.\nShows until Ctrl-C: progress and time left, loss, samples/s, the step time by phase, the "
+         "bottleneck, the last checkpoint,\nand whether the run is alive. COLUMNS, LINES and NO_COLOR are respected.\n";
 }
 
 Exit top_command(World&, const Arguments& arguments) {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
-  if (parsed.positional.empty()) fail(Exit::config, "command line: no run. give its folder, such as runs/NAME");
+  if (parsed.positional.empty()) fail(Exit::config, "command line: no run given. name its folder, such as runs/NAME");
   const double every = option("every", [&] { return parse_seconds(parsed.get("every", "1s")); });
-  if (every <= 0) fail(Exit::config, "command line: --every: '", parsed.get("every", ""), "' is not above 0s");
+  if (every <= 0) fail(Exit::config, "command line: --every: '", parsed.get("every", ""), "' must be above 0s");
   std::vector<RunMonitor> runs;
   for (const std::string& dir : parsed.positional) runs.emplace_back(dir);
   ViewOptions look;
-  look.color = supports_color(), look.unicode = supports_unicode();
-  if (supports_redraw() && !parsed.has("once")) return show_until_stopped(runs, every, look), Exit::ok;
+  look.color = supports_color();
+  look.unicode = supports_unicode();
+  if (supports_redraw() && !parsed.has("once")) {
+    show_until_stopped(runs, every, look);
+    return Exit::ok;
+  }
   look.columns = terminal_size({120, 0}).columns;
   std::string text;
   bool any = false;
-  for (const std::string& line : picture(runs, look, 1 << 20)) text += line + "\n";
+  for (const std::string& line : lines_of(runs, look, 1 << 20)) text += line + "\n";
   for (RunMonitor& run : runs) any = any || run.view().state != RunStatus::absent;
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!any)
-    fail(Exit::data, "no run.json in ", parsed.positional.front(), ". give the run.dir of a run that was started");
+    fail(Exit::data, "no run.json in ", parsed.positional.front(),
+         ". name the folder (run.dir) of a run that was started");
   return Exit::ok;
 }
 

@@ -78,7 +78,8 @@ TuneOptions options_of(const ParsedArguments& parsed) {
   out.seconds = number_of<double>(parsed, "seconds", "0.4", between(0.05, 60));
   out.budget = budget_of(parsed);
   const auto& known = tuned_keys();
-  for (const std::string& key : parsed.list("keep")) {
+  for (const std::string& written : parsed.list("keep")) {
+    const std::string key = current_key_name(written);
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       std::string all;
       for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
@@ -137,7 +138,7 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
   if (scale != 1)
     out += cat("optim.lr_batch = ", brief(config.optim.lr_batch), " is set: this is the rate for it, ",
                brief(advice.suggested), " at the global batch of ", config.train.global_batch, "\n");
-  return out + cat("for ", config.optim.name, ", a global batch of ", config.train.global_batch,
+  return out + cat("for ", value_text(config, "optim.name"), ", a global batch of ", config.train.global_batch,
                    " and the other keys as configured; schedule and warm-up were left out\n");
 }
 
@@ -166,7 +167,7 @@ std::string tune_help() {
   return "usage: millrace tune -c FILE [-c FILE...] [--section.key VALUE...]\n"
          "       millrace tune -c FILE --lr-range\n\n" +
          flags_help(flags()) +
-         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket, train.micro_batch, run.threads and "
+         "\nSearches data.reader, data.workers, data.prefetch, comm.bucket_size, train.micro_batch, run.threads and "
          "model.fusion, one\n"
          "after the other, first those against what bounds the step most, by short trials beside the best so far; "
          "then\n"

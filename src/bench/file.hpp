@@ -39,7 +39,7 @@ class BenchFile {
   std::string path() const { return path_.string(); }
   ShardIndex index() const {
     ShardIndex index;
-    index.rows = rows_, index.sample = {sample_bytes_}, index.y_dtype = DType::i32;
+    index.rows = rows_, index.sample = {sample_bytes_}, index.y.dtype = DType::i32;
     Shard shard;
     shard.path = path(), shard.rows = rows_, shard.y_offset = std::uint64_t(rows_ * sample_bytes_);
     index.shards = {shard};

@@ -59,20 +59,21 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   const LoaderOptions options = s.loader_options();
   PipelineBench out;
   out.source =
-      cat(s.train_source->describe(), "; workers ", options.workers, ", prefetch ",
+      cat(s.data.train_source->describe(), "; workers ", options.workers, ", prefetch ",
           options.prefetch ? std::to_string(options.prefetch) : "auto", ", micro-batches of ", options.max_rows);
-  out.sample_bytes = double(s.train_data.sample_bytes()), out.batch = double(options.max_rows);
+  out.sample_bytes = double(s.data.train.sample_bytes()), out.batch = double(options.max_rows);
   std::string problem;
   Exit code = Exit::ok;
   try {
-    out.stages = bench_stages(device, *s.train_source, s.train_data, *s.train_order, options, repeats, turn_seconds);
+    out.stages = bench_stages(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, repeats,
+                              turn_seconds);
   } catch (const Error& e) {
     problem = e.what(), code = e.code();
   }
   world.agree(code == Exit::ok ? Exit::data : code, problem);
 
   const Peaks peaks = measure_peaks(s.compute, s.spec.compute);
-  Loader loader(device, *s.train_source, s.train_data, *s.train_order, options, s.micro_batches(0, 1));
+  Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, s.micro_batches(0, 1));
   const Batch* batch = loader.next();
   if (!batch) fail(Exit::config, "bench loader: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
   const double rows = double(batch->item.rows);
@@ -80,7 +81,7 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   out.augment = rows / pass.seconds;
   out.memory = rows * peaks.memory_bytes / pass.bytes;
   if (!device.shares_host_memory()) {
-    const std::size_t bytes = std::size_t(batch->item.rows) * s.train_data.sample_bytes();
+    const std::size_t bytes = std::size_t(batch->item.rows) * s.data.train.sample_bytes();
     const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
     out.copy = rows / best_seconds(device, Stream::copy, repeats,
                                    [&] { device.copy_to_device(Stream::copy, there.data(), host.data(), bytes); });

@@ -67,7 +67,7 @@ StageWork engine_piece(Device& device, Source& source, const ShardIndex& index, 
 
 StageRates bench_stages(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
                         const LoaderOptions& options, int repeats, double seconds) {
-  if (index.synthetic) fail(Exit::config, "bench loader: data.train is synthetic, nothing is read. name files");
+  if (index.synthetic()) fail(Exit::config, "bench loader: data.train is synthetic, nothing is read. name files");
   const int workers = std::max(1, std::min(options.workers, source.max_workers()));
   const bool direct_io = source.describe().starts_with("uring");
   StoredSamples stored(device, index, direct_io);

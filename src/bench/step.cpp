@@ -46,13 +46,13 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
   const int lag = steps_in_flight(*s.compute.device);
   const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
   const auto counts = [&](std::int64_t step) {
-    return step >= warm_up &&
-           s.train_order->rows_of_step(s.epochs.step_in_epoch(step)) == s.train_order->rows_of_step(0);
+    return step >= warm_up && s.batching.train_order->rows_of_step(s.batching.epochs.step_in_epoch(step)) ==
+                                  s.batching.train_order->rows_of_step(0);
   };
   std::int64_t end = 0;
   const int paired = lag == 0 ? 2 : 1;  // every other step is without marks, where steps are not recorded with them
   for (int counted = 0; counted < paired * repeats; ++end) counted += counts(end);
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
+  Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.step_loader_options(),
                 s.micro_batches(0, end));
   StepRunner runner(s, network, loader);
   std::vector<double> whole, without_marks;
@@ -79,7 +79,8 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
 // Micro-batches and their operations one by one.
 void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) {
   Device& device = *s.compute.device;
-  Loader loader(device, *s.train_source, s.train_data, *s.train_order, s.loader_options(), s.micro_batches(0, 1));
+  Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
+                s.micro_batches(0, 1));
   const Batch* batch = loader.next();
   if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " has nothing to do. lower train.micro_batch");
   network.complete_weights();

@@ -15,7 +15,7 @@ void of_box(const ShardIndex& index, const Shard& shard, const Hyperslab& slab, 
     return for_each_chunk(*chunks, slab, [&](std::size_t number, const Hyperslab&) {
       f({chunks->chunks[number].offset, chunks->chunks[number].bytes, chunks, number});
     });
-  const std::size_t value = size_of(index.x_dtype);
+  const std::size_t value = size_of(index.x.dtype);
   for_each_run(shard.array, slab, [&](std::int64_t offset, std::int64_t count) {
     f({shard.x_offset + std::uint64_t(offset) * value, std::size_t(count) * value});
   });
@@ -54,13 +54,13 @@ void for_each_piece(const ShardIndex& index, ShardFiles& files, std::size_t s, s
   }
   if (index.samples_are_views()) return of_sample(index, shard, id, f);
   const std::int64_t row = id - shard.first;
-  const std::size_t parts = index.x_parts.size();
+  const std::size_t parts = index.x.parts.size();
   if (parts == 0) return of_row(shard.x_chunks.get(), shard.x_offset, index.sample_bytes(), row, f);
   const std::size_t channel = index.sample_bytes() / std::size_t(index.sample[-1]);
   for (std::size_t p = 0; p < parts; ++p) {
     const DatasetLocation* more = p ? &shard.extra_x[p - 1] : nullptr;
     of_row((more ? more->chunks : shard.x_chunks).get(), more ? more->offset : shard.x_offset,
-           std::size_t(index.x_parts[p].count) * channel, row, f);
+           std::size_t(index.x.parts[p].count) * channel, row, f);
   }
 }
 

@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t message_bytes = 60 << 10;  // with its header within the 64 KiB that are sent at once
-constexpr std::size_t least_slice = 16 << 10;    // bytes: of shorter ones the number of messages counts, not their size
+constexpr std::size_t message_bytes = 60 << 10;  // with its header below the eager limit of 64 KiB
+constexpr std::size_t min_slice = 16 << 10;  // bytes: for shorter slices the number of messages counts, not their size
 enum Tag { of_slices, of_sums };
 
 }  // namespace
@@ -21,7 +21,7 @@ DirectAllReduce::DirectAllReduce(MPI_Comm comm) : comm_(comm) {
   parts_.resize(std::size_t(size_));
 }
 
-// Cut at cache lines.
+// Slices begin at cache lines.
 DirectAllReduce::Range DirectAllReduce::slice(int rank, std::size_t count) const {
   const auto cut = [&](int i) { return i == size_ ? count : count * std::size_t(i) / std::size_t(size_) / 16 * 16; };
   return {cut(rank), cut(rank + 1)};
@@ -41,27 +41,45 @@ void DirectAllReduce::wait(std::vector<MPI_Request>& pending, std::size_t begin,
   MR_MPI(MPI_Waitall(int(end - begin), pending.data() + begin, MPI_STATUSES_IGNORE));
 }
 
+std::size_t DirectAllReduce::message_elements() const { return message_bytes / element_; }
+
+template <class F>
+void DirectAllReduce::each_message(Range r, F f) const {
+  for (std::size_t at = r.begin; at < r.end; at += message_elements())
+    f(Range{at, std::min(at + message_elements(), r.end)});
+}
+
 void DirectAllReduce::sum(float* data, std::size_t count, DType wire) {
   element_ = size_of(wire);
   if (size_ == 1) return;
-  if (count * element_ / std::size_t(size_) < least_slice) {
+  if (count * element_ / std::size_t(size_) < min_slice) {
     MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_FLOAT, MPI_SUM, comm_));
     return;
   }
-  const bool whole = wire == DType::f32;
+  prepare(data, count, wire);
+  char* const results = wire == DType::f32 ? reinterpret_cast<char*>(data) : sums_.data();
+  post_receives(count, results);
+  send_slices(count);
+  reduce_own_slice(data, count, wire, results);
+  wait(results_, 0, results_.size());
+  wait(sends_, 0, sends_.size());
+  if (wire == DType::f32) return;
+  void* const all[] = {results};
+  for (int r = 0; r < size_; ++r)
+    if (const Range s = slice(r, count); r != rank_) reduce_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
+}
+
+void DirectAllReduce::prepare(float* data, std::size_t count, DType wire) {
   const Range own = slice(rank_, count);
-  const std::size_t piece = message_bytes / element_, others = std::size_t(size_ - 1);
-  const auto each_piece = [&](Range r, auto f) {
-    for (std::size_t at = r.begin; at < r.end; at += piece) f(Range{at, std::min(at + piece, r.end)});
-  };
   const auto grow = [](std::vector<char>& v, std::size_t bytes) {
     if (v.size() < bytes) v.resize(bytes);
   };
-  grow(send_buffer_, count * element_), grow(receive_buffer_, others * own.size() * element_);
-  if (!whole) grow(sums_, count * element_);
-  char* const sums = whole ? reinterpret_cast<char*>(data) : sums_.data();
-  sends_.clear(), slices_.clear(), results_.clear();
-
+  grow(send_buffer_, count * element_);
+  grow(receive_buffer_, std::size_t(size_ - 1) * own.size() * element_);
+  if (wire != DType::f32) grow(sums_, count * element_);
+  sends_.clear();
+  slices_.clear();
+  results_.clear();
   void* out[] = {send_buffer_.data()};
   write_from_float(data, out, 0, count, wire);
   char* inbox = receive_buffer_.data();
@@ -73,8 +91,11 @@ void DirectAllReduce::sum(float* data, std::size_t count, DType wire) {
     parts_[std::size_t(r)] = inbox;
     inbox += own.size() * element_;
   }
-  // The first to others in turn, so that not all begin with the same one.
-  each_piece({0, own.size()}, [&](Range r) {
+}
+
+// The ranks take turns as partners, so that not all begin with the same one.
+void DirectAllReduce::post_receives(std::size_t count, char* results) {
+  each_message({0, slice(rank_, count).size()}, [&](Range r) {
     for (int i = 1; i < size_; ++i) {
       const int from = (rank_ + size_ - i) % size_;
       receive(static_cast<char*>(parts_[std::size_t(from)]), r, from, of_slices, slices_);
@@ -82,32 +103,37 @@ void DirectAllReduce::sum(float* data, std::size_t count, DType wire) {
   });
   for (int i = 1; i < size_; ++i) {
     const int from = (rank_ + size_ - i) % size_;
-    each_piece(slice(from, count), [&](Range r) { receive(sums, r, from, of_sums, results_); });
+    each_message(slice(from, count), [&](Range r) { receive(results, r, from, of_sums, results_); });
   }
+}
+
+void DirectAllReduce::send_slices(std::size_t count) {
   const std::size_t longest = slice(size_ - 1, count).size();
-  for (std::size_t at = 0; at < longest; at += piece)
+  for (std::size_t at = 0; at < longest; at += message_elements())
     for (int i = 1; i < size_; ++i) {
       const int to = (rank_ + i) % size_;
       const Range theirs = slice(to, count);
       if (theirs.begin + at < theirs.end)
-        send(send_buffer_.data(), {theirs.begin + at, std::min(theirs.begin + at + piece, theirs.end)}, to, of_slices);
+        send(send_buffer_.data(), {theirs.begin + at, std::min(theirs.begin + at + message_elements(), theirs.end)}, to,
+             of_slices);
     }
+}
+
+// Reduces each message's elements when they have come from all ranks, and sends the result at once.
+void DirectAllReduce::reduce_own_slice(float* data, std::size_t count, DType wire, char* results) {
+  const Range own = slice(rank_, count);
+  const std::size_t others = std::size_t(size_ - 1);
   std::size_t arrived = 0;
-  each_piece({0, own.size()}, [&](Range r) {
-    wait(slices_, arrived, arrived + others), arrived += others;
+  each_message({0, own.size()}, [&](Range r) {
+    wait(slices_, arrived, arrived + others);
+    arrived += others;
     float* const sum = data + own.begin + r.begin;
     reduce_peers_to_float(parts_, r.begin, r.end, wire, sum);
     const Range there{own.begin + r.begin, own.begin + r.end};
-    void* to[] = {sums};
-    if (!whole) write_from_float(sum, to, there.begin, there.end, wire);
-    for (int i = 1; i < size_; ++i) send(sums, there, (rank_ + i) % size_, of_sums);
+    void* to[] = {results};
+    if (wire != DType::f32) write_from_float(sum, to, there.begin, there.end, wire);
+    for (int i = 1; i < size_; ++i) send(results, there, (rank_ + i) % size_, of_sums);
   });
-  wait(results_, 0, results_.size());
-  wait(sends_, 0, sends_.size());
-  if (whole) return;
-  void* const all[] = {sums};
-  for (int r = 0; r < size_; ++r)
-    if (const Range s = slice(r, count); r != rank_) reduce_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
 }
 
 }  // namespace millrace

@@ -30,6 +30,7 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
     else
       all.add_options()(key.name.c_str(), po::value<std::vector<std::string>>()->multitoken(), "");
   }
+  for (const KeyAlias& alias : key_aliases()) all.add_options()(alias.old_name.c_str(), po::value<std::string>(), "");
   return all;
 }
 
@@ -54,9 +55,11 @@ void take(ParsedArguments& out, const po::option& option, const std::vector<Flag
     return;
   }
   const Key* key = find_key(name);
-  const auto old = std::find_if(out.keys.begin(), out.keys.end(), [&](const Override& o) { return o.key == name; });
+  warn_if_renamed("command line", name, *key);
+  const auto old =
+      std::find_if(out.keys.begin(), out.keys.end(), [&](const Override& o) { return o.key == key->name; });
   if (old == out.keys.end() || key->many == Key::Many::no)
-    out.keys.push_back({name, option.value});
+    out.keys.push_back({key->name, option.value});
   else
     old->words.insert(old->words.end(), option.value.begin(), option.value.end());
 }

@@ -178,7 +178,7 @@ void add_data_keys(std::vector<Key>& k) {
   k.push_back(numbers_key(MR_FIELD(data.flip_axes), between(0, 2),
                           "with data.flip: the spatial axes, from 0, of which each is mirrored with probability one "
                           "half; empty: the last"));
-  k.push_back(number_key(MR_FIELD(data.zoom), between(0, 1),
+  k.push_back(number_key(MR_FIELD(data.random_resized_crop), between(0, 1),
                          "augment: in place of the crop, a random part of at least this share of the area, enlarged to "
                          "the whole image (0.08 is usual for ImageNet); 0: none"));
   k.push_back(

@@ -105,7 +105,7 @@ epoch on; in the middle of one they are refused, as samples would be skipped or 
 | `metrics.jsonl` | one object an optimizer step: step, epoch, samples, loss, lr, grad_norm, loss_scale, samples_per_second, phase times in ms, unread_samples (skipped by data.on_error) |
 | `validation.jsonl` | one object an evaluation: step, epoch, samples, loss, accuracy, top5 |
 | `summary.json` | at the end: started and pid of the start that it is of, as in `run.json`; status, steps, samples, unread_samples, valid_accuracy, valid_loss; of this start alone: session_steps, session_samples, seconds, samples_per_second, loss, the account of time (what `millrace predict` goes by, too), its verdict, the findings, and hints at what is worth a trial |
-| `trace.json` | some steps of all ranks, span by span (log.trace), for ui.perfetto.dev; of the newest start |
+| `trace.json` | some steps of all ranks, span by span (log.profile_steps), for ui.perfetto.dev; of the newest start |
 | `shares.jsonl` | with `train.balance`: from which step on each rank has how many micro-batches ([tuning](tuning.md#ranks-that-are-not-alike)) |
 | `layers.json` | with `account.probe`: each operation's time beside its roofline |
 | `report.html` | written by `millrace report` |

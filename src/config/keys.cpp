@@ -1,5 +1,9 @@
 #include "millrace/config/keys.hpp"
 
+#include <mutex>
+#include <set>
+
+#include "millrace/base/log.hpp"
 #include "millrace/config/key_types.hpp"
 #include "millrace/config/schedule.hpp"
 
@@ -43,12 +47,18 @@ void add_run(std::vector<Key>& k) {
 }
 
 void add_model(std::vector<Key>& k) {
-  k.push_back(word_key(MR_FIELD(model.name), {"mlp", "resnet", "layers"},
-                       "kind of network; layers: written out under model.layers"));
+  k.push_back(choice_key(
+      MR_FIELD(model.name),
+      Choices<ModelName>{{"mlp", ModelName::mlp}, {"resnet", ModelName::resnet}, {"layers", ModelName::layers}},
+      "kind of network; layers: written out under model.layers"));
   k.push_back(number_key(MR_FIELD(model.depth), at_least(1),
                          "resnet: 6n+2 (8, 20, 32, 44, 56, 110: CIFAR style) or 18, 34, 50, 101 (ImageNet style)"));
-  k.push_back(word_key(MR_FIELD(model.stem), {"auto", "cifar", "pool", "imagenet"},
-                       "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
+  k.push_back(choice_key(MR_FIELD(model.stem),
+                         Choices<ResNetStem>{{"auto", ResNetStem::automatic},
+                                             {"cifar", ResNetStem::cifar},
+                                             {"pool", ResNetStem::pool},
+                                             {"imagenet", ResNetStem::imagenet}},
+                         "resnet: 3x3, or 7x7 with stride 2 and pooling; auto: by depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), at_least(1),
                          "resnet: channels of the first stage; auto: 16 CIFAR style, 64 ImageNet style", auto_is_zero));
   k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
@@ -58,8 +68,10 @@ void add_model(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(model.dropout), fraction(), "mlp: share of activations set to zero in training"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: the network, one layer each time the key is given"));
-  k.push_back(word_key(MR_FIELD(model.loss), {"auto", "cross_entropy", "mse"},
-                       "auto: cross_entropy for class labels, mse for float targets"));
+  k.push_back(
+      choice_key(MR_FIELD(model.loss),
+                 Choices<Loss>{{"auto", Loss::automatic}, {"cross_entropy", Loss::cross_entropy}, {"mse", Loss::mse}},
+                 "auto: cross_entropy for class labels, mse for float targets"));
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: share of the probability spread over all classes"));
   k.push_back(
@@ -90,15 +102,23 @@ void add_train(std::vector<Key>& k) {
 }
 
 void add_optim(std::vector<Key>& k) {
-  k.push_back(word_key(MR_FIELD(optim.name), {"sgd", "adamw", "lars", "lamb"},
-                       "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
-                       "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
-                       "its norm"));
+  k.push_back(choice_key(MR_FIELD(optim.name),
+                         Choices<OptimizerName>{{"sgd", OptimizerName::sgd},
+                                                {"adamw", OptimizerName::adamw},
+                                                {"lars", OptimizerName::lars},
+                                                {"lamb", OptimizerName::lamb}},
+                         "optimizer; adamw and lamb keep two moments: 4 bytes a parameter more than sgd and lars; lars "
+                         "and lamb are sgd and Adam for large batches: each matrix that decays moves in proportion to "
+                         "its norm"));
   k.push_back(number_key(MR_FIELD(optim.lr), at_least(0), "learning rate after warm-up"));
   k.push_back(number_key(MR_FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is for this global batch and is scaled by global_batch / lr_batch"));
-  k.push_back(
-      word_key(MR_FIELD(optim.schedule), {"constant", "step", "cosine", "linear"}, "how the learning rate goes down"));
+  k.push_back(choice_key(MR_FIELD(optim.schedule),
+                         Choices<LrSchedule>{{"constant", LrSchedule::constant},
+                                             {"step", LrSchedule::step},
+                                             {"cosine", LrSchedule::cosine},
+                                             {"linear", LrSchedule::linear}},
+                         "how the learning rate goes down"));
   k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0), "epochs over which the learning rate rises from zero"));
   k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine and linear end at this learning rate"));
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
@@ -112,8 +132,8 @@ void add_optim(std::vector<Key>& k) {
   k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: memory of the second moment"));
   k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
                          "adamw, lamb: added to the root of the second moment; lars: to the divisor of its ratio"));
-  k.push_back(
-      number_key(MR_FIELD(optim.trust), above(0), "lars: a step's share of a matrix' norm, before the learning rate"));
+  k.push_back(number_key(MR_FIELD(optim.trust_coefficient), above(0),
+                         "lars: a step's share of a matrix' norm, before the learning rate"));
   k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
                          "ZeRO stage; 1: a rank keeps the moments of its share of the parameters alone, updates these "
                          "and gathers the others' during the next forward pass; on a CPU the result is the same bits"));
@@ -125,15 +145,22 @@ void add_optim(std::vector<Key>& k) {
 
 void add_rest(std::vector<Key>& k) {
   k.push_back(size_key(
-      MR_FIELD(comm.bucket), Range{.low = 1024, .high = double(1ull << 40)},
+      MR_FIELD(comm.bucket_size), Range{.low = 1024, .high = double(1ull << 40)},
       "gradients are summed over ranks in buckets of this size; small ones start earlier, large ones cost less each"));
-  k.push_back(word_key(MR_FIELD(comm.grad_dtype), {"none", "bf16", "fp16"},
-                       "type of gradients while summed: half the bytes, less precision"));
+  k.push_back(choice_key(MR_FIELD(comm.grad_dtype),
+                         Choices<DType>{{"none", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+                         "type of gradients while summed: half the bytes, less precision"));
   k.push_back(switch_key(MR_FIELD(comm.overlap), "start sums during the backward pass; the result is the same bits"));
-  k.push_back(word_key(MR_FIELD(comm.progress), {"auto", "thread", "inline"},
-                       "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
-  k.push_back(word_key(MR_FIELD(comm.backend), {"auto", "nccl", "mpi"},
-                       "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
+  k.push_back(choice_key(MR_FIELD(comm.progress),
+                         Choices<CollectiveOptions::Progress>{{"auto", CollectiveOptions::Progress::automatic},
+                                                              {"thread", CollectiveOptions::Progress::thread},
+                                                              {"inline", CollectiveOptions::Progress::inline_}},
+                         "who moves sums on: a thread of its own, or the step; auto: a thread where a core is free"));
+  k.push_back(choice_key(
+      MR_FIELD(comm.backend),
+      Choices<CudaOptions::Sums>{
+          {"auto", CudaOptions::Sums::automatic}, {"nccl", CudaOptions::Sums::nccl}, {"mpi", CudaOptions::Sums::mpi}},
+      "on GPUs: who sums gradients; mpi goes by way of host memory, for ranks that share a GPU"));
   k.push_back(duration_key(MR_FIELD(comm.timeout), above(0), "a sum that takes longer ends the run with exit 5"));
   k.push_back(
       hidden(duration_key(MR_FIELD(comm.test_delay), at_least(0), "tests: time that every summed MB takes longer")));
@@ -167,7 +194,7 @@ void add_rest(std::vector<Key>& k) {
                        "a file, .prom at its end, that always says how the run goes, for Prometheus' node exporter "
                        "(its textfile collector) on the host of rank 0; one a run"));
   k.push_back(duration_key(MR_FIELD(log.prometheus_every), above(0), "least time from one writing of it to the next"));
-  k.push_back(number_key(MR_FIELD(log.trace), between(0, 1000),
+  k.push_back(number_key(MR_FIELD(log.profile_steps), between(0, 1000),
                          "steps whose phases, sums and reads are kept in trace.json, of all ranks on one clock: so "
                          "many one after the other, from the 21st on where there are more; 0: none"));
   k.push_back(switch_key(MR_FIELD(account.probe),
@@ -201,10 +228,44 @@ const std::vector<Key>& keys() {
   return table;
 }
 
+std::string value_text(const RunConfig& config, const std::string& name) {
+  const Key* key = find_key(name);
+  MR_CHECK(key);
+  return join_words(*key, key->get(config));
+}
+
+const std::vector<KeyAlias>& key_aliases() {
+  static const std::vector<KeyAlias> table = {
+      {"comm.compress", "comm.grad_dtype"},
+      {"comm.bucket", "comm.bucket_size"},
+      {"data.zoom", "data.random_resized_crop"},
+      {"cuda.channels", "cuda.nccl_max_ctas"},
+      {"cuda.tune", "cuda.autotune"},
+      {"optim.trust", "optim.trust_coefficient"},
+      {"log.trace", "log.profile_steps"},
+  };
+  return table;
+}
+
+std::string current_key_name(const std::string& name) {
+  for (const KeyAlias& alias : key_aliases())
+    if (alias.old_name == name) return alias.name;
+  return name;
+}
+
 const Key* find_key(const std::string& name) {
+  const std::string current = current_key_name(name);
   for (const Key& key : keys())
-    if (key.name == name) return &key;
+    if (key.name == current) return &key;
   return nullptr;
+}
+
+void warn_if_renamed(const std::string& where, const std::string& written, const Key& key) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  if (written == key.name) return;
+  const std::lock_guard lock(mutex);
+  if (warned.insert(written).second) log::warn(cat(where, ": ", written, " is deprecated. use ", key.name, " instead"));
 }
 
 const char* group_title(const std::string& group) {

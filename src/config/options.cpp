@@ -50,7 +50,11 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
 std::vector<Entry> parse_file(const ConfigFile& file) {
   static const po::options_description nothing;
   std::vector<Entry> entries;
-  std::map<std::string, std::size_t> first_line;
+  struct First {
+    std::size_t line;
+    std::string name;  // as it is written there
+  };
+  std::map<const Key*, First> first;
   std::istringstream in(file.text);
   std::string section = "", line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
@@ -72,14 +76,16 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
       const std::string& name = option.string_key;
       const Key* key = find_key(name);
       if (!key) refuse_unknown(where, name);
-      const auto [seen, fresh] = first_line.emplace(name, number);
+      warn_if_renamed(where, name, *key);
+      const auto [seen, fresh] = first.emplace(key, First{number, name});
       const auto words = words_of(*key, trimmed(option.value.empty() ? "" : option.value.front()));
       if (fresh) {
         entries.push_back({key, where, words});
         continue;
       }
       if (key->many == Key::Many::no)
-        fail(Exit::config, where, ": ", name, " is given twice (first in line ", seen->second, "). keep one of them");
+        fail(Exit::config, where, ": ", name, " is given twice (first in line ", seen->second.line,
+             seen->second.name == name ? "" : " as " + seen->second.name, "). keep one of them");
       auto& old = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; })->words;
       old.insert(old.end(), words.begin(), words.end());
     }
@@ -115,7 +121,7 @@ void check_together(const RunConfig& c) {
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
          c.train.global_batch, "). lower the one or raise the other");
-  if (c.model.name == "layers" && c.model.layers.empty())
+  if (c.model.name == ModelName::layers && c.model.layers.empty())
     fail(Exit::config, "model.name = layers, but there is no line model.layers. write one for each layer");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
     fail(Exit::config, "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");
@@ -146,8 +152,9 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     const std::string where = "command line";
     const Key* key = find_key(given.key);
     if (!key) refuse_unknown(where, given.key);
-    if (!seen.insert(given.key).second)
-      fail(Exit::config, where, ": --", given.key, " is given twice. keep one of them");
+    warn_if_renamed(where, given.key, *key);
+    if (!seen.insert(key->name).second)
+      fail(Exit::config, where, ": --", key->name, " is given twice. keep one of them");
     Entry entry{key, where, {}};
     for (const auto& word : given.words) {
       require_printable(where, word);

@@ -22,18 +22,20 @@ double Schedule::learning_rate(std::int64_t step) const {
   const double s = double(step);
   if (s < warmup_steps_) return base_ * (s + 1) / (warmup_steps_ + 1);
   const double done = std::clamp((s - warmup_steps_) / std::max(1.0, total_steps_ - warmup_steps_), 0.0, 1.0);
-  if (options_.schedule == "constant") return base_;
-  if (options_.schedule == "linear") return base_ + (options_.min_lr - base_) * done;
-  if (options_.schedule == "cosine")
-    return options_.min_lr + (base_ - options_.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done));
-  if (options_.schedule == "step") {
-    double rate = base_;
-    for (const double epoch : options_.milestones)
-      if (s >= epoch * steps_per_epoch_) rate *= options_.gamma;
-    return rate;
+  switch (options_.schedule) {
+    case LrSchedule::constant:
+      return base_;
+    case LrSchedule::linear:
+      return base_ + (options_.min_lr - base_) * done;
+    case LrSchedule::cosine:
+      return options_.min_lr + (base_ - options_.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * done));
+    case LrSchedule::step:
+      break;
   }
-  fail(Exit::config, "optim.schedule: '", options_.schedule,
-       "' is not a schedule. one of constant, step, cosine, linear");
+  double rate = base_;
+  for (const double epoch : options_.milestones)
+    if (s >= epoch * steps_per_epoch_) rate *= options_.gamma;
+  return rate;
 }
 
 CheckpointInterval CheckpointInterval::parse(const std::string& text) {

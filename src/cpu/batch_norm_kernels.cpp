@@ -64,8 +64,10 @@ MR_INLINE void gradient_sums_of(const Block& b, Lines dy, Lines x, const std::ui
 
 template <bool has_residual, bool relu, bool keep>
 MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* __restrict bits,
-                            const float* __restrict mean, const float* __restrict factor,
-                            const float* __restrict beta) {
+                            const NormParameters& parameters) {
+  const float* __restrict mean = parameters.mean;
+  const float* __restrict factor = parameters.factor;
+  const float* __restrict beta = parameters.beta;
   if (keep) std::fill_n(bits, b.width, 0u);
   for (std::int64_t row = 0; row <= b.rows; ++row) {
     float* __restrict out = y.data + row * y.stride;
@@ -83,13 +85,15 @@ MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, s
 }
 
 template <bool masked, bool has_residual>
-MR_INLINE void gradient_of(const Block& b, Target dx, Target dr, Lines dy, Lines x,
-                           const std::uint32_t* __restrict bits, const float* __restrict mean,
-                           const float* __restrict factor, const float* __restrict mean_g,
-                           const float* __restrict slope) {
+MR_INLINE void gradient_of(const Block& b, const GradientTargets& to, Lines dy, Lines x,
+                           const std::uint32_t* __restrict bits, const GradientParameters& parameters) {
+  const float* __restrict mean = parameters.mean;
+  const float* __restrict factor = parameters.factor;
+  const float* __restrict mean_g = parameters.mean_g;
+  const float* __restrict slope = parameters.slope;
   for (std::int64_t row = 0; row <= b.rows; ++row) {
-    float* __restrict out = dx.data + row * dx.stride;
-    float* __restrict out_r = has_residual ? dr.data + row * dr.stride : nullptr;
+    float* __restrict out = to.dx.data + row * to.dx.stride;
+    float* __restrict out_r = has_residual ? to.residual.data + row * to.residual.stride : nullptr;
     const float* __restrict y = dy.data + row * dy.stride, * __restrict in = x.data + row * x.stride;
     const std::int64_t n = row < b.rows ? b.width : b.tail;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -109,26 +113,26 @@ MR_TARGET_CLONES void gradient_sums(const Block& b, Lines dy, Lines x, const std
 }
 
 MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
-                                const float* mean, const float* factor, const float* beta) {
+                                const NormParameters& parameters) {
   if (residual.data) {
-    bits   ? normalise_of<true, true, true>(b, y, x, residual, bits, mean, factor, beta)
-    : relu ? normalise_of<true, true, false>(b, y, x, residual, bits, mean, factor, beta)
-           : normalise_of<true, false, false>(b, y, x, residual, bits, mean, factor, beta);
+    bits   ? normalise_of<true, true, true>(b, y, x, residual, bits, parameters)
+    : relu ? normalise_of<true, true, false>(b, y, x, residual, bits, parameters)
+           : normalise_of<true, false, false>(b, y, x, residual, bits, parameters);
   } else {
-    bits   ? normalise_of<false, true, true>(b, y, x, residual, bits, mean, factor, beta)
-    : relu ? normalise_of<false, true, false>(b, y, x, residual, bits, mean, factor, beta)
-           : normalise_of<false, false, false>(b, y, x, residual, bits, mean, factor, beta);
+    bits   ? normalise_of<false, true, true>(b, y, x, residual, bits, parameters)
+    : relu ? normalise_of<false, true, false>(b, y, x, residual, bits, parameters)
+           : normalise_of<false, false, false>(b, y, x, residual, bits, parameters);
   }
 }
 
-MR_TARGET_CLONES void gradient(const Block& b, Target dx, Target dr, Lines dy, Lines x, const std::uint32_t* bits,
-                               const float* mean, const float* factor, const float* mean_g, const float* slope) {
-  if (dr.data)
-    bits ? gradient_of<true, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope)
-         : gradient_of<false, true>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope);
+MR_TARGET_CLONES void gradient(const Block& b, const GradientTargets& to, Lines dy, Lines x, const std::uint32_t* bits,
+                               const GradientParameters& parameters) {
+  if (to.residual.data)
+    bits ? gradient_of<true, true>(b, to, dy, x, bits, parameters)
+         : gradient_of<false, true>(b, to, dy, x, bits, parameters);
   else
-    bits ? gradient_of<true, false>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope)
-         : gradient_of<false, false>(b, dx, dr, dy, x, bits, mean, factor, mean_g, slope);
+    bits ? gradient_of<true, false>(b, to, dy, x, bits, parameters)
+         : gradient_of<false, false>(b, to, dy, x, bits, parameters);
 }
 
 }  // namespace millrace::cpu::batch_norm

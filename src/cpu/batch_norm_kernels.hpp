@@ -1,6 +1,6 @@
-// Batch norm's arithmetic on one block of floats: rows of b.width values (then b.tail), each operand with its own
-// distance between rows; parameters have one value a lane. bits: bit r of word i says what the ReLU behind it let pass
-// in row r of lane i; null where there is no ReLU.
+// The arithmetic of batch norm on one block of floats: b.rows rows of b.width values, then one row of b.tail values.
+// Each operand has its own distance between rows. Parameters have one value per lane. `bits`: bit r of word i says
+// whether the ReLU behind the norm let the value in row r of lane i pass; null when there is no ReLU.
 #pragma once
 #include "cpu/common/channel_grid.hpp"
 
@@ -8,7 +8,7 @@ namespace millrace::cpu::batch_norm {
 
 struct Lines {
   const float* data = nullptr;
-  std::int64_t stride = 0;
+  std::int64_t stride = 0;  // floats from one row to the next
 };
 
 struct Target {
@@ -16,16 +16,36 @@ struct Target {
   std::int64_t stride = 0;
 };
 
+// One value per lane in each array.
+struct NormParameters {
+  const float* mean = nullptr;
+  const float* factor = nullptr;  // scale / standard deviation
+  const float* beta = nullptr;
+};
+
+struct GradientParameters {
+  const float* mean = nullptr;
+  const float* factor = nullptr;
+  const float* mean_g = nullptr;  // mean of the gradient that arrives
+  const float* slope = nullptr;   // of the gradient over x - mean
+};
+
 // sum = sum of (x - shift), square = sum of its square.
 void sums(const Block& b, Lines x, const float* shift, float* sum, float* square);
-// sum = sum of g, product = sum of g * (x - mean), g = dy where its bit is set.
+// sum = sum of g, product = sum of g * (x - mean), where g = dy if its bit is set, else 0.
 void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
                    float* product);
-// y = act((x - mean) * factor + beta + residual); residual.data may be null. With bits: a ReLU, and they are written.
-void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu, const float* mean,
-               const float* factor, const float* beta);
-// dx = factor * (g - mean_g - (x - mean) * slope), and dr = g where dr.data is not null.
-void gradient(const Block& b, Target dx, Target dr, Lines dy, Lines x, const std::uint32_t* bits, const float* mean,
-              const float* factor, const float* mean_g, const float* slope);
+// y = act((x - mean) * factor + beta + residual). residual.data may be null. With bits: act is ReLU, and bits are
+// written.
+void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
+               const NormParameters& parameters);
+
+struct GradientTargets {
+  Target dx;
+  Target residual;  // data may be null: there is no residual
+};
+// dx = factor * (g - mean_g - (x - mean) * slope), and residual = g.
+void gradient(const Block& b, const GradientTargets& to, Lines dy, Lines x, const std::uint32_t* bits,
+              const GradientParameters& parameters);
 
 }  // namespace millrace::cpu::batch_norm

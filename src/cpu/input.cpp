@@ -1,5 +1,6 @@
 // The input pass: one line of the last spatial axis at a time. Where a line is cropped, flipped or stored by channel it
 // is first put straight in its raw type; then one loop casts and normalises.
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -31,27 +32,16 @@ MR_NORMALISE(double)
 #undef MR_NORMALISE
 
 void normalise(float* to, const void* raw, DType type, const float* factor, const float* offset, std::int64_t n) {
-  switch (type) {
-    case DType::u8:
-      return normalise(to, static_cast<const std::uint8_t*>(raw), factor, offset, n);
-    case DType::i8:
-      return normalise(to, static_cast<const std::int8_t*>(raw), factor, offset, n);
-    case DType::u16:
-      return normalise(to, static_cast<const std::uint16_t*>(raw), factor, offset, n);
-    case DType::i16:
-      return normalise(to, static_cast<const std::int16_t*>(raw), factor, offset, n);
-    case DType::i32:
-      return normalise(to, static_cast<const std::int32_t*>(raw), factor, offset, n);
-    case DType::f32:
-      return normalise(to, static_cast<const float*>(raw), factor, offset, n);
-    case DType::f64:
-      return normalise(to, static_cast<const double*>(raw), factor, offset, n);
-    default: {
+  dispatch_sample_dtype(type, [&](auto zero) {
+    using Raw = decltype(zero);
+    if constexpr (std::is_same_v<Raw, f16> || std::is_same_v<Raw, bf16>) {
       Tile values;
       to_float(values, raw, type, n);
       normalise(to, values.v, factor, offset, n);
+    } else {
+      normalise(to, static_cast<const Raw*>(raw), factor, offset, n);
     }
-  }
+  });
 }
 
 // y = ln(1 + x) * gain + shift
@@ -127,44 +117,18 @@ void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channel
   }
 }
 
-// Elements [at, at + n) of a line of an enlarged image, channels last.
-template <class Raw>
-void enlarge(float* to, const Raw* image, const InputStrides& places, const std::int64_t (&extent)[3],
-             std::int64_t channels, const Augmentation& move, std::int64_t y, std::int64_t at, std::int64_t n) {
-  const std::int64_t w = extent[2];
-  const auto [row, low] = move.interpolation_point(0, move.flip[1] ? extent[1] - 1 - y : y, extent[1]);
-  std::int64_t x = at / channels, c = at % channels;
-  for (float* const end = to + n; to < end; ++x, c = 0) {
-    const auto [column, right] = move.interpolation_point(1, move.flip[2] ? w - 1 - x : x, w);
-    for (; c < channels && to < end; ++c) {
-      const auto [first, step] = places.each.empty()
-                                     ? InputStrides::Channel{places.first + c * places.channel_step, places.pixel_step}
-                                     : places.each[std::size_t(c)];
-      const Raw* upper = image + first + (row * w + column) * step;
-      const Raw* lower = upper + (extent[1] > 1 ? w * step : 0);
-      const std::int64_t next = w > 1 ? step : 0;
-      const float above = float(upper[0]) * (1 - right) + float(upper[next]) * right,
-                  below = float(lower[0]) * (1 - right) + float(lower[next]) * right;
-      *to++ = above * (1 - low) + below * low;
-    }
-  }
-}
-
 class Input : public Op {
  public:
   explicit Input(const InputSpec& spec)
       : spec_(spec),
         channels_(spec.used_channels()),
-        spatial_(spec.src.spatial_rank()),
         values_(input_channels(spec)),
         places_(input_strides(spec)),
         augmenter_(spec),
-        colours_(values_) {
+        colours_(values_),
+        stored_(spatial_extents(spec.src)),
+        extent_(spatial_extents(spec.dst())) {
     dispatch_dtype(spec_.dtype, [](auto) {});
-    for (int a = 0; a < spatial_; ++a) {
-      stored_[3 - spatial_ + a] = spec_.src[1 + a];
-      extent_[3 - spatial_ + a] = spec_.dst()[1 + a];
-    }
     // Repeated by channel, one tile further than the channels: a tile may begin at any of them.
     for (std::int64_t i = 0; i < channels_ + tile_count; ++i) {
       const InputChannel& c = values_[std::size_t(i % channels_)];
@@ -182,7 +146,8 @@ class Input : public Op {
                       Augmentation move;
                       std::int64_t row = -1;
                       for (std::int64_t i = begin; i < end; ++i) {
-                        if (i / lines != row) row = i / lines, move = augmentation_of(args, row);
+                        if (i / lines != row)
+                          row = i / lines, move = augmenter_.of_row(args.state, args.src[1].as<std::int64_t>(), row);
                         forward_line(args, row, i % lines, move);
                       }
                     });
@@ -190,14 +155,9 @@ class Input : public Op {
   void backward(const OpArgs&) override {}
 
  private:
-  Augmentation augmentation_of(const OpArgs& args, std::int64_t row) const {
-    if (!augmenter_.on()) return augmenter_.without_randomness();
-    return augmenter_.sample(args.state->epoch, args.src[1].as<std::int64_t>()[row]);
-  }
-
   void forward_line(const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move) const {
     const auto from = [&](int axis, std::int64_t p) {
-      return (move.flip[axis] ? extent_[axis] - 1 - p : p) + move.by[axis];
+      return move.source_position(axis, p, extent_[std::size_t(axis)]);
     };
     const std::int64_t d = from(0, number / extent_[1]), h = from(1, number % extent_[1]);
     const std::int64_t w = extent_[2], stored_w = stored_[2], line_count = w * channels_;
@@ -249,34 +209,34 @@ class Input : public Op {
     }
   }
 
+  // Elements [at, at + n) of line y of an enlarged image, channels last.
+  template <class Raw>
+  void enlarge(float* to, const Raw* image, const Augmentation& move, std::int64_t y, std::int64_t at,
+               std::int64_t n) const {
+    const std::int64_t w = extent_[2];
+    const auto row = move.interpolation_point(0, move.unflipped(1, y, extent_[1]), extent_[1]);
+    std::int64_t x = at / channels_, c = at % channels_;
+    for (float* const end = to + n; to < end; ++x, c = 0) {
+      const auto column = move.interpolation_point(1, move.unflipped(2, x, w), w);
+      for (; c < channels_ && to < end; ++c) {
+        const auto [first, step] =
+            places_.each.empty() ? InputStrides::Channel{places_.first + c * places_.channel_step, places_.pixel_step}
+                                 : places_.each[std::size_t(c)];
+        const Raw* upper = image + first + (row.first * w + column.first) * step;
+        const Raw* lower = upper + (extent_[1] > 1 ? w * step : 0);
+        const std::int64_t next = w > 1 ? step : 0;
+        *to++ = Augmentation::interpolate(row, column, float(upper[0]), float(upper[next]), float(lower[0]),
+                                          float(lower[next]));
+      }
+    }
+  }
+
   void enlarge_tile(float* to, const OpArgs& args, std::int64_t row, std::int64_t number, const Augmentation& move,
                     std::int64_t at, std::int64_t n) const {
-    const auto of = [&](auto zero) {
+    dispatch_sample_dtype(spec_.raw, [&](auto zero) {
       const auto* image = args.src[0].as<decltype(zero)>() + row * spec_.src.row_count();
-      enlarge(to, image, places_, extent_, channels_, move, number, at, n);
-    };
-    switch (spec_.raw) {
-      case DType::u8:
-        return of(std::uint8_t{});
-      case DType::i8:
-        return of(std::int8_t{});
-      case DType::u16:
-        return of(std::uint16_t{});
-      case DType::i16:
-        return of(std::int16_t{});
-      case DType::i32:
-        return of(std::int32_t{});
-      case DType::f16:
-        return of(f16{});
-      case DType::bf16:
-        return of(bf16{});
-      case DType::f32:
-        return of(float{});
-      case DType::f64:
-        return of(double{});
-      case DType::i64:
-        fail(Exit::internal, "input: samples of int64");
-    }
+      enlarge(to, image, move, number, at, n);
+    });
   }
 
   void straighten_bytes(void* to, const void* raw, const Line& line, std::int64_t at, std::int64_t n,
@@ -297,12 +257,11 @@ class Input : public Op {
 
   InputSpec spec_;
   std::int64_t channels_;
-  int spatial_;
   std::vector<InputChannel> values_;
   InputStrides places_;
   Augmenter augmenter_;
   ColorJitter colours_;
-  std::int64_t stored_[3] = {1, 1, 1}, extent_[3] = {1, 1, 1};  // of src, of dst
+  std::array<std::int64_t, 3> stored_, extent_;  // of src, of dst
   std::vector<float> factor_, offset_, gain_, shift_;
 };
 

@@ -29,19 +29,30 @@ MR_TARGET_CLONES void sum_columns(float* __restrict sum, const bf16* __restrict 
 // 128 rows: 8 to 12 % less; of 512 rows as much, of 2048 rows more).
 constexpr std::int64_t few_rows = 256;
 
-// A matmul with weights (of extents d) as they are where that is better; else in a blocked layout of oneDNN's choice;
-// in `plain` where it would choose none (before AVX-512).
-dnnl::matmul::primitive_desc choose(const LinearSpec& s, const onednn::dims& d, const desc& as_they_are,
-                                    const desc& plain, const desc& src, const desc& bias, const desc& dst,
-                                    Activation activation) {
+// The operands of a matmul dst = act(src * weights + bias).
+struct MatmulOperands {
+  desc src, bias, dst;
+};
+// The layouts that the weights may have.
+struct WeightLayouts {
+  onednn::dims extents;
+  desc stored;  // as the parameter lies in memory
+  desc plain;   // used when oneDNN would choose no blocked layout, as before AVX-512
+};
+
+// Takes the weights as stored where that is faster, else in a blocked layout of oneDNN's choice.
+dnnl::matmul::primitive_desc choose_matmul(const LinearSpec& s, const WeightLayouts& weights,
+                                           const MatmulOperands& operands, Activation activation) {
+  const auto with = [&](const desc& layout) {
+    return onednn::matmul(operands.src, layout, operands.bias, operands.dst, activation);
+  };
   if (s.mode == Mode::train && s.dtype == DType::f32 && s.src[0] <= few_rows) {
-    const auto direct = onednn::matmul(src, as_they_are, bias, dst, activation);
+    const auto direct = with(weights.stored);
     if (std::string_view(direct.impl_info_str()).starts_with("brg")) return direct;
   }
-  const DType dtype = s.dtype;
-  const auto chosen = onednn::matmul(src, onednn::any(d, dtype), bias, dst, activation);
-  if (chosen.weights_desc() != onednn::plain(d, dtype)) return chosen;
-  return onednn::matmul(src, plain, bias, dst, activation);
+  const auto chosen = with(onednn::any(weights.extents, s.dtype));
+  if (chosen.weights_desc() != onednn::plain(weights.extents, s.dtype)) return chosen;
+  return with(weights.plain);
 }
 
 class Linear : public Op {
@@ -59,7 +70,7 @@ class Linear : public Op {
     const desc turned = onednn::strided({in_, out_}, dtype_, {1, in_}), canonical = onednn::plain({out_, in_}, dtype_);
 
     const auto forward =
-        choose(s, {in_, out_}, turned, turned, src, bias, dst, keeps_pre_ ? Activation::none : s.activation);
+        choose_matmul(s, {{in_, out_}, turned, turned}, {src, bias, dst}, keeps_pre_ ? Activation::none : s.activation);
     forward_ = Call(
         forward, dnnl::matmul(forward),
         {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
@@ -71,7 +82,7 @@ class Linear : public Op {
         // it gets a copy with longer rows.
         const bool pad = in_ % 128 == 0 && rows_ >= 16;
         const desc plain = pad ? onednn::strided({out_, in_}, dtype_, {in_ + 16, 1}) : canonical;
-        const auto data = choose(s, {out_, in_}, canonical, plain, dst, desc(), src, Activation::none);
+        const auto data = choose_matmul(s, {{out_, in_}, canonical, plain}, {dst, desc(), src}, Activation::none);
         backward_data_ = Call(data, dnnl::matmul(data),
                               {{DNNL_ARG_SRC, dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DST, src}});
         backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);

@@ -56,8 +56,14 @@ MR_TARGET_CLONES void forward_rows(float* y, const float* x, const float* w, con
 }
 
 // g[o][i] += sum over r of d[r][o] * x[r][i] for columns [begin, end), in the rows' order, four at a time.
-MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, std::int64_t rows, std::int64_t in,
-                                   std::int64_t out, std::int64_t begin, std::int64_t end) {
+struct Extents {
+  std::int64_t rows, in, out;
+};
+MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, const Extents& extents, std::int64_t begin,
+                                   std::int64_t end) {
+  const std::int64_t rows = extents.rows;
+  const std::int64_t in = extents.in;
+  const std::int64_t out = extents.out;
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     const float* __restrict x0 = x + r * in, * __restrict x1 = x0 + in, * __restrict x2 = x1 + in, * __restrict x3 = x2 + in;
@@ -115,7 +121,7 @@ class NarrowLinear : public Op {
       parallel_ranges(in_, grain_of(rows_), [&](std::int64_t begin, std::int64_t end) {
         if (args.mode[0] == GradMode::write)
           for (std::int64_t o = 0; o < out_; ++o) std::fill(g + o * in_ + begin, g + o * in_ + end, 0.0f);
-        add_products(g, d, x, rows_, in_, out_, begin, end);
+        add_products(g, d, x, {rows_, in_, out_}, begin, end);
       });
     }
     if (args.diff_weight[1]) {

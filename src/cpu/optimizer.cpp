@@ -219,7 +219,7 @@ class Optimizer : public OptimizerOp {
       weights = std::sqrt(weights), other = std::sqrt(other) * (lars ? double(rates_.unscale) : 1.0);
       const double below = lars ? other + decay * weights + double(spec_.epsilon) : other;
       const bool scaled = decay != 0 && weights > 0 && other > 0;
-      ratios_[s] = scaled ? float((lars ? double(spec_.trust) : 1.0) * weights / below) : 1.0f;
+      ratios_[s] = scaled ? float((lars ? double(spec_.trust_coefficient) : 1.0) * weights / below) : 1.0f;
     }
   }
 

@@ -11,7 +11,7 @@
 namespace millrace::cuda {
 namespace {
 
-PlanSelectorOptions choice_options(World& world, const ExecutionOptions& options) {
+PlanSelectorOptions selector_options(World& world, const ExecutionOptions& options) {
   PlanSelectorOptions out;
   out.autotune = options.cuda.autotune;
   out.rank = world.rank();
@@ -24,7 +24,7 @@ cudnn::Options cudnn_options(World& world, const ExecutionOptions& options) {
   out.rules.workspace_limit = options.cuda.workspace;
   out.rules.deterministic = options.deterministic;
   out.rules.tf32 = options.cuda.tf32;
-  out.choices = choice_options(world, options);
+  out.choices = selector_options(world, options);
   return out;
 }
 
@@ -34,8 +34,8 @@ class CudaBackend : public Backend {
       : device_(device),
         context_{device.stream(Stream::compute), device.multiprocessors()},
         cudnn_(context_, cudnn_options(world, options)),
-        products_(PlanSelector::of_current_device("cublaslt", cublas_version(), choice_options(world, options))),
-        cublas_(make_cublas(context_, products_, {.tf32 = options.cuda.tf32})) {}
+        matmuls_(PlanSelector::of_current_device("cublaslt", cublas_version(), selector_options(world, options))),
+        cublas_(make_cublas(context_, matmuls_, {.tf32 = options.cuda.tf32})) {}
 
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
@@ -46,13 +46,16 @@ class CudaBackend : public Backend {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
   int max_fusion_level() const override { return 2; }
-  int default_fusion_level() const override { return 1; }  // 2 has not run on a GPU yet
+  int default_fusion_level() const override { return 1; }  // level 2 has not been run on a GPU yet
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* linear = std::get_if<LinearSpec>(&spec);
     return linear ? cuda::why_not_fused(*linear, *cublas_) : cuda::why_not_fused(std::get<ConvSpec>(spec), cudnn_);
   }
-  void set_kernel_timing(bool on) override { cudnn_.choices().set_timing(on), products_.set_timing(on); }
+  void set_kernel_timing(bool on) override {
+    cudnn_.choices().set_timing(on);
+    matmuls_.set_timing(on);
+  }
   std::string precision_note(DType) const override { return ""; }
 
  private:
@@ -73,7 +76,7 @@ class CudaBackend : public Backend {
   CudaDevice& device_;
   LaunchContext context_;
   cudnn::Cudnn cudnn_;
-  PlanSelector products_;
+  PlanSelector matmuls_;
   std::unique_ptr<Cublas> cublas_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace millrace::cuda {
 
-// Collective: rank 0 chooses the kernels of every convolution and product when it is first made, the others take its
-// choice.
+// The operations on a GPU. Collective: rank 0 chooses the kernels of every convolution and matrix multiplication when
+// it is first made, and all other ranks use the same.
 std::unique_ptr<Backend> make_cuda_backend(World&, CudaDevice&, const ExecutionOptions&);
 
 }  // namespace millrace::cuda

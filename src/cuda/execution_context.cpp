@@ -1,4 +1,4 @@
-// Makes a rank's GPU ready: which one, its backend, and how its ranks sum.
+// Chooses the GPU of a rank, and makes its device, its backend and its collective.
 #include "millrace/compute/execution_context.hpp"
 
 #include <cuda_runtime.h>
@@ -14,6 +14,7 @@
 #include "cuda/nccl/nccl_library.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/device.hpp"
+#include "cuda/runtime/gpu_topology.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 
@@ -28,24 +29,25 @@ int gpu_count(std::string* why_not) {
   if (status == cudaSuccess && count > 0) return count;
   cudaGetLastError();
   int driver = 0, runtime = 0;
-  cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
   if (why_not) *why_not = explain_no_gpu(status, driver, runtime, std::getenv("CUDA_VISIBLE_DEVICES"));
   return 0;
 }
 
-// Of all ranks. A host's name has no spaces.
+// The assignments of all ranks, in their order. Collective. Host names have no spaces, so spaces separate the fields.
 std::vector<GpuAssignment> gather_gpu_assignments(World& world, const GpuAssignment& mine) {
-  std::vector<GpuAssignment> gpu_assignments;
+  std::vector<GpuAssignment> out;
   for (const std::string& text :
        world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.mig_instance))) {
-    GpuAssignment seat;
-    std::istringstream(text) >> seat.host >> seat.bus_id >> seat.visible >> seat.mig_instance;
-    gpu_assignments.push_back(seat);
+    GpuAssignment one;
+    std::istringstream(text) >> one.host >> one.bus_id >> one.visible >> one.mig_instance;
+    out.push_back(one);
   }
-  return gpu_assignments;
+  return out;
 }
 
-// Before CUDA is first called: it reads the environment once.
+// Must run before the first call of CUDA, which reads CUDA_VISIBLE_DEVICES once.
 void select_mig_instance(const World& world) {
   const std::string mig_instance = mig_instance_for(std::getenv("CUDA_VISIBLE_DEVICES"), world.local_rank());
   if (!mig_instance.empty()) ::setenv("CUDA_VISIBLE_DEVICES", mig_instance.c_str(), 1);
@@ -89,31 +91,32 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
   ExecutionContext compute;
   std::unique_ptr<CudaDevice> device;
   world.agree(Exit::config, problem_of([&] {
-                cudnn_library.load(), cublas_library.load();
+                cudnn_library.load();
+                cublas_library.load();
                 device = std::make_unique<CudaDevice>(
                     world.local_rank() % count,
                     DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
                                   options.collective.timeout_seconds, world.rank(), options.cuda.breadcrumbs});
               }));
-  const auto gpu_assignments =
+  const auto assignments =
       gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});
-  const GpuTopology seating = gpu_topology_of(gpu_assignments, std::size_t(world.rank()));
-  for (const std::string& warning : topology_warnings(seating)) log::warn(warning);
+  const GpuTopology topology = gpu_topology_of(assignments, std::size_t(world.rank()));
+  for (const std::string& warning : topology_warnings(topology)) log::warn(warning);
   using Sums = CudaOptions::Sums;
-  const std::string not_nccl = why_not_nccl(seating);
-  const bool by_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Sums::mpi);
-  if (by_host && options.cuda.collective_backend == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
-  if (world.size() > 1 && !by_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
+  const std::string not_nccl = why_not_nccl(topology);
+  const bool through_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Sums::mpi);
+  if (through_host && options.cuda.collective_backend == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
+  if (world.size() > 1 && !through_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);
   compute.backend = make_cuda_backend(world, gpu, options);
-  if (by_host) {
-    gpu.disable_graphs();  // the host takes part in every sum
+  if (through_host) {
+    gpu.disable_graphs();  // the host takes part in every all-reduce, which a graph cannot contain
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
     compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.nccl_max_ctas);
   }
-  gpu.set_memory_share(seating.ranks_per_gpu);
+  gpu.set_memory_share(topology.ranks_per_gpu);
   return compute;
 }
 

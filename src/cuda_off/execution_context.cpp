@@ -1,12 +1,11 @@
-// Stands in for src/cuda in a build without CUDA.
+// Replaces src/cuda in a build without CUDA: every function reports that CUDA is missing.
 #include "millrace/compute/execution_context.hpp"
 
 namespace millrace {
 namespace {
 
 const char* const absent =
-    "this millrace was built without CUDA. set run.device = cpu (or auto), or rebuild where the CUDA toolkit, cuDNN "
-    "and "
+    "millrace was built without CUDA. set run.device = cpu (or auto), or rebuild it where the CUDA toolkit, cuDNN and "
     "NCCL are installed";
 
 }  // namespace

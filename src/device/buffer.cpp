@@ -7,7 +7,8 @@ Buffer::Buffer(Device& device, MemoryKind kind, std::size_t bytes)
 
 void Buffer::reset() {
   if (data_) device_->release(kind_, data_, bytes_);
-  data_ = nullptr, bytes_ = 0;
+  data_ = nullptr;
+  bytes_ = 0;
 }
 
 }  // namespace millrace

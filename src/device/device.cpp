@@ -5,7 +5,7 @@
 namespace millrace {
 
 std::unique_ptr<ActivityTracer> Device::make_activity_tracer(std::string* why_not) {
-  if (why_not) *why_not = name() + " does not tell what it runs";
+  if (why_not) *why_not = name() + " cannot trace the work that it runs";
   return nullptr;
 }
 

@@ -11,89 +11,131 @@ char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + off
 
 }  // namespace
 
+struct Program::Binding {
+  const ProgramMemory& memory;
+  std::vector<Tensor> diffs, extras;  // by value: its gradient, and scratch for a second contribution to it
+  std::vector<bool> written;          // by value: a node that comes earlier in the backward pass writes its gradient
+};
+
+void* Program::region(const ProgramMemory& memory, int number) const {
+  return number < 0 ? nullptr : at(memory.arena, compiled_.plan.regions[std::size_t(number)].offset);
+}
+
 Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const ProgramMemory& memory)
     : compiled_(std::move(compiled)), layout_(layout) {
   const Graph& graph = compiled_.graph;
-  const auto region = [&](int number) -> void* {
-    return number < 0 ? nullptr : at(memory.arena, compiled_.plan.regions[std::size_t(number)].offset);
-  };
-  std::vector<Tensor> diffs, extras;
+  Binding binding{memory, {}, {}, std::vector<bool>(graph.values.size(), false)};
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
-    values_.push_back({region(compiled_.value_region[v]), value.dtype, value.shape});
-    diffs.push_back({region(compiled_.diff_region[v]), value.dtype, value.shape});
-    extras.push_back({region(compiled_.extra_region[v]), value.dtype, value.shape});
+    values_.push_back({region(memory, compiled_.value_region[v]), value.dtype, value.shape});
+    binding.diffs.push_back({region(memory, compiled_.diff_region[v]), value.dtype, value.shape});
+    binding.extras.push_back({region(memory, compiled_.extra_region[v]), value.dtype, value.shape});
   }
-  // By value: has a node later in forward order (so earlier in backward) already written its gradient?
-  std::vector<bool> written(graph.values.size(), false);
-  const int n = int(graph.nodes.size());
-  args_.resize(std::size_t(n));
+  const std::size_t n = graph.nodes.size();
+  args_.resize(n);
   for (const Node& node : graph.nodes)
     labels_.push_back({node.name + " forward", node.name + " backward", node.name + " weights"});
-  additions_.resize(std::size_t(n));
-  final_params_after_.resize(std::size_t(n));
+  additions_.resize(n);
   first_user_.assign(graph.parameters.size(), -1);
-  for (int i = n - 1; i >= 0; --i) {
-    const Node& node = graph.nodes[std::size_t(i)];
-    OpArgs& args = args_[std::size_t(i)];
+  for (std::size_t i = n; i-- > 0;) {
+    OpArgs& args = args_[i];
     args.state = memory.state;
-    args.workspace = region(compiled_.workspace_region);
-    args.saved = region(compiled_.saved_region[std::size_t(i)]);
-    args.packed_weights = at(memory.packed_weights, compiled_.packed_weight_offset[std::size_t(i)]);
-    if (node.dst >= 0) args.dst = values_[std::size_t(node.dst)], args.diff_dst = diffs[std::size_t(node.dst)];
-    for (std::size_t s = 0; s < node.src.size(); ++s) {
-      const std::size_t v = std::size_t(node.src[s]);
-      args.src[s] = values_[v];
-      if (graph.mode != Mode::train || !graph.values[v].needs_grad) continue;
-      if (!written[v]) {
-        args.diff_src[s] = diffs[v];
-        written[v] = true;
-      } else {
-        args.diff_src[s] = extras[v];
-        OpArgs sum;
-        sum.src[0] = sum.dst = diffs[v];
-        sum.src[1] = extras[v];
-        sum.workspace = args.workspace;
-        sum.state = memory.state;
-        additions_[std::size_t(i)].push_back({int(v), sum});
-      }
+    args.workspace = region(memory, compiled_.workspace_region);
+    args.saved = region(memory, compiled_.saved_region[i]);
+    args.packed_weights = at(memory.packed_weights, compiled_.packed_weight_offset[i]);
+    bind_values(i, binding);
+    bind_weights(i, memory);
+    bind_norm(i, memory);
+  }
+  find_final_parameters();
+}
+
+// Sources, results and their gradients. A value with several readers has several contributions to its gradient: the
+// first is written, the others go to scratch and are added.
+void Program::bind_values(std::size_t i, Binding& binding) {
+  const Graph& graph = compiled_.graph;
+  const Node& node = graph.nodes[i];
+  OpArgs& args = args_[i];
+  if (node.dst >= 0) {
+    args.dst = values_[std::size_t(node.dst)];
+    args.diff_dst = binding.diffs[std::size_t(node.dst)];
+  }
+  for (std::size_t s = 0; s < node.src.size(); ++s) {
+    const std::size_t v = std::size_t(node.src[s]);
+    args.src[s] = values_[v];
+    if (graph.mode != Mode::train || !graph.values[v].needs_grad) continue;
+    if (!binding.written[v]) {
+      args.diff_src[s] = binding.diffs[v];
+      binding.written[v] = true;
+      continue;
     }
-    for (std::size_t w = 0; w < node.weight.size(); ++w) {
-      const std::size_t p = std::size_t(node.weight[w]);
-      const Parameter& parameter = graph.parameters[p];
-      const auto begin = layout_.parameters[p].begin;
-      const bool compute = parameter.matrix && graph.dtype != DType::f32;
-      args.weight[w] =
-          compute ? Tensor{at(memory.weights, std::size_t(begin) * size_of(graph.dtype)), graph.dtype, parameter.shape}
-                  : Tensor{memory.master + begin, DType::f32, parameter.shape};
-      if (memory.gradient) args.diff_weight[w] = {memory.gradient + begin, DType::f32, parameter.shape};
-      if (first_user_[p] < 0) first_user_[p] = i;
-    }
-    const auto shared = [&](int v) { return v < 0 ? Tensor{} : values_[std::size_t(v)]; };
-    args.sums = shared(node.sums), args.moments = shared(node.moments), args.diff_sums = shared(node.diff_sums);
-    args.diff_bias = shared(node.diff_bias), args.src_diff_bias = shared(node.src_diff_bias);
-    if (node.previous_linear >= 0) args.src_saved = region(compiled_.saved_region[std::size_t(node.previous_linear)]);
-    if (node.norm >= 0) {
-      const Node& norm = graph.nodes[std::size_t(node.norm)];
-      args.norm_src = values_[std::size_t(norm.src[0])];
-      for (const std::size_t w : {0, 1}) {
-        const std::size_t p = std::size_t(norm.weight[w]);
-        args.weight[2 + w] = {memory.master + layout_.parameters[p].begin, DType::f32, graph.parameters[p].shape};
-      }
-    }
-    if (node.stats >= 0) {
-      const auto& slot = layout_.stats[std::size_t(node.stats)];
-      const std::int64_t channels = slot.count / 2;
-      if (memory.stats) args.stats = {memory.stats + slot.begin, DType::f32, {2, channels}};
-      args.weight[2] = {memory.running + slot.begin, DType::f32, {channels}};
-      args.weight[3] = {memory.running + slot.begin + channels, DType::f32, {channels}};
+    args.diff_src[s] = binding.extras[v];
+    OpArgs sum;
+    sum.src[0] = sum.dst = binding.diffs[v];
+    sum.src[1] = binding.extras[v];
+    sum.workspace = args.workspace;
+    sum.state = binding.memory.state;
+    additions_[i].push_back({int(v), sum});
+  }
+  const auto shared = [&](int value) { return value < 0 ? Tensor{} : values_[std::size_t(value)]; };
+  args.sums = shared(node.sums);
+  args.moments = shared(node.moments);
+  args.diff_sums = shared(node.diff_sums);
+  args.diff_bias = shared(node.diff_bias);
+  args.src_diff_bias = shared(node.src_diff_bias);
+  if (node.previous_linear >= 0)
+    args.src_saved = region(binding.memory, compiled_.saved_region[std::size_t(node.previous_linear)]);
+}
+
+void Program::bind_weights(std::size_t i, const ProgramMemory& memory) {
+  const Graph& graph = compiled_.graph;
+  const Node& node = graph.nodes[i];
+  OpArgs& args = args_[i];
+  for (std::size_t w = 0; w < node.weight.size(); ++w) {
+    const std::size_t p = std::size_t(node.weight[w]);
+    const Parameter& parameter = graph.parameters[p];
+    const auto begin = layout_.parameters[p].begin;
+    const bool compute = parameter.matrix && graph.dtype != DType::f32;
+    args.weight[w] =
+        compute ? Tensor{at(memory.weights, std::size_t(begin) * size_of(graph.dtype)), graph.dtype, parameter.shape}
+                : Tensor{memory.master + begin, DType::f32, parameter.shape};
+    if (memory.gradient) args.diff_weight[w] = {memory.gradient + begin, DType::f32, parameter.shape};
+    if (first_user_[p] < 0) first_user_[p] = int(i);
+  }
+}
+
+// What a batch norm, or a convolution that works for the norm behind it, needs of that norm.
+void Program::bind_norm(std::size_t i, const ProgramMemory& memory) {
+  const Graph& graph = compiled_.graph;
+  const Node& node = graph.nodes[i];
+  OpArgs& args = args_[i];
+  if (node.norm >= 0) {
+    const Node& norm = graph.nodes[std::size_t(node.norm)];
+    args.norm_src = values_[std::size_t(norm.src[0])];
+    for (const std::size_t w : {0, 1}) {
+      const std::size_t p = std::size_t(norm.weight[w]);
+      args.weight[2 + w] = {memory.master + layout_.parameters[p].begin, DType::f32, graph.parameters[p].shape};
     }
   }
-  // A parameter is final after the backward of its first user in forward order, the last to go backward.
+  if (node.stats < 0) return;
+  const auto& slot = layout_.stats[std::size_t(node.stats)];
+  const std::int64_t channels = slot.count / 2;
+  if (memory.stats) args.stats = {memory.stats + slot.begin, DType::f32, {2, channels}};
+  args.weight[2] = {memory.running + slot.begin, DType::f32, {channels}};
+  args.weight[3] = {memory.running + slot.begin + channels, DType::f32, {channels}};
+}
+
+// A parameter's gradient is final after the backward pass of its first user in forward order, which comes last.
+void Program::find_final_parameters() {
+  const Graph& graph = compiled_.graph;
+  final_params_after_.resize(graph.nodes.size());
   std::vector<bool> seen(graph.parameters.size(), false);
-  for (int i = 0; i < n; ++i)
-    for (int p : graph.nodes[std::size_t(i)].weight)
-      if (!seen[std::size_t(p)]) seen[std::size_t(p)] = true, final_params_after_[std::size_t(i)].push_back(p);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    for (int p : graph.nodes[i].weight)
+      if (!seen[std::size_t(p)]) {
+        seen[std::size_t(p)] = true;
+        final_params_after_[i].push_back(p);
+      }
 }
 
 void Program::repack_weights() {

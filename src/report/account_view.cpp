@@ -1,4 +1,4 @@
-// Tables of the account: loader, sums, kernels and layers beside their roofline.
+// Tables of the timing account: loader, all-reduces, and kernels and layers compared with their roofline.
 #include <algorithm>
 #include <numeric>
 
@@ -19,25 +19,25 @@ std::string figure(const std::string& title, const std::string& body, const std:
              note.empty() ? std::string() : cat("<p class=\"quiet\">", note, "</p>"), "</figure>\n");
 }
 
-// How many batches were ready when one was taken, as columns.
+// A histogram of the number of batches that were ready when the step took one.
 std::string depth_columns(const std::vector<RankAccount>& ranks) {
-  std::vector<double> counts(9, 0.0);  // the last: or more
+  std::vector<double> counts(9, 0.0);  // the last column stands for 8 and more
   for (const RankAccount& r : ranks)
     for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
       counts[std::min(d, counts.size() - 1)] += double(r.loader.queue_depths[d]);
   const double all = std::accumulate(counts.begin(), counts.end(), 0.0),
-               most = *std::max_element(counts.begin(), counts.end());
+               max = *std::max_element(counts.begin(), counts.end());
   if (all <= 0) return "";
   std::string out;
   for (std::size_t d = 0; d < counts.size(); ++d) {
     const double share = 100 * counts[d] / all;
     const std::string percents = share == 0 ? "" : share < 1 ? "&lt;1" : fixed(share, 0);
     out += cat("<div><span>", percents, "</span><i", d == 0 ? " class=\"p-data_wait\"" : "",
-               " style=\"height:", fixed(5.5 * counts[d] / most, 2), "rem\"></i><b>", int(d),
+               " style=\"height:", fixed(5.5 * counts[d] / max, 2), "rem\"></i><b>", int(d),
                d + 1 == counts.size() ? "+" : "", "</b></div>");
   }
   return cat("<div class=\"columns\">", out,
-             "</div><div class=\"xlabel\">batches ready when one was taken; % of all</div>");
+             "</div><div class=\"xlabel\">batches ready when the step took one, in %</div>");
 }
 
 std::string meter(double share) {
@@ -47,7 +47,7 @@ std::string meter(double share) {
 }
 
 const RankAccount* first_of(const Run& run) {
-  return run.ending && !run.ending->account.ranks.empty() ? &run.ending->account.ranks.front() : nullptr;
+  return run.summary && !run.summary->account.ranks.empty() ? &run.summary->account.ranks.front() : nullptr;
 }
 
 }  // namespace
@@ -55,44 +55,50 @@ const RankAccount* first_of(const Run& run) {
 std::string loader_of(const Run& run) {
   const RankAccount* first = first_of(run);
   if (!first || first->loader.batches == 0) return "";
-  const auto& ranks = run.ending->account.ranks;
+  const auto& ranks = run.summary->account.ranks;
   double capacity = 0, demand = 0, bytes = 0, read = 0, decode = 0, room = 0;
   std::vector<double> waits, firsts;
   for (const RankAccount& r : ranks) {
-    capacity += r.loader.capacity(), demand += r.demand();
-    read += r.loader.read_seconds, decode += r.loader.decoded.seconds, room += r.loader.room_seconds;
-    waits.push_back(r.loader.wait_seconds), firsts.push_back(r.loader.first_batch_seconds);
+    capacity += r.loader.capacity();
+    demand += r.demand();
+    read += r.loader.read_seconds;
+    decode += r.loader.decoded.seconds;
+    room += r.loader.room_seconds;
+    waits.push_back(r.loader.wait_seconds);
+    firsts.push_back(r.loader.first_batch_seconds);
     bytes = std::max(bytes, r.loader.sample_bytes());
   }
-  std::string rows = pair_row("workers a rank", std::to_string(first->loader.workers));
+  std::string rows = pair_row("workers per rank", std::to_string(first->loader.workers));
   rows += pair_row("could deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
   rows += pair_row("the step could take", cat(number(demand), " samples/s, ", bytes_text(demand * bytes), "/s"));
-  rows += pair_row("a sample", bytes_text(bytes));
+  rows += pair_row("size of a sample", bytes_text(bytes));
   if (read + room > 0) {
-    rows += pair_row("workers reading", percent((read - decode) / (read + room)));
-    rows += pair_row("workers decoding", percent(decode / (read + room)));
-    rows += pair_row("waiting for room", percent(room / (read + room)));
+    rows += pair_row("workers' time reading", percent((read - decode) / (read + room)));
+    rows += pair_row("workers' time decoding", percent(decode / (read + room)));
+    rows += pair_row("workers' time waiting for room", percent(room / (read + room)));
   }
-  const InputPathRates way = input_path_rates(ranks);
-  if (way.copy > 0)
-    rows += pair_row("copies, by themselves", cat(number(way.copy), " samples/s, ", bytes_text(way.copy_bytes), "/s"));
-  if (way.input_pass > 0)
-    rows += pair_row("the input pass, by itself",
-                     cat(number(way.input_pass), " samples/s, ", bytes_text(way.input_pass * bytes), "/s"));
-  rows += pair_row("the step waited", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
+  const InputPathRates rates = input_path_rates(ranks);
+  if (rates.copy > 0)
+    rows += pair_row("host-to-device copies alone",
+                     cat(number(rates.copy), " samples/s, ", bytes_text(rates.copy_bytes), "/s"));
+  if (rates.input_pass > 0)
+    rows += pair_row("the input pass alone",
+                     cat(number(rates.input_pass), " samples/s, ", bytes_text(rates.input_pass * bytes), "/s"));
+  rows +=
+      pair_row("the step waited for data", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
   rows += pair_row("first batch after", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
   return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
 }
 
 std::string communication_of(const Run& run) {
   const RankAccount* first = first_of(run);
-  if (!first || first->sums.empty() || run.ending->account.ranks.size() < 2) return "";
-  constexpr std::size_t most = 12;
-  const auto ranks = double(run.ending->account.ranks.size());
+  if (!first || first->sums.empty() || run.summary->account.ranks.size() < 2) return "";
+  constexpr std::size_t max_rows = 12;
+  const auto ranks = double(run.summary->account.ranks.size());
   std::string rows;
   std::size_t shown = 0;
   for (const CollectiveOpStats& s : first->sums) {
-    if (s.times == 0 || shown++ >= most) continue;
+    if (s.times == 0 || shown++ >= max_rows) continue;
     const double times = double(s.times);
     rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
                 s.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
@@ -102,19 +108,19 @@ std::string communication_of(const Run& run) {
                 s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–", "</td></tr>");
   }
   return figure(
-      "Sums over ranks",
-      cat("<div class=\"scroll\"><table><thead><tr><th>a step</th><th>size</th><th>ready at ms</th><th>queued "
-          "ms</th><th>summed ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
+      "All-reduces",
+      cat("<div class=\"scroll\"><table><thead><tr><th>per step</th><th>size</th><th>ready at ms</th><th>queued "
+          "ms</th><th>reduced ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
           rows, "</tbody></table></div>"),
-      cat("Rank 0, from each step's begin on. Exposed: the step stood still for it. GB/s: on the bus, as a ring would "
-          "send it.",
-          shown > most ? cat(" The first ", int(most), " of ", int(shown), ".") : std::string()),
+      cat("Rank 0; times count from the begin of the step. Exposed: the step waited for it. GB/s: bus bandwidth of a "
+          "ring all-reduce.",
+          shown > max_rows ? cat(" The first ", int(max_rows), " of ", int(shown), ".") : std::string()),
       true);
 }
 
 std::string kernels_of(const Run& run) {
-  if (!run.ending) return "";
-  const auto& ranks = run.ending->account.ranks;
+  if (!run.summary) return "";
+  const auto& ranks = run.summary->account.ranks;
   const auto traced =
       std::find_if(ranks.begin(), ranks.end(), [](const RankAccount& r) { return r.device.seconds > 0; });
   if (traced == ranks.end()) return "";
@@ -127,23 +133,24 @@ std::string kernels_of(const Run& run) {
                 "</td>", meter(roof), "</tr>");
   }
   return cat(
-      "<figure class=\"wide\"><figcaption>The device, and its heaviest kernels beside their "
-      "roofline</figcaption><p class=\"quiet\">",
-      d.steps, " traced steps of rank ", int(traced - ranks.begin()), ": busy ", percent(d.busy / d.seconds),
-      ", computing ", percent(d.computing / d.seconds), "; exposed sums ", percent(d.exposed_sums / d.seconds),
-      ", copies ", percent(d.exposed_copies / d.seconds),
-      ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>of the "
-      "time</th><th>launches</th><th>µs each</th><th>of its roofline</th></tr></thead><tbody>",
+      "<figure class=\"wide\"><figcaption>The device, and its most expensive kernels compared with "
+      "their roofline</figcaption><p class=\"quiet\">",
+      d.steps, " traced steps on rank ", int(traced - ranks.begin()), ": busy ", percent(d.busy / d.seconds),
+      ", computing ", percent(d.computing / d.seconds), "; exposed all-reduces ", percent(d.exposed_sums / d.seconds),
+      ", exposed copies ", percent(d.exposed_copies / d.seconds),
+      ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>share of "
+      "time</th><th>launches</th><th>µs each</th><th>share of roofline</th></tr></thead><tbody>",
       rows, "</tbody></table></div></figure>\n");
 }
 
 std::string layers_of(const Run& run) {
-  constexpr std::size_t most = 16;
+  constexpr std::size_t max_rows = 16;
   std::vector<const LayerTiming*> all;
-  double sum = 0, least = 0, longest = 0;
-  for (const LayerTiming& op : run.operations) {
+  double sum = 0, bound = 0, longest = 0;
+  for (const LayerTiming& op : run.layers) {
     all.push_back(&op);
-    sum += op.forward_ms + op.backward_ms, least += op.least_ms;
+    sum += op.forward_ms + op.backward_ms;
+    bound += op.least_ms;
     longest = std::max(longest, op.forward_ms + op.backward_ms);
   }
   if (sum <= 0) return "";
@@ -151,7 +158,7 @@ std::string layers_of(const Run& run) {
     return a->forward_ms + a->backward_ms > b->forward_ms + b->backward_ms;
   });
   std::string rows;
-  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(max_rows, all.size()); ++i) {
     const LayerTiming& op = *all[i];
     const double ms = op.forward_ms + op.backward_ms;
     const auto part = [&](const char* css, double value) {
@@ -163,14 +170,16 @@ std::string layers_of(const Run& run) {
                 "</td><td>", percent(ms / sum), "</td>", meter(op.least_ms / ms), "</tr>");
   }
   return cat(
-      "<figure class=\"wide\"><figcaption>Operations of a micro-batch, each beside its roofline</figcaption><div "
+      "<figure class=\"wide\"><figcaption>Operations of a micro-batch, compared with their roofline</figcaption><div "
       "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key p-backward\"></i>"
       "backward</span></div><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>operation</th><th></th>"
-      "<th>ms</th><th>of the time</th><th>of its roofline</th></tr></thead><tbody>",
-      rows, "</tbody></table></div><p class=\"quiet\">Rank 0, each by itself, best of some. All ", int(all.size()),
-      " together: ", number(sum), " ms, ", percent(least / sum),
-      " of what arithmetic and memory allow, by the peaks measured beside them.",
-      all.size() > most ? cat(" The ", int(most), " heaviest are shown.") : std::string(), "</p></figure>\n");
+      "<th>ms</th><th>share of time</th><th>share of roofline</th></tr></thead><tbody>",
+      rows, "</tbody></table></div><p class=\"quiet\">Rank 0, each operation alone, best of several runs. All ",
+      int(all.size()), " together: ", number(sum),
+      " ms. The roofline from the measured peak rates of arithmetic and memory allows ", percent(bound / sum),
+      " of that.",
+      all.size() > max_rows ? cat(" The ", int(max_rows), " most expensive ones are shown.") : std::string(),
+      "</p></figure>\n");
 }
 
 }  // namespace millrace::report

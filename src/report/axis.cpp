@@ -15,7 +15,8 @@ double Axis::place(double v) const {
 Axis linear_axis(double low, double high, int count) {
   if (!(high > low)) {
     const double room = low == 0 ? 1 : std::abs(low) * 0.1;
-    low -= room / 2, high = low + room;
+    low -= room / 2;
+    high = low + room;
   }
   Axis out{low, high, false, {}};
   const double rough = (high - low) / std::max(1, count), power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -33,7 +34,7 @@ Axis logarithmic_axis(double low, double high) {
     for (const double factor : {1.0, 2.0, 5.0})
       if ((factor == 1 || few) && power * factor >= low * 0.999 && power * factor <= high * 1.001)
         out.ticks.push_back(power * factor);
-  while (out.ticks.size() > 7) {  // every second
+  while (out.ticks.size() > 7) {  // keep every second tick
     std::vector<double> fewer;
     for (std::size_t i = 0; i < out.ticks.size(); i += 2) fewer.push_back(out.ticks[i]);
     out.ticks = fewer;
@@ -41,27 +42,33 @@ Axis logarithmic_axis(double low, double high) {
   return out;
 }
 
-// As many decimals as tell neighbours apart; thousands and more with a unit.
+// With as many decimals as needed to distinguish neighbours. Large numbers get a unit.
 std::string tick_text(const Axis& axis, double tick) {
-  const double most = std::max(std::abs(axis.low), std::abs(axis.high));
-  if (tick == 0 || (!axis.logarithmic && std::abs(tick) < 1e-12 * most)) return "0";
+  const double max = std::max(std::abs(axis.low), std::abs(axis.high));
+  if (tick == 0 || (!axis.logarithmic && std::abs(tick) < 1e-12 * max)) return "0";
   if (axis.logarithmic || axis.ticks.size() < 2) return number(tick, 2);
   const double step = axis.ticks[1] - axis.ticks[0];
   double divisor = 1;
   const char* unit = "";
   for (const auto& [size, name] : {std::pair{1e3, " k"}, {1e6, " M"}, {1e9, " G"}, {1e12, " T"}})
-    if ((most >= 10 * size || (size > 1e3 && most >= size)) && step >= 0.1 * size) divisor = size, unit = name;
+    if ((max >= 10 * size || (size > 1e3 && max >= size)) && step >= 0.1 * size) {
+      divisor = size;
+      unit = name;
+    }
   const auto decimals_of = [&] { return std::clamp(int(-std::floor(std::log10(step / divisor) + 1e-9)), 0, 9); };
-  if (decimals_of() > 3) divisor = 1, unit = "";
+  if (decimals_of() > 3) {
+    divisor = 1;
+    unit = "";
+  }
   const int decimals = decimals_of();
   if (decimals > 4) return number(tick, 3);
-  if (decimals == 0 && divisor == 1) return whole(tick);
+  if (decimals == 0 && divisor == 1) return integer_text(tick);
   return fixed(tick / divisor, decimals) + unit;
 }
 
 namespace {
 
-// As a browser shows it: no markup, a code point each.
+// The number of characters that a browser shows: without markup, one for each code point.
 double characters(const std::string& html) {
   bool markup = false;
   double count = 0;
@@ -73,10 +80,11 @@ double characters(const std::string& html) {
   return count;
 }
 
-// The first and the last lie within the picture, others under the middle of their tick.
+// A label is centered below its tick, except that the first and the last one stay within the plot.
 struct Label {
   std::string text;
-  double place, left, right;  // left and right in characters
+  double place;        // from 0 to 1
+  double left, right;  // in characters
   const char* css;
 };
 
@@ -95,7 +103,7 @@ std::vector<Label> labels_of(const Axis& axis) {
   return out;
 }
 
-bool stand_apart(const Axis& axis) {
+bool are_separate(const Axis& axis) {
   const std::vector<Label> labels = labels_of(axis);
   return std::adjacent_find(labels.begin(), labels.end(),
                             [](const Label& a, const Label& b) { return b.left < a.right + 1; }) == labels.end();
@@ -105,7 +113,7 @@ bool stand_apart(const Axis& axis) {
 
 Axis x_axis(double low, double high, int count) {
   Axis axis = linear_axis(low, high, count);
-  while (!stand_apart(axis) && --count > 0) axis = linear_axis(low, high, count);
+  while (!are_separate(axis) && --count > 0) axis = linear_axis(low, high, count);
   if (count == 0) axis.ticks.resize(1);
   return axis;
 }

@@ -55,13 +55,13 @@ std::string number(double v, int digits) {
   if (size >= 1e4)
     for (; std::abs(scaled) >= 999.5 && unit < 5; ++unit) scaled /= 1000;
   const double place = std::min(1.0, std::pow(10.0, std::floor(std::log10(std::abs(scaled))) - digits + 1));
-  scaled = std::round(scaled / place) * place;  // 9.996 has the digits of 10.0
+  scaled = std::round(scaled / place) * place;  // so that 9.996 is shown with the decimals of 10.0
   const int before = std::max(1, int(std::floor(std::log10(std::abs(scaled)))) + 1);
   const int leading = std::abs(scaled) < 1 ? int(-std::floor(std::log10(std::abs(scaled)))) - 1 : 0;
   return fixed(scaled, std::clamp(std::abs(scaled) < 1 ? digits + leading : digits - before, 0, 6)) + units[unit];
 }
 
-std::string whole(double v) {
+std::string integer_text(double v) {
   std::string out = fixed(v, 0);
   if (out.size() <= 4) return out;
   for (std::size_t at = out.size(); at > 3;) out.insert(at -= 3, "\u202f");
@@ -78,12 +78,12 @@ std::string seconds_text(double s) {
   if (s < 1e-3) return number(s * 1e6) + " µs";
   if (s < 1) return number(s * 1e3) + " ms";
   if (s < 120) return number(s) + " s";
-  const long long whole = std::llround(s);
+  const long long rounded = std::llround(s);
   char text[64];
-  if (whole < 7200)
-    std::snprintf(text, sizeof text, "%lld min %02lld s", whole / 60, whole % 60);
+  if (rounded < 7200)
+    std::snprintf(text, sizeof text, "%lld min %02lld s", rounded / 60, rounded % 60);
   else
-    std::snprintf(text, sizeof text, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
+    std::snprintf(text, sizeof text, "%lld h %02lld min", rounded / 3600, rounded / 60 % 60);
   return text;
 }
 

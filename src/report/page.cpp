@@ -1,4 +1,4 @@
-// The page as a whole: one run, or several beside each other.
+// The complete page: one run, or several side by side.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -17,7 +17,10 @@ namespace {
 constexpr int colors = 6;
 using Runs = std::vector<Run>;
 
-int color_of(const Runs& runs, std::size_t r, int of_one) { return runs.size() == 1 ? of_one : int(r) % colors; }
+// With several runs each run has its color; with one run each curve has its own.
+int color_of(const Runs& runs, std::size_t r, int curve_color) {
+  return runs.size() == 1 ? curve_color : int(r) % colors;
+}
 
 std::string utc_now() {
   const std::time_t t = std::time(nullptr);
@@ -40,15 +43,15 @@ std::string heading(const Runs& runs) {
   std::string tiles;
   for (const auto& [name, value] : run_facts(run)) tiles += cat("<div><dt>", name, "</dt><dd>", value, "</dd></div>");
   return cat("<header><h1>", escaped(run.name), "</h1><p>", state_html(run), "</p><p class=\"quiet\">",
-             escaped(run.device), run.started.empty() ? "" : " · started ", escaped(run.started), " · report of ",
-             utc_now(), "</p></header>\n<dl class=\"tiles\">", tiles, "</dl>\n");
+             escaped(run.record.device), run.record.started.empty() ? "" : " · started ", escaped(run.record.started),
+             " · report of ", utc_now(), "</p></header>\n<dl class=\"tiles\">", tiles, "</dl>\n");
 }
 
 std::string key_of(const Runs& runs, std::size_t r) {
   return cat("<i class=\"key c", color_of(runs, r, 0), "\"></i>", escaped(runs[r].name));
 }
 
-// Names and values of all runs, one row a name; a name that some lack has a dash there.
+// A table with one column for each run and one row for each name. A dash stands for a value that a run lacks.
 std::string columns(const Runs& runs, const std::vector<std::vector<std::pair<std::string, std::string>>>& values,
                     const char* css) {
   std::vector<std::string> names;
@@ -71,12 +74,12 @@ std::string columns(const Runs& runs, const std::vector<std::vector<std::pair<st
 
 std::string comparison(const Runs& runs) {
   if (runs.size() == 1) return "";
-  std::vector<std::vector<std::pair<std::string, std::string>>> figures, differing(runs.size());
+  std::vector<std::vector<std::pair<std::string, std::string>>> results, differing(runs.size());
   std::set<std::string> keys;
   for (const Run& run : runs) {
     const State s = state_of(run);
-    figures.push_back({{"state", cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span>")}});
-    for (auto& figure : run_facts(run)) figures.back().push_back(figure);
+    results.push_back({{"state", cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span>")}});
+    for (auto& result : run_facts(run)) results.back().push_back(result);
     for (const auto& [key, value] : run.keys) keys.insert(key);
   }
   for (const std::string& key : keys) {
@@ -87,24 +90,31 @@ std::string comparison(const Runs& runs) {
       differing[r].emplace_back(cat("<code>", escaped(key), "</code>"),
                                 runs[r].keys.count(key) ? escaped(runs[r].keys.at(key)) : "–");
   }
-  std::string out = columns(runs, figures, "figures");
-  out += "<h2>What was set otherwise</h2>";
+  std::string out = columns(runs, results, "figures");
+  out += "<h2>Settings that differ</h2>";
   if (differing.front().empty())
-    return out + "<p class=\"quiet\">Nothing but the folder: the configurations are the same.</p>";
+    return out + "<p class=\"quiet\">None: the configurations differ only in the folder.</p>";
   return out + columns(runs, differing, "figures words");
 }
 
-Line line_of(const Runs& runs, std::size_t r, const Curve& curve, const char* name, int of_one) {
+Line line_of(const Runs& runs, std::size_t r, const Curve& curve, const char* name, int curve_color) {
   const Run& run = runs[r];
-  Line line{runs.size() == 1 ? name : run.name, color_of(runs, r, of_one), {}, curve, false};
+  Line line{runs.size() == 1 ? name : run.name, color_of(runs, r, curve_color), {}, curve, false};
   for (std::size_t i = 0; i < curve.mid.size(); ++i) line.x.push_back(run.curves.middle(i));
   return line;
 }
 
-Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const char* name, int of_one, double factor) {
-  Line line{
-      runs.size() == 1 ? std::string(name) : cat(runs[r].name, ", ", name), color_of(runs, r, of_one), {}, {}, true};
-  for (const Validation& v : runs[r].validations) line.x.push_back(v.step), line.curve.mid.push_back(v.*value * factor);
+Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const char* name, int curve_color,
+             double factor) {
+  Line line{runs.size() == 1 ? std::string(name) : cat(runs[r].name, ", ", name),
+            color_of(runs, r, curve_color),
+            {},
+            {},
+            true};
+  for (const Validation& v : runs[r].validations) {
+    line.x.push_back(v.step);
+    line.curve.mid.push_back(v.*value * factor);
+  }
   return line;
 }
 
@@ -114,8 +124,8 @@ std::string curves(const Runs& runs) {
     const Curves& c = runs[r].curves;
     loss.push_back(line_of(runs, r, c.loss, "training", 0));
     loss.push_back(dots_of(runs, r, &Validation::loss, "validation", 1, 1));
-    accuracy.push_back(dots_of(runs, r, &Validation::accuracy, "validation, first guess", 1, 100));
-    if (runs.size() == 1) accuracy.push_back(dots_of(runs, r, &Validation::top5, "among five guesses", 2, 100));
+    accuracy.push_back(dots_of(runs, r, &Validation::accuracy, "validation, top-1", 1, 100));
+    if (runs.size() == 1) accuracy.push_back(dots_of(runs, r, &Validation::top5, "validation, top-5", 2, 100));
     rate.push_back(line_of(runs, r, c.rate, "throughput", 2));
     rate.back().median = true;
     lr.push_back(line_of(runs, r, c.lr, "learning rate", 3));
@@ -124,18 +134,18 @@ std::string curves(const Runs& runs) {
       scale.push_back(line_of(runs, r, c.loss_scale, "loss scale", 3));
   }
   const std::string width = runs.front().curves.width > 1
-                                ? cat("step; a point stands for ", (long long)runs.front().curves.width, " of them")
+                                ? cat("step; each point stands for ", (long long)runs.front().curves.width, " steps")
                                 : std::string("step");
-  return cat("<h2>How it learns</h2><div class=\"plots\">", plot({"Loss", "loss of a step", width, false, true}, loss),
+  return cat("<h2>Training</h2><div class=\"plots\">", plot({"Loss", "loss per step", width, false, true}, loss),
              plot({"Accuracy", "% of data.valid", "step", false, false}, accuracy),
-             plot({"Learning rate", "per step", width, true, false}, lr),
+             plot({"Learning rate", "at each step", width, true, false}, lr),
              plot({"Gradient norm", "L2, before clipping", width, true, true}, norm),
              scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true}, scale),
-             "</div>\n<h2>How fast it goes</h2><div class=\"plots\">",
-             plot({"Throughput", "samples/s, of all ranks", width, true, false}, rate));
+             "</div>\n<h2>Speed</h2><div class=\"plots\">",
+             plot({"Throughput", "samples/s, all ranks", width, true, false}, rate));
 }
 
-// One after the other, each under the name of its run when there are several.
+// The section for each run; with several runs, each under the name of its run.
 template <class F>
 std::string each(const Runs& runs, const F& section) {
   std::string out;
@@ -157,16 +167,16 @@ std::string body_of(const Runs& runs) {
   const auto parts = [](const Run& run) { return time_by_rank(run) + loader_of(run) + communication_of(run); };
   const bool one = runs.size() == 1;
   std::string out = heading(runs) + comparison(runs);
-  out += side_by_side(runs, "What bounds it, and what to change", each(runs, findings_of));
+  out += side_by_side(runs, "Bottleneck, and what to change", each(runs, findings_of));
   if (std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.curves.bins() == 0; }))
-    out += "<h2>How it learns</h2><p class=\"quiet\">No step is written yet.</p>\n";
+    out += "<h2>Training</h2><p class=\"quiet\">No step has been written yet.</p>\n";
   else
     out += curves(runs) + (one ? time_over_steps(runs.front()) : std::string()) + "</div>\n";
   if (!one)
     out += side_by_side(runs, "Where the time went",
                         each(runs, [&](const Run& r) { return time_over_steps(r) + parts(r); }));
   if (one) out += side_by_side(runs, "Where the time went", parts(runs.front()));
-  out += side_by_side(runs, "Step by step", each(runs, timeline_of));
+  out += side_by_side(runs, "Sampled steps", each(runs, timeline_of));
   out += side_by_side(runs, "On the device", each(runs, [](const Run& r) { return layers_of(r) + kernels_of(r); }));
   out += side_by_side(runs, one ? "The run" : "The runs", each(runs, settings_of));
   return out;
@@ -178,7 +188,7 @@ std::string body_of(const Runs& runs) {
 std::string report_page(const std::vector<std::filesystem::path>& folders) {
   report::Runs runs;
   for (const auto& folder : folders) runs.push_back(read_run(folder));
-  for (Run& run : runs) {  // those of one name are told apart by their folders
+  for (Run& run : runs) {  // runs of the same name are distinguished by their folders
     const auto same = [&](const Run& other) {
       return &other != &run && other.folder.filename() == run.folder.filename();
     };

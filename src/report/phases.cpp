@@ -1,4 +1,4 @@
-// Where the time went: over the steps, and rank by rank.
+// The time by phase: over the steps, and rank by rank.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@
 namespace millrace::report {
 namespace {
 
-constexpr std::size_t most_ranks = 24;
+constexpr std::size_t max_ranks = 24;
 
 std::string bar(const RankAccount& r, double longest) {
   std::string out;
@@ -24,15 +24,16 @@ std::string bar(const RankAccount& r, double longest) {
   return out;
 }
 
-// All, or those that waited the least and the most for others: the slow ones and their victims.
-std::vector<std::size_t> shown(const std::vector<RankAccount>& ranks) {
+// The ranks to show: all, or those that waited least and most for others. A slow rank waits little and makes the others
+// wait.
+std::vector<std::size_t> shown_ranks(const std::vector<RankAccount>& ranks) {
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), 0);
-  if (ranks.size() <= most_ranks) return order;
+  if (ranks.size() <= max_ranks) return order;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return ranks[a].seconds[std::size_t(Phase::communication)] < ranks[b].seconds[std::size_t(Phase::communication)];
   });
-  order.erase(order.begin() + most_ranks / 2, order.end() - most_ranks / 2);
+  order.erase(order.begin() + max_ranks / 2, order.end() - max_ranks / 2);
   std::sort(order.begin(), order.end());
   return order;
 }
@@ -42,18 +43,18 @@ std::string phase_table(const std::vector<RankAccount>& ranks, double wall) {
   for (const Phase p : phase_order()) {
     std::vector<double> s;
     for (const RankAccount& r : ranks) s.push_back(r.seconds[std::size_t(p)]);
-    const double most = *std::max_element(s.begin(), s.end());
-    if (most < 5e-4) continue;
-    const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : whole(v); };
-    const double middle = median(s), least = *std::min_element(s.begin(), s.end());
+    const auto [min, max] = std::minmax_element(s.begin(), s.end());
+    if (*max < 5e-4) continue;
+    const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : integer_text(v); };
+    const double middle = median(s);
     rows += cat("<tr><th><i class=\"key ", phase_class(p), "\"></i>", phase_name(p), "</th>");
-    if (ranks.size() > 1) rows += cat("<td>", shown(least), "</td>");
+    if (ranks.size() > 1) rows += cat("<td>", shown(*min), "</td>");
     rows += cat("<td>", shown(middle), "</td>");
-    if (ranks.size() > 1) rows += cat("<td>", shown(most), "</td>");
+    if (ranks.size() > 1) rows += cat("<td>", shown(*max), "</td>");
     rows += cat("<td>", percent(wall > 0 ? middle / wall : 0), "</td></tr>");
   }
   return cat("<div class=\"scroll\"><table><thead><tr><th>phase</th>",
-             ranks.size() > 1 ? "<th>least s</th><th>median s</th><th>most s</th>" : "<th>seconds</th>",
+             ranks.size() > 1 ? "<th>min s</th><th>median s</th><th>max s</th>" : "<th>seconds</th>",
              "<th>share</th></tr></thead><tbody>", rows, "</tbody></table></div>");
 }
 
@@ -71,7 +72,7 @@ std::string phase_name(Phase p) {
     case Phase::data_wait:
       return "waiting for data";
     case Phase::communication:
-      return "waiting for sums";
+      return "waiting for all-reduce";
     case Phase::startup:
       return "start-up";
     default:
@@ -84,34 +85,37 @@ std::string phase_class(Phase p) { return cat("p-", name_of(p)); }
 std::string time_over_steps(const Run& run) {
   const Curves& c = run.curves;
   std::vector<double> begin, end;
-  for (std::size_t i = 0; i < c.bins(); ++i) begin.push_back(c.begin(i)), end.push_back(c.end(i));
+  for (std::size_t i = 0; i < c.bins(); ++i) {
+    begin.push_back(c.begin(i));
+    end.push_back(c.end(i));
+  }
   std::vector<StackedSeries> layers;
   for (const Phase p : phase_order())
     if (const Curve& values = c.phase_ms[std::size_t(p)]; !values.mean.empty())
       layers.push_back({phase_name(p), phase_class(p), values.mean});
-  return stacked_areas({"A step’s time, over the run", "ms a step, mean of rank 0", "step", true, false}, begin, end,
-                       layers);
+  return stacked_areas({"Step time by phase", "ms per step, mean of rank 0", "step", true, false}, begin, end, layers);
 }
 
 std::string time_by_rank(const Run& run) {
-  if (!run.ending || run.ending->account.ranks.empty()) return "";
-  const auto& ranks = run.ending->account.ranks;
+  if (!run.summary || run.summary->account.ranks.empty()) return "";
+  const auto& ranks = run.summary->account.ranks;
   std::vector<double> walls;
   for (const RankAccount& r : ranks) walls.push_back(r.wall_seconds);
   const double longest = *std::max_element(walls.begin(), walls.end());
   std::string rows;
-  const auto which = shown(ranks);
+  const auto which = shown_ranks(ranks);
   for (const std::size_t r : which)
     rows += cat("<div class=\"row\"><span class=\"name\" title=\"", escaped(ranks[r].host), "\">rank ",
                 (unsigned long long)r, " <small>", escaped(ranks[r].host), "</small></span><span class=\"bar\">",
                 bar(ranks[r], longest), "</span><span class=\"num\">", seconds_text(ranks[r].wall_seconds),
                 "</span></div>");
-  const std::string note = which.size() == ranks.size()
-                               ? std::string()
-                               : cat("<p class=\"quiet\">Of ", (unsigned long long)ranks.size(), " ranks the ",
-                                     (unsigned long long)(most_ranks / 2), " that waited least for sums and the ",
-                                     (unsigned long long)(most_ranks / 2), " that waited most.</p>");
-  return cat("<figure><figcaption>Rank by rank, from start to end</figcaption><div class=\"bars\">", rows, "</div>",
+  const std::string note =
+      which.size() == ranks.size()
+          ? std::string()
+          : cat("<p class=\"quiet\">The ", (unsigned long long)(max_ranks / 2), " of ",
+                (unsigned long long)ranks.size(), " ranks that waited least for all-reduces, and the ",
+                (unsigned long long)(max_ranks / 2), " that waited most.</p>");
+  return cat("<figure><figcaption>Rank by rank, over the whole run</figcaption><div class=\"bars\">", rows, "</div>",
              note, phase_table(ranks, median(walls)), "</figure>\n");
 }
 

@@ -10,7 +10,7 @@
 namespace millrace::report {
 namespace {
 
-// Coordinates of the SVG: 1000 wide, 1000 high, from the top.
+// A point as SVG coordinates: the plot is 1000 wide and 1000 high, and y counts from the top.
 std::string at(const Axis& x, const Axis& y, double xv, double yv) {
   char text[48];
   const double height = y.logarithmic && yv <= 0 ? -0.2 : std::clamp(y.place(yv), -0.2, 1.2);
@@ -18,7 +18,7 @@ std::string at(const Axis& x, const Axis& y, double xv, double yv) {
   return text;
 }
 
-// The frame around what is drawn: grid, ticks, axis labels.
+// Adds grid, ticks and axis labels to what is drawn.
 std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std::string& drawn) {
   std::string grid, labels;
   for (const double tick : y.ticks) {
@@ -40,7 +40,7 @@ std::string figure(const PlotText& text, const std::string& legend, const std::s
              "</figure>\n");
 }
 
-// Of the widest gap-free stretches, by index.
+// Calls on(begin, end) for each range of indices without a gap.
 template <class F>
 void stretches(const std::vector<double>& values, const F& on) {
   for (std::size_t i = 0; i < values.size();) {
@@ -81,29 +81,33 @@ std::string dots_path(const Line& line, const Axis& x, const Axis& y) {
   return d;
 }
 
-constexpr std::size_t most_dots = 40;  // more would be one thick line
+constexpr std::size_t max_dots = 40;  // more dots would look like one thick line
 
 bool has_band(const Line& line) { return !line.dots && line.curve.low != line.curve.high; }
 
-// From what the bands mostly span, so that one step out of the way does not flatten the rest.
+// Covers the range of most values, so that a single outlier does not flatten the curve.
 Axis axis_of(const PlotText& text, const std::vector<Line>& lines, bool* clipped) {
   std::vector<double> lows, highs;
-  double low = 1e300, high = -1e300, least = 1e300, most = -1e300;
+  double low = 1e300, high = -1e300, min = 1e300, max = -1e300;
   for (const Line& line : lines)
     for (std::size_t i = 0; i < line.x.size(); ++i) {
       if (!std::isfinite(line.curve.mid[i])) continue;
-      low = std::min(low, line.curve.mid[i]), high = std::max(high, line.curve.mid[i]);
+      low = std::min(low, line.curve.mid[i]);
+      high = std::max(high, line.curve.mid[i]);
       const double bottom = line.dots ? line.curve.mid[i] : line.curve.low[i];
       const double top = line.dots ? line.curve.mid[i] : line.curve.high[i];
-      lows.push_back(bottom), highs.push_back(top);
-      least = std::min(least, bottom), most = std::max(most, top);
+      lows.push_back(bottom);
+      highs.push_back(top);
+      min = std::min(min, bottom);
+      max = std::max(max, top);
     }
   const double usual = quantile(highs, 0.98), usual_low = quantile(lows, 0.02);
-  if (high > 4 * usual && usual > 0) high = usual * 1.5;  // the line itself leaves the picture
-  high = std::max(std::min(high, 4 * std::abs(usual) + 1e-300), usual), low = std::min(low, usual_low);
-  if (most <= 1.5 * high) high = most;
-  if (least >= low - 0.5 * (high - low)) low = least;
-  *clipped = most > high || (least < low && !text.from_zero);
+  if (high > 4 * usual && usual > 0) high = usual * 1.5;  // then the line itself leaves the plot
+  high = std::max(std::min(high, 4 * std::abs(usual) + 1e-300), usual);
+  low = std::min(low, usual_low);
+  if (max <= 1.5 * high) high = max;
+  if (min >= low - 0.5 * (high - low)) low = min;
+  *clipped = max > high || (min < low && !text.from_zero);
   if (text.may_be_logarithmic && low > 0 && high > 40 * low) return logarithmic_axis(low * 0.9, high * 1.1);
   if (text.from_zero) return linear_axis(0, high > 0 ? high * 1.05 : 1, 5);
   const double room = 0.05 * (high - low);
@@ -116,7 +120,10 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
   double begin = 1e300, end = -1e300;
   for (const Line& line : lines)
     for (std::size_t i = 0; i < line.x.size(); ++i)
-      if (std::isfinite(line.curve.mid[i])) begin = std::min(begin, line.x[i]), end = std::max(end, line.x[i]);
+      if (std::isfinite(line.curve.mid[i])) {
+        begin = std::min(begin, line.x[i]);
+        end = std::max(end, line.x[i]);
+      }
   if (end < begin) return "";
   bool clipped = false;
   const Axis x = x_axis(begin, end, 5), y = axis_of(text, lines, &clipped);
@@ -124,11 +131,11 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
   bool any_band = false;
   for (const Line& line : lines) {
     const std::string color = cat("c", line.color);
-    if (has_band(line))
-      any_band = true, bands += cat("<path class=\"band ", color, "\" d=\"", band_path(line, x, y), "\"/>");
-    strokes += cat("<path class=\"line ", color, line.dots && line.x.size() <= most_dots ? " thin" : "", "\" d=\"",
+    any_band = any_band || has_band(line);
+    if (has_band(line)) bands += cat("<path class=\"band ", color, "\" d=\"", band_path(line, x, y), "\"/>");
+    strokes += cat("<path class=\"line ", color, line.dots && line.x.size() <= max_dots ? " thin" : "", "\" d=\"",
                    line_path(line, x, y), "\"/>");
-    if (line.dots && line.x.size() <= most_dots)
+    if (line.dots && line.x.size() <= max_dots)
       strokes += cat("<path class=\"dots ", color, "\" d=\"", dots_path(line, x, y), "\"/>");
     double last = NAN;
     for (const double v : line.curve.mid)
@@ -138,8 +145,8 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
     legend += cat("<span><i class=\"key ", line.dots ? "dot " : "", color, "\"></i>", escaped(line.name),
                   line.median ? ", median <b>" : " <b>", number(last), "</b></span> ");
   }
-  if (any_band) legend += "<span class=\"quiet\">line: median; band: least to most</span>";
-  if (clipped) legend += "<span class=\"quiet\">outliers lie beyond the frame</span>";
+  if (any_band) legend += "<span class=\"quiet\">line: median; band: minimum to maximum</span>";
+  if (clipped) legend += "<span class=\"quiet\">outliers lie outside the plot</span>";
   return figure(text, legend, framed(text, x, y, bands + strokes));
 }
 
@@ -151,10 +158,13 @@ std::string stacked_areas(const PlotText& text, const std::vector<double>& begin
   double all = 0;
   for (const StackedSeries& layer : layers)
     for (std::size_t i = 0; i < count; ++i)
-      if (std::isfinite(layer.values[i])) totals[i] += layer.values[i], all += layer.values[i] * (end[i] - begin[i]);
-  const double most = *std::max_element(totals.begin(), totals.end()), usual = quantile(totals, 0.98);
-  const bool clipped = most > 1.5 * usual && usual > 0;
-  const Axis x = x_axis(begin.front(), end.back(), 5), y = linear_axis(0, (clipped ? 1.2 * usual : most) * 1.05, 5);
+      if (std::isfinite(layer.values[i])) {
+        totals[i] += layer.values[i];
+        all += layer.values[i] * (end[i] - begin[i]);
+      }
+  const double max = *std::max_element(totals.begin(), totals.end()), usual = quantile(totals, 0.98);
+  const bool clipped = max > 1.5 * usual && usual > 0;
+  const Axis x = x_axis(begin.front(), end.back(), 5), y = linear_axis(0, (clipped ? 1.2 * usual : max) * 1.05, 5);
   std::string drawn, legend;
   for (const StackedSeries& layer : layers) {
     double sum = 0;
@@ -174,7 +184,7 @@ std::string stacked_areas(const PlotText& text, const std::vector<double>& begin
     legend += cat("<span><i class=\"key ", layer.css, "\"></i>", escaped(layer.name), " <b>", number(sum / steps),
                   "</b> <small>", percent(all > 0 ? sum / all : 0), "</small></span> ");
   }
-  if (clipped) legend += "<span class=\"quiet\">outliers lie beyond the frame</span>";
+  if (clipped) legend += "<span class=\"quiet\">outliers lie outside the plot</span>";
   return figure(text, legend, framed(text, x, y, drawn));
 }
 

@@ -1,5 +1,5 @@
-// Pictures: from numbers to HTML with inline SVG. The SVG is stretched to the width that there is, labels are text
-// beside it: so they keep their size on a phone and on paper.
+// Plots: from numbers to HTML with inline SVG. The SVG stretches to the available width. Labels are text beside it, so
+// they keep their size on a phone and on paper.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,39 +14,39 @@ struct Axis {
   std::vector<double> ticks;
   double place(double v) const;  // 0 at low, 1 at high; not clamped
 };
-// Round numbers about `count` of them, that lie within [low, high].
+// An axis with about `count` ticks at round numbers within [low, high].
 Axis linear_axis(double low, double high, int count);
-Axis logarithmic_axis(double low, double high);  // both above 0
+Axis logarithmic_axis(double low, double high);  // both bounds above 0
 std::string tick_text(const Axis&, double tick);
 
-// What a phone's width, 320 px, leaves a picture, in characters.
+// The width of a plot on a narrow phone (320 px), in characters.
 constexpr double min_width_chars = 26;
-// Below a picture: as many of about `count` ticks as stand beside each other in `narrowest` characters.
+// The axis below a plot: about `count` ticks, or fewer when their labels would overlap at min_width_chars.
 Axis x_axis(double low, double high, int count);
 std::string x_axis_labels(const Axis&);
 
-// The value that a share of them lie below.
+// The value below which the given share of the finite values lies; 0 when none is finite.
 double quantile(std::vector<double>, double share);
 
 struct Line {
   std::string name;
-  int color = 0;          // of the runs' colours
+  int color = 0;          // number of the CSS class c0, c1, ...
   std::vector<double> x;  // ascending
   Curve curve;            // the band is drawn where low and high differ
-  bool dots = false;      // single values: dots, joined by a thin line
-  bool median = false;    // the legend has the median, not the last value
+  bool dots = false;      // single values, drawn as dots joined by a thin line
+  bool median = false;    // the legend shows the median instead of the last value
 };
 struct PlotText {
   std::string title, unit, x_label = "step";
   bool from_zero = false;
   bool may_be_logarithmic = false;
 };
-// "" where no line has a value.
+// "" when no line has a value.
 std::string plot(const PlotText&, const std::vector<Line>&);
 
-// Parts of a whole, one upon the other, by ranges of x.
+// The parts of a total, stacked on each other. Value i covers the range from begin[i] to end[i].
 struct StackedSeries {
-  std::string name, css;  // css: class of its colour
+  std::string name, css;  // css: the class that sets its color
   std::vector<double> values;
 };
 std::string stacked_areas(const PlotText&, const std::vector<double>& begin, const std::vector<double>& end,

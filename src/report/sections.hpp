@@ -1,4 +1,4 @@
-// The parts of a page, each of one run, as HTML; "" where the run has nothing to show for it.
+// The sections of a page as HTML, each for one run; "" when the run has no data for it.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,22 +9,22 @@
 namespace millrace::report {
 
 struct State {
-  std::string css, word, detail;  // css: good, busy or bad
+  std::string css, word, detail;  // css: the class good, busy or bad
 };
 State state_of(const Run&);
 
-// What is known of a run in a word each: label, HTML.
+// The main results of a run: label and HTML.
 std::vector<std::pair<std::string, std::string>> run_facts(const Run&);
 std::string findings_of(const Run&);
 
-// The phases as they are stacked, what computes first.
+// The phases in the order in which plots stack them; computing comes first.
 const std::vector<Phase>& phase_order();
 std::string phase_name(Phase);   // "waiting for data"
-std::string phase_class(Phase);  // of its colour
+std::string phase_class(Phase);  // the CSS class that sets its color
 
-std::string time_over_steps(const Run&);  // of rank 0
+std::string time_over_steps(const Run&);  // for rank 0
 std::string time_by_rank(const Run&);
-std::string timeline_of(const Run&);  // of the sampled steps
+std::string timeline_of(const Run&);  // the sampled steps
 std::string loader_of(const Run&);
 std::string communication_of(const Run&);
 std::string kernels_of(const Run&);

@@ -1,4 +1,4 @@
-// The page's look: light and dark, wide, narrow and on paper.
+// The CSS of the page: light and dark, wide and narrow screens, and paper.
 #include "report/sections.hpp"
 
 namespace millrace::report {

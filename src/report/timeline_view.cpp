@@ -1,4 +1,4 @@
-// The sampled steps: what each rank's step, sums and loader did, beside each other on one clock.
+// The timeline of the sampled steps: the step, the all-reduces and the loader of each rank, on one clock.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -11,24 +11,25 @@
 namespace millrace::report {
 namespace {
 
-constexpr std::size_t most_ranks = 4, most_steps = 3, most_workers = 8;
+constexpr std::size_t max_ranks = 4, max_steps = 3, max_workers = 8;
 
 struct Window {
   double begin = 0, end = 0;
-  std::vector<std::pair<std::string, double>> steps;  // name, where it begins on the first rank shown
+  std::vector<std::pair<std::string, double>> steps;  // name, and begin on the first rank shown
 };
 
 bool is_step(const Span& s) { return s.track == "step" && s.name.starts_with("step "); }
 
-// The first steps of rank 0, from the earliest of any rank's to the last one's end.
+// The first sampled steps: from the earliest begin to the latest end on any rank.
 Window window_of(const std::vector<RankTrace>& ranks) {
   Window w{1e300, -1e300, {}};
   for (const RankTrace& r : ranks) {
     std::size_t seen = 0;
     for (const Span& s : r.spans) {
-      if (!is_step(s) || seen++ == most_steps) continue;
-      if (seen > most_steps) break;
-      w.begin = std::min(w.begin, s.began), w.end = std::max(w.end, s.ended);
+      if (!is_step(s) || seen++ == max_steps) continue;
+      if (seen > max_steps) break;
+      w.begin = std::min(w.begin, s.began);
+      w.end = std::max(w.end, s.ended);
       if (&r == &ranks.front()) w.steps.emplace_back(s.name, s.began);
     }
   }
@@ -57,19 +58,19 @@ std::string tip(const Span& s) {
   return out;
 }
 
-// Neighbours that would be one line on a screen are drawn as one.
+// Neighbours too short to be seen apart are drawn as one.
 std::string row(const std::vector<Span>& spans, const Window& w) {
-  const double length = w.end - w.begin, hair = 5e-4 * length;
+  const double length = w.end - w.begin, min_length = 5e-4 * length;
   std::string out;
   double drawn_to = -1e300;
-  int turn = 0;
+  int count = 0;
   for (const Span& s : spans) {
     const double begin = std::max(s.began, w.begin), end = std::min(s.ended, w.end);
     if (end <= begin) continue;
-    if (end - begin < hair && begin - drawn_to < hair) continue;
+    if (end - begin < min_length && begin - drawn_to < min_length) continue;
     drawn_to = std::max(drawn_to, end);
     const double width = (end - begin) / length;
-    out += cat("<i class=\"", css_of(s), s.track != "step" && turn++ % 2 ? " odd" : "",
+    out += cat("<i class=\"", css_of(s), s.track != "step" && count++ % 2 ? " odd" : "",
                "\" style=\"left:", fixed(100 * (begin - w.begin) / length, 3), "%;width:", fixed(100 * width, 3),
                "%\" title=\"", escaped(tip(s)), "\">", width > 0.045 ? escaped(shown_name(s)) : std::string(), "</i>");
   }
@@ -92,8 +93,8 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
           rank.clock_error > 0 ? cat(", clock ±", seconds_text(rank.clock_error)) : std::string(), "</small></div>");
   std::size_t workers = 0;
   for (auto& [name, spans] : tracks) {
-    if (spans.empty() || (name.starts_with("loader") && workers++ == most_workers)) continue;
-    if (workers > most_workers) break;
+    if (spans.empty() || (name.starts_with("loader") && workers++ == max_workers)) continue;
+    if (workers > max_workers) break;
     std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
       return a.began != b.began ? a.began < b.began : a.ended > b.ended;
     });
@@ -103,8 +104,9 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
       std::vector<Span> of_lane;
       for (std::size_t i = 0; i < spans.size(); ++i)
         if (lanes[i] == lane) of_lane.push_back(spans[i]);
-      out += cat("<div class=\"lane\"><span class=\"name\">", lane ? std::string() : escaped(name),
-                 "</span><span class=\"track\">", row(of_lane, w), "</span></div>");
+      out += cat("<div class=\"lane\"><span class=\"name\">",
+                 lane ? std::string() : escaped(name == "sums" ? "comm" : name), "</span><span class=\"track\">",
+                 row(of_lane, w), "</span></div>");
     }
   }
   return out;
@@ -116,22 +118,22 @@ std::string timeline_of(const Run& run) {
   if (!run.trace_note.empty()) return cat("<p class=\"quiet\">", escaped(run.trace_note), "</p>");
   if (run.trace.empty()) return "";
   const std::vector<RankTrace> ranks(run.trace.begin(),
-                                     run.trace.begin() + std::ptrdiff_t(std::min(most_ranks, run.trace.size())));
+                                     run.trace.begin() + std::ptrdiff_t(std::min(max_ranks, run.trace.size())));
   const Window w = window_of(ranks);
   if (w.end <= w.begin) return "";
   std::string rows;
   for (std::size_t r = 0; r < ranks.size(); ++r) rows += rank_rows(ranks[r], r, w);
   std::string steps;
-  double free_from = 0;  // a step too short for its name goes without
+  double free_from = 0;  // the name of a step is left out when it would cover the one before
   for (const auto& [name, began] : w.steps) {
     const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / min_width_chars;
     if (place < free_from || place + wide > 1) continue;
     free_from = place + wide;
     steps += cat("<span style=\"left:", fixed(100 * place, 2), "%\">", escaped(name), "</span>");
   }
-  return cat("<figure class=\"wide\"><figcaption>", w.steps.size() == 1 ? "A step" : "Steps",
-             " as they went</figcaption><p class=\"quiet\">Gaps of a loader: it waits for room, or its reads are under "
-             "way. The whole sample is trace.json, for ui.perfetto.dev.</p><div class=\"gantt\"><div class=\"lane "
+  return cat("<figure class=\"wide\"><figcaption>", "Timeline of ", w.steps.size() == 1 ? "a step" : "some steps",
+             "</figcaption><p class=\"quiet\">In a gap, a loader worker waits for room in the queue or for a read. "
+             "ui.perfetto.dev shows the complete sample, trace.json.</p><div class=\"gantt\"><div class=\"lane "
              "head\"><span class=\"name\"></span><span class=\"track\">",
              steps, "</span></div>", rows,
              "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">",

@@ -1,4 +1,5 @@
-// Files of one flat JSON object a line, as metrics.jsonl: read as a stream, whatever their length.
+// Files with one flat JSON object a line, such as metrics.jsonl. They are read as a stream, so that their length does
+// not matter.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,12 +8,12 @@
 
 namespace millrace {
 
-// Calls on(line, number) for each line, from 1. One that no newline ends, as a killed writer leaves, is left out.
-// Error(data).
+// Calls on(line, number) for each line; numbers count from 1. A last line without a newline is left out: a killed
+// writer may leave one. Error(data) when the file cannot be read.
 void read_lines(const std::filesystem::path&,
                 const std::function<void(std::string_view line, std::int64_t number)>& on);
 
-// The step of the last whole line; 0: there is none.
+// The step of the last complete line. 0: the file is missing or has no such line.
 std::int64_t last_step(const std::filesystem::path&);
 
 }  // namespace millrace

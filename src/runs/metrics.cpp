@@ -9,31 +9,32 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/flat_json.hpp"
 #include "millrace/base/log.hpp"
+#include "runs/step_line.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr std::size_t most_waiting = 4 << 20;  // bytes: some ten thousand steps
+constexpr std::size_t max_waiting_bytes = 4 << 20;  // about ten thousand steps
 
-// Bytes of the leading whole lines whose step is at most last_step, and the last one's. A line begins {"step":N,
+// The bytes of the leading complete lines whose step is at most last_step. Sets `newest` to the step of the last of
+// them. Every line begins with {"step":N,
 std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_step, std::int64_t& newest) {
   std::ifstream in(path, std::ios::binary);
   std::int64_t kept = 0;
   for (std::string line; std::getline(in, line);) {
     long long step = 0;
     if (in.eof() || std::sscanf(line.c_str(), "{\"step\":%lld,", &step) != 1 || step > last_step) break;
-    kept += std::int64_t(line.size()) + 1, newest = step;
+    kept += std::int64_t(line.size()) + 1;
+    newest = step;
   }
   return kept;
 }
 
-// JSON has no NaN: null stands for what is not finite. 17 digits keep the bits of a double.
+// A double as JSON. JSON has no NaN, so null stands for values that are not finite. 17 digits keep all bits.
 struct Number {
   char text[32];
   explicit Number(double v) {
@@ -47,26 +48,26 @@ struct Number {
 }  // namespace
 
 std::optional<StepMetrics> parse_metrics(const std::string& line) {
+  StepLine fields;
+  if (!fields.parse(line)) return std::nullopt;
   StepMetrics m;
-  const auto set = [&m](std::string_view key, double v) {
-    const std::pair<std::string_view, double*> numbers[] = {{"loss", &m.loss},
-                                                            {"lr", &m.lr},
-                                                            {"grad_norm", &m.grad_norm},
-                                                            {"loss_scale", &m.loss_scale},
-                                                            {"samples_per_second", &m.samples_per_second}};
-    const std::pair<std::string_view, std::int64_t*> counts[] = {
-        {"step", &m.step}, {"epoch", &m.epoch}, {"samples", &m.samples}, {"unread_samples", &m.unread_samples}};
-    for (const auto& [name, to] : numbers)
-      if (key == name) *to = v;
-    for (const auto& [name, to] : counts)
-      if (key == name && std::abs(v) < 9e18) *to = std::int64_t(v);
-    if (key == "skipped") m.skipped = v == 1;
-    if (key == "step_ms") m.seconds = v / 1e3;
-    if (!key.ends_with("_ms")) return;
-    for (std::size_t p = 0; p < phase_count; ++p)
-      if (key.substr(0, key.size() - 3) == name_of(Phase(p))) m.phase_seconds[p] = v / 1e3;
+  const auto count = [&](std::size_t field) {
+    const double v = fields.value(field, 0);
+    return std::abs(v) < 9e18 ? std::int64_t(v) : 0;  // false for NaN too
   };
-  if (!parse_flat_json(line, set) || m.step < 1) return std::nullopt;
+  m.step = count(StepLine::step);
+  m.epoch = count(StepLine::epoch);
+  m.samples = count(StepLine::samples);
+  m.unread_samples = count(StepLine::unread_samples);
+  m.loss = fields.value(StepLine::loss, m.loss);
+  m.lr = fields.value(StepLine::lr, m.lr);
+  m.grad_norm = fields.value(StepLine::grad_norm, m.grad_norm);
+  m.loss_scale = fields.value(StepLine::loss_scale, m.loss_scale);
+  m.samples_per_second = fields.value(StepLine::samples_per_second, m.samples_per_second);
+  m.skipped = fields.value(StepLine::skipped, 0) == 1;
+  m.seconds = fields.value(StepLine::step_ms, 0) / 1e3;
+  for (std::size_t p = 0; p < phase_count; ++p) m.phase_seconds[p] = fields.value(StepLine::first_phase + p, 0) / 1e3;
+  if (m.step < 1) return std::nullopt;
   return m;
 }
 
@@ -79,7 +80,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
 
 MetricsFile::~MetricsFile() {
   if (file_ < 0) return;
-  [[maybe_unused]] const auto last_try = ::write(file_, waiting_.data(), waiting_.size());
+  [[maybe_unused]] const auto best_effort = ::write(file_, waiting_.data(), waiting_.size());
   ::close(file_);
 }
 
@@ -102,7 +103,7 @@ void MetricsFile::write(const StepMetrics& m) {
 }
 
 void MetricsFile::write(const ValidationMetrics& m) {
-  if (m.step <= newest_) return;  // a finished run that is started again evaluates again
+  if (m.step <= newest_) return;  // a finished run that is launched again evaluates again
   char line[320];
   const int length = std::snprintf(line, sizeof line,
                                    "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"accuracy\":%s,"
@@ -124,16 +125,16 @@ void MetricsFile::add(const char* line, std::size_t length) {
     const std::size_t done = append(line, length);
     if (done == length) return;
     waiting_.assign(line + done, length - done);
-    log::warn(cat("the disk of ", path_.string(), " is full. training goes on, the lines wait (", most_waiting >> 20,
-                  " MiB; newer ones are left out); free the disk"));
-  } else if (waiting_.size() + length <= most_waiting) {
+    log::warn(cat("the disk of ", path_.string(), " is full. training goes on and the lines wait in memory (up to ",
+                  max_waiting_bytes >> 20, " MiB; later ones are left out). free some space"));
+  } else if (waiting_.size() + length <= max_waiting_bytes) {
     waiting_.append(line, length);
   } else {
     ++left_out_;
   }
 }
 
-// Whether nothing waits any more.
+// Writes the waiting lines. Returns whether none is left.
 bool MetricsFile::drain() {
   if (waiting_.empty()) return true;
   waiting_.erase(0, append(waiting_.data(), waiting_.size()));
@@ -145,7 +146,7 @@ bool MetricsFile::drain() {
   return true;
 }
 
-// As much as the disk takes: the rest of a line may follow later.
+// Writes as much as the disk takes and returns the bytes written. The rest of a line may follow later.
 std::size_t MetricsFile::append(const char* text, std::size_t length) {
   for (std::size_t done = 0; done < length;) {
     const ssize_t n = ::write(file_, text + done, length - done);

@@ -13,7 +13,7 @@ Evaluator::Evaluator(Session& s, Network& network)
     : s_(s),
       network_(network),
       options_(s.loader_options()),
-      slots_(*s.compute.device, s.valid_data, options_.max_rows, std::size_t(options_.device_slots)) {
+      slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)) {
   // Its ring is made anew each time, and a GPU's is pinned whole.
   if (options_.prefetch == 0 && !s.compute.device->shares_host_memory()) options_.prefetch = 4;
 }
@@ -28,7 +28,7 @@ void Evaluator::forward(const Batch& batch) {
 }
 
 Evaluation Evaluator::run() {
-  const Sampler& order = *s_.valid_order;
+  const Sampler& order = *s_.batching.valid_order;
   std::int64_t step = 0;
   std::size_t index = 0;
   std::vector<MicroBatch> share;
@@ -49,7 +49,7 @@ Evaluation Evaluator::run() {
   network_.write_step(0);
   network_.push_step(0);
   {
-    Loader loader(*s_.compute.device, *s_.valid_source, s_.valid_data, order, options_, items, &slots_);
+    Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, order, options_, items, &slots_);
     while (const Batch* batch = loader.next()) {
       unread += batch->skipped;
       forward(*batch);
@@ -61,10 +61,10 @@ Evaluation Evaluator::run() {
   double totals[5] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted), double(unread)};
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
-  out.labels = s_.valid_data.labels;
+  out.labels = s_.data.valid.y.labels;
   out.rows = std::int64_t(totals[3]), out.unread = std::int64_t(totals[4]);
-  if (totals[4] > s_.config.data.skip_limit * double(s_.valid_data.rows))
-    fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.valid_data.rows,
+  if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
+    fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.data.valid.rows,
          " samples of data.valid could not be read, more than data.skip_limit = ", s_.config.data.skip_limit,
          " of them. mend the files that the warnings name, or raise data.skip_limit");
   out.loss = totals[0] / totals[3], out.top1 = totals[1] / totals[3], out.top5 = totals[2] / totals[3];

@@ -72,8 +72,8 @@ std::string describe_samples(Session& s, std::int64_t step) {
     std::vector<std::int64_t> ids;
     while (const auto item = mine.empty() ? next() : std::nullopt) {
       ids.resize(std::size_t(item->rows));
-      s.train_order->ids(*item, ids.data());
-      mine = find_non_finite_sample(*s.train_source, s.train_data, ids);
+      s.batching.train_order->ids(*item, ids.data());
+      mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids);
     }
   } catch (const Error&) {  // what cannot be read now is not what broke the loss
   }

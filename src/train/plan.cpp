@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
@@ -43,21 +44,21 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const NetworkPlan& plan = fitted.plan;
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
-  out << "data: " << s.train_data.rows << " samples of " << s.train_data.sample.str() << " "
-      << name_of(s.train_data.x_dtype) << " in " << s.train_data.shards.size() << " files, "
-      << s.train_source->describe();
-  if (s.has_valid) out << "; validation " << s.valid_data.rows;
-  if (s.blocks) out << "\norder: " << s.blocks->str();
+  out << "data: " << s.data.train.rows << " samples of " << s.data.train.sample.str() << " "
+      << name_of(s.data.train.x.dtype) << " in " << s.data.train.shards.size() << " files, "
+      << s.data.train_source->describe();
+  if (s.data.has_valid) out << "; validation " << s.data.valid.rows;
+  if (s.batching.blocks) out << "\norder: " << s.batching.blocks->str();
   if (config.data.shuffle == Shuffle::global)
-    if (const std::string advice = block_shuffle_advice(s.train_data, config.data.chunk_cache); !advice.empty())
+    if (const std::string advice = block_shuffle_advice(s.data.train, config.data.chunk_cache); !advice.empty())
       out << "\n" << advice;
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
-  out << "global batch " << s.global_batch << " = " << world.size() << " ranks x micro-batch " << s.micro_batch << " x "
-      << s.accumulation() << " accumulated; " << s.epochs.steps_per_epoch() << " steps an epoch, " << s.total_steps()
-      << " in all\n";
+  out << "global batch " << s.batching.global_batch << " = " << world.size() << " ranks x micro-batch "
+      << s.batching.micro_batch << " x " << s.accumulation() << " accumulated; " << s.batching.epochs.steps_per_epoch()
+      << " steps an epoch, " << s.total_steps() << " in all\n";
   out << "micro-batches of " << graph.rows << " rows";
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
-  out << " (the last are tails)\n\nnetwork " << config.model.name << " in " << name_of(s.spec.compute)
+  out << " (the last are tails)\n\nnetwork " << value_text(config, "model.name") << " in " << name_of(s.spec.compute)
       << ", one micro-batch forward:\n";
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())

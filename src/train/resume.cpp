@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/config/keys.hpp"
 
 namespace millrace {
 namespace {
@@ -20,7 +21,7 @@ Keys keys_of(const std::string& config) {
     if (line.starts_with("["))
       section = line.substr(1, line.find(']') - 1);
     else if (!line.starts_with("#") && equals != std::string::npos) {
-      std::string& value = out[section + "." + line.substr(0, equals)];
+      std::string& value = out[current_key_name(section + "." + line.substr(0, equals))];
       value += (value.empty() ? "" : "; ") + line.substr(equals + 3);
     }
   }
@@ -65,11 +66,11 @@ void resume_from(const RunState& run, Session& s) {
   };
   const bool other_batch = changed("global_batch"), other_samples = changed("sample"), other_data = changed("data"),
              other_order = changed("order");
-  s.epochs.origin = run.origin;
+  s.batching.epochs.origin = run.origin;
   if (other_batch || other_samples || other_data || other_order) {
     if (run.step_in_epoch != 0)
       fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.global_batch)
+           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.batching.global_batch)
            : other_samples
                ? cat(", with other samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
            : other_data ? cat(", with other files in data.train")
@@ -77,7 +78,7 @@ void resume_from(const RunState& run, Session& s) {
                               s.provenance().at("order"), " now)"),
            ": samples would be skipped or repeated. set it back, at least to the end of that epoch, or give this run "
            "another run.dir");
-    s.epochs.origin = {run.step, run.epoch, run.samples};
+    s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   for (const auto& [key, value] : s.provenance())
     if (const auto it = then.find(key); it != then.end() && it->second != value)

@@ -43,7 +43,7 @@ struct Trainer::Impl {
   CheckpointStore store;
   StopRequest stop;
   Progress progress;
-  Start start;              // known to rank 0
+  Launch start;             // known to rank 0
   RunState run;             // as of the last collected step
   std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
   const int lag;            // steps that may be in flight when the host looks
@@ -73,24 +73,25 @@ struct Trainer::Impl {
         progress(world.rank() == 0, on_terminal(), config.log.every),
         lag(steps_in_flight(*s.compute.device)) {
     init_loss_scale(s, network);
-    device_monitor.know(network, s.spec.train_rows);
+    device_monitor.set_roofline(network, s.spec.train_rows);
     if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
         network.layout().stats_count > 0)
-      log::warn(cat("train.balance: batch norms see micro-batches of ", s.micro_batch,
+      log::warn(cat("train.balance: batch norms see micro-batches of ", s.batching.micro_batch,
                     " samples, that shares can be made of. set train.micro_batch to choose"));
-    if (s.has_valid) evaluator.emplace(s, network);
+    if (s.data.has_valid) evaluator.emplace(s, network);
   }
 
   void start_feeding() {
-    loader = std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order,
+    loader = std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
                                       s.step_loader_options(), s.micro_batches(issued, s.total_steps()));
     runner = std::make_unique<StepRunner>(s, network, *loader);
-    schedule.emplace(s.config.optim, s.epochs.steps_per_epoch(), s.epochs.even(s.total_steps()), s.global_batch);
+    schedule.emplace(s.config.optim, s.batching.epochs.steps_per_epoch(), s.batching.epochs.even(s.total_steps()),
+                     s.batching.global_batch);
   }
 
   void enqueue_one() {
     if (tracer) tracer->before_enqueue(issued);
-    runner->enqueue(issued, schedule->learning_rate(s.epochs.even(issued)));
+    runner->enqueue(issued, schedule->learning_rate(s.batching.epochs.even(issued)));
     ++issued;
   }
 
@@ -110,14 +111,14 @@ struct Trainer::Impl {
     }
     run = *found;
     resume_from(run, s);
-    run.origin = s.epochs.origin;
+    run.origin = s.batching.epochs.origin;
     StepState& state = network.host_state();
     state.loss_scale = state.scale_on ? run.state.loss_scale : 1;
     state.clean_steps = run.state.clean_steps;
     state.applied = run.state.applied;
     network.push_state();
     const auto shares = run.provenance.find("shares");
-    s.balance->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
+    s.batching.load_balancer->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
     issued = run.step;
     progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
                       " samples)"));
@@ -136,11 +137,12 @@ struct Trainer::Impl {
     train_seconds += last.seconds;
     trained_samples += last.samples - run.samples, ++trained_steps;
     run.step = result.step, run.samples = last.samples;
-    run.epoch = s.epochs.epoch(run.step), run.step_in_epoch = s.epochs.step_in_epoch(run.step);
-    account_builder.step(last, runner->spans(), runner->waits(), runner->pace());
-    if (const std::string moved = s.balance->collected(last, runner->pace()); !moved.empty()) progress.line(moved);
+    run.epoch = s.batching.epochs.epoch(run.step), run.step_in_epoch = s.batching.epochs.step_in_epoch(run.step);
+    account_builder.step(last, runner->timer());
+    if (const std::string moved = s.batching.load_balancer->collected(last, runner->timer().timing()); !moved.empty())
+      progress.line(moved);
     if (tracer) tracer->collected(step, *runner);
-    if (run_logger) run_logger->step(last), run_logger->shares(*s.balance);
+    if (run_logger) run_logger->step(last), run_logger->shares(*s.batching.load_balancer);
     progress.step(last, s.total_steps());
     overflows = result.found_inf ? overflows + 1 : 0;
     if (overflows == many_overflows && !result.at_floor)
@@ -155,9 +157,9 @@ struct Trainer::Impl {
 
   // The same on all ranks, whichever could not read.
   void count_unread() {
-    if (s.epochs.step_in_epoch(run.step - 1) == 0) run.unread_in_epoch = 0;
+    if (s.batching.epochs.step_in_epoch(run.step - 1) == 0) run.unread_in_epoch = 0;
     run.unread_samples += last.unread_samples, run.unread_in_epoch += last.unread_samples;
-    const std::int64_t rows = s.train_data.rows;
+    const std::int64_t rows = s.data.train.rows;
     if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
       finish("unread", Exit::data);
       fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
@@ -190,7 +192,7 @@ struct Trainer::Impl {
     if (run_logger) run_logger->before_checkpoint();
     run.state = network.read_state(int((run.step + 1) % 2));  // slot of step number run.step, counted from 1
     run.provenance = s.provenance();
-    run.provenance["shares"] = s.balance->str(run.step);
+    run.provenance["shares"] = s.batching.load_balancer->str(run.step);
     run.config = s.config.text;
     unsaved = store.save(network, run);
     if (unsaved.empty()) account_builder.checkpoint(needed);
@@ -226,18 +228,20 @@ struct Trainer::Impl {
   bool checkpoint_due(std::int64_t after_step) const {
     if (interval.steps > 0) return after_step % interval.steps == 0;
     if (interval.epochs <= 0) return false;
-    const double per = double(s.epochs.steps_per_epoch()) * interval.epochs, done = double(s.epochs.even(after_step));
+    const double per = double(s.batching.epochs.steps_per_epoch()) * interval.epochs,
+                 done = double(s.batching.epochs.even(after_step));
     return std::floor(done / per) > std::floor((done - 1) / per);
   }
 
   Account account() {
     const LoaderStats read = loader ? loader->stats() : LoaderStats{};
-    RankAccount mine = runner ? account_builder.stats(network, read, runner->marks(), runner->reducer().milestones())
-                              : account_builder.stats(network, read, 0, {});
+    RankAccount mine =
+        runner ? account_builder.stats(network, read, runner->timer().max_timestamps(), runner->reducer().milestones())
+               : account_builder.stats(network, read, 0, {});
     mine.wall_seconds = timeline.wall_seconds();
     mine.seconds = timeline.seconds();
-    mine.faults = s.train_source->faults();
-    mine.staging = s.train_source->staging();
+    mine.faults = s.data.train_source->faults();
+    mine.staging = s.data.train_source->staging();
     mine.samples = std::uint64_t(trained_samples);
     mine.device = device_monitor.device_time(), mine.health = device_monitor.health();
     Account out;
@@ -277,7 +281,7 @@ struct Trainer::Impl {
       // A boundary is a step after which the host must look: an epoch's end, a checkpoint by count, a trace's end.
       device_monitor.before_enqueue();
       enqueue_one();
-      const bool boundary = s.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) ||
+      const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) ||
                             device_monitor.window_ends();
       while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &requested);
       if (stopping || requested)
@@ -285,7 +289,7 @@ struct Trainer::Impl {
       if (run.step < issued) continue;
       const bool last_step = run.step == total;
       bool best = false;
-      if (s.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
+      if (s.data.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
       const bool needed = best || stopping || last_step;
       if (checkpoint_due(run.step) || requested || needed) checkpoint(needed);
     }
@@ -293,16 +297,16 @@ struct Trainer::Impl {
   }
 
   Exit run_all() {
-    const RunFolder folder(s.world, dir);
+    const RunFolderLock lock(s.world, dir);
     resume();
     start = write_run_json(s, dir, run.step);
-    if (s.world.rank() == 0) run_logger.emplace(s, run, timeline), run_logger->shares(*s.balance);
+    if (s.world.rank() == 0) run_logger.emplace(s, run, timeline), run_logger->shares(*s.batching.load_balancer);
     start_feeding();
     tracer.emplace(s, *loader, dir / "trace.json", run.step);
     progress.line(describe_run(s, network));
     const Exit result = loop();
     timeline.enter(Phase::other);
-    if (result == Exit::ok && !validation && s.has_valid) evaluate_now();
+    if (result == Exit::ok && !validation && s.data.has_valid) evaluate_now();
     finish(!unsaved.empty()     ? "unsaved"
            : result == Exit::ok ? "finished"
                                 : "stopped",

@@ -34,7 +34,7 @@ if [ "$3" = solo ]; then
   for command in train plan eval "bench step"; do  # with keys: groups, defaults, units
     "$millrace" $command --help >out 2>err
     for text in "[run] the run as a whole" "[data] what is read, and how" "[model] the network" "[comm] sums over ranks" \
-      "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket <size>  (8MiB)" "--train.global_batch <whole number>  (128)" \
+      "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket_size <size>  (8MiB)" "--train.global_batch <whole number>  (128)" \
       "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."; do
       grep -qF -- "$text" out || complain "the help of $command does not say '$text'"
     done
@@ -61,7 +61,7 @@ if [ "$3" = solo ]; then
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
     expect 2 "set run.device = cpu (or auto)" "$millrace" train -c /dev/null --run.device cuda --data.train x.h5
   expect 3 "none-*.h5" "$millrace" train -c data.cfg
-  expect 3 "nothing is called none.h5" "$millrace" inspect none.h5
+  expect 3 "no file matches none.h5" "$millrace" inspect none.h5
   # A heap that ends before it begins: HDF5 1.10 crashes on it, others refuse it.
   echo H4sIAAAAAAACA+v0cHHj5ZLiYgABDg4GFgYBBmTwHwoWcKDyYfIJUJoRSndA6RVMMHFGsJwEVFwQaj66upAgV1eQ6v9oAGaPAQuERnXdKBgpwMPVMQBER0D5EmjpEx84wYRqVgWUrkRLuw7EOGQ0e9AQBPv5uzAyMDFAQ5NBgZm4yKhgRZMglCSo5mKaGUxXwMjABkmijDA+JEEyMkIEuKDquEYLopFW3hGVWiwgNDNqaoFlXha01IMuzgzMx4zQ3AwxAZL/WYE0iM/ExMQIEYWEAtCaTkLNFg54UBFVNAMA6Sr43wcJAAA= | base64 -d | gunzip >damaged.h5
   expect 3 damaged.h5 "$millrace" inspect damaged.h5
@@ -98,7 +98,7 @@ elif [ "$3" = data ]; then  # from arrays to a run: what pack, inspect, plan and
   expect 0 "samples 3x12x10 uint8, channels last (as asked)" "$millrace" inspect images --layout channels_last
   grep -q "x.mean = " out || complain "inspect shows no mean"
   expect 2 "layout 'nchw' is none of auto|channels_last|channels_first" "$millrace" inspect images --layout nchw
-  expect 3 "nothing is called firsts/none.h5" "$millrace" inspect firsts/none.h5
+  expect 3 "no file matches firsts/none.h5" "$millrace" inspect firsts/none.h5
   cat >net.cfg <<'CFG'
 [model]
 name = layers
@@ -167,7 +167,7 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   printf '[model]\nname = mlp\n[data]\ntrain = apple/*.h5\nvalid = pear/*.h5\n[run]\ndir = runs/fruit\n' >fruit.cfg
   expect 3 "in data.valid label 0 is 'pear', not 'apple' as in data.train" "$millrace" train -c fruit.cfg
   expect 0 "class_names = pear, zebra" "$millrace" inspect pear
-  expect 2 "do nothing without data.augment = on" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.zoom 0.3
+  expect 2 "do nothing without data.augment = on" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.random_resized_crop 0.3
   expect 0 "y are targets" "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect 2 "--level and --chunk-rows do nothing without --codec" "$millrace" pack --x table.csv --y-name class --level 3 --out coded
   expect 2 "--codec: 'gzip' is none of none|zstd|lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded

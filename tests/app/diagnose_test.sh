@@ -59,7 +59,7 @@ sums)  # sleep most of the step; MPI's own waits leave the core to the other ran
   "$mpiexec" --bind-to none -n 2 "$millrace" diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --comm.test_delay 0.02 --run.threads 1 --data.prefetch 2 \
     >out 2>err || complain "diagnose failed on two ranks"
   first_line "^communication-bound: .* gives "
-  gain "comm.compress" 1.25
+  gain "comm.grad_dtype" 1.25
   # 0.02 s a MB of 0.8 MB
   awk '/^an all-reduce of the whole gradient .* ms by itself/ { for (i = 1; i < NF; i++) if ($i == "takes") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
   # rank 1 takes three times as long for a sample; divided by speed, nothing is left to gain
@@ -80,7 +80,7 @@ train)  # what a run says at its end, without any trial
   grep -q '"advice": "data.workers 1 -> ' slow/summary.json || complain "summary.json does not say what to change"
   "$mpiexec" --bind-to none -n 2 "$millrace" train -c net.cfg --run.dir sums --data.reader mmap --comm.test_delay 0.1 --run.threads 1 "$@" --model.hidden 400 400 >out 2>err ||
     complain "the run on two ranks failed"
-  verdict | grep -q "^communication-bound: .* comm.compress none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
+  verdict | grep -q "^communication-bound: .* comm.grad_dtype none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
   grep -q "^    bucket 0: " out || complain "no figures of buckets"
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 --budget 1ms >out 2>err || complain "diagnose failed in a millisecond"
   grep -q "^  data.workers -> 2: not tried, its time is up (--budget 0.001s)$" out || complain "it went on when its time was up"

@@ -154,13 +154,13 @@ stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
-wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.compress" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
+wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
 # Between hosts, where a message costs the kernel's time: what one costs between cores of a virtual machine changes by half
 # from one second to the next.
 if wanted buckets; then
   if bash "$support/hosts.sh" up 2 1gbit 2>log; then
     hosts=yes
-    kind "two hosts, buckets of 1 KiB" "communication-bound: .* comm.bucket" 300 --comm.bucket 1KiB --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 256 256
+    kind "two hosts, buckets of 1 KiB" "communication-bound: .* comm.bucket_size" 300 --comm.bucket_size 1KiB --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 256 256
     hosts=
     bash "$support/hosts.sh" down
   else
@@ -170,7 +170,7 @@ fi
 if wanted link; then
   if bash "$support/hosts.sh" up 2 64mbit 2>log; then
     hosts=yes
-    kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.compress" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
+    kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.grad_dtype" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
     hosts=
   else
     echo "skipped: $(tail -n 1 log)" >&2

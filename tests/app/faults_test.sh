@@ -161,7 +161,7 @@ if [ "$4" = end ]; then # what ends a run, names rank and file, and takes the ot
   expect 3 'error: a read of set/train-00002.h5 has not returned for'
   head -c 9000 set/train-00003.h5 >half && mv half set/train-00003.h5
   alone half ""
-  expect 3 'set/train-00003.h5.*truncated.*it was written to [0-9]* s ago: if a program is still at it'
+  expect 3 'set/train-00003.h5.*truncated.*it was written to [0-9]* s ago. if a program is still writing it'
 fi
 
 [ $failures -eq 0 ] || exit 1

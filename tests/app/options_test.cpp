@@ -65,10 +65,10 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is none of auto|cpu|cuda");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");
-  EXPECT_EQ(refusal("[comm]\nbucket = 100\n"),
-            "a.cfg:2: comm.bucket: '100' is out of range (must be at least 1KiB and at most 1TiB)");
-  EXPECT_EQ(refusal("[comm]\nbucket = 2TiB\n"),
-            "a.cfg:2: comm.bucket: '2TiB' is out of range (must be at least 1KiB and at most 1TiB)");
+  EXPECT_EQ(refusal("[comm]\nbucket_size = 100\n"),
+            "a.cfg:2: comm.bucket_size: '100' is out of range (must be at least 1KiB and at most 1TiB)");
+  EXPECT_EQ(refusal("[comm]\nbucket_size = 2TiB\n"),
+            "a.cfg:2: comm.bucket_size: '2TiB' is out of range (must be at least 1KiB and at most 1TiB)");
   EXPECT_EQ(refusal("[comm]\ntimeout = 0s\n"), "a.cfg:2: comm.timeout: '0s' is out of range (must be above 0s)");
   for (const std::string never : {"0", "0e", "0m", "0.0"})
     EXPECT_EQ(refusal("[checkpoint]\nevery = " + never + "\n"),
@@ -80,7 +80,7 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("; remark\n"),
             "a.cfg:1: '; remark' is not understood. lines read key = value, [section], or # comment");
   for (const char* text :
-       {"comm.bucket = 5 parsecs", "comm.timeout = soon", "checkpoint.every = often", "run.deterministic = maybe",
+       {"comm.bucket_size = 5 parsecs", "comm.timeout = soon", "checkpoint.every = often", "run.deterministic = maybe",
         "data.prefetch = 1", "model.hidden = 3 x", "train.steps = 9999999999999999999999"})
     EXPECT_EQ(refusal(text).find("a.cfg:1: "), 0u) << refusal(text);
 }
@@ -96,9 +96,10 @@ TEST(Options, KeysThatContradictEachOtherAreRefused) {
 
 TEST(Options, UnitsAndWordsAreUnderstood) {
   const RunConfig config = from(
-      "comm.bucket = 4MiB\nrun.walltime = 1h30m\ndata.workers = auto\ncheckpoint.every = 10m\nrun.deterministic = no\n"
+      "comm.bucket_size = 4MiB\nrun.walltime = 1h30m\ndata.workers = auto\ncheckpoint.every = 10m\nrun.deterministic = "
+      "no\n"
       "run.threads = 3 # a remark\r\noptim.lr = 1e-3\ndata.scale = auto\n");
-  EXPECT_EQ(config.comm.bucket, 4u << 20);
+  EXPECT_EQ(config.comm.bucket_size, 4u << 20);
   EXPECT_EQ(config.run.walltime, 5400);
   EXPECT_EQ(config.data.workers, -1);
   EXPECT_EQ(config.checkpoint.every, "10m");
@@ -154,7 +155,7 @@ TEST(Options, PrintedConfigurationResolvesToItself) {
   const RunConfig config = from(
       "run.dir = out dir\ndata.train = a\\ b.h5 c.h5\nmodel.layers = conv 3 3 as=x\nmodel.layers = add x\noptim.lr = "
       "0.1234567890123\n"
-      "optim.milestones = 30 0.1\ncomm.timeout = 250ms\ncomm.bucket = 1000001\ntrain.test_force_overflow_at = "
+      "optim.milestones = 30 0.1\ncomm.timeout = 250ms\ncomm.bucket_size = 1000001\ntrain.test_force_overflow_at = "
       "7\nmodel.hidden =\n"
       "optim.epsilon = 1e-300\nrun.seed = 18446744073709551615\nrun.walltime = 1d\ndata.layout = channels_first\n");
   const RunConfig again = resolve_config({{"other.cfg", config.text}}, {});
@@ -162,6 +163,52 @@ TEST(Options, PrintedConfigurationResolvesToItself) {
   EXPECT_EQ(config.text, again.text);
   EXPECT_EQ(again.optim.lr, 0.1234567890123);
   EXPECT_EQ(again.run.seed, ~0ull);
+}
+
+std::string warnings_of(const std::function<void()>& body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+// Former names of keys, each with a value that is not the default.
+struct Renamed {
+  const char *old_name, *name, *value;
+};
+const Renamed renamed[] = {{"comm.compress", "comm.grad_dtype", "bf16"},
+                           {"comm.bucket", "comm.bucket_size", "4MiB"},
+                           {"data.zoom", "data.random_resized_crop", "0.5"},
+                           {"cuda.channels", "cuda.nccl_max_ctas", "4"},
+                           {"cuda.tune", "cuda.autotune", "off"},
+                           {"optim.trust", "optim.trust_coefficient", "0.5"},
+                           {"log.trace", "log.profile_steps", "7"}};
+
+TEST(Options, EveryFormerNameIsAcceptedWithOneWarningThatNamesTheNewKey) {
+  ASSERT_EQ(key_aliases().size(), std::size(renamed));
+  for (const auto& [old_name, name, value] : renamed) {
+    const std::string line = cat(old_name, " = ", value, "\n");
+    const std::string warning = cat("warning: a.cfg:1: ", old_name, " is deprecated. use ", name, " instead\n");
+    EXPECT_EQ(warnings_of([&] { EXPECT_EQ(from(line).text, from(cat(name, " = ", value)).text); }), warning);
+    EXPECT_NE(from(line).text, from("").text) << name;
+    EXPECT_EQ(warnings_of([&] { from(line); }), "") << "the warning is printed once";
+    EXPECT_EQ(from("", command_line({cat("--", old_name), value}).keys).text, from(line).text) << name;
+    EXPECT_EQ(from("", {{old_name, {value}}}).text, from(line).text) << name;
+    const std::string leaf = std::string(old_name).substr(std::string(old_name).find('.') + 1) + " = ";
+    EXPECT_EQ(from(line).text.find("\n" + leaf), std::string::npos) << "printed configurations use the new name";
+    EXPECT_EQ(keys_help().find(cat("--", old_name, " ")), std::string::npos);
+    EXPECT_EQ(configuration_page().find(cat("`", old_name, "`")), std::string::npos);
+  }
+}
+
+TEST(Options, AKeyGivenByBothOfItsNamesIsRefused) {
+  for (const auto& [old_name, name, value] : renamed) {
+    EXPECT_EQ(refusal(cat(old_name, " = ", value, "\n", name, " = ", value, "\n")),
+              cat("a.cfg:2: ", name, " is given twice (first in line 1 as ", old_name, "). keep one of them"));
+    EXPECT_EQ(refusal("", command_line({cat("--", old_name), value, cat("--", name), value}).keys),
+              cat("command line: --", name, " is given twice. keep one of them"));
+  }
+  EXPECT_EQ(from("comm.bucket = 1MiB", {{"comm.bucket_size", {"2MiB"}}}).comm.bucket_size, 2u << 20)
+      << "the command line overrides a file, whatever the names are";
 }
 
 TEST(Options, HiddenKeysArePrintedOnlyWhenSet) {

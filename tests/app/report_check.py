@@ -1,4 +1,4 @@
-"""Strict looks at what `millrace report` and log.trace write: report_check.py page FILE | trace FILE RANKS STEPS"""
+"""Strict looks at what `millrace report` and log.profile_steps write: report_check.py page FILE | trace FILE RANKS STEPS"""
 import html.parser
 import json
 import sys

@@ -1,4 +1,4 @@
-// What a report is made of: numbers thinned, drawn and written as HTML.
+// The parts of a report: reading metrics into curves, plots, and numbers as HTML.
 #include "millrace/report/report.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/runs/curves.hpp"
-#include "millrace/runs/run.hpp"
+#include "millrace/runs/run_folder.hpp"
 #include "report/html.hpp"
 #include "report/plot.hpp"
 #include "runs/json_lines.hpp"
@@ -50,7 +50,7 @@ std::string message_of(const std::function<void()>& body) {
   return "nothing was thrown";
 }
 
-TEST(Report, WhatFilesSayIsEscaped) {
+TEST(Report, TextFromFilesIsEscaped) {
   EXPECT_EQ(escaped("<b a=\"1\" c='2'>&\x01"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp; ");
 }
 
@@ -65,8 +65,8 @@ TEST(Report, NumbersHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(number(1e-5), "1.00·10<sup>−5</sup>");
   EXPECT_EQ(number(NAN), "–");
   EXPECT_EQ(fixed(-0.004, 2), "0.00");
-  EXPECT_EQ(whole(9876), "9876");
-  EXPECT_EQ(whole(1234567), "1\u202f234\u202f567");
+  EXPECT_EQ(integer_text(9876), "9876");
+  EXPECT_EQ(integer_text(1234567), "1\u202f234\u202f567");
   EXPECT_EQ(bytes_text(304), "304 B");
   EXPECT_EQ(bytes_text(25557032), "25.6 MB");
   EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
@@ -88,8 +88,7 @@ TEST(Report, AxesHaveRoundTicksInside) {
   }
 }
 
-// Where a label lies, as the style sheet places it: "first" begins at its tick, "last" ends there, others have it in
-// their middle.
+// The position of a label by the style sheet: "first" begins at its tick, "last" ends there, and others are centered.
 TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
   const std::regex label("<span class=\"x( first| last)?\" style=\"left:([0-9.]+)%\">([^<]*)</span>");
   std::mt19937 draw(5);
@@ -118,7 +117,7 @@ TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
 TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
   std::string text;
   for (int step = 1; step <= 10000; ++step) text += line(step, step % 100 == 50 ? 1000 : step % 100);
-  const File file(text + "{\"step\":10001,\"loss\":1");  // a killed writer's last words
+  const File file(text + "{\"step\":10001,\"loss\":1");  // a killed writer left an incomplete line
   const Curves c = read_curves(file.path, 100);
   EXPECT_EQ(c.first, 1);
   EXPECT_EQ(c.last, 10000);
@@ -135,7 +134,7 @@ TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
   EXPECT_EQ(c.end(99), 10000.5);
 }
 
-TEST(Report, ALongBinsMedianComesFromAnEvenSample) {
+TEST(Report, TheMedianOfALongBinComesFromAnEvenSample) {
   BinSampler sample;
   Curve out;
   for (int i = 0; i < 1'000'000; ++i) sample.add(i);
@@ -148,7 +147,7 @@ TEST(Report, ALongBinsMedianComesFromAnEvenSample) {
   EXPECT_TRUE(std::isnan(out.mid[1]));
 }
 
-TEST(Report, LossesThatAreNoNumbersLeaveAGap) {
+TEST(Report, LossesThatAreNotFiniteLeaveAGap) {
   std::string text;
   for (int step = 1; step <= 9; ++step) text += line(step, step == 5 ? NAN : step);
   const File file(text);
@@ -162,21 +161,21 @@ TEST(Report, LossesThatAreNoNumbersLeaveAGap) {
   EXPECT_EQ(svg.find("nan"), svg.npos);
 }
 
-TEST(Report, ADamagedLineIsNamed) {
+TEST(Report, TheErrorNamesTheDamagedLine) {
   const File bad(line(1, 2) + "{\"step\":2,oops\n" + line(3, 2));
-  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is no step's line"), std::string::npos);
+  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is not the line of a step"), std::string::npos);
   const File back(line(1, 2) + line(2, 2) + line(2, 2));
-  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step does not come after"), std::string::npos);
+  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step is not above"), std::string::npos);
   const File none("");
   EXPECT_EQ(read_curves(none.path).bins(), 0u);
 }
 
-TEST(Report, AStackAddsUp) {
+TEST(Report, StackedAreasAddUp) {
   const std::vector<double> begin{0.5, 1.5}, end{1.5, 2.5};
   const std::string svg =
       stacked_areas({"t", "ms", "step", true, false}, begin, end, {{"a", "p-a", {1, 3}}, {"b", "p-b", {3, 1}}});
   EXPECT_NE(svg.find("a <b>2.00</b> <small>50.0 %"), svg.npos) << svg;
-  // Both columns are 4 high: the upper layer's top is one straight line.
+  // Both columns have the height 4, so the top of the upper layer is a straight line.
   const auto top = svg.find("d=\"", svg.find("fill p-b")) + 3;
   const std::string path = svg.substr(top, svg.find('"', top) - top);
   const std::string height = path.substr(path.find(' ') + 1, path.find('L') - path.find(' ') - 1);
@@ -185,12 +184,12 @@ TEST(Report, AStackAddsUp) {
   EXPECT_EQ(same, 4u) << path;
 }
 
-TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
+TEST(Report, ASummaryOfAnEarlierLaunchIsOutdated) {
   const test::TemporaryFolder folder;
   const auto outdated = [&](const std::string& run, const std::string& summary) {
     std::ofstream(folder / "run.json") << "{\"resolved\":{\"steps\":42}," << run << "}";
     std::ofstream(folder / "summary.json") << "{" << summary << "}";
-    return summary_is_outdated(folder.path);
+    return RunFolder(folder.path).summary_is_outdated();
   };
   const std::string now = R"("started":"2026-03-01T10:00:00Z","pid":7,"resumed_at_step":)";
   const std::string of_now = R"("started":"2026-03-01T10:00:00Z","pid":7,"status":"finished","steps":42)";
@@ -198,20 +197,21 @@ TEST(Report, ASummaryOfAnEarlierStartIsOutdated) {
   EXPECT_FALSE(outdated(now + "0", of_now));
   EXPECT_TRUE(outdated(now + "0", of_then + "42"));
   EXPECT_TRUE(outdated(now + "0", R"("started":"2026-03-01T10:00:00Z","pid":8,"status":"stopped","steps":9)"));
-  EXPECT_FALSE(outdated(now + "42", of_then + "42")) << "it had no steps left";
-  EXPECT_TRUE(outdated(now + "30", of_then + "30")) << "it was to go on to more";
-  // An older version's, by time.
+  EXPECT_FALSE(outdated(now + "42", of_then + "42")) << "the later launch had no steps left";
+  EXPECT_TRUE(outdated(now + "30", of_then + "30")) << "the later launch was to train further";
+  // A summary of an old version does not name its launch: the times are compared.
   const std::string nameless = R"("status":"stopped","steps":9)";
   EXPECT_FALSE(outdated(now + "9", nameless));
   EXPECT_TRUE(outdated(R"("started":"2200-01-01T00:00:00Z","pid":7,"resumed_at_step":9)", nameless));
-  // Damaged or missing: told elsewhere.
+  // For damaged and missing files there is another error message.
   EXPECT_FALSE(outdated(now, of_then + "42"));
   std::filesystem::remove(folder / "run.json");
-  EXPECT_FALSE(summary_is_outdated(folder.path));
+  EXPECT_FALSE(RunFolder(folder.path).summary_is_outdated());
 }
 
-TEST(Report, KeysOfAConfigurationAreTold) {
-  const auto keys = keys_of("# about\n[train]\nepochs = 3\n[model]\nlayers = conv 8\nlayers = relu\n[run]\ndir =\n");
+TEST(Report, TheKeysOfAConfigurationAreParsed) {
+  const auto keys =
+      parse_config_keys("# about\n[train]\nepochs = 3\n[model]\nlayers = conv 8\nlayers = relu\n[run]\ndir =\n");
   EXPECT_EQ(keys.at("train.epochs"), "3");
   EXPECT_EQ(keys.at("model.layers"), "conv 8\nrelu");
   EXPECT_EQ(keys.at("run.dir"), "");

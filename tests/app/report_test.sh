@@ -47,13 +47,13 @@ holds() {
 }
 
 train 2 whole
-train 1 'two <b>&' --optim.lr 0.02 --log.trace 2
+train 1 'two <b>&' --optim.lr 0.02 --log.profile_steps 2
 
 if [ "$4" = page ]; then
   page whole
   $python "$here/report_check.py" page whole/report.html || complain "the page of one run"
-  holds whole/report.html Loss Accuracy Throughput "Rank by rank" "as they went" "Sums over ranks" Loader "finished" "step 75 of 75"
-  refused 3 "whole/report.html is there already. --overwrite makes it anew" whole
+  holds whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75"
+  refused 3 "whole/report.html exists already. --overwrite replaces it" whole
   page whole --overwrite
   cp -r whole hinted
   $python - hinted/summary.json <<'PY' || complain "no hint was planted"
@@ -80,19 +80,19 @@ PY
   head -c -20 killed/metrics.jsonl >part && mv part killed/metrics.jsonl
   page killed
   $python "$here/report_check.py" page killed/report.html || complain "the page of a killed run"
-  holds killed/report.html "no end" "step 74 of 75"
+  holds killed/report.html "interrupted" "step 74 of 75"
   : >killed/metrics.jsonl
   page killed --out none.html
-  holds none.html "No step is written yet"
+  holds none.html "No step has been written yet"
   (flock 9 && page killed --out going.html) 9>>killed/lock
-  holds going.html "still going"
+  holds going.html '"state busy">running<'
 
   cp -r whole damaged
   rm damaged/report.html
   echo '{"step":' >damaged/run.json
   refused 3 "damaged/run.json is damaged" damaged
   cp whole/run.json damaged && sed -i '3s/.*/{"step":3,,}/' damaged/metrics.jsonl
-  refused 3 "damaged/metrics.jsonl:3: this is no step's line" damaged
+  refused 3 "damaged/metrics.jsonl:3: this is not the line of a step" damaged
   cp whole/metrics.jsonl damaged && sed -i 's/"ranks"/"rinks"/' damaged/summary.json
   refused 3 "damaged/summary.json is damaged" damaged
   cp whole/summary.json damaged && echo '[' >damaged/trace.json
@@ -101,8 +101,8 @@ PY
   refused 3 "damaged/layers.json is damaged" damaged
   rm damaged/config.cfg
   refused 3 "damaged/config.cfg is missing" damaged
-  refused 3 "nowhere is no folder" nowhere
-  refused 2 "no run" --overwrite
+  refused 3 "nowhere is not a folder" nowhere
+  refused 2 "no run given" --overwrite
   [ -e damaged/report.html ] && complain "a page was written of a damaged run"
 fi
 

@@ -199,7 +199,7 @@ memory)  # a /dev/shm without room: said in one line, and the same bits
   ;;
 overlap)  # sums during backward or after it, by a thread or not, in small buckets or one: the same bits
   train 2 plain --comm.overlap off --comm.progress inline >log 2>&1
-  train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket 1KiB >log 2>&1
+  train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket_size 1KiB >log 2>&1
   same_run plain overlapped
   ;;
 diverged)
@@ -354,7 +354,7 @@ must)  # run.resume: must fails without a checkpoint and goes on with one; never
   [ -e run/summary.json ] && complain "the old run's summary was left"
   "$millrace" report run >>log 2>&1
   expect_code 0 $? "the report of a killed run"
-  grep -q "no end" run/report.html || complain "the killed run has an end"
+  grep -q "interrupted" run/report.html || complain "the killed run has an end"
   ;;
 samples)  # any number of ranks sees the same samples, crops and dropout: with weights that stand still the losses are the same, but for the
   # order in which doubles are summed
@@ -375,7 +375,7 @@ predict)  # from the figures of a finished run; what is not known is asked for
   expect_code 0 $? "the run to predict from"
   steps() { sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' seen; }
   "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100 >seen 2>&1
-  [ $? -eq 2 ] && grep -q "^error: .*--latency: '100' has no unit. like 100us" seen || complain "a latency without a unit: $(cat seen)"
+  [ $? -eq 2 ] && grep -q "^error: .*--latency: '100' has no unit. write 100us" seen || complain "a latency without a unit: $(cat seen)"
   "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100us --json >seen 2>>log
   expect_code 0 $? "predict"
   # Of the run; then on 1, 2 and 8 ranks with its batch, and with its samples a rank.
@@ -383,11 +383,11 @@ predict)  # from the figures of a finished run; what is not known is asked for
     NR == 6 { two = $1 } END { exit bad || two <= run || $1 <= two }' || complain "one rank is not as measured, or more are not slower: $(steps | paste -sd ' ')"
   "$millrace" predict run --ranks 2,64 --link 400Gb/s >seen 2>>log
   grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples per rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
-  grep -q "^warning: .* is of an earlier start" seen log && complain "said of an earlier start, but there is one"
+  grep -q "^warning: .* is of an earlier launch" seen log && complain "an earlier launch is reported, but there is only one"
   cp -r run older && sed -i 's/"started": "[^"]*"/"started": "2200-01-01T00:00:00Z"/' older/run.json
   "$millrace" predict older --ranks 2 --link 400Gb/s >seen 2>&1
   expect_code 0 $? "predict from an earlier start"
-  [ "$(grep -c "^warning: older/summary.json is of an earlier start of the run than run.json" seen)" -eq 1 ] || complain "not said that it is of an earlier start: $(cat seen)"
+  [ "$(grep -c "^warning: older/summary.json is of an earlier launch of the run than run.json" seen)" -eq 1 ] || complain "the earlier launch is not reported: $(cat seen)"
   for words in "--ranks 2" "--ranks 2 --measure" "--ranks 2 --link 400"; do
     "$millrace" predict run $words >seen 2>&1
     expect_code 2 $? "predict $words"
@@ -400,7 +400,7 @@ predict)  # from the figures of a finished run; what is not known is asked for
   grep -q "^links (measured on 2 ranks of 1 node): " seen || complain "nothing was measured: $(cat seen)"
   "$mpiexec" --bind-to none -n 2 "$millrace" predict run --measure >seen 2>log  # as the help has it: as far as it is known
   expect_code 0 $? "predict --measure without --ranks"
-  grep -q "^warning: nothing is known of the link between nodes: up to the 2 ranks of one" log || complain "not said where it ends: $(cat log)"
+  grep -q "^warning: the link between nodes is unknown: predicting only up to the 2 ranks of one node" log || complain "not said where it ends: $(cat log)"
   [ "$(grep -cE "^ +2 +72 " seen)" -eq 1 ] && ! grep -qE "^ +4 " seen || complain "predict --measure without --ranks: $(cat seen)"
   ;;
 *) complain "no case $3" ;;

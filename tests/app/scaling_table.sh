@@ -32,7 +32,7 @@ hidden = 256 256 256
 [train]
 test_compute = 80ms
 [comm]
-bucket = 128KiB
+bucket_size = 128KiB
 progress = thread
 [checkpoint]
 every = none
@@ -97,7 +97,7 @@ if wanted shared; then
   fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s) slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
   row "all-reduces of 125 ms/MB, overlapped" 1 2 weak --comm.test_delay 0.125 -- "${fast[@]}"
   row "500 ms/MB, too long to overlap" 1 2 weak --comm.test_delay 0.5 -- "${slow[@]}"
-  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.compress bf16 -- "${slow[@]}"
+  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.grad_dtype bf16 -- "${slow[@]}"
   row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.5 --comm.overlap off -- "${slow[@]}"
   row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.25 --optim.zero 1 -- "${slow[@]}"
   row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.5 -- "${slow[@]}"

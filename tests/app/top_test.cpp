@@ -1,4 +1,4 @@
-// What `millrace top` reads and shows.
+// What `millrace top` reads from a run folder and shows.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,44 +25,44 @@ struct TemporaryFolder : test::TemporaryFolder {
   }
 };
 
-TEST(FileTail, GivesWholeLinesOnceAsTheyCome) {
+TEST(FileTail, ReturnsEachCompleteLineOnce) {
   const TemporaryFolder folder;
   FileTail tail(folder.path / "log");
   EXPECT_EQ(tail.read().modified, -1);
   folder.write("log", "a\nb\nhal");
   auto news = tail.read();
   EXPECT_EQ(news.lines, (Texts{"a", "b"}));
-  EXPECT_FALSE(news.anew);
+  EXPECT_FALSE(news.restarted);
   EXPECT_GT(news.modified, 1e9);
   EXPECT_TRUE(tail.read().lines.empty());
   folder.write("log", "f\nc\n", std::ios::app);
   EXPECT_EQ(tail.read().lines, (Texts{"half", "c"}));
 }
 
-TEST(FileTail, OutlivesCutsReplacementsAndRemoval) {
+TEST(FileTail, SurvivesTruncationReplacementAndRemoval) {
   const TemporaryFolder folder;
   FileTail tail(folder.path / "log");
   folder.write("log", "a\nb\nc\n");
   tail.read();
-  fs::resize_file(folder.path / "log", 2);  // as a run that goes on does
+  fs::resize_file(folder.path / "log", 2);  // as a resumed run does
   auto news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.lines, Texts{"a"});
   folder.write("log.new", "x\ny\nz\n");
   fs::rename(folder.path / "log.new", folder.path / "log");
   news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.lines, (Texts{"x", "y", "z"}));
   fs::remove(folder.path / "log");
   news = tail.read();
-  EXPECT_TRUE(news.anew);
+  EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.modified, -1);
-  EXPECT_FALSE(tail.read().anew);
+  EXPECT_FALSE(tail.read().restarted);
   folder.write("log", "back\n");
   EXPECT_EQ(tail.read().lines, Texts{"back"});
 }
 
-TEST(FileTail, ReadsTheEndOfALongFileAlone) {
+TEST(FileTail, ReadsOnlyTheEndOfALongFile) {
   const TemporaryFolder folder;
   folder.write("log", "first line\nsecond\nthird\n");
   FileTail tail(folder.path / "log", 10);
@@ -73,12 +73,16 @@ TEST(FileTail, ReadsTheEndOfALongFileAlone) {
 
 StepMetrics step(std::int64_t number, double seconds, double loss = 1) {
   StepMetrics m;
-  m.step = number, m.samples = 10 * number, m.loss = loss, m.seconds = seconds, m.samples_per_second = 10 / seconds;
+  m.step = number;
+  m.samples = 10 * number;
+  m.loss = loss;
+  m.seconds = seconds;
+  m.samples_per_second = 10 / seconds;
   m.phase_seconds[std::size_t(Phase::forward)] = seconds;
   return m;
 }
 
-TEST(StepHistory, AveragesOverAllAndOverTheLast) {
+TEST(StepHistory, AveragesOverAllAndOverRecentSteps) {
   StepHistory h;
   EXPECT_TRUE(h.empty());
   for (int i = 1; i <= 1000; ++i) h.add(step(i, 0.1));
@@ -91,7 +95,7 @@ TEST(StepHistory, AveragesOverAllAndOverTheLast) {
   EXPECT_EQ(h.last().step, 2000);
 }
 
-TEST(StepHistory, LossesAreMeansHoweverManySteps) {
+TEST(StepHistory, LossesAreMeansForAnyNumberOfSteps) {
   StepHistory h;
   for (int i = 1; i <= 100000; ++i) h.add(step(i, 0.001, i <= 50000 ? 4 : i % 2 ? 1 : 3));
   const auto losses = h.losses(40);
@@ -102,7 +106,7 @@ TEST(StepHistory, LossesAreMeansHoweverManySteps) {
   EXPECT_TRUE(h.losses(0).empty());
 }
 
-TEST(StepHistory, AStepThatComesAgainBeginsAnew) {
+TEST(StepHistory, ARepeatedStepRestartsTheHistory) {
   StepHistory h;
   for (int i = 1; i <= 9; ++i) h.add(step(i, 1, NAN));
   EXPECT_TRUE(std::isnan(h.losses(5).front()));
@@ -112,28 +116,28 @@ TEST(StepHistory, AStepThatComesAgainBeginsAnew) {
   EXPECT_EQ(h.losses(5), std::vector<double>{5});
 }
 
-TEST(Top, WhetherARunIsAliveIsToldFromItsFiles) {
+TEST(Top, TheStatusOfARunIsJudgedByItsFiles) {
   StatusInputs s;
   EXPECT_EQ(run_status_of(s), RunStatus::absent);
   s.run_age = 100;
   EXPECT_EQ(run_status_of(s), RunStatus::starting);
   s.same_host = true;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
-  s.process_there = true, s.metrics_age = 50;
-  EXPECT_EQ(run_status_of(s), RunStatus::starting);  // cut to the checkpoint, no step yet
+  s.process_exists = true, s.metrics_age = 50;
+  EXPECT_EQ(run_status_of(s), RunStatus::starting);  // truncated to the checkpoint, no step yet
   s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.metrics_age = 60;
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.step_seconds = 30;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
-  s.step_seconds = 0.1, s.process_there = false;
+  s.step_seconds = 0.1, s.process_exists = false;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
   s.same_host = false;
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
-  s.summary_age = 200;  // of the start before
+  s.summary_age = 200;  // of the previous launch
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
-  s.summary_is_final = true;  // finished, and started once more
+  s.summary_is_final = true;  // finished, and launched again
   EXPECT_EQ(run_status_of(s), RunStatus::ended);
   s.summary_is_final = false, s.summary_age = 60;
   EXPECT_EQ(run_status_of(s), RunStatus::ended);
@@ -155,7 +159,7 @@ RunSnapshot example() {
   return v;
 }
 
-TEST(Top, SaysWhatIsKnownOfARun) {
+TEST(Top, ShowsTheFactsOfARun) {
   const Texts lines = describe(example(), {.columns = 100});
   const Texts expected{
       "runs/a: running, epoch 0",
@@ -164,7 +168,7 @@ TEST(Top, SaysWhatIsKnownOfARun) {
       "speed   20 samples/s now, 20 on average; 500.0 ms a step; lr 0, gradient norm 0, 2 steps skipped",
       "step    " + std::string(43, 'd') + std::string(29, 'b'),
       "        data 60 %  backward 40 %  ",
-      "bound   input-bound by the last steps: 60 % of their time",
+      "bound   input-bound in the last steps: 60 % of their time",
       "saved   step 80, 1:15 ago",
       "where   6 ranks on n1, n2, n3 and 2 more hosts, cpu, fp32"};
   ASSERT_EQ(lines.size(), expected.size());
@@ -196,7 +200,7 @@ TEST(Top, NoLineIsWiderThanTheTerminal) {
     }
 }
 
-TEST(Top, ColorsOnlyWhereAsked) {
+TEST(Top, ColorsAndUnicodeOnlyOnRequest) {
   const auto has = [](const Texts& lines, const char* what) {
     return std::any_of(lines.begin(), lines.end(), [&](const auto& l) { return l.find(what) != l.npos; });
   };
@@ -218,7 +222,7 @@ TEST(Top, AnEndedRunShowsItsResult) {
   EXPECT_EQ(all.find("bound"), all.npos);
 }
 
-TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
+TEST(Top, AFolderCanBeWatchedBeforeItsRunStarts) {
   const TemporaryFolder folder;
   RunMonitor watch(folder.path.string());
   EXPECT_EQ(watch.poll().state, RunStatus::absent);
@@ -250,7 +254,7 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   std::string shown;
   for (const auto& text : describe(v, {.columns = 100})) shown += text + "\n";
   EXPECT_NE(shown.find("valid   validation loss 0.7500, top-1 62.50 % at step 2\n"), shown.npos) << shown;
-  folder.write("metrics.jsonl", line(2));  // went on from step 1
+  folder.write("metrics.jsonl", line(2));  // resumed from step 1
   EXPECT_EQ(watch.poll().steps.all().steps, 1);
   folder.write("summary.json", R"({"status": "finished", "steps": 50, "valid_accuracy": 0.5, "valid_loss": 1.5,
                                    "findings": [{"advice": "do that"}]})");
@@ -258,7 +262,7 @@ TEST(Top, AFolderIsWatchedFromBeforeItsRunBegins) {
   EXPECT_EQ(v.state, RunStatus::ended);
   EXPECT_EQ(v.status + v.advice, "finisheddo that");
   EXPECT_EQ(v.valid_accuracy, 0.5);
-  folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or half written
+  folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or incomplete
   EXPECT_EQ(watch.poll().status, "");
 }
 

@@ -15,8 +15,8 @@ namespace millrace::app {
 namespace {
 
 TEST(Tune, ASnippetBehindTheConfigurationWinsOverIt) {
-  const Settings settings{{"data.reader", "uring"},  {"data.workers", "0"},         {"data.prefetch", "auto"},
-                          {"comm.bucket", "256KiB"}, {"train.global_batch", "512"}, {"train.micro_batch", "64"},
+  const Settings settings{{"data.reader", "uring"},       {"data.workers", "0"},         {"data.prefetch", "auto"},
+                          {"comm.bucket_size", "256KiB"}, {"train.global_batch", "512"}, {"train.micro_batch", "64"},
                           {"model.fusion", "2"}};
   const std::string text =
       config_snippet(settings, {"optim.lr stays 0.1: the rule (Goyal et al. 2017) would make it 0.4"});

@@ -70,7 +70,7 @@ quick)
   wait $pid 2>/dev/null
   touch -d '1 minute ago' run/metrics.jsonl
   touch -d '2 minutes ago' run/run.json
-  shows "^run: gone: its process is not there, the last step was 1:0[0-9] ago"
+  shows "^run: gone: its process no longer exists, the last step was 1:0[0-9] ago"
   if script -qec true terminal </dev/null >/dev/null 2>&1; then  # two on a small terminal: drawn in place, each in two lines
     COLUMNS=70 LINES=8 script -qfec "exec '$millrace' top --every 100ms run later" typescript </dev/null >/dev/null &
     terminal=$!
@@ -82,7 +82,7 @@ quick)
     wait $terminal || complain "interrupted, top ended with $?"
     grep -q $'\033\[?25l' typescript || complain "the cursor was not hidden"
     tail -c 100 typescript | grep -q $'\033\[?25h' || complain "the cursor was not shown again"
-    grep -q "later.*nothing there yet" typescript || complain "no word of the run to come"
+    grep -q "later.*not started yet" typescript || complain "no word of the run to come"
     kill -USR2 $pid
     wait $pid
     [ "$(sed -n 's/^millrace_run_exit_code{.*} //p' later.prom)" = 75 ] || complain "later.prom does not say that the run was stopped"

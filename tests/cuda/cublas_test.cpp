@@ -1,5 +1,6 @@
-// Which of cuBLASLt's algorithms a product gets, and what the library is told to compute: its heuristics, its check and
-// the product are pretended here, since it answers nothing without a GPU. Descriptors are its own.
+// Which algorithm of cuBLASLt a multiplication gets, and what the library is asked to compute. The heuristics, the
+// check and the multiplication are fakes, because the library needs a GPU for them. Descriptors are those of the
+// library.
 #include "cuda/dnn/cublas.hpp"
 
 #include <cublasLt.h>
@@ -11,10 +12,11 @@
 
 namespace {
 
-// By what their data begins with, best first; each needs as much scratch as it says. One library a rank.
+// The algorithms that the fake library proposes, best first, as the first number of their data. The number also gives
+// their workspace. Each rank (thread) has a library of its own.
 thread_local std::vector<std::uint64_t> offered;
 thread_local bool confirms = true;
-thread_local std::size_t more_scratch = 0;  // at the check
+thread_local std::size_t more_scratch = 0;  // extra workspace that the check demands
 
 std::size_t scratch_of(const cublasLtMatmulAlgo_t& algorithm) { return algorithm.data[0] * 256; }
 
@@ -27,7 +29,7 @@ T of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t what) {
 }
 
 std::int64_t of(cublasLtMatrixLayout_t matrix, cublasLtMatrixLayoutAttribute_t what) {
-  std::int64_t value = 0;  // rows and columns have 64 bits too
+  std::int64_t value = 0;  // rows and columns have 64 bits, like strides
   std::size_t written = 0;
   EXPECT_EQ(cublasLtMatrixLayoutGetAttribute(matrix, what, &value, sizeof value, &written), CUBLAS_STATUS_SUCCESS);
   return value;
@@ -82,9 +84,9 @@ cublasStatus_t CUBLASWINAPI cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_ST
 cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                                            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                                           cublasLtMatmulPreference_t, int most,
+                                                           cublasLtMatmulPreference_t, int max_results,
                                                            cublasLtMatmulHeuristicResult_t results[], int* count) {
-  for (*count = 0; *count < most && *count < int(offered.size()); ++*count) {
+  for (*count = 0; *count < max_results && *count < int(offered.size()); ++*count) {
     cublasLtMatmulHeuristicResult_t& r = results[*count];
     r = {};
     r.algo.data[0] = offered[std::size_t(*count)], r.algo.data[7] = ~r.algo.data[0];
@@ -102,7 +104,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Of float32, as the descriptors say, which keep cuBLAS's rules.
+// Multiplies float32 matrices as the descriptors say, and checks that these obey the rules of cuBLAS.
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
                                            const void* a, cublasLtMatrixLayout_t of_a, const void* b,
                                            cublasLtMatrixLayout_t of_b, const void* beta, const void* c,
@@ -127,7 +129,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     const std::int64_t stride = of<std::int64_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
     EXPECT_EQ(stride % (cuda::aux_of(s.epilogue) == cuda::Aux::bits ? 128 : 8), 0);
     EXPECT_GE(stride, s.m);
-    EXPECT_EQ(stride, cuda::aux_stride(s.epilogue, s.m)) << "what the rest of the backend counts on";
+    EXPECT_EQ(stride, cuda::aux_stride(s.epilogue, s.m)) << "the rest of the backend assumes this stride";
   }
   test::HostMatmul(s).run(nullptr, x);
   return CUBLAS_STATUS_SUCCESS;
@@ -139,7 +141,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::uint64_t large = 0xfedcba9876543210;  // of 64 bits all travel
+constexpr std::uint64_t large = 0xfedcba9876543210;  // all 64 bits must survive
 const MatmulSpec plain{64, 32, 16, false, false, DType::f16, DType::f32, Epilogue::none};
 MatmulSpec with(Epilogue e) {
   MatmulSpec s = plain;
@@ -147,7 +149,7 @@ MatmulSpec with(Epilogue e) {
   return s;
 }
 
-// Scratch tells which algorithm it is; 0: none.
+// The workspace of the chosen algorithm, which identifies it; 0: none was found.
 std::size_t scratch(PlanSelector& choices, const MatmulSpec& spec) {
   const auto product = make_cublas(LaunchContext{}, choices)->find(spec);
   return product ? product->workspace_bytes() : 0;
@@ -158,7 +160,7 @@ struct ProductChoice : ::testing::Test {
   const PlanSelectorOptions first{.autotune = false};
 };
 
-TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
+TEST_F(ProductChoice, IsThatOfRankZeroOnEveryRank) {
   run_thread_world(3, [](World& world) {
     PlanSelectorOptions options{.autotune = false, .rank = world.rank()};
     options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
@@ -169,11 +171,11 @@ TEST_F(ProductChoice, IsRankZerosOnEveryRank) {
     EXPECT_EQ(scratch(choices, plain), 10u * 256) << world.rank();
     EXPECT_EQ(scratch(choices, with(Epilogue::bias)), std::size_t(large * 256)) << world.rank();
     if (world.rank() == 0) offered.clear();
-    EXPECT_EQ(scratch(choices, with(Epilogue::relu)), 0u) << "none where rank 0 has none";
+    EXPECT_EQ(scratch(choices, with(Epilogue::relu)), 0u) << "none if rank 0 has none";
   });
 }
 
-TEST_F(ProductChoice, IsRememberedByTheWholeProduct) {
+TEST_F(ProductChoice, IsCachedByAllPropertiesOfTheMultiplication) {
   PlanSelector choices("a device", "", first);
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
@@ -187,13 +189,13 @@ TEST_F(ProductChoice, IsRememberedByTheWholeProduct) {
   }
 }
 
-TEST_F(ProductChoice, ThatIsNotConfirmedGivesWayToCublassOwn) {
+TEST_F(ProductChoice, AnAlgorithmThatTheCheckRejectsIsReplacedByTheFirstProposal) {
   PlanSelector choices("a device", "", first);
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   offered = {9};
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   more_scratch = 1;
-  EXPECT_EQ(scratch(choices, plain), 9u * 256) << "the plan of memory counts on what was said";
+  EXPECT_EQ(scratch(choices, plain), 9u * 256) << "the memory plan relies on the workspace in the cache";
   more_scratch = 0, confirms = false;
   EXPECT_EQ(scratch(choices, plain), 9u * 256);
   confirms = true;
@@ -205,7 +207,7 @@ TEST_F(ProductChoice, ThatIsNotConfirmedGivesWayToCublassOwn) {
     }
 }
 
-// Every array that a product reads or writes, filled the same each time.
+// All arrays that a multiplication reads or writes, always with the same contents.
 struct Arrays {
   std::vector<float> a, b, d, bias, aux, workspace = std::vector<float>(1000);
   explicit Arrays(const MatmulSpec& s) {
@@ -228,8 +230,9 @@ struct Arrays {
   }
 };
 
-// The library, told what it is told, computes what MatmulSpec says: epilogue, bias, aux and its stride, beta.
-TEST_F(ProductChoice, IsToldOfItsEpilogue) {
+// With the arguments that it gets, the library computes what MatmulSpec describes: epilogue, bias, aux with its stride,
+// beta.
+TEST_F(ProductChoice, PassesTheEpilogueToTheLibrary) {
   PlanSelector choices("a device", "", first);
   const auto cublas = make_cublas(LaunchContext{}, choices);
   for (int e = 0; e <= int(Epilogue::bias_grad); ++e)

@@ -1,4 +1,4 @@
-// What a failure on the GPU says: the operation, the rank, the step.
+// What the message of a failure on the GPU contains: the operation, the rank, the step.
 #include "cuda/runtime/error_context.hpp"
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-// Each case as a thread of its own: what is told belongs to a thread.
+// Each case runs in a thread of its own, because labels belong to a thread.
 template <class F>
-void afresh(F f) {
+void in_new_thread(F f) {
   std::thread(f).join();
 }
 
-TEST(Work, ARefusedCallNamesItsOperationTheStepAndTheRank) {
-  afresh([] {
+TEST(ErrorContext, AFailedCallNamesItsOperationTheStepAndTheRank) {
+  in_new_thread([] {
     error_context::set_rank(3);
     error_context::push_label("step 17");
     error_context::push_label("conv1 backward");
@@ -38,99 +38,121 @@ TEST(Work, ARefusedCallNamesItsOperationTheStepAndTheRank) {
   });
 }
 
-TEST(Work, AFaultNamesWhatWasEnqueuedLastAndHowToKnowMore) {
+TEST(ErrorContext, AFaultNamesTheWorkEnqueuedLastAndHowToFindOutMore) {
   unsetenv("CUDA_LAUNCH_BLOCKING");
-  afresh([] {
+  in_new_thread([] {
     error_context::set_rank(0);
-    error_context::push_label("step 5");  // issued before the results of step 4 are looked at
+    error_context::push_label("step 5");  // enqueued before the host reads the results of step 4
     error_context::push_label("fc forward");
-    error_context::pop_label(), error_context::pop_label();
+    error_context::pop_label();
+    error_context::pop_label();
     error_context::push_label("the results of step 4");
     const std::string text = error_context::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress);
     EXPECT_TRUE(has(text, "on rank 0 in the results of step 4: cudaErrorIllegalAddress")) << text;
-    EXPECT_TRUE(has(text, "enqueued, at the latest step 5, fc forward. cuda.graph = off")) << text;
+    EXPECT_TRUE(has(text, "enqueued earlier, at the latest in step 5, fc forward. cuda.graph = off")) << text;
   });
 }
 
-TEST(Work, AFaultOfARecordedStepSaysSo) {
-  afresh([] {
+TEST(ErrorContext, AFaultInACapturedStepNamesTheStep) {
+  in_new_thread([] {
     error_context::push_label("step 9");
     error_context::push_label("fc forward");
     error_context::pop_label();
     error_context::note_replay("micro-batch 1 of 1, 32 rows");
     const std::string text = error_context::describe_failure("cudaStreamQuery(s)", cudaErrorMisalignedAddress);
     EXPECT_TRUE(has(text, "in step 9: cudaErrorMisalignedAddress")) << text;
-    EXPECT_TRUE(has(text, "at the latest step 9, the recorded micro-batch 1 of 1, 32 rows")) << text;
+    EXPECT_TRUE(has(text, "at the latest in step 9, the captured micro-batch 1 of 1, 32 rows")) << text;
     EXPECT_FALSE(has(text, "fc forward")) << text;
   });
 }
 
-// The marks are written at once here.
-TEST(Work, AFaultOfARecordedStepNamesTheOperationThatItsMarksTell) {
-  unsetenv("CUDA_LAUNCH_BLOCKING");
-  afresh([] {
-    for (const auto detail :
-         {FlightRecorder::Detail::each, FlightRecorder::Detail::some, FlightRecorder::Detail::none}) {
-      FlightRecorder::Breadcrumb words;
-      FlightRecorder flight_recorder(
-          detail, &words, [&](std::uint64_t place, bool begins) { words.place = place, words.runs += begins; });
-      flight_recorder.set_concurrent_work([] { return "sum 3 (25 MiB)"; });
-      error_context::set_rank(2), error_context::set_flight_recorder(&flight_recorder);
-      const auto failure = [] { return error_context::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress); };
-      const std::size_t number = flight_recorder.add("step of 256 rows");
-      flight_recorder.enter_operation("evaluation");  // nothing is recorded
-      EXPECT_EQ(words.runs, 0u);
-      std::string early, first, late;
-      flight_recorder.begin_run("step 9");
-      {
-        FlightRecorder::Recording recording(flight_recorder, number);
-        for (int piece = 0; piece < 40; ++piece) {
-          if (piece == 17) early = failure();  // the names that it knows are those so far
-          flight_recorder.enter_operation(("op" + std::to_string(piece)).c_str());
-        }
-        recording.end();
-      }
-      EXPECT_TRUE(has(failure(), "; the fault lies in what was enqueued")) << "the step is done: " << failure();
-      flight_recorder.begin_run("step 10");
-      {
-        FlightRecorder::Recording recording(flight_recorder, number);
-        first = failure();
-        for (int piece = 0; piece < 40; ++piece) {
-          flight_recorder.enter_operation(("op" + std::to_string(piece)).c_str());
-          if (piece == 20) late = failure();
-        }
-        recording.end();
-      }
-      const std::string front =
-          "cudaEventQuery(e) on rank 2: cudaErrorIllegalAddress (an illegal memory access was encountered); ";
-      const std::string call = ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call";
-      const std::string crumbs = ". cuda.breadcrumbs = on names the operation";
-      if (detail == FlightRecorder::Detail::each) {
-        EXPECT_EQ(early, front + "the GPU was at step 9, op16, beside sum 3 (25 MiB)" + call);
-        EXPECT_EQ(first, front +
-                             "the GPU was at step 10, the beginning of the recorded step of 256 rows, beside sum 3 "
-                             "(25 MiB)" +
-                             call);
-        EXPECT_EQ(late, front + "the GPU was at step 10, op20, beside sum 3 (25 MiB)" + call);
-      } else if (detail == FlightRecorder::Detail::some) {
-        EXPECT_EQ(early,
-                  front + "the GPU was at step 9, one of the 2 from op15 to op16, beside sum 3 (25 MiB)" + crumbs);
-        EXPECT_EQ(first,
-                  front + "the GPU was at step 10, one of the 15 from op0 to op14, beside sum 3 (25 MiB)" + crumbs);
-        EXPECT_EQ(late,
-                  front + "the GPU was at step 10, one of the 16 from op15 to op30, beside sum 3 (25 MiB)" + crumbs);
-      } else {
-        EXPECT_EQ(words.runs + words.place, 0u);
-        EXPECT_TRUE(has(late, "enqueued. cuda.graph = off")) << late;
-      }
-      error_context::set_flight_recorder(nullptr);
+// The messages of a fault at three moments of a captured step with 40 operations. Here the "GPU" writes a breadcrumb as
+// soon as it is enqueued.
+struct FaultMessages {
+  std::string first_run;   // run 1, after operation 16; the later operations are not known yet
+  std::string beginning;   // run 2, before the first operation
+  std::string second_run;  // run 2, after operation 20
+  FlightRecorder::Breadcrumb breadcrumb;
+};
+
+FaultMessages faults_of_a_captured_step(FlightRecorder::Detail detail) {
+  FaultMessages out;
+  FlightRecorder::Breadcrumb& breadcrumb = out.breadcrumb;
+  FlightRecorder recorder(detail, &breadcrumb, [&](std::uint64_t place, bool begins) {
+    breadcrumb.place = place;
+    breadcrumb.runs += begins;
+  });
+  recorder.set_concurrent_work([] { return "all-reduce 3 (25 MiB)"; });
+  error_context::set_rank(2);
+  error_context::set_flight_recorder(&recorder);
+  const auto failure = [] { return error_context::describe_failure("cudaEventQuery(e)", cudaErrorIllegalAddress); };
+  const std::size_t number = recorder.add("step of 256 rows");
+  recorder.enter_operation("evaluation");  // outside of a step
+  EXPECT_EQ(breadcrumb.runs, 0u);
+  recorder.begin_run("step 9");
+  {
+    FlightRecorder::Recording recording(recorder, number);
+    for (int i = 0; i < 40; ++i) {
+      if (i == 17) out.first_run = failure();
+      recorder.enter_operation(("op" + std::to_string(i)).c_str());
     }
+    recording.end();
+  }
+  EXPECT_TRUE(has(failure(), "; the fault is in work that was enqueued earlier")) << "the step is done: " << failure();
+  recorder.begin_run("step 10");
+  {
+    FlightRecorder::Recording recording(recorder, number);
+    out.beginning = failure();
+    for (int i = 0; i < 40; ++i) {
+      recorder.enter_operation(("op" + std::to_string(i)).c_str());
+      if (i == 20) out.second_run = failure();
+    }
+    recording.end();
+  }
+  error_context::set_flight_recorder(nullptr);
+  return out;
+}
+
+const std::string fault_front =
+    "cudaEventQuery(e) on rank 2: cudaErrorIllegalAddress (an illegal memory access was encountered); ";
+const std::string concurrent = ", while all-reduce 3 (25 MiB) was running";
+
+TEST(ErrorContext, BreadcrumbsNameTheOperationOfAFault) {
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  in_new_thread([] {
+    const FaultMessages m = faults_of_a_captured_step(FlightRecorder::Detail::each);
+    const std::string rest =
+        concurrent + ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the call";
+    EXPECT_EQ(m.first_run, fault_front + "the GPU was at step 9, op16" + rest);
+    EXPECT_EQ(m.beginning,
+              fault_front + "the GPU was at step 10, the beginning of the captured step of 256 rows" + rest);
+    EXPECT_EQ(m.second_run, fault_front + "the GPU was at step 10, op20" + rest);
   });
 }
 
-TEST(Work, BlockingLaunchesMakeAFaultExact) {
+TEST(ErrorContext, EverySixteenthBreadcrumbNamesARangeOfOperations) {
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  in_new_thread([] {
+    const FaultMessages m = faults_of_a_captured_step(FlightRecorder::Detail::some);
+    const std::string rest = concurrent + ". cuda.breadcrumbs = on shows the operation";
+    EXPECT_EQ(m.first_run, fault_front + "the GPU was at step 9, one of the 2 from op15 to op16" + rest);
+    EXPECT_EQ(m.beginning, fault_front + "the GPU was at step 10, one of the 15 from op0 to op14" + rest);
+    EXPECT_EQ(m.second_run, fault_front + "the GPU was at step 10, one of the 16 from op15 to op30" + rest);
+  });
+}
+
+TEST(ErrorContext, WithoutBreadcrumbsAFaultNamesTheEnqueuedWork) {
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  in_new_thread([] {
+    const FaultMessages m = faults_of_a_captured_step(FlightRecorder::Detail::none);
+    EXPECT_EQ(m.breadcrumb.runs + m.breadcrumb.place, 0u);
+    EXPECT_TRUE(has(m.second_run, "enqueued earlier. cuda.graph = off")) << m.second_run;
+  });
+}
+
+TEST(ErrorContext, BlockingLaunchesMakeAFaultExact) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
-  afresh([] {
+  in_new_thread([] {
     error_context::push_label("step 2");
     error_context::push_label("conv2 forward");
     const std::string text = error_context::describe_failure("cudaGetLastError()", cudaErrorIllegalAddress);
@@ -140,8 +162,8 @@ TEST(Work, BlockingLaunchesMakeAFaultExact) {
   unsetenv("CUDA_LAUNCH_BLOCKING");
 }
 
-TEST(Work, DeepNestsAndLongNamesAreCutNotOverrun) {
-  afresh([] {
+TEST(ErrorContext, DeepNestingAndLongLabelsAreTruncated) {
+  in_new_thread([] {
     const std::string name(500, 'n');
     for (int i = 0; i < 20; ++i) error_context::push_label(name.c_str());
     for (int i = 0; i < 20; ++i) error_context::pop_label();

@@ -6,7 +6,7 @@
 namespace millrace::cuda {
 namespace {
 
-TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
+TEST(Nvml, ReadsWhatTheGpuReportsAndLeavesTheRestUnknown) {
   std::string why_not;
   auto nvml = Nvml::open("0000:1b:00.0", &why_not, MILLRACE_FAKE_NVML);
   ASSERT_TRUE(nvml) << why_not;
@@ -17,7 +17,7 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   EXPECT_DOUBLE_EQ(h.watts, 612.5);
   EXPECT_EQ(h.limit_watts, 700);
   EXPECT_EQ(h.celsius, 66);
-  EXPECT_EQ(h.joules, -1) << "this GPU does not count its energy";
+  EXPECT_EQ(h.joules, -1) << "this GPU does not report its energy";
   EXPECT_EQ(h.pcie_generation, 5);
   EXPECT_EQ(h.top_pcie_generation, 5);
   EXPECT_EQ(h.pcie_lanes, 8);
@@ -34,16 +34,16 @@ TEST(Nvml, ReadsWhatTheLibraryTellsAndLeavesTheRestUnknown) {
   dlclose(library);
 }
 
-TEST(Nvml, AGpuThatItDoesNotKnowIsARefusal) {
+TEST(Nvml, AnUnknownGpuIsReported) {
   std::string why_not;
   EXPECT_FALSE(Nvml::open("0000:ff:00.0", &why_not, MILLRACE_FAKE_NVML));
-  EXPECT_EQ(why_not, "NVML answers with error 6");
+  EXPECT_EQ(why_not, "NVML reports error 6");
 }
 
-TEST(Nvml, AnAbsentLibraryIsARefusal) {
+TEST(Nvml, AMissingLibraryIsReported) {
   std::string why_not;
   EXPECT_FALSE(Nvml::open("0000:1b:00.0", &why_not, "libnvidia-ml-of-nobody.so.1"));
-  EXPECT_EQ(why_not, "libnvidia-ml-of-nobody.so.1 is not there");
+  EXPECT_EQ(why_not, "libnvidia-ml-of-nobody.so.1 was not found");
 }
 
 }  // namespace

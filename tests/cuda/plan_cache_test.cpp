@@ -28,7 +28,7 @@ ConvSpec conv() {
 
 class PlanCacheFile : public ::testing::Test {
  protected:
-  // Entries after loading a file of this content.
+  // The number of entries after loading a file with this content.
   std::size_t entries(const std::string& content) {
     write_file_atomically(folder_ / "plans.json", content);
     PlanCache cache("this device");
@@ -39,7 +39,7 @@ class PlanCacheFile : public ::testing::Test {
   const fs::path& folder_ = own_.path;
 };
 
-TEST_F(PlanCacheFile, KeepsWhatWasChosen) {
+TEST_F(PlanCacheFile, KeepsTheChoices) {
   PlanCache cache("this device");
   cache.insert("a graph", {"{\"plan\": \"text\"}", 1.5e-4});
   cache.insert("one without engines", {});
@@ -52,7 +52,7 @@ TEST_F(PlanCacheFile, KeepsWhatWasChosen) {
   EXPECT_EQ(again.find("another"), nullptr);
 }
 
-TEST_F(PlanCacheFile, DamagedOrStaleTextCountsAsNone) {
+TEST_F(PlanCacheFile, DamagedOrOutdatedTextIsIgnored) {
   PlanCache cache("this device"), other("another device");
   for (auto* c : {&cache, &other}) c->insert("a graph", {"text", 1});
   const std::string good = cache.serialize();
@@ -67,21 +67,21 @@ TEST_F(PlanCacheFile, DamagedOrStaleTextCountsAsNone) {
   EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
 }
 
-TEST_F(PlanCacheFile, AFolderThatCannotBeMadeIsNoError) {
+TEST_F(PlanCacheFile, AFolderThatCannotBeCreatedIsNoError) {
   PlanCache cache("this device");
   cache.insert("a graph", {"text", 1});
   write_file_atomically(folder_ / "file", "");
   EXPECT_NO_THROW(cache.save(folder_ / "file" / "plans.json"));
 }
 
-TEST(PlanCache, StandsInTheUsersCacheFolder) {
+TEST(PlanCache, IsInTheCacheFolderOfTheUser) {
   setenv("XDG_CACHE_HOME", "/some/where", 1);
   EXPECT_EQ(plan_cache_file("cudnn", 91900, "NVIDIA H200/x", 132),
             "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
   unsetenv("XDG_CACHE_HOME");
 }
 
-TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
+TEST_F(PlanCacheFile, ContainsMeasuredChoicesAtOnce) {
   const fs::path file = folder_ / "plans.json";
   const auto in_file = [&](const std::string& problem) {
     PlanCache cache("this device");
@@ -95,7 +95,7 @@ TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
   choices.get("without engines", [] { return PlanEntry{}; });
   EXPECT_TRUE(in_file("without engines"));
   choices.get("not measured", [] { return PlanEntry{"text"}; });
-  EXPECT_FALSE(in_file("not measured")) << "a later run may have the memory to";
+  EXPECT_FALSE(in_file("not measured")) << "a later run may have enough memory to time it";
   choices.set_timing(false);
   choices.get("measured", [] { return PlanEntry{"guess"}; });
   EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");
@@ -110,7 +110,7 @@ TEST_F(PlanCacheFile, HoldsWhatWasMeasuredAsSoonAsItIs) {
   EXPECT_FALSE(in_file("another"));
 }
 
-TEST(PlanChoice, IsRankZerosOnEveryRank) {
+TEST(PlanChoice, IsThatOfRankZeroOnEveryRank) {
   std::deque<std::string> sent;
   cudnn::Options first, second;
   first.choices.broadcast = [&](const std::string& text) { return sent.push_back(text), text; };
@@ -127,7 +127,7 @@ TEST(PlanChoice, IsRankZerosOnEveryRank) {
   EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
 }
 
-TEST(PlanChoice, OfAnotherProblemThanRankZerosIsRefused) {
+TEST(PlanChoice, AProblemThatDiffersFromThatOfRankZeroIsRejected) {
   run_thread_world(2, [](World& world) {
     PlanSelectorOptions options{.rank = world.rank()};
     options.broadcast = [&](const std::string& text) { return world.broadcast_string(text); };
@@ -142,7 +142,7 @@ TEST(PlanChoice, OfAnotherProblemThanRankZerosIsRefused) {
   });
 }
 
-TEST(PlanChoice, IsMadeOnceAGraph) {
+TEST(PlanChoice, IsMadeOnceForEachGraph) {
   int broadcasts = 0;
   cudnn::Options options;
   options.choices.broadcast = [&](const std::string& text) { return ++broadcasts, text; };
@@ -152,7 +152,7 @@ TEST(PlanChoice, IsMadeOnceAGraph) {
   EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
 }
 
-TEST(PlanChoice, OfARememberedPlanThatDoesNotLoadIsCudnnsOwn) {
+TEST(PlanChoice, ACachedPlanThatDoesNotLoadIsReplacedByCudnnsFirst) {
   cudnn::Cudnn library(h200(), {});
   const auto op = make_conv(conv(), LaunchContext{}, library);
   cudnn::Cudnn spoilt(h200(), {});

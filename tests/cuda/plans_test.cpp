@@ -1,4 +1,4 @@
-// Every convolution of the zoo has plans in the linked cuDNN, on GPUs that are only described.
+// Every convolution of the built-in models has plans in the linked cuDNN, for descriptions of GPUs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -38,7 +38,7 @@ ModelSpec resnet(std::int64_t depth, std::int64_t classes) {
   return m;
 }
 
-// Every kind of convolution that a network as text can name.
+// Every kind of convolution that a network in text form can contain.
 std::vector<Network> text_networks() {
   ModelSpec flat, line, volume;
   flat.name = line.name = volume.name = "layers";
@@ -64,7 +64,7 @@ std::vector<Network> zoo() {
   return all;
 }
 
-// Makes the CUDA backend's convolutions, for a described GPU; of the other operations it makes nothing.
+// Makes the convolutions of the CUDA backend for the description of a GPU. Other operations do nothing.
 class DescribedBackend : public Backend {
  public:
   DescribedBackend(const std::string& device, const cudnn::Options& options) : library(device, options) {}
@@ -79,7 +79,7 @@ class DescribedBackend : public Backend {
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
-    return conv ? cuda::why_not_fused(*conv, library) : "convolutions alone are described";
+    return conv ? cuda::why_not_fused(*conv, library) : "only convolutions are supported here";
   }
   std::string precision_note(DType) const override { return ""; }
   cudnn::Cudnn library;
@@ -119,7 +119,7 @@ class Checker {
   Checker(const std::string& device, const cudnn::Options& options)
       : target_(cudnn::DeviceTarget::described_by(device)), backend_(device, options), library_(backend_.library) {}
 
-  // Every convolution of the program has its plans, or lowering fails.
+  // Every convolution of the program has its plans; otherwise compiling the graph fails.
   Fused check(const Network& n, std::int64_t rows, DType dtype, Mode mode, int level = 0) {
     const std::string what = cat(n.model.name, " ", n.model.depth, " ", name_of(dtype), " level ", level);
     try {
@@ -138,7 +138,7 @@ class Checker {
     }
   }
 
-  // What was chosen along the way, once a graph: it loads again, with the same text and the same needs.
+  // The plans chosen so far, one for each graph, can be loaded again, with the same text and the same workspace.
   void expect_round_trips(bool print) {
     std::size_t without = 0;
     for (const auto& [key, entry] : library_.choices().cache().entries()) {
@@ -155,14 +155,15 @@ class Checker {
                     key.c_str());
     }
     std::printf(
-        "%zu ops, %zu graphs (%zu have no engine compiled ahead, and another way is taken), largest workspace of an op "
-        "%.1f MB\n",
+        "%zu ops, %zu graphs (%zu have no precompiled engine and use another candidate), largest workspace of an op "
+        "%.1f "
+        "MB\n",
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
-    // Those with a plan have an engine that is compiled ahead. What is left to engines that are compiled at run time
-    // is told apart; without a GPU these fail, at the load of the module alone.
+    // Graphs with a plan have a precompiled engine. The others have runtime-compiled engines at most. Without a GPU
+    // these fail, but only when the module is loaded.
     EXPECT_EQ(library_.without_precompiled_engine().size(), without);
     for (const auto& [key, engines] : library_.without_precompiled_engine()) {
-      std::printf("without %s: %d engines compiled at run time %s\n", key.c_str(), engines.proposed,
+      std::printf("without %s: %d runtime-compiled engines %s\n", key.c_str(), engines.proposed,
                   engines.why_not.c_str());
       expect_to_fail_at_load(engines);
     }
@@ -191,8 +192,8 @@ TEST(ConvPlans, EveryKindOfConvolutionHasPlansOnA100) {
   checker.expect_round_trips(true);
 }
 
-// All norms but the stem's (whose image has 3 channels) find their sums in a convolution; backward those of a block's
-// inner norms, behind which one convolution alone stands.
+// All norms except the one of the stem, whose image has 3 channels, get their sums from a convolution. In backward, the
+// inner norms of a block do, because exactly one convolution follows each of them.
 void expect_fused(Checker& checker, const Network& n, std::int64_t rows, int inner) {
   const Fused f = checker.check(n, rows, DType::f16, Mode::train, 2);
   EXPECT_EQ(f.sums, f.norms - 1) << n.model.depth;
@@ -207,7 +208,7 @@ TEST(FusedPlans, ResNet50FusesInHalfPrecisionOnH200AndA100) {
   }
 }
 
-TEST(FusedPlans, BrainFloatsStopAtLevelOne) {
+TEST(FusedPlans, Bfloat16StopsAtLevelOne) {
   Checker checker(h200(), {});
   const Fused f = checker.check({resnet(8, 10), {28, 28, 1}}, 64, DType::bf16, Mode::train, 2);
   EXPECT_EQ(f.norms, 9);
@@ -225,15 +226,16 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
   }
 }
 
-// cuDNN proposes them where it finds libcuda.so.1, if only the stub: its test is started with that.
-TEST(RunTimePlansLong, FailAtTheLoadOfTheModuleAlone) {
+// cuDNN proposes runtime-compiled engines only if it finds libcuda.so.1. The toolkit's stub is enough, and the test is
+// started with it.
+TEST(RunTimePlansLong, FailOnlyWhenTheModuleIsLoaded) {
   const auto target = cudnn::DeviceTarget::described_by(h200());
   cudnn::ConvProblem p;
   p.dtype = DType::f16, p.bias = true;
   p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
   p.window.kernel = {3, 3}, p.window.pad = {1, 1};
   const auto engines = cudnn::ConvGraph(target, p).runtime_compiled({});
-  if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not the toolkit's stub either";
+  if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not even the stub of the toolkit";
   std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
   expect_to_fail_at_load(engines);
 }

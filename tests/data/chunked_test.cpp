@@ -39,7 +39,7 @@ struct Rows {
 
 Rows read(Source& source, const ShardIndex& d, const std::vector<std::int64_t>& ids) {
   Rows out{std::string(ids.size() * d.sample_bytes(), '?'),
-           std::string(ids.size() * 4 * std::size_t(d.target.count()), '?')};
+           std::string(ids.size() * 4 * std::size_t(d.y.target.count()), '?')};
   source.read(ids, out.x.data(), out.y.data());
   return out;
 }

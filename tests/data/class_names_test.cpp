@@ -50,14 +50,14 @@ TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
   again.x = {packed(Named(seven), folder.path / "first")};
   const std::string second = packed(*make_importer(again), folder.path / "second");
   EXPECT_EQ(io::File::open(second).get_string("/", "class_names"), "a\nb\nc\nd\ne\nf\ng");
-  EXPECT_EQ(index_of({second}).class_names, seven);
+  EXPECT_EQ(index_of({second}).classes.names, seven);
 }
 
 TEST(ClassNames, MoreThanFitIntoAnObjectHeader) {
   const TemporaryFolder folder;
   Names many;
   for (int i = 0; i < 22000; ++i) many.push_back("n" + std::to_string(10000000 + i));
-  EXPECT_EQ(index_of({packed(Named(many), folder.path)}).class_names, many);
+  EXPECT_EQ(index_of({packed(Named(many), folder.path)}).classes.names, many);
 }
 
 TEST(ClassNames, ShardsThatNumberThemOtherwiseAreRefused) {
@@ -66,7 +66,7 @@ TEST(ClassNames, ShardsThatNumberThemOtherwiseAreRefused) {
                     none = packed(test::Rows(), folder.path / "none");
   const std::string message = test::message_of([&] { index_of({a, b}); });
   EXPECT_NE(message.find("in " + b + " label 0 is 'dog', not 'cat' as in " + a), std::string::npos) << message;
-  EXPECT_EQ(index_of({none, a}).class_names.size(), 2u);
+  EXPECT_EQ(index_of({none, a}).classes.names.size(), 2u);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
     const auto world = solo_world();
     const ShardIndex d = index_shards(*world, fields(write_fields(folder, s)));
     ASSERT_EQ(d.sample, (Shape{6, 5, 4}));
-    ASSERT_EQ(d.target, (Shape{4}));
+    ASSERT_EQ(d.y.target, (Shape{4}));
     ASSERT_EQ(d.rows, 64);
     std::vector<std::int64_t> shuffled(64), in_order(64);
     Sampler(64, 64, 64, 3, true).ids({0, 0, 0, 64}, shuffled.data());
@@ -150,7 +150,7 @@ TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
   EXPECT_NE(refusal("u,,first", "a", Exit::config).find("data.x: 'u,,first'"), std::string::npos);
   // One channel lies as the others do.
   const ShardIndex d = index_shards(*solo_world(), {.paths = {path}, .x = "u,first,u", .y = "a"});
-  EXPECT_TRUE(d.channels_first);
+  EXPECT_TRUE(d.x.channels_first);
   EXPECT_EQ(d.sample, (Shape{6, 5, 5}));
 }
 
@@ -178,8 +178,8 @@ TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
   const std::string path = write_filtered(folder, "a.h5", 0.01);
   for (const Transform transform : {Transform::none, Transform::log1p}) {
     ShardIndex d = index_shards(*world, {.paths = {path}, .x = "u,v", .transform = transform});
-    EXPECT_EQ(d.channel_scale, (std::vector<double>{0.01, 0.001, 0.001}));
-    EXPECT_EQ(d.channel_offset, (std::vector<double>{2, 273.15, 273.15}));
+    EXPECT_EQ(d.values.channel_scale, (std::vector<double>{0.01, 0.001, 0.001}));
+    EXPECT_EQ(d.values.channel_offset, (std::vector<double>{2, 273.15, 273.15}));
     measure_statistics(*world, d);
     double sum[3] = {0, 0, 0}, squares[3] = {0, 0, 0};
     for (std::size_t i = 0; i < 240; ++i) {
@@ -191,13 +191,13 @@ TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
       }
     }
     for (std::size_t c = 0; c < 3; ++c) {
-      EXPECT_NEAR(d.mean[c], sum[c], 1e-9 * sum[c]);
-      EXPECT_NEAR(d.std[c], std::sqrt(squares[c] - sum[c] * sum[c]), 1e-5);
+      EXPECT_NEAR(d.values.mean[c], sum[c], 1e-9 * sum[c]);
+      EXPECT_NEAR(d.values.std[c], std::sqrt(squares[c] - sum[c] * sum[c]), 1e-5);
     }
   }
   const ShardIndex asked = index_shards(*world, {.paths = {path}, .x = "v", .scale = 3, .offset = -1});
-  EXPECT_EQ(asked.scale, 3);
-  EXPECT_EQ(asked.offset, -1);
+  EXPECT_EQ(asked.values.scale, 3);
+  EXPECT_EQ(asked.values.offset, -1);
   const std::string other = write_filtered(folder, "b.h5", 0.02);
   const std::string message = message_of([&] { index_shards(*world, {.paths = {path, other}, .x = "u"}); });
   EXPECT_NE(message.find("b.h5: values of 'u' are stored * 0.02 + 2"), std::string::npos) << message;
@@ -214,17 +214,17 @@ TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
   const auto report = pack(*world, *make_importer(in), out);
   const auto index = [&](Transform t) { return index_shards(*world, {.paths = report.files, .transform = t}); };
   const ShardIndex packed = index(Transform::log1p);
-  EXPECT_EQ(packed.scale, 0.01);
-  EXPECT_EQ(packed.offset, 2);
-  EXPECT_EQ(packed.statistics_rejected_reason, "");
+  EXPECT_EQ(packed.values.scale, 0.01);
+  EXPECT_EQ(packed.values.offset, 2);
+  EXPECT_EQ(packed.values.statistics_rejected_reason, "");
   ShardIndex measured = packed;
   measure_statistics(*world, measured);
-  ASSERT_EQ(packed.mean.size(), 2u);
+  ASSERT_EQ(packed.values.mean.size(), 2u);
   for (std::size_t c = 0; c < 2; ++c) {
-    EXPECT_NEAR(packed.mean[c], measured.mean[c], 1e-12);
-    EXPECT_NEAR(packed.std[c], measured.std[c], 1e-9);
+    EXPECT_NEAR(packed.values.mean[c], measured.values.mean[c], 1e-12);
+    EXPECT_NEAR(packed.values.std[c], measured.values.std[c], 1e-9);
   }
-  EXPECT_NE(index(Transform::none).statistics_rejected_reason, "");
+  EXPECT_NE(index(Transform::none).values.statistics_rejected_reason, "");
 }
 
 TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
@@ -245,17 +245,17 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
     return index_shards(*world, {.paths = {path}, .scale = scale, .offset = offset, .transform = t});
   };
   write("");
-  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean, std::vector<double>{11});
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).values.mean, std::vector<double>{11});
   const ShardIndex other = index(2, 3, Transform::none);  // (11 - 10) * 4 + 3
-  EXPECT_EQ(other.mean, std::vector<double>{7});
-  EXPECT_EQ(other.std, std::vector<double>{16});
-  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean.size(), 0u);
-  EXPECT_NE(index(0, offset_from_files, Transform::log1p).statistics_rejected_reason.find("transform none"),
+  EXPECT_EQ(other.values.mean, std::vector<double>{7});
+  EXPECT_EQ(other.values.std, std::vector<double>{16});
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).values.mean.size(), 0u);
+  EXPECT_NE(index(0, offset_from_files, Transform::log1p).values.statistics_rejected_reason.find("transform none"),
             std::string::npos);
   write("log1p");
-  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).mean, std::vector<double>{11});
-  EXPECT_EQ(index(2, offset_from_files, Transform::log1p).mean.size(), 0u);
-  EXPECT_EQ(index(0, offset_from_files, Transform::none).mean.size(), 0u);
+  EXPECT_EQ(index(0, offset_from_files, Transform::log1p).values.mean, std::vector<double>{11});
+  EXPECT_EQ(index(2, offset_from_files, Transform::log1p).values.mean.size(), 0u);
+  EXPECT_EQ(index(0, offset_from_files, Transform::none).values.mean.size(), 0u);
   ShardIndex below = index(1, 0, Transform::log1p);
   const std::string message = message_of([&] { measure_statistics(*world, below); });
   for (const char* word : {"a.h5", "channel 0", "log1p", "above -1"})

@@ -277,7 +277,7 @@ TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
   for (std::size_t c = 0; c < 600; ++c) {
     double sum = 0;
     for (std::size_t r = 0; r < 30; ++r) sum += r >= 10 && r < 15 ? 0 : x[r * 600 + c];
-    EXPECT_NEAR(measured.mean.at(c), sum / 25, 1e-9);
+    EXPECT_NEAR(measured.values.mean.at(c), sum / 25, 1e-9);
   }
   EXPECT_NE(message_of([&] { measure_statistics(*world, measured); }).find("a.h5"), std::string::npos);
 }

@@ -38,7 +38,7 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
   ShardIndex index;
   index.rows = rows * max_batches_per_take * steps;
   index.sample = {1, 1, 1};
-  index.x_dtype = DType::u8;
+  index.x.dtype = DType::u8;
   const Sampler sampler(index.rows, rows * max_batches_per_take, rows, 5, false);
   DeferredDevice device(c.eager_copies);
   Ids source;

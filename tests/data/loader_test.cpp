@@ -41,7 +41,7 @@ ShardIndex index_of(std::int64_t rows) {
   ShardIndex d;
   d.rows = rows;
   d.sample = {5, 3, 1};
-  d.x_dtype = DType::i16;
+  d.x.dtype = DType::i16;
   return d;
 }
 

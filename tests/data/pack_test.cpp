@@ -36,7 +36,7 @@ std::vector<std::int64_t> source_rows(const ShardIndex& d, const test::Rows& in)
       in.read(row, 1, expected.data(), ignored.data());
       if (expected == x) found = row;
     }
-    if (found >= 0 && d.labels) {
+    if (found >= 0 && d.y.labels) {
       std::int32_t label;
       std::memcpy(&label, y.data(), 4);
       EXPECT_EQ(label, found % 7);
@@ -140,8 +140,8 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
         ASSERT_TRUE(readable_without_hdf5(packed));
         EXPECT_EQ(bytes_of(packed, Reader::direct), bytes_of(plain, Reader::direct));
         EXPECT_EQ(bytes_of(packed, Reader::mpio), bytes_of(plain, Reader::direct));  // HDF5's own reads
-        EXPECT_EQ(packed.mean, plain.mean);
-        EXPECT_EQ(packed.classes, plain.classes);
+        EXPECT_EQ(packed.values.mean, plain.values.mean);
+        EXPECT_EQ(packed.classes.count, plain.classes.count);
         for (const Shard& s : packed.shards) {
           const auto& chunks = *s.x_chunks;
           ASSERT_EQ(chunks.filters.size(), 1u);
@@ -183,10 +183,10 @@ TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
     const ShardIndex train = index_shards(*world, {.paths = {folder / "train-*.h5"}}),
                      valid = index_shards(*world, {.paths = {folder / "valid-*.h5"}});
     EXPECT_EQ(train.sample, (Shape{4, 5, 3}));
-    EXPECT_EQ(train.channels_first, first);
-    EXPECT_EQ(train.classes, 7);
-    EXPECT_EQ(valid.classes, 7);
-    EXPECT_EQ(valid.mean, train.mean);
+    EXPECT_EQ(train.x.channels_first, first);
+    EXPECT_EQ(train.classes.count, 7);
+    EXPECT_EQ(valid.classes.count, 7);
+    EXPECT_EQ(valid.values.mean, train.values.mean);
     auto rows = source_rows(train, in);
     std::vector<double> mean(3), squares(3);
     for (const auto row : rows)
@@ -195,10 +195,10 @@ TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
         const std::size_t c = std::size_t(first ? v / 20 : v % 3);
         mean[c] += value / (75 * 20), squares[c] += value * value / (75 * 20);
       }
-    ASSERT_EQ(train.mean.size(), 3u);
+    ASSERT_EQ(train.values.mean.size(), 3u);
     for (std::size_t c = 0; c < 3; ++c) {
-      EXPECT_NEAR(train.mean[c], mean[c], 1e-12);
-      EXPECT_NEAR(train.std[c], std::sqrt(squares[c] - mean[c] * mean[c]), 1e-9);
+      EXPECT_NEAR(train.values.mean[c], mean[c], 1e-12);
+      EXPECT_NEAR(train.values.std[c], std::sqrt(squares[c] - mean[c] * mean[c]), 1e-9);
     }
     const auto others = source_rows(valid, in);
     rows.insert(rows.end(), others.begin(), others.end());
@@ -213,11 +213,11 @@ TEST(Pack, FloatsAndTargetsSurvive) {
   in.floats = in.targets = true, in.one = Shape{11}, in.count = 13;
   pack(*world, in, {.out = folder.path, .prefix = "mine"});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "mine-00000.h5"}});
-  EXPECT_EQ(d.x_dtype, DType::f32);
-  EXPECT_FALSE(d.labels);
-  EXPECT_EQ(d.target, (Shape{2}));
-  EXPECT_EQ(d.mean.size(), 11u);
-  EXPECT_DOUBLE_EQ(d.scale, 1);
+  EXPECT_EQ(d.x.dtype, DType::f32);
+  EXPECT_FALSE(d.y.labels);
+  EXPECT_EQ(d.y.target, (Shape{2}));
+  EXPECT_EQ(d.values.mean.size(), 11u);
+  EXPECT_DOUBLE_EQ(d.values.scale, 1);
   EXPECT_TRUE(is_every_row(source_rows(d, in)));
 }
 

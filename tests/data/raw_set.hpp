@@ -18,7 +18,7 @@ struct RawSet {
   std::vector<std::string> samples;
 
   RawSet(std::int64_t sample_bytes, const std::vector<std::int64_t>& rows_of_shards, std::uint64_t x_offset) {
-    index.sample = {sample_bytes}, index.y_dtype = DType::i32;
+    index.sample = {sample_bytes}, index.y.dtype = DType::i32;
     for (const std::int64_t rows : rows_of_shards) {
       Shard shard;
       shard.path = folder / cat("raw", index.shards.size());

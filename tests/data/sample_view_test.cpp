@@ -93,7 +93,7 @@ ShardIndex index_of(const std::string& path, const SampleView& view, bool valida
   return index_shards(*solo_world(), {.paths = {path}, .view = view, .validation_part = validation_part});
 }
 
-std::size_t y_bytes(const ShardIndex& index) { return index.labels ? 4 : 4 * std::size_t(index.target.count()); }
+std::size_t y_bytes(const ShardIndex& index) { return index.y.labels ? 4 : 4 * std::size_t(index.y.target.count()); }
 
 std::string sample_of(const ShardIndex& index, const char* x, const char* y) {
   return std::string(x, index.sample_bytes()) + std::string(y, y_bytes(index));
@@ -124,10 +124,10 @@ TEST(SampleView, PatchesAreTheDefinitionsByEveryEngineAndStorage) {
         scene.write(folder / "scene.h5");
         for (const std::int64_t side : {1, 3, 5, 13}) {
           const ShardIndex index = index_of(folder / "scene.h5", patches_of(side));
-          ASSERT_EQ(index.channels_first, first);
-          EXPECT_EQ(index.layout_decided_by, "by the label map");
+          ASSERT_EQ(index.x.channels_first, first);
+          EXPECT_EQ(index.x.layout_decided_by, "by the label map");
           EXPECT_EQ(index.sample, (Shape{side, side, 5}));
-          EXPECT_EQ(index.classes, 3);
+          EXPECT_EQ(index.classes.count, 3);
           const auto expected = scene.patches(side);
           for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mmap}) {
             if (chunked && reader == Reader::mmap) continue;
@@ -246,9 +246,9 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedAsInputsAre) {
     const Series series(chunked);
     ShardIndex index = index_of(series.folder / "part*", pairs(2));
     EXPECT_EQ(index.rows, 4 + 0 + 2);
-    EXPECT_EQ(index.target, (Shape{2}));
-    EXPECT_FALSE(index.labels);
-    index.mean = {0.5, -1}, index.std = {2, 4}, index.scale = 3;
+    EXPECT_EQ(index.y.target, (Shape{2}));
+    EXPECT_FALSE(index.y.labels);
+    index.values.mean = {0.5, -1}, index.values.std = {2, 4}, index.values.scale = 3;
     const auto power = [](int n) {  // the value written after n others
       float at = 1;
       for (int i = 0; i <= n; ++i) at *= -1.25f;
@@ -256,7 +256,7 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedAsInputsAre) {
     };
     const int rows[] = {0, 1, 2, 3, 7, 8};
     for (const bool normalize : {true, false}) {
-      index.normalized_targets = normalize;
+      index.values.normalize_targets = normalize;
       const auto all = read_all(index, *make_source(*solo_world(), index, Reader::automatic));
       for (std::size_t i = 0; i < 6; ++i)
         for (int f = 0; f < 2; ++f) {
@@ -278,7 +278,7 @@ TEST(SampleView, TargetsOfPairsAreChannelsLast) {
   test::write_file(folder / "f.h5", {{"x", H5T_STD_I16BE, H5T_NATIVE_INT16, {3, 2, 4, 5}, x.data()}});
   const ShardIndex index =
       index_shards(*solo_world(), {.paths = {folder / "f.h5"}, .layout = Layout::channels_first, .view = pairs(1)});
-  EXPECT_EQ(index.target, (Shape{4, 5, 2}));
+  EXPECT_EQ(index.y.target, (Shape{4, 5, 2}));
   const auto all = read_all(index, *make_source(*solo_world(), index, Reader::mmap));
   for (std::size_t p = 0; p < 20; ++p)
     for (std::size_t c = 0; c < 2; ++c) {
@@ -330,8 +330,8 @@ TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
           const ShardIndex index = index_of(folder / "text*", windows(length, stride));
           ASSERT_EQ(index.rows, std::int64_t(expected.size())) << length << " every " << stride;
           EXPECT_EQ(index.sample, (Shape{length}));
-          EXPECT_EQ(index.x_dtype, type.dtype);
-          EXPECT_EQ(index.classes, std::int64_t(largest) + 1);
+          EXPECT_EQ(index.x.dtype, type.dtype);
+          EXPECT_EQ(index.classes.count, std::int64_t(largest) + 1);
           for (const Reader reader : {Reader::direct, Reader::mmap}) {
             if (chunked && reader == Reader::mmap) continue;
             const auto all = read_all(index, *make_source(*solo_world(), index, reader));
@@ -393,7 +393,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   refused(folder / "scene.h5", windows(0, 1), "data.window", Exit::config);
   const std::vector<std::uint8_t> text(5, 1);
   test::write_file(folder / "text.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {5}, text.data()}});
-  refused(folder / "text.h5", windows(5, 1), "no text is as long as a window of 5 tokens and the next");
+  refused(folder / "text.h5", windows(5, 1), "no text is longer than a window of 5 tokens");
   refused("synthetic:images:rows=50,shape=4x4x1,classes=2,seed=1", pairs(1), "data.sample", Exit::config);
   scene.map.assign(scene.map.size(), 0);
   scene.map[5] = -1;

@@ -46,11 +46,11 @@ TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
   EXPECT_EQ(d.shards[1].first, 7);
   EXPECT_EQ(d.rows, 12);
   EXPECT_EQ(d.sample, (Shape{4, 4, 3}));
-  EXPECT_EQ(d.x_dtype, DType::u8);
-  EXPECT_TRUE(d.labels);
-  EXPECT_EQ(d.classes, 6);  // counted
-  EXPECT_DOUBLE_EQ(d.scale, 1 / 255.0);
-  EXPECT_FALSE(d.channels_first);
+  EXPECT_EQ(d.x.dtype, DType::u8);
+  EXPECT_TRUE(d.y.labels);
+  EXPECT_EQ(d.classes.count, 6);  // counted
+  EXPECT_DOUBLE_EQ(d.values.scale, 1 / 255.0);
+  EXPECT_FALSE(d.x.channels_first);
   EXPECT_FALSE(d.shards[0].x_chunks || d.shards[0].y_chunks);
   EXPECT_EQ(d.shards[0].hdf5_only_reason, "");
   const Images images(7);
@@ -69,7 +69,7 @@ TEST(Shards, EveryRankHasTheSameIndex) {
     EXPECT_EQ(d.rows, 7);
     EXPECT_EQ(d.sample, all[0].sample);
     EXPECT_EQ(d.shards.at(0).x_offset, all[0].shards.at(0).x_offset);
-    EXPECT_EQ(d.x_name, "x");
+    EXPECT_EQ(d.x.name, "x");
   }
 }
 
@@ -79,16 +79,16 @@ TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
   write_images(folder / "nhw.h5", {5, 12, 4}, {5});
   write_images(folder / "flat.h5", {5, 48}, {5});
   const ShardIndex nchw = index_of({.paths = {folder / "nchw.h5"}});
-  EXPECT_TRUE(nchw.channels_first);
+  EXPECT_TRUE(nchw.x.channels_first);
   EXPECT_EQ(nchw.sample, (Shape{8, 2, 3}));
-  EXPECT_TRUE(nchw.labels);
-  EXPECT_EQ(nchw.target, Shape{});
+  EXPECT_TRUE(nchw.y.labels);
+  EXPECT_EQ(nchw.y.target, Shape{});
   EXPECT_EQ(index_of({.paths = {folder / "nhw.h5"}}).sample, (Shape{12, 4, 1}));
   const ShardIndex flat = index_of({.paths = {folder / "flat.h5"}});
   EXPECT_EQ(flat.sample, (Shape{48}));
-  EXPECT_DOUBLE_EQ(flat.scale, 1);
+  EXPECT_DOUBLE_EQ(flat.values.scale, 1);
   const ShardIndex asked = index_of({.paths = {folder / "nchw.h5"}, .layout = DataOptions::Layout::channels_last});
-  EXPECT_FALSE(asked.channels_first);
+  EXPECT_FALSE(asked.x.channels_first);
   EXPECT_EQ(asked.sample, (Shape{3, 8, 2}));
 }
 
@@ -124,7 +124,7 @@ TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
     write("a.h5", c.shape, c.attribute);
     const ShardIndex d = index_of({.paths = {folder / "a.h5"}, .layout = c.asked});
     EXPECT_EQ(d.sample, c.sample) << d.sample.str() << " for " << c.sample.str();
-    EXPECT_EQ(d.channels_first, c.channels_first) << c.sample.str();
+    EXPECT_EQ(d.x.channels_first, c.channels_first) << c.sample.str();
   }
   write("a.h5", {5, 3, 8, 8}, "NCHW");
   const std::string message = message_of([&] { index_of({.paths = {folder / "a.h5"}}); });
@@ -176,8 +176,8 @@ TEST(Shards, StatisticsThatFitNothingAreMeasuredAnew) {
     }
     H5Dclose(x), H5Fclose(file);
     const ShardIndex d = index_of({.paths = {folder / "a.h5"}});
-    EXPECT_TRUE(d.mean.empty() && d.std.empty());
-    EXPECT_NE(d.statistics_rejected_reason, "");
+    EXPECT_TRUE(d.values.mean.empty() && d.values.std.empty());
+    EXPECT_NE(d.values.statistics_rejected_reason, "");
   }
 }
 
@@ -197,13 +197,13 @@ TEST(Shards, StatisticsOfTheFileFollowTheScale) {
     file.close();
   }
   const ShardIndex own = index_of({.paths = {folder / "a.h5"}});
-  EXPECT_DOUBLE_EQ(own.scale, 0.5);
-  EXPECT_EQ(own.mean, (std::vector<double>{1, 2, 3}));
-  EXPECT_EQ(own.classes, 40);
+  EXPECT_DOUBLE_EQ(own.values.scale, 0.5);
+  EXPECT_EQ(own.values.mean, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(own.classes.count, 40);
   const ShardIndex asked = index_of({.paths = {folder / "a.h5"}, .scale = 2});
-  EXPECT_DOUBLE_EQ(asked.scale, 2);
-  EXPECT_EQ(asked.mean, (std::vector<double>{4, 8, 12}));
-  EXPECT_EQ(asked.std, (std::vector<double>{16, 20, 24}));
+  EXPECT_DOUBLE_EQ(asked.values.scale, 2);
+  EXPECT_EQ(asked.values.mean, (std::vector<double>{4, 8, 12}));
+  EXPECT_EQ(asked.values.std, (std::vector<double>{16, 20, 24}));
 }
 
 TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
@@ -214,9 +214,9 @@ TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
   for (int size = 1; size <= 3; ++size)
     run_thread_world(size, [&](World& world) {
       ShardIndex d = index_shards(world, {.paths = {folder / "nchw.h5"}});
-      EXPECT_TRUE(d.mean.empty());
+      EXPECT_TRUE(d.values.mean.empty());
       measure_statistics(world, d);
-      ASSERT_EQ(d.mean.size(), 3u);
+      ASSERT_EQ(d.values.mean.size(), 3u);
       for (std::size_t c = 0; c < 3; ++c) {
         double sum = 0, squares = 0;
         for (std::size_t r = 0; r < 50; ++r)
@@ -225,10 +225,10 @@ TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
             sum += v, squares += v * v;
           }
         const double mean = sum / 800;
-        EXPECT_NEAR(d.mean[c], mean, 1e-12);
-        EXPECT_NEAR(d.std[c], std::sqrt(squares / 800 - mean * mean), 1e-9);
+        EXPECT_NEAR(d.values.mean[c], mean, 1e-12);
+        EXPECT_NEAR(d.values.std[c], std::sqrt(squares / 800 - mean * mean), 1e-9);
       }
-      means[std::size_t(size * (size - 1) / 2 + world.rank())] = d.mean;
+      means[std::size_t(size * (size - 1) / 2 + world.rank())] = d.values.mean;
     });
   for (const auto& m : means) EXPECT_EQ(m, means[0]);
 }
@@ -241,11 +241,11 @@ TEST(Shards, TargetsAreFloats) {
   test::write_file(folder / "b.h5", {{"x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5, 6}, x.data()},
                                      {"y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {5}, y.data()}});
   const ShardIndex a = index_of({.paths = {folder / "a.h5"}}), b = index_of({.paths = {folder / "b.h5"}});
-  EXPECT_FALSE(a.labels);
-  EXPECT_EQ(a.target, (Shape{2}));
-  EXPECT_EQ(a.classes, 0);
-  EXPECT_FALSE(b.labels);
-  EXPECT_EQ(b.target, (Shape{1}));
+  EXPECT_FALSE(a.y.labels);
+  EXPECT_EQ(a.y.target, (Shape{2}));
+  EXPECT_EQ(a.classes.count, 0);
+  EXPECT_FALSE(b.y.labels);
+  EXPECT_EQ(b.y.target, (Shape{1}));
 }
 
 TEST(Shards, WrongFilesAreNamedWithTheReason) {
@@ -293,10 +293,10 @@ TEST(Shards, TheManifestChangesWithTheFiles) {
 
 TEST(Shards, SyntheticSpecsAreReadAndChecked) {
   const ShardIndex d = index_of({.paths = {"synthetic:images:rows=123,shape=8x6x3,classes=4,seed=9"}});
-  EXPECT_TRUE(d.synthetic);
+  EXPECT_TRUE(d.synthetic());
   EXPECT_EQ(d.rows, 123);
   EXPECT_EQ(d.sample, (Shape{8, 6, 3}));
-  EXPECT_EQ(d.classes, 4);
+  EXPECT_EQ(d.classes.count, 4);
   for (const char* wrong : {"synthetic:sounds", "synthetic:images:rows=0", "synthetic:images:rows=x",
                             "synthetic:images:colour=red", "synthetic:images:shape=", "synthetic:images:shape=8x0"})
     EXPECT_NE(message_of([&] { index_of({.paths = {wrong}}); }, Exit::config).find("synthetic"), std::string::npos);

@@ -29,7 +29,7 @@ struct Rows {
 
 Rows read(Source& source, const ShardIndex& d, const std::vector<std::int64_t>& ids) {
   Rows out{std::vector<char>(ids.size() * d.sample_bytes()),
-           std::vector<char>(ids.size() * 4 * std::size_t(d.target.count()))};
+           std::vector<char>(ids.size() * 4 * std::size_t(d.y.target.count()))};
   source.read(ids, out.x.data(), out.y.data());
   return out;
 }
@@ -85,7 +85,7 @@ TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
     const auto world = solo_world();
     const ShardIndex d = index_shards(*world, {.paths = write_set(folder, s.x, s.y, s.chunk)});
     ASSERT_EQ(d.rows, 100);
-    EXPECT_EQ(d.classes, 11);
+    EXPECT_EQ(d.classes.count, 11);
     std::vector<std::vector<std::int64_t>> orders{shuffled(100), {39, 40, 41}, {41, 40, 39}, {99}, {5, 6, 7, 50, 8, 9}};
     orders.emplace_back(100);
     std::iota(orders.back().begin(), orders.back().end(), 0);

@@ -1,4 +1,4 @@
-// A real fault in a replayed graph: what is read after it, from memory that the lost context wrote to.
+// A real fault in a replayed graph. After it, the breadcrumbs are read from host memory, although the context is lost.
 #include <gtest/gtest.h>
 
 #include "cuda/runtime/check.hpp"
@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// In the third run, the second replay, the counter's memory is gone.
+// The memory of the counter is freed before the third run, which is the second replay.
 [[noreturn]] void fail_in_third_step() {
   cuda::DeviceOptions options;
   options.breadcrumbs = cuda::FlightRecorder::Detail::each;
@@ -38,7 +38,7 @@ namespace {
 }
 
 TEST(BreadcrumbsDeathTest, NameTheOperationOfAReplayedGraphThatFaults) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // CUDA does not outlive a fork
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // CUDA does not work after a fork
   EXPECT_EXIT(fail_in_third_step(), testing::ExitedWithCode(3), "the GPU was at step 3, second forward");
 }
 

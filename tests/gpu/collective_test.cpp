@@ -1,4 +1,4 @@
-// NCCL on one GPU: what it adds up is its own, but it goes the way of many.
+// NCCL on one GPU: a single rank, but the same code as for many.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
+TEST(NcclOnOneGpu, CapturedAllReducesGiveTheirTimesAtEveryReplay) {
   auto& device = dynamic_cast<cuda::CudaDevice&>(test::device());
   const auto world = solo_world();
   const auto collective = cuda::make_nccl_collective(*world, device, {}, 0, true);
@@ -26,7 +26,7 @@ TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
     collective->finish();
   });
   double before = 0;
-  for (int round = 0; round < 4; ++round) {  // launched, captured, replayed twice
+  for (int round = 0; round < 4; ++round) {  // launched one by one, captured, replayed twice
     captured->run();
     device.synchronize();
     std::vector<CommSpan> spans;
@@ -41,7 +41,7 @@ TEST(NcclOnOneGpu, RecordedSumsTellTheirTimesAtEveryReplay) {
     }
     before = spans.back().ended;
     collective->take_spans(spans);
-    EXPECT_TRUE(spans.empty()) << "the same replay told twice";
+    EXPECT_TRUE(spans.empty()) << "the spans of a replay were returned twice";
   }
   device.copy_to_host(Stream::compute, seen.data(), region.data, bytes);
   device.synchronize();

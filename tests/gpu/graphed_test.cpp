@@ -1,5 +1,5 @@
-// Recorded steps on a GPU: what ties them to copies that go on outside, and (replay/graphed_steps_test.cpp, compiled
-// into this binary too) whole trainings with and without them.
+// Captured steps on a GPU: the events that connect them with copies outside of the graph. This binary also contains
+// replay/graphed_steps_test.cpp, which compares trainings with and without captured steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ bool test::configure_fake_gpu(bool, bool) { return false; }
 
 namespace {
 
-// Each round's copies are enqueued before its launch and overwrite what the round before is still to read. Large, so
-// that a copy without its wait would be seen under way.
-TEST(RecordedEvents, TieAReplayToTheCopiesEnqueuedBeforeIt) {
-  cuda::CudaDevice device(0, {});  // not the other tests', whose device memory is the host's
+// The copies of each round are enqueued before its launch, and overwrite slots that the previous round may still have
+// to read. They are large, so that a copy that does not wait for its event would be noticed.
+TEST(RecordedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
+  cuda::CudaDevice device(0, {});  // a device of its own: that of the other tests has its memory on the host
   constexpr std::size_t slots = 3, count = 1 << 20, bytes = count * sizeof(int);
   constexpr int rounds = 6;
   std::vector<Buffer> from, slot, seen;

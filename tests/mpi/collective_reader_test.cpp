@@ -28,7 +28,7 @@ struct ByteBuffer {
 
 ByteBuffer read_by(ReadQueue& reads, const ShardIndex& d, std::span<const std::int64_t> ids) {
   ByteBuffer out;
-  out.x.resize(ids.size() * d.sample_bytes()), out.y.resize(ids.size() * 4 * std::size_t(d.target.count()));
+  out.x.resize(ids.size() * d.sample_bytes()), out.y.resize(ids.size() * 4 * std::size_t(d.y.target.count()));
   reads.begin(ids, out.x.data(), out.y.data());
   reads.finish();
   return out;

@@ -181,9 +181,9 @@ std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
     source->read({&id, 1}, raw.data(), &row);
     for (std::size_t p = 0; p < pixels; ++p)
       for (std::size_t c = 0; c < channels; ++c) {
-        const std::size_t at = d.channels_first ? c * pixels + p : p * channels + c;
+        const std::size_t at = d.x.channels_first ? c * pixels + p : p * channels + c;
         out[std::size_t(row)][p * channels + c] =
-            d.x_dtype == DType::u8 ? std::uint8_t(raw[at]) : reinterpret_cast<const float*>(raw.data())[at];
+            d.x.dtype == DType::u8 ? std::uint8_t(raw[at]) : reinterpret_cast<const float*>(raw.data())[at];
       }
   }
   return out;
@@ -232,12 +232,12 @@ TEST(PackMpi, PackedPixelsAreThoseReadInPlace) {
     const ShardIndex packed = index_shards(world, {.paths = {(out / "train-*.h5").string()}});
     everywhere(world, in_place.sample == c.logical, "in place: " + in_place.sample.str());
     everywhere(world, packed.sample == c.logical, "packed: " + packed.sample.str());
-    everywhere(world, packed.channels_first == in_place.channels_first, "layout");
-    everywhere(world, packed.scale == in_place.scale, "scale");
-    bool near = packed.mean.size() == in_place.mean.size();
-    for (std::size_t m = 0; near && m < packed.mean.size(); ++m)
-      near = std::abs(packed.mean[m] - in_place.mean[m]) < 1e-9 * (1 + std::abs(packed.mean[m])) &&
-             std::abs(packed.std[m] - in_place.std[m]) < 1e-9 * (1 + packed.std[m]);
+    everywhere(world, packed.x.channels_first == in_place.x.channels_first, "layout");
+    everywhere(world, packed.values.scale == in_place.values.scale, "scale");
+    bool near = packed.values.mean.size() == in_place.values.mean.size();
+    for (std::size_t m = 0; near && m < packed.values.mean.size(); ++m)
+      near = std::abs(packed.values.mean[m] - in_place.values.mean[m]) < 1e-9 * (1 + std::abs(packed.values.mean[m])) &&
+             std::abs(packed.values.std[m] - in_place.values.std[m]) < 1e-9 * (1 + packed.values.std[m]);
     everywhere(world, near, "mean and deviation");
     everywhere(world, samples_of(world, packed) == samples_of(world, in_place), "pixels of " + packed.sample.str());
   }

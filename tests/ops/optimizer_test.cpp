@@ -81,7 +81,7 @@ const std::vector<Case>& cases() {
                         {"lars", spec(lars)},        {"lars_clipped", spec(lars)}, {"lamb", spec(lamb)},
                         {"lamb_clipped", spec(lamb)}};
     c[1].spec.momentum = 0, c[2].spec.nesterov = true, c[3].spec.clip = 0.5f, c[5].spec.clip = 0.01f;
-    c[6].spec.trust = 0.1f, c[7].spec.clip = 0.5f, c[7].spec.nesterov = true, c[9].spec.clip = 0.01f;
+    c[6].spec.trust_coefficient = 0.1f, c[7].spec.clip = 0.5f, c[7].spec.nesterov = true, c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
     return c;
   }();

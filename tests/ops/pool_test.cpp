@@ -12,11 +12,13 @@ struct Case {
   PoolSpec spec;
 };
 
-PoolSpec pool(PoolSpec::Kind kind, Shape src, std::array<std::int64_t, 3> kernel = {1, 1, 1},
-              std::array<std::int64_t, 3> stride = {1, 1, 1}, std::array<std::int64_t, 3> pad = {0, 0, 0},
-              std::array<std::int64_t, 3> dilation = {1, 1, 1}) {
+using Extents = std::array<std::int64_t, 3>;
+
+PoolSpec pool(PoolSpec::Kind kind, Shape src, Extents kernel = {1, 1, 1}, Extents stride = {1, 1, 1},
+              Extents pad = {0, 0, 0}, Extents dilation = {1, 1, 1}) {
   PoolSpec s;
-  s.kind = kind, s.src = src;
+  s.kind = kind;
+  s.src = src;
   s.window = {src.spatial_rank(), kernel, stride, pad, dilation};
   return s;
 }

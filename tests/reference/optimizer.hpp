@@ -1,7 +1,8 @@
-// SGD and AdamW as PyTorch defines them, LARS and LAMB as their papers do, in double, with everything around them:
-// unscale, clip, skip, loss scale.
+// The optimizers in double: SGD and AdamW as PyTorch defines them, LARS and LAMB as their papers do. Includes what
+// surrounds the update: unscaling, clipping, skipped steps and the dynamic loss scale.
 #pragma once
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "millrace/ops/optimizer.hpp"
@@ -15,6 +16,74 @@ struct OptimizerState {
   bool found_inf = false;
 };
 
+// The update of one segment of the parameters. unscaled: its gradient, without loss scale and clipped.
+class SegmentStep {
+ public:
+  SegmentStep(const OptimizerSpec& spec, double learning_rate, OptimizerState& state, std::vector<double> unscaled)
+      : spec_(spec), lr_(learning_rate), state_(state), gradient_(std::move(unscaled)) {}
+
+  void run(std::size_t begin, double decay) {
+    const bool adam = spec_.kind == Kind::adamw || spec_.kind == Kind::lamb;
+    const std::vector<double> direction = adam ? adam_direction(begin, decay) : gradient_;
+    const double ratio = trust_ratio(begin, decay, direction);
+    for (std::size_t i = 0; i < gradient_.size(); ++i) {
+      double& w = state_.master[begin + i];
+      if (spec_.kind == Kind::adamw)
+        w = w * (1 - lr_ * decay) - lr_ * direction[i];
+      else if (spec_.kind == Kind::lamb)
+        w -= lr_ * ratio * direction[i];
+      else
+        w -= lr_ * with_momentum(begin + i, ratio * (gradient_[i] + decay * w));
+    }
+  }
+
+ private:
+  using Kind = OptimizerSpec::Kind;
+
+  // Adam's update before the learning rate; LAMB adds the decay to it.
+  std::vector<double> adam_direction(std::size_t begin, double decay) {
+    const double b1 = spec_.beta1, b2 = spec_.beta2, t = double(state_.applied + 1);
+    std::vector<double> out;
+    for (std::size_t i = 0; i < gradient_.size(); ++i) {
+      double& m = state_.moment1[begin + i];
+      double& v = state_.moment2[begin + i];
+      const double g = gradient_[i];
+      m = b1 * m + (1 - b1) * g;
+      v = b2 * v + (1 - b2) * g * g;
+      out.push_back((m / (1 - std::pow(b1, t))) / (std::sqrt(v / (1 - std::pow(b2, t))) + double(spec_.epsilon)) +
+                    (spec_.kind == Kind::lamb ? decay * state_.master[begin + i] : 0));
+    }
+    return out;
+  }
+
+  static double norm(const double* values, std::size_t count) {
+    double squares = 0;
+    for (std::size_t i = 0; i < count; ++i) squares += values[i] * values[i];
+    return std::sqrt(squares);
+  }
+
+  double trust_ratio(std::size_t begin, double decay, const std::vector<double>& direction) const {
+    const double weights = norm(state_.master.data() + begin, gradient_.size());
+    const double gradient = norm(gradient_.data(), gradient_.size());
+    const double update = norm(direction.data(), direction.size());
+    if (decay == 0 || weights == 0) return 1;
+    if (spec_.kind == Kind::lars && gradient > 0)
+      return double(spec_.trust_coefficient) * weights / (gradient + decay * weights + double(spec_.epsilon));
+    return spec_.kind == Kind::lamb && update > 0 ? weights / update : 1;
+  }
+
+  double with_momentum(std::size_t i, double g) {
+    if (spec_.momentum == 0) return g;
+    state_.moment1[i] = double(spec_.momentum) * state_.moment1[i] + g;
+    return spec_.nesterov ? g + double(spec_.momentum) * state_.moment1[i] : state_.moment1[i];
+  }
+
+  const OptimizerSpec& spec_;
+  const double lr_;
+  OptimizerState& state_;
+  const std::vector<double> gradient_;
+};
+
 inline void optimizer_step(const OptimizerSpec& s, const StepState& step, OptimizerState& o,
                            const std::vector<double>& gradient, const std::vector<double>& stats) {
   double squares = 0;
@@ -23,58 +92,26 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
   ++o.attempted;
   o.found_inf = !std::isfinite(squares);
   if (o.found_inf) {
-    if (step.scale_on)
-      o.loss_scale = std::max(o.loss_scale * double(step.scale_backoff), double(step.scale_floor)), o.clean_steps = 0;
+    if (!step.scale_on) return;
+    o.loss_scale = std::max(o.loss_scale * double(step.scale_backoff), double(step.scale_floor));
+    o.clean_steps = 0;
     return;
   }
   const double clip = s.clip > 0 ? std::min(1.0, double(s.clip) / (o.grad_norm + 1e-6)) : 1;
-  const double lr = step.learning_rate, b1 = s.beta1, b2 = s.beta2, t = double(o.applied + 1);
-  using Kind = OptimizerSpec::Kind;
   for (const auto& segment : s.segments) {
-    const std::size_t begin = std::size_t(segment.begin), end = std::size_t(segment.begin + segment.count);
-    const double decay = segment.weight_decay;
-    const auto unscaled = [&](std::size_t i) { return gradient[i] / o.loss_scale * clip; };
-    std::vector<double> direction(end - begin);  // of Adam, before the learning rate
-    if (s.kind == Kind::adamw || s.kind == Kind::lamb)
-      for (std::size_t i = begin; i < end; ++i) {
-        double &m = o.moment1[i], &v = o.moment2[i], g = unscaled(i);
-        m = b1 * m + (1 - b1) * g, v = b2 * v + (1 - b2) * g * g;
-        direction[i - begin] =
-            (m / (1 - std::pow(b1, t))) / (std::sqrt(v / (1 - std::pow(b2, t))) + double(s.epsilon)) +
-            (s.kind == Kind::lamb ? decay * o.master[i] : 0);
-      }
-    double of_weights = 0, of_gradient = 0, of_direction = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      of_weights += o.master[i] * o.master[i], of_gradient += unscaled(i) * unscaled(i);
-      of_direction += direction[i - begin] * direction[i - begin];
-    }
-    of_weights = std::sqrt(of_weights), of_gradient = std::sqrt(of_gradient), of_direction = std::sqrt(of_direction);
-    double ratio = 1;
-    if (s.kind == Kind::lars && decay != 0 && of_weights > 0 && of_gradient > 0)
-      ratio = double(s.trust) * of_weights / (of_gradient + decay * of_weights + double(s.epsilon));
-    if (s.kind == Kind::lamb && decay != 0 && of_weights > 0 && of_direction > 0) ratio = of_weights / of_direction;
-
-    for (std::size_t i = begin; i < end; ++i) {
-      double& w = o.master[i];
-      if (s.kind == Kind::adamw) {
-        w = w * (1 - lr * decay) - lr * direction[i - begin];
-      } else if (s.kind == Kind::lamb) {
-        w -= lr * ratio * direction[i - begin];
-      } else {
-        double g = ratio * (unscaled(i) + decay * w);
-        if (s.momentum != 0) {
-          o.moment1[i] = double(s.momentum) * o.moment1[i] + g;
-          g = s.nesterov ? g + double(s.momentum) * o.moment1[i] : o.moment1[i];
-        }
-        w -= lr * g;
-      }
-    }
+    std::vector<double> unscaled;
+    for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
+      unscaled.push_back(gradient[std::size_t(i)] / o.loss_scale * clip);
+    SegmentStep(s, step.learning_rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
   }
   for (std::size_t i = 0; i < stats.size(); ++i)
     o.running[i] = (1 - double(s.stats_momentum)) * o.running[i] + double(s.stats_momentum) * stats[i];
-  ++o.applied, ++o.clean_steps;
-  if (step.scale_on && o.clean_steps >= step.scale_interval)
-    o.loss_scale *= double(step.scale_growth), o.clean_steps = 0;
+  ++o.applied;
+  ++o.clean_steps;
+  if (step.scale_on && o.clean_steps >= step.scale_interval) {
+    o.loss_scale *= double(step.scale_growth);
+    o.clean_steps = 0;
+  }
 }
 
 }  // namespace millrace::reference

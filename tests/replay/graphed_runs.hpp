@@ -29,11 +29,11 @@ inline RunConfig graphed_run(int accumulation) {
   c.data.valid = {"synthetic:images:rows=14,shape=6x5x3,classes=4"};
   c.data.augment = true, c.data.crop_pad = 1;
   c.data.workers = 1;
-  c.model.name = "layers";
+  c.model.name = ModelName::layers;
   c.model.layers = {"conv 4 3x3 pad=same", "batchnorm", "relu", "dropout 0.2", "globalpool", "linear outputs"};
   c.train.epochs = 4;
   c.train.micro_batch = 4, c.train.global_batch = 4 * accumulation;
-  c.optim.lr = 0.05, c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.optim.lr = 0.05, c.optim.schedule = LrSchedule::constant;  // does not depend on where a run ends
   c.run.threads = 1;
   c.run.deterministic = true, c.cuda.autotune = false;
   c.run.device = DeviceChoice::cuda;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 
+#include "millrace/config/keys.hpp"
 #include "support/fake_gpu.hpp"
 #include "train/runs.hpp"
 
@@ -108,8 +109,8 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
 
 TEST(ReplayedTraining, SumsSixteenBits) {
   RunConfig c = small_run(false);
-  c.comm.grad_dtype = "bf16";
-  c.optim.name = "adamw", c.optim.lr = 1e-3;
+  c.comm.grad_dtype = DType::bf16;
+  c.optim.name = OptimizerName::adamw, c.optim.lr = 1e-3;
   expect_same_training(c, 2, 2e-3);
 }
 
@@ -119,10 +120,11 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
     const bool half = precision == Precision::fp16;
     RunConfig c = small_run(true);
     c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
-    c.optim.name = optimizer, c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = "constant";
+    find_key("optim.name")->set(c, {optimizer});
+    c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = LrSchedule::constant;
     c.run.precision = precision;
     if (half) c.train.test_force_overflow_at = 3;
-    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket = 4096;
+    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket_size = 4096;
     const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
     c.optim.zero = 1;
     const auto actual = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
@@ -146,7 +148,7 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.checkpoint.every = "3";
-  c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.optim.schedule = LrSchedule::constant;  // does not depend on where a run ends
   c.model.layers.insert(c.model.layers.begin() + 2, "dropout 0.2");
   const auto whole = run(c, DeviceChoice::cuda, 1, folder.path / "whole");
   RunConfig part = c;

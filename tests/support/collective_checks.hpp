@@ -1,4 +1,4 @@
-// What every collective must do, over MPI ranks and over threads alike.
+// Checks that every Collective must pass, whether its ranks are MPI processes or threads.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ void fill(const SharedRegion& region, int rank, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) static_cast<T*>(region.data)[i] = T(value_of(rank, i));
 }
 
-// Sums in rank order, rounded once.
+// The expected sum: added in the order of the ranks, rounded once.
 template <class T>
 T sum_of(int ranks, std::size_t i) {
   if constexpr (std::is_same_v<T, double>) {
@@ -33,7 +33,7 @@ T sum_of(int ranks, std::size_t i) {
   }
 }
 
-// The same of hosts, where each host's own sum is rounded, too: as it may travel between them.
+// The expected sum if each host first adds the values of its ranks and rounds its own sum, as it may send it to others.
 template <class T>
 T sum_of_hosts(const std::vector<int>& node_of, std::size_t i) {
   T sums[16] = {};
@@ -83,12 +83,12 @@ inline void check_all(World& world, Collective& collective) {
     }
 }
 
-// Many operations in flight over neighbouring ranges, as a reducer begins them.
+// Many operations in flight on neighbouring ranges, in the order in which the Reducer begins them.
 inline void check_pipeline(World& world, Collective& collective) {
   constexpr std::size_t parts = 13, part = 4096;
   const SharedRegion region = collective.allocate(parts * part * sizeof(float));
   std::vector<CommSpan> spans;
-  collective.take_spans(spans);  // those of earlier checks
+  collective.take_spans(spans);  // removes the spans of earlier checks
   for (int round = 0; round < 5; ++round) {
     fill<float>(region, world.rank(), parts * part);
     for (std::size_t p = parts; p-- > 0;) collective.all_reduce_async(region, p * part, part, DType::f32, int(p));
@@ -115,7 +115,7 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   const SharedRegion region = collective.allocate(count * sizeof(float));
   fill<float>(region, world.rank(), count);
   std::vector<CommSpan> spans;
-  collective.take_spans(spans);  // those of earlier checks
+  collective.take_spans(spans);  // removes the spans of earlier checks
   collective.reduce_scatter_async(region, 0, count, DType::f32, 0);
   collective.finish();
   std::size_t wrong = 0;
@@ -134,14 +134,14 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   EXPECT_EQ(spans[1].op, CollectiveOp::all_gather);
 }
 
-// Several gathers begun at once, each used as soon as wait() says so while later ones are still to come.
+// Several all-gathers begin together. Each result is used right after its wait(), while later ones are still running.
 inline void check_waits(World& world, Collective& collective) {
   constexpr std::size_t buckets = 6, part = 500;
   const std::size_t rank = std::size_t(world.rank()), ranks = std::size_t(world.size()), bucket = part * ranks;
   const SharedRegion region = collective.allocate(buckets * bucket * sizeof(float));
   auto* data = static_cast<float*>(region.data);
   for (int round = 0; round < 3; ++round) {
-    for (std::size_t i = 0; i < buckets * bucket; ++i)  // only what is this rank's is right
+    for (std::size_t i = 0; i < buckets * bucket; ++i)  // only the part of this rank has the right values
       data[i] = i % bucket / part == rank ? value_of(round, i) : -1;
     for (std::size_t b = 0; b < buckets; ++b)
       collective.all_gather_async(region, b * bucket, bucket, DType::f32, int(b));

@@ -1,6 +1,7 @@
-// The CUDA backend on the first GPU, in host memory that the GPU sees too (page-locked: managed memory is not to be had
-// everywhere), so that the cases read and write it as they do the processor's. Nothing is timed, and no choice of
-// kernels is kept for the user's runs. Exits with 77 (skipped) where there is no GPU.
+// Runs the test cases on the CUDA backend with the first GPU. All memory is page-locked host memory that the GPU can
+// access, so that the cases can read and write it as they do with the CPU. (Managed memory is not available
+// everywhere.) Kernels are not timed, and no choices are saved for the user's runs. Exits with 77 (skipped) if there is
+// no GPU.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class MappedDevice : public cuda::CudaDevice {
   void release(MemoryKind, void* memory, std::size_t) noexcept override { cudaFreeHost(memory); }
 };
 
-// Never destroyed: CUDA may be gone by the time that static objects end.
+// Never destroyed, because CUDA may shut down before static objects are destroyed.
 MappedDevice& mapped() {
   static auto* const device = new MappedDevice(0, {});
   return *device;

@@ -1,8 +1,13 @@
-// A device of plain memory that puts all work off: a stream does nothing until the host waits for something in it, and
-// then only what that takes, with what the stream itself waits for. That is as late as an asynchronous device may be,
-// and the same in every run: who forgets to wait reads what lay there before. With copies at once their stream does its
-// work as early as may be instead: who forgets to wait there overwrites what is yet to be read. Work is recorded as
-// CUDA captures it: called the first time, kept the second time, enqueued as a whole from then on.
+// A device of plain host memory that defers all work. A stream does nothing until the host waits for something in it.
+// Then it does only the work that this needs, including the work of other streams that it waits for itself. This is the
+// latest moment that an asynchronous device may choose, and it is the same in every run. So code that forgets to wait
+// reads old contents.
+//
+// With eager_copies, the copy stream does its work at once, which is the earliest possible moment. So code that forgets
+// to make it wait overwrites data that has not been read yet.
+//
+// record() behaves as on CUDA: the first run calls the function, the second captures its work, and later runs enqueue
+// the captured work.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -21,7 +26,7 @@ class DeferredDevice : public HostDevice {
   explicit DeferredDevice(bool eager_copies = false) : HostDevice(false), eager_copies_(eager_copies) {}
 
   void enqueue(Stream stream, Work work) {
-    if (running_) return work();  // part of an operation
+    if (running_) return work();  // called by work that runs now
     if (recording_) return recording_->push_back({std::move(work), nullptr, false});
     Queue& queue = streams_[std::size_t(stream)];
     queue.work.push_back(std::move(work));
@@ -50,7 +55,7 @@ class DeferredDevice : public HostDevice {
 
  protected:
   virtual void captured(const std::string&) {}
-  virtual void launching(const std::string&) {}  // what it enqueues comes before the graph's work; behind it: launched
+  virtual void launching(const std::string&) {}  // may enqueue work before that of the graph; launched(): after it
   virtual void launched() {}
 
  private:
@@ -58,7 +63,7 @@ class DeferredDevice : public HostDevice {
     std::deque<Work> work;
     std::uint64_t enqueued = 0, begun = 0, done = 0;
   };
-  struct Point {  // behind the first `number` pieces of work
+  struct Point {  // a point in a stream, after the first `number` pieces of work
     Stream stream = Stream::compute;
     std::uint64_t number = 0;
   };
@@ -67,7 +72,7 @@ class DeferredDevice : public HostDevice {
   void reach(const Point& point) {
     Queue& queue = streams_[std::size_t(point.stream)];
     while (queue.done < point.number && !lost_) {
-      MR_CHECK(queue.begun == queue.done, "lanes wait for each other");
+      MR_CHECK(queue.begun == queue.done, "streams wait for each other");
       const Work work = std::move(queue.work.front());
       queue.work.pop_front();
       ++queue.begun;
@@ -75,7 +80,7 @@ class DeferredDevice : public HostDevice {
       try {
         work();
       } catch (...) {
-        lost_ = true;  // as a GPU is, for all that follows
+        lost_ = true;  // like a GPU after a fault: no later work runs
         running_ = inside;
         throw;
       }
@@ -146,7 +151,7 @@ class DeferredDevice : public HostDevice {
         device_.captured(key_);
       }
       device_.launching(key_);
-      std::vector<Work> work;  // waits are for what was recorded before the launch
+      std::vector<Work> work;  // each wait is for the last record() before the launch
       for (const Node& node : nodes_) {
         if (node.event && !node.records)
           work.push_back([&device = device_, before = node.event->point] { device.reach(before); });

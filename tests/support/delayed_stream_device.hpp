@@ -1,5 +1,6 @@
-// A device of plain memory whose lanes are threads: each does its work in order and at its own pace, with random
-// pauses, and knows of the others by events alone. What forgets an event reads too early, sooner or later.
+// A device of plain host memory whose streams are threads. Each thread does the work of its stream in order, with
+// random pauses. Only events synchronise the streams. So code that forgets an event reads data too early, sooner or
+// later.
 #pragma once
 #include <array>
 #include <chrono>
@@ -15,7 +16,7 @@ namespace millrace::test {
 
 class DelayedStreamDevice : public HostDevice {
  public:
-  // The longest pause of each stream before each piece of work, by Lane, in microseconds.
+  // pauses: the longest pause before each piece of work, in microseconds, for each Stream.
   explicit DelayedStreamDevice(std::array<int, 3> pauses = {100, 100, 100}) : HostDevice(false), pauses_(pauses) {
     for (Queue& stream : streams_) stream.thread = std::thread([this, &stream] { serve(stream); });
   }
@@ -30,7 +31,7 @@ class DelayedStreamDevice : public HostDevice {
     }
   }
 
-  // What a kernel would do.
+  // Enqueues work, as the launch of a kernel does.
   void enqueue(Stream stream, std::function<void()> work) {
     Queue& queue = streams_[int(stream)];
     const std::lock_guard lock(queue.mutex);
@@ -64,7 +65,7 @@ class DelayedStreamDevice : public HostDevice {
     std::thread thread;
   };
 
-  // As CUDA's: wait and synchronize mean the last record() before them; without one they do nothing.
+  // As on CUDA: wait() and synchronize() refer to the last record() before them. Without one, they do nothing.
   class StreamEvent : public Event {
    public:
     explicit StreamEvent(DelayedStreamDevice& device) : device_(device) {}
@@ -114,8 +115,8 @@ class DelayedStreamDevice : public HostDevice {
         work = std::move(stream.work.front());
         stream.work.pop_front();
       }
-      if (const int most = pauses_[which])
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % unsigned(most)));
+      if (const int longest = pauses_[which])
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % unsigned(longest)));
       work();
     }
   }

@@ -1,5 +1,5 @@
-// A reader of TensorBoard's event files, written for tests from the description of the formats: TFRecord's framing with
-// its checksums made bit by bit, and Protocol Buffers' wire format. It shares nothing with what writes them.
+// A reader of TensorBoard's event files for tests. It follows the descriptions of the formats, TFRecord and the wire
+// format of Protocol Buffers, and computes checksums bit by bit. It shares no code with the writer.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +38,7 @@ class Bytes {  // read from the front
   explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
   bool empty() const { return at_ == bytes_.size(); }
   std::string take(std::size_t n) {
-    if (n > bytes_.size() - at_) throw std::runtime_error("cut short");
+    if (n > bytes_.size() - at_) throw std::runtime_error("truncated");
     at_ += n;
     return bytes_.substr(at_ - n, n);
   }
@@ -62,7 +62,7 @@ class Bytes {  // read from the front
   std::size_t at_ = 0;
 };
 
-// f(number of the field, what it holds): text of type 2, the bytes of types 0, 1 and 5 as a number.
+// Calls f(field number, number, text) for each field: wire type 2 gives a text, types 0, 1 and 5 give a number.
 template <class F>
 void for_each_field(const std::string& message, F f) {
   for (Bytes in(message); !in.empty();) {
@@ -83,7 +83,7 @@ void for_each_field(const std::string& message, F f) {
         number = in.fixed<std::uint32_t>();
         break;
       default:
-        throw std::runtime_error("a wire type that is none");
+        throw std::runtime_error("unknown wire type");
     }
     f(key >> 3, number, text);
   }
@@ -110,13 +110,13 @@ inline Event decode_event(const std::string& message) {
   return out;
 }
 
-// Throws on a checksum that does not agree and on a record that is cut short.
+// Throws if a checksum is wrong or a record is truncated.
 inline std::vector<Event> read_events(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::vector<Event> out;
   const auto checked = [](Bytes& in, const std::string& what) {
     const std::uint32_t crc = crc32c_by_bits(what), masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-    if (in.fixed<std::uint32_t>() != masked) throw std::runtime_error("a checksum does not agree");
+    if (in.fixed<std::uint32_t>() != masked) throw std::runtime_error("wrong checksum");
   };
   for (Bytes in(std::string(std::istreambuf_iterator<char>(file), {})); !in.empty();) {
     const std::string length = in.take(8);
@@ -133,8 +133,8 @@ struct Point {
   double wall_time;
   float value;
 };
-// What TensorBoard shows of a folder: its files by name, and at each start but the first all steps from there on are
-// forgotten.
+// What TensorBoard shows for a folder. It reads the files in the order of their names. At each session start except the
+// first, it drops all points from that step on.
 inline std::map<std::string, std::vector<Point>> shown_by_tensorboard(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());

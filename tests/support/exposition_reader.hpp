@@ -1,4 +1,5 @@
-// A strict reader of Prometheus' text format, for tests: throws on all that its rules, or its rules for names, forbid.
+// A strict reader of the text format of Prometheus, for tests. It throws if the text violates the format or the naming
+// rules of Prometheus.
 #pragma once
 #include <cmath>
 #include <map>
@@ -15,7 +16,7 @@ struct Series {
   double value = 0;
 };
 
-// By name, in the order of the file.
+// Series by metric name, in the order of the file.
 inline std::map<std::string, std::vector<Series>> read_exposition(const std::string& text) {
   static const std::regex help("# HELP ([a-z_]+) (\\S.*)"), type("# TYPE ([a-z_]+) (gauge|counter)"),
       sample("([a-z_]+)(\\{(.*)\\})? (\\S+)"), label("^([a-z_]+)=\"((?:[^\"\\\\]|\\\\[\\\\\"n])*)\"(,|$)"),
@@ -25,7 +26,7 @@ inline std::map<std::string, std::vector<Series>> read_exposition(const std::str
   std::map<std::string, std::string> helps, types;
   std::set<std::string> seen;
   std::string family;
-  if (text.empty() || text.back() != '\n') bad("the last line does not end", text.substr(text.rfind('\n') + 1));
+  if (text.empty() || text.back() != '\n') bad("the last line has no line break", text.substr(text.rfind('\n') + 1));
   std::istringstream in(text);
   std::smatch m;
   for (std::string line; std::getline(in, line);) {
@@ -33,36 +34,36 @@ inline std::map<std::string, std::vector<Series>> read_exposition(const std::str
       if (!helps.emplace(m[1], m[2]).second) bad("a second HELP", line);
       family = m[1];
     } else if (std::regex_match(line, m, type)) {
-      if (m[1] != family || !types.emplace(m[1], m[2]).second) bad("TYPE is not behind its HELP", line);
+      if (m[1] != family || !types.emplace(m[1], m[2]).second) bad("TYPE does not follow its HELP", line);
       const bool total = family.ends_with("_total");
-      if (total != (m[2] == "counter")) bad("counters alone end with _total", line);
-      if (!family.starts_with("millrace_")) bad("not by the name of the program", line);
+      if (total != (m[2] == "counter")) bad("only counters end with _total", line);
+      if (!family.starts_with("millrace_")) bad("the name does not begin with that of the program", line);
       for (const char* unit : {"_ms", "_milliseconds", "_percent", "_minutes", "_kb", "_gauge", "_counter"})
-        if (family.find(unit) != family.npos) bad("no base unit, or the type in the name", line);
+        if (family.find(unit) != family.npos) bad("the name has a unit that is no base unit, or the type", line);
     } else if (std::regex_match(line, m, sample)) {
       const std::string name = m[1], value = m[4];
-      if (name != family || !types.count(name)) bad("a figure outside of its family", line);
+      if (name != family || !types.count(name)) bad("a sample outside of its family", line);
       if (!std::regex_match(value, number)) bad("not a number", line);
       Series series;
       series.value = value == "NaN" ? std::nan("") : std::stod(value);
       if (types[name] == "counter" && !(series.value >= 0)) bad("a counter below 0", line);
       std::string labels = m[3];
-      if (m[2].matched && labels.empty()) bad("no labels in braces", line);
+      if (m[2].matched && labels.empty()) bad("empty braces", line);
       for (std::smatch l; !labels.empty(); labels = l.suffix()) {
         if (!std::regex_search(labels, l, label)) bad("not a label", line);
         if (!series.labels.emplace(l[1], l[2]).second) bad("a label twice", line);
-        if (l[3] == "," && l.suffix().length() == 0) bad("nothing behind a comma", line);
+        if (l[3] == "," && l.suffix().length() == 0) bad("no label after a comma", line);
         for (const char* reserved : {"job", "instance", "__name__"})
           if (l[1] == reserved) bad("a label that Prometheus sets itself", line);
       }
       if (!seen.insert(line.substr(0, line.rfind(' '))).second) bad("a series twice", line);
       out[name].push_back(series);
     } else {
-      bad("not understood", line);
+      bad("unknown kind of line", line);
     }
   }
   for (const auto& [name, what] : types)
-    if (!out.count(name)) bad("no figure of", name);
+    if (!out.count(name)) bad("no sample of", name);
   return out;
 }
 

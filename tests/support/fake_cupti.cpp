@@ -1,6 +1,6 @@
-// CUPTI as src/cuda/cupti.cpp needs it. Between enable and flush its GPU runs, in this order of records: two kernels of
-// the first named call, one of a replayed graph, a sum, a copy, a memset, a kernel that has not ended, and what nobody
-// asked for.
+// A fake CUPTI for src/cuda/runtime/cupti.cpp. Its "GPU" produces these records between enable and flush, in this
+// order: two kernels of the first labelled call, a kernel of a replayed graph, an all-reduce, a copy, a memset, a
+// kernel that has not ended, and a record of a kind that was not requested.
 #include <cupti.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 CUpti_BuffersCallbackRequestFunc request = nullptr;
 CUpti_BuffersCallbackCompleteFunc complete = nullptr;
 std::set<int> enabled;
-std::vector<std::uint64_t> pushed;  // depth first: what stands on the stack
+std::vector<std::uint64_t> pushed;  // the stack of correlation numbers
 std::uint64_t first_call = 0;
 int wrong_pops = 0;
 
@@ -49,12 +49,14 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind,
   return pushed.pop_back(), CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetResultString(CUptiResult, const char** out) { return *out = "trouble", CUPTI_SUCCESS; }
-int fake_cupti_state() { return int(enabled.size() + pushed.size()) + wrong_pops; }  // 0: all was put back
+int fake_cupti_state() {
+  return int(enabled.size() + pushed.size()) + wrong_pops;
+}  // 0: everything was disabled and popped again
 
 CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   std::uint8_t* buffer = nullptr;
-  std::size_t size = 0, most = 0;
-  request(&buffer, &size, &most);
+  std::size_t size = 0, max_records = 0;
+  request(&buffer, &size, &max_records);
   std::uint8_t* at = buffer;
   put(at, kernel("_ZN3abc9transformIfEEvPKfPf", 100, 150, 7));
   put(at, kernel("plain_kernel", 150, 170, 8));

@@ -1,8 +1,8 @@
-// Stands in for src/cuda's Compute: an asynchronous device as seen from above, on the host. Its memory is apart from
-// the host's, its work is done as late as may be, and recorded work is replayed as a captured graph is: whatever the
-// function would change on the host is not changed again. Sums must come from the same recording on all ranks, or from
-// none, as NCCL demands. Operations are the CUDA backend's own kernels and the processor's products, or all the
-// processor's.
+// A fake GPU: it replaces the ExecutionContext of src/cuda in tests, and runs on the host. It behaves like an
+// asynchronous device. Its memory is separate from the host's, its work is done as late as possible, and captured steps
+// are replayed: the function of a step is not called again. As NCCL demands, an all-reduce must come from the same
+// captured step on all ranks, or from none. Operations are the kernels of the CUDA backend with the CPU's matrix
+// multiplications, or all of them are the CPU's.
 #include "support/fake_gpu.hpp"
 
 #include <chrono>
@@ -37,8 +37,8 @@ class FakeGpu : public DeferredDevice {
           });
         }) {}
   std::string name() const override { return "replaying"; }
-  void* allocate(MemoryKind kind, std::size_t bytes) override {  // as a small GPU: no room to measure peaks
-    if (bytes > (128u << 20)) fail(Exit::config, "no room for ", bytes, " bytes");
+  void* allocate(MemoryKind kind, std::size_t bytes) override {  // like a small GPU: too little memory to measure peaks
+    if (bytes > (128u << 20)) fail(Exit::config, "cannot allocate ", bytes, " bytes");
     return DeferredDevice::allocate(kind, bytes);
   }
   void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
@@ -49,34 +49,36 @@ class FakeGpu : public DeferredDevice {
   }
   int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
   std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
-    const Work followed = [this, step = std::move(step), number = flight_recorder_.add(key)] {
+    const Work with_breadcrumbs = [this, step = std::move(step), number = flight_recorder_.add(key)] {
       FlightRecorder::Recording recording(flight_recorder_, number);
       step();
       recording.end();
     };
-    struct Followed : CapturedStep {
+    struct RecordedStep : CapturedStep {
       FakeGpu& device;
       std::unique_ptr<CapturedStep> recorded;
-      Followed(FakeGpu& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
+      RecordedStep(FakeGpu& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
       void run() override {
         device.flight_recorder_.begin_run(device.entered_.empty() ? "" : device.entered_.front());
         recorded->run();
       }
     };
-    return std::make_unique<Followed>(
-        *this, options_.graph ? DeferredDevice::record(key, followed) : HostDevice::record(key, followed));
+    return std::make_unique<RecordedStep>(*this, options_.graph ? DeferredDevice::record(key, with_breadcrumbs)
+                                                                : HostDevice::record(key, with_breadcrumbs));
   }
   void enter(const char* what) override {
-    entered_.push_back(what), ++occasion_, flight_recorder_.enter_operation(what);
+    entered_.push_back(what);
+    ++occasion_;
+    flight_recorder_.enter_operation(what);
   }
   void leave() override { entered_.pop_back(); }
   std::unique_ptr<ActivityTracer> make_activity_tracer(std::string*) override {
-    struct Watch : ActivityTracer {
+    struct Tracer : ActivityTracer {
       FakeGpu& device;
       std::vector<Activity> seen;
-      explicit Watch(FakeGpu& d) : device(d) {}
+      explicit Tracer(FakeGpu& d) : device(d) {}
       void start() override {
-        device.synchronize();  // of steps that were enqueued before
+        device.synchronize();  // finishes the steps that were enqueued before
         device.trace_ = &seen;
       }
       std::vector<Activity> stop() override {
@@ -84,16 +86,18 @@ class FakeGpu : public DeferredDevice {
         return std::exchange(seen, {});
       }
     };
-    return std::make_unique<Watch>(*this);
+    return std::make_unique<Tracer>(*this);
   }
   bool read_health(DeviceHealth& h) override {
-    h.clock_mhz = 1200, h.top_clock_mhz = 2000, h.throttle_reasons = {"power cap"};
+    h.clock_mhz = 1200;
+    h.top_clock_mhz = 2000;
+    h.throttle_reasons = {"power cap"};
     return true;
   }
 
   void enqueue_op(const char* name, Work run) {
     if (!recording()) ++test::fake_gpu().operations;
-    // As entered; a replayed step enters nothing.
+    // The current label. Replayed steps have none.
     const char* work = recording() || entered_.empty() ? nullptr : entered_.back();
     const bool fails = !entered_.empty() && entered_.back() == test::fake_gpu().fails_in;
     enqueue(Stream::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
@@ -107,7 +111,7 @@ class FakeGpu : public DeferredDevice {
       if (trace_) trace_->push_back({Activity::Kind::kernel, name, began, now(), work, occasion});
     });
   }
-  std::size_t replayed() const { return replayed_; }  // names the recording whose work runs now; 0: none
+  std::size_t replayed() const { return replayed_; }  // identifies the captured step that runs now; 0: none
 
  protected:
   void captured(const std::string&) override { ++test::fake_gpu().captures; }
@@ -126,7 +130,7 @@ class FakeGpu : public DeferredDevice {
   FlightRecorder flight_recorder_;
   std::vector<const char*> entered_;
   std::uint64_t occasion_ = 0;
-  std::vector<Activity>* trace_ = nullptr;  // of the operations that run now
+  std::vector<Activity>* trace_ = nullptr;  // where operations are traced; null: not traced
   std::size_t replayed_ = 0;
 };
 
@@ -154,8 +158,8 @@ class EnqueuedOptimizer : public OptimizerOp {
  public:
   EnqueuedOptimizer(FakeGpu& device, std::unique_ptr<OptimizerOp> op) : device_(device), op_(std::move(op)) {}
   int phases() const override { return op_->phases(); }
-  void run(int part, const OptimizerArgs& args) override {
-    device_.enqueue_op("optimizer_kernel", [this, part, args] { op_->run(part, args); });
+  void run(int phase, const OptimizerArgs& args) override {
+    device_.enqueue_op("optimizer_kernel", [this, phase, args] { op_->run(phase, args); });
   }
 
  private:
@@ -212,7 +216,8 @@ class EnqueuedCollective : public Collective {
       const double number = double(device_.replayed());
       double sums[2] = {number, number * number};
       inner_->all_reduce_scalars(sums);
-      MR_CHECK(sums[0] * sums[0] == sums[1] * world_.size(), "a sum comes from different recordings of the ranks");
+      MR_CHECK(sums[0] * sums[0] == sums[1] * world_.size(),
+               "an all-reduce comes from different captured steps on the ranks");
     });
   }
   void all_reduce_scalars(std::span<double> values) override { inner_->all_reduce_scalars(values); }

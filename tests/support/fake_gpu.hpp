@@ -1,4 +1,4 @@
-// What the stand-in of replaying_compute.cpp is to do, and has done so far, over all ranks of this process.
+// Controls and counters of the fake GPU in fake_gpu.cpp, shared by all ranks of this process.
 #pragma once
 #include <atomic>
 #include <string>
@@ -6,18 +6,19 @@
 namespace millrace::test {
 
 struct FakeGpuControl {
-  // The CUDA backend's kernels, which take milliseconds each; else the processor's operations.
+  // true: operations are the CUDA backend's kernels, which take milliseconds each; false: those of the CPU.
   std::atomic<bool> kernels{true};
-  std::atomic<bool> eager_copies{false};  // see LazyDevice
-  std::atomic<double> copy_seconds{0};    // that a copy of the copy lane takes
-  std::atomic<int> launches{0};           // of recorded work as a whole
-  std::atomic<int> captures{0};           // recordings made
+  std::atomic<bool> eager_copies{false};  // see DeferredDevice
+  std::atomic<double> copy_seconds{0};    // duration of a copy in the copy stream
+  std::atomic<int> launches{0};           // captured steps launched as a whole
+  std::atomic<int> captures{0};           // captures made
   std::atomic<int> operations{0};         // forward, backward and optimizer passes enqueued one by one
-  // The n-th time that this piece of work runs, it fails as a GPU does: an Error that says what the trail knows.
+  // The operation with this label fails like a faulting GPU, with an Error that contains what the flight recorder
+  // knows.
   std::string fails_in;
-  std::atomic<int> fails_after{0};  // the first time is 0
+  std::atomic<int> fails_after{0};  // it fails after so many runs; 0: at the first
 };
 FakeGpuControl& fake_gpu();
-std::string& missing_gpu_reason();  // of this thread's rank: why it has none; empty: it has one
+std::string& missing_gpu_reason();  // why the rank of this thread has no GPU; empty: it has one
 
 }  // namespace millrace::test

@@ -1,5 +1,5 @@
-// The driver's management library as src/cuda/nvml.cpp needs it, of one GPU. An old one: it has the throttle reasons
-// by their first name alone, and no energy.
+// A fake NVML with one GPU, for src/cuda/runtime/nvml.cpp. It is an old version: it knows the throttle reasons only by
+// their first name, and does not report energy.
 #include <cstring>
 
 extern "C" {
@@ -29,7 +29,7 @@ int nvmlDeviceGetPowerUsage(nvmlDevice_st*, unsigned* milliwatts) { return *mill
 int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_st*, unsigned* milliwatts) { return *milliwatts = 700000, 0; }
 int nvmlDeviceGetTemperature(nvmlDevice_st*, int sensor, unsigned* out) { return *out = 66, sensor; }
 int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_st*, unsigned long long*) { return 3; }  // not supported
-// Half of the lanes of its slot; four NVLinks, of which three are up.
+// The GPU uses half of the lanes of its slot, and has four NVLinks, three of which are up.
 int nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_st*, unsigned* out) { return *out = 5, 0; }
 int nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_st*, unsigned* out) { return *out = 5, 0; }
 int nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_st*, unsigned* out) { return *out = 8, 0; }
@@ -38,7 +38,7 @@ int nvmlDeviceGetNvLinkState(nvmlDevice_st*, unsigned link, unsigned* out) {
   if (link >= 4) return 2;
   return *out = link != 2, 0;
 }
-// As the reference manual has nvmlFieldValue_t.
+// nvmlFieldValue_t as in the reference manual.
 struct nvmlFieldValue_st {
   unsigned fieldId, scopeId;
   long long timestamp, latencyUsec;

@@ -29,7 +29,7 @@ std::string path_of(int fd) {
 
 bool is_for(const Fault& f, const std::string& path) { return path.find(f.file) != std::string::npos; }
 
-// What a read of these bytes meets, once less the next time; error 0 and seconds 0: nothing.
+// The fault that affects a read of these bytes, if there is one (error or seconds are not 0). Decrements its `times`.
 Fault meet(const std::string& path, std::uint64_t from, std::uint64_t to, bool opening, bool mapping = false) {
   const std::lock_guard lock(mutex);
   for (Fault& f : faults)
@@ -47,7 +47,7 @@ void opened(const std::string& path) {
     if (f.error == ESTALE && is_for(f, path) && f.seconds > 0) f.times = 0;
 }
 
-// From now on, opening the file helps.
+// From now on, opening the file again ends the error.
 void became_stale(const std::string& path) {
   const std::lock_guard lock(mutex);
   for (Fault& f : faults)

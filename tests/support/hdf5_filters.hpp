@@ -1,5 +1,5 @@
-// Chunked data sets in every packing that is decoded without HDF5, written by the HDF5 library; those it has no encoder
-// of are encoded here and stored chunk by chunk.
+// Writes chunked datasets with every filter that millrace decodes without HDF5. The HDF5 library writes them; for
+// filters without an encoder, the chunks are encoded here and stored one by one.
 #pragma once
 #include <hdf5.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ namespace millrace::test {
 struct ChunkFilter {
   std::string name;
   std::function<void(hid_t dcpl, unsigned element)> set;
-  std::function<std::string(const std::string& chunk, unsigned element)> encode = nullptr;  // none: HDF5 encodes
+  std::function<std::string(const std::string& chunk, unsigned element)> encode = nullptr;  // null: HDF5 encodes
 };
 
 inline std::string big_endian(std::uint64_t value, int bytes) {
@@ -35,7 +35,7 @@ inline std::string big_endian(std::uint64_t value, int bytes) {
   return out;
 }
 
-// Greedy: the last place of each three bytes.
+// A greedy encoder of LZF, which looks up the last position of each three bytes.
 inline std::string lzf(const std::string& in) {
   std::vector<std::ptrdiff_t> last(1 << 12, -1);
   std::string out, literals;
@@ -71,7 +71,7 @@ inline std::string lzf(const std::string& in) {
   return out;
 }
 
-// Bit by bit, from the definition.
+// Computed bit by bit, from the definition.
 inline std::string shuffle_bits(const std::string& in, std::size_t element) {
   const std::size_t count = in.size() / element;
   std::string out(in.size(), '\0');
@@ -81,7 +81,7 @@ inline std::string shuffle_bits(const std::string& in, std::size_t element) {
   return out;
 }
 
-// In blocks of 64 elements; a rest below 8 elements is left as it is.
+// Shuffles bits in blocks of 64 elements. A remainder of fewer than 8 elements is copied.
 inline std::string bitshuffle(const std::string& in, std::size_t element,
                               const std::function<std::string(const std::string&)>& compress) {
   constexpr std::size_t block = 64;
@@ -103,7 +103,7 @@ inline std::string lz4_block(const std::string& in) {
   return out;
 }
 inline std::string lz4(const std::string& in) {
-  constexpr std::size_t block = 1000;  // several, the last one short
+  constexpr std::size_t block = 1000;  // so that there are several blocks, and the last one is shorter
   std::string out = big_endian(in.size(), 8) + big_endian(block, 4);
   for (std::size_t at = 0; at < in.size(); at += block) {
     const std::string part = in.substr(at, block), packed = lz4_block(part);
@@ -183,7 +183,7 @@ inline std::vector<ChunkFilter> chunk_filters() {
   return all;
 }
 
-// The chunk at `first`, elements past the edges zero.
+// The chunk at `first`; elements beyond the edges of the dataset are zero.
 inline std::string cut(const std::string& values, unsigned element, const std::vector<hsize_t>& shape,
                        const std::vector<hsize_t>& chunk, const std::vector<hsize_t>& first) {
   std::string out;
@@ -205,7 +205,7 @@ inline std::string cut(const std::string& values, unsigned element, const std::v
 struct ChunkedDataset {
   std::string name;
   hid_t type;
-  std::vector<hsize_t> shape, chunk;  // chunk empty: contiguous
+  std::vector<hsize_t> shape, chunk;  // an empty chunk means contiguous storage
   std::string values;                 // elements of the stored type, in C order
 };
 
@@ -230,8 +230,8 @@ inline void write_column(hid_t file, const ChunkedDataset& c, const ChunkFilter&
   H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl);
 }
 
-// In a process of its own: HDF5 makes no data set with a filter that it knows and cannot encode, as the io room's are;
-// an optional filter that it does not know is no hindrance.
+// Runs in a process of its own, without the filters that the io room registers. HDF5 refuses to create a dataset with a
+// registered filter that cannot encode, but accepts an optional filter that it does not know.
 inline void write_filtered(const std::string& path, const std::vector<ChunkedDataset>& columns,
                            const ChunkFilter& packing, bool new_format = false, hsize_t user_block = 0) {
   const pid_t child = fork();

@@ -1,4 +1,4 @@
-// Fibers for the blocks of src/cuda's kernels on the host.
+// Runs the kernels of src/cuda on the host: each thread of a block is a fiber.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -15,12 +15,12 @@ constexpr std::size_t stack_bytes = 64 << 10;
 
 struct Fiber {
   ucontext_t context;
-  jmp_buf at;  // where it was left
+  jmp_buf at;  // where it left off
   std::unique_ptr<char[]> stack{new char[stack_bytes]};
   bool started = false, done = false;
 };
 
-// Kept from block to block: stacks are costly to make.
+// Reused for all blocks, because stacks are expensive to create.
 struct Fibers {
   std::vector<std::unique_ptr<Fiber>> all;
   ucontext_t scheduler;
@@ -30,8 +30,8 @@ struct Fibers {
 };
 thread_local Fibers fibers;
 
-// swapcontext asks the kernel for the mask of signals each time, which takes longer than most threads run. Sanitizers
-// follow it, and no jumps.
+// swapcontext() makes a system call for the signal mask each time, which takes longer than most threads run. So fibers
+// are switched by jumps. Sanitizers understand only swapcontext().
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 [[gnu::noinline]] void enter(Fibers& f, Fiber& to) { swapcontext(&f.scheduler, &to.context); }
 [[gnu::noinline]] void leave(Fibers& f, Fiber& from) { swapcontext(&from.context, &f.scheduler); }
@@ -47,7 +47,7 @@ thread_local Fibers fibers;
 }
 #endif
 
-// A thread of one block after the other.
+// A fiber runs one thread of each block, one block after the other.
 void fiber_main() {
   Fibers& f = fibers;
   Fiber& mine = *f.all[std::size_t(f.current)];
@@ -84,7 +84,8 @@ void HostBlock::sync() {
   leave(f, *f.all[std::size_t(thread_)]);
 }
 
-// Rounds: every fiber runs to its next barrier, or to the end. All threads of a block must meet the same barriers.
+// In each round, every fiber runs to its next barrier or to the end. All threads of a block must reach the same
+// barriers.
 void HostBlock::run(const std::function<void()>& body) {
   Fibers& f = fibers;
   f.body = &body;
@@ -97,8 +98,8 @@ void HostBlock::run(const std::function<void()>& body) {
       enter(f, fiber);
       done += fiber.done;
     }
-    if (done > 0 && done < threads_) f.all.clear();  // those are in the middle of a block
-    MR_CHECK(done == 0 || done == threads_, "a barrier that ", done, " of ", threads_, " threads never met");
+    if (done > 0 && done < threads_) f.all.clear();  // the other fibers are in the middle of a block
+    MR_CHECK(done == 0 || done == threads_, done, " of ", threads_, " threads did not reach a barrier of the others");
   }
 }
 

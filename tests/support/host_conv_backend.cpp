@@ -1,5 +1,5 @@
-// The CUDA backend on the host: convolutions with cuDNN's plans for an H200 and host arithmetic (cudnn_on_host.cpp),
-// its own kernels; products are the processor's.
+// The CUDA backend on the host: its kernels, and convolutions with cuDNN's plans for an H200, executed on the host
+// (host_cudnn.cpp). Matrix multiplications are the CPU's.
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"

@@ -1,4 +1,4 @@
-// cuBLAS's products as cuda::MatmulSpec describes them, in plain loops: for what the CUDA backend makes of them.
+// A fake cuBLAS on the host: matrix multiplications as cuda::MatmulSpec describes them, in plain loops.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class HostMatmul : public cuda::Matmul {
   explicit HostMatmul(const cuda::MatmulSpec& spec) : s_(spec) {}
   std::size_t workspace_bytes() const override { return 1000; }
   std::string name() const override { return "loops"; }
-  // As if timed; activations beside 88 rows take forever.
+  // Fake times. Multiplications with 88 rows and an activation are very slow.
   double seconds() const override {
     const bool alone = s_.epilogue == cuda::Epilogue::none || s_.epilogue == cuda::Epilogue::bias;
     return s_.m == 88 && !alone ? 1 : 1e-5;
@@ -120,8 +120,8 @@ class HostMatmul : public cuda::Matmul {
   cuda::MatmulSpec s_;
 };
 
-// Has nothing but plain products for some shapes, as the real one, and gradients of activations without the bias' for
-// others. Refuses what cuBLAS does: an auxiliary matrix of values whose columns are no multiple of 8.
+// Like the real library, it has no epilogues for some shapes, and no combined gradients of activation and bias for
+// others. It checks that an aux matrix of values has a multiple of 8 rows, as cuBLAS demands.
 class HostCublas : public cuda::Cublas {
  public:
   std::unique_ptr<cuda::Matmul> find(const cuda::MatmulSpec& s) override {

@@ -1,6 +1,6 @@
-// Stands before cuDNN in a test binary: descriptors, heuristics and plans are the library's own, for a GPU that is only
-// described; to execute a plan is to compute what its text says, on the host, in double. What a plan may use as
-// workspace is overwritten first.
+// Replaces some functions of cuDNN in a test binary. Descriptors, heuristics and plans are those of the library, for
+// the description of a GPU. To execute a plan, this file computes what the text of the plan says, on the host and in
+// double. It first overwrites the workspace of the plan.
 #include <cudnn.h>
 #include <dlfcn.h>
 
@@ -30,7 +30,7 @@ std::map<cudnnBackendDescriptor_t, Pack>& packs() {
   return all;
 }
 
-struct View {  // a tensor of the plan: in memory, or between two of its operations
+struct View {  // a tensor of the plan: in memory, or virtual between two operations
   Numbers dims, strides;
   DType type;
   void* data = nullptr;
@@ -63,7 +63,7 @@ DType type_of(const std::string& name) {
   return name == "CUDNN_DATA_FLOAT" ? DType::f32 : name == "CUDNN_DATA_HALF" ? DType::f16 : DType::bf16;
 }
 
-// body(index) for every index below dims.
+// Calls body(index) for every index below dims.
 template <class Body>
 void each(const Numbers& dims, const Body& body) {
   Numbers at(dims.size(), 0);
@@ -119,7 +119,7 @@ void combine(const std::string& mode, const View& x, const View& b, View& y) {
   });
 }
 
-// What the node's two sums a channel are of: a(at), b(at).
+// Sums a(index) and b(index) over each channel.
 template <class A, class B>
 void sum_channels(const View& like, View& sum_a, View& sum_b, const A& a, const B& b) {
   std::vector<double> sums[2];

@@ -1,5 +1,5 @@
-// A Device of plain memory, for tests of what stands above devices. With shares_host = false its "device" memory is
-// apart, and copies are made when asked for, so that whoever forgets one sees zeros.
+// A Device of plain host memory, for tests of the code above devices. With shares_host = false its device memory is
+// separate from host memory, so that code that forgets a copy sees zeros.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -49,18 +49,18 @@ class HostDevice : public Device {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at.at(i) - at[0]).count();
       }
     };
-    auto marks = std::make_unique<Clock>();
-    marks->at.resize(std::size_t(count));
-    return marks;
+    auto timestamps = std::make_unique<Clock>();
+    timestamps->at.resize(std::size_t(count));
+    return timestamps;
   }
   std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
     struct EagerStep : CapturedStep {
       std::function<void()> step;
       void run() override { step(); }
     };
-    auto kept = std::make_unique<EagerStep>();
-    kept->step = std::move(step);
-    return kept;
+    auto eager = std::make_unique<EagerStep>();
+    eager->step = std::move(step);
+    return eager;
   }
   void synchronize() override {}
 

@@ -1,5 +1,5 @@
-// The CUDA backend's own kernels, run on the host. What a library of NVIDIA's computes on a GPU is the processor's
-// here.
+// The kernels of the CUDA backend, compiled for the host. Operations that use cuDNN or cuBLAS on a GPU are those of the
+// CPU backend here.
 #pragma once
 #include "cpu/backend.hpp"
 #include "cuda/kernels/kernels.hpp"
@@ -8,7 +8,7 @@ namespace millrace::test {
 
 class HostKernelsBackend : public Backend {
  public:
-  explicit HostKernelsBackend(Device& device) : device_(device), processor_(make_cpu_backend(device)) {}
+  explicit HostKernelsBackend(Device& device) : device_(device), cpu_(make_cpu_backend(device)) {}
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
@@ -17,7 +17,7 @@ class HostKernelsBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
-  std::string why_not_fused(const Spec& spec) override { return processor_->why_not_fused(spec); }
+  std::string why_not_fused(const Spec& spec) override { return cpu_->why_not_fused(spec); }
   int max_fusion_level() const override { return 2; }
   int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
@@ -25,8 +25,8 @@ class HostKernelsBackend : public Backend {
  private:
   struct Make {
     HostKernelsBackend& b;
-    std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.processor_->make(s); }
-    std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.processor_->make(s); }
+    std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.cpu_->make(s); }
+    std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.cpu_->make(s); }
     std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cuda::make_batch_norm(s, b.context_); }
     std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cuda::make_pool(s, b.context_); }
     std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cuda::make_activation(s, b.context_); }
@@ -38,8 +38,8 @@ class HostKernelsBackend : public Backend {
     std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cuda::make_embedding(s, b.context_); }
   };
   Device& device_;
-  std::unique_ptr<Backend> processor_;
-  cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that a thread has several elements
+  std::unique_ptr<Backend> cpu_;
+  cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that each thread handles several elements
 };
 
 }  // namespace millrace::test

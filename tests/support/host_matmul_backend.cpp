@@ -1,5 +1,5 @@
-// The CUDA backend's operations that are made of products, run on the host with products in plain loops, and
-// its kernels; convolutions are the processor's.
+// The CUDA backend on the host: its kernels, and its operations made of matrix multiplications, which run in plain
+// loops (host_cublas.hpp). Convolutions are the CPU's.
 #include "cuda/dnn/linear.hpp"
 #include "support/host_cublas.hpp"
 #include "support/host_kernels_backend.hpp"

@@ -1,7 +1,9 @@
-// make_fields T1.nii.gz AREAS.nii.gz FOLDER: cubes of a brain's T1 image as a data set of fields. Each has t1 and edge
-// (the gradient's size), int16 packed by the CF conventions, and two targets, floating point: grey, the share of voxels
-// that are in one of the areas, and spread, the deviation of t1 within the cube. Every fourth cube goes to valid.h5,
-// the others to train.h5. Prints the mean squared error of a guess of valid's targets by their means.
+// make_fields T1.nii.gz AREAS.nii.gz FOLDER: makes a data set of fields from cubes of the T1 image of a brain.
+//
+// Inputs: t1, and edge (the magnitude of its gradient), as int16 packed by the CF conventions. Targets, in floating
+// point: grey (the fraction of voxels in one of the areas) and spread (the standard deviation of t1 in the cube). Every
+// fourth cube goes to valid.h5, the others to train.h5. Prints the mean squared error of predicting the targets of
+// valid.h5 by their means.
 #include <zlib.h>
 
 #include <cmath>
@@ -20,13 +22,13 @@ constexpr std::int64_t side = 16;
 
 struct Volume {
   std::int64_t extent[3];
-  std::vector<std::uint8_t> voxels;  // first extent fastest
+  std::vector<std::uint8_t> voxels;  // the first axis varies fastest
   double at(std::int64_t i, std::int64_t j, std::int64_t k) const {
     return voxels[std::size_t(i + extent[0] * (j + extent[1] * k))];
   }
 };
 
-// NIfTI-1, bytes: extents at 42, the type at 70, the voxels from 352 on.
+// Byte offsets in NIfTI-1: extents at 42, the type at 70, the voxels from 352 on.
 Volume read_volume(const char* path) {
   const gzFile file = gzopen(path, "rb");
   std::string all(64u << 20, '\0');

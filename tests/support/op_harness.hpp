@@ -1,8 +1,9 @@
-// One op of a backend with memory around it, for comparison with a reference in double. Values are rounded to
-// the tensor's dtype when set, and handed back as the op sees them, so that a reference computes from the same numbers.
-// Before each call the workspace is filled with NaN patterns, results too: what an op leaves unwritten, or expects to
-// find in scratch, shows. All memory that an op sees is the device's, and the host can read and write it too; it does
-// so only when the device has finished.
+// One operation of a backend with all its memory, for comparison with a reference in double.
+//
+// The set_* functions round values to the dtype of the tensor and return the rounded values, so that the reference
+// computes from the same numbers. Results and the workspace are filled with NaNs before each call. That reveals results
+// that an operation does not write, and workspace that it reads before it writes. All memory belongs to the device, and
+// the host can access it when the device has finished.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -23,12 +24,13 @@ namespace millrace::test {
 
 using Values = std::vector<double>;
 
-// What the cases run on, chosen when the test is linked: cpu_backend.cpp, kernels_backend.cpp, cuda_backend.cpp, ...
+// The device and the backend that the cases run on. They are chosen when the test is linked, with cpu_backend.cpp,
+// host_kernels_backend.cpp, cuda_backend.cpp, ...
 Device& device();
 Backend& backend();
 
-// A vector in memory that both the device under test and the host can use. What the device does to it is seen after
-// device().synchronize().
+// A vector in memory that both the device under test and the host can access. The host sees the results of the device
+// after device().synchronize().
 template <class T>
 class DeviceVector {
  public:
@@ -48,7 +50,7 @@ class DeviceVector {
   Buffer buffer_;
 };
 
-// Uniform in [-1, 1), the same for the same seed.
+// Uniform random values in [-1, 1), times scale; the same for the same seed.
 inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -150,7 +152,7 @@ class OpHarness {
   OpHarness& operator=(const OpHarness&) = delete;
 
   Values set_src(int i, const Shape& shape, DType dtype, const Values& v) { return set(args.src[i], shape, dtype, v); }
-  Tensor set_src(const Shape& shape, DType dtype, const Values& v) {  // another tensor
+  Tensor set_src(const Shape& shape, DType dtype, const Values& v) {  // a tensor that is not in args
     Tensor t;
     set(t, shape, dtype, v);
     return t;
@@ -162,7 +164,8 @@ class OpHarness {
   Values set_diff_dst(const Shape& shape, DType dtype, const Values& v) { return set(args.diff_dst, shape, dtype, v); }
   void want_dst(const Shape& shape, DType dtype) { reserve(args.dst, shape, dtype); }
   void want_diff_src(int i, const Shape& shape, DType dtype) { reserve(args.diff_src[i], shape, dtype); }
-  // GradMode::add: onto `initial` (rounded to float32 and returned); write: over NaNs.
+  // With GradMode::add, the gradient is added to `initial`, which is returned rounded to float32. With write, it
+  // overwrites NaNs, and the function returns zeros.
   Values want_diff_weight(int i, const Shape& shape, GradMode mode, const Values& initial = {}) {
     args.mode[i] = mode;
     if (mode == GradMode::add) return set(args.diff_weight[i], shape, DType::f32, initial);
@@ -214,7 +217,7 @@ class OpHarness {
   std::vector<Buffer> buffers_;
 };
 
-// Allowed error by dtype, relative to the largest magnitude of the expected values.
+// The allowed error for each dtype, relative to the largest magnitude of the expected values.
 struct Tolerance {
   double f32, bf16, f16;
   double of(DType dtype) const { return dtype == DType::bf16 ? bf16 : dtype == DType::f16 ? f16 : f32; }
@@ -227,7 +230,7 @@ inline void expect_close(const Values& actual, const Values& expected, double to
   for (const double e : expected) scale = std::max(scale, std::abs(e));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(actual[i] - expected[i]);
-    if (!(error <= worst)) worst = error, at = i;  // a NaN wins and stays
+    if (!(error <= worst)) worst = error, at = i;  // a NaN counts as the worst error
     if (std::isnan(worst)) break;
   }
   if (expected.empty()) return;
@@ -236,7 +239,8 @@ inline void expect_close(const Values& actual, const Values& expected, double to
       << expected[at] << " (largest expected magnitude " << scale << ")";
 }
 
-// The reference's own gradient against central differences of sum(f(x) * weights): up to 40 elements, evenly spread.
+// Compares the gradient of a reference with central differences of sum(f(x) * diff_dst), for up to 40 evenly spaced
+// elements.
 inline void expect_gradient(const std::function<Values(const Values&)>& f, Values x, const Values& diff_dst,
                             const Values& gradient, const std::string& what, double step = 1e-5,
                             double tolerance = 1e-6) {

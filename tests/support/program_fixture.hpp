@@ -1,4 +1,4 @@
-// A network with everything a program owns: what the trainer's Network does, for tests of the model room alone.
+// A network with all memory that a Program needs. Replaces the trainer's Network in tests of the model room.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 namespace millrace::test {
 
-// A device whose memory the host shares. In 16 bits the loss, and with it the gradient, is scaled by 256.
+// The device must share its memory with the host. With 16-bit types, loss and gradient are scaled by 256.
 class ProgramFixture {
  public:
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
@@ -28,7 +28,8 @@ class ProgramFixture {
     arena_ = Buffer(device, MemoryKind::device, compiled.plan.arena_bytes);
     packed_weights_ = Buffer(device, MemoryKind::device, compiled.plan.packed_weight_bytes + 64);
     weights_ = Buffer(device, MemoryKind::device, master.size() * size_of(dtype));
-    std::memset(arena_.data(), 0xff, arena_.bytes());  // NaN: what is read before it is written shows
+    std::memset(arena_.data(), 0xff,
+                arena_.bytes());  // fills it with NaNs, which reveal reads of memory that was not written
     notes = compiled.notes;
     program = std::make_unique<Program>(
         std::move(compiled), *layout,
@@ -69,7 +70,7 @@ class ProgramFixture {
   Buffer arena_, packed_weights_, weights_;
 };
 
-// |actual / scale - expected| / |expected|, over all elements.
+// |actual / scale - expected| / |expected|, with the norms over all elements.
 inline double relative_error(const std::vector<float>& actual, const std::vector<float>& expected, double scale = 1) {
   double error = 0, norm = 0;
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -77,7 +78,7 @@ inline double relative_error(const std::vector<float>& actual, const std::vector
   return norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::infinity();
 }
 
-// Nodes of a graph with one of the fusions of level 2.
+// Counts the nodes of a graph that use one of the fusions of level 2.
 template <class Of>
 int count_fused(const Graph& graph, bool Of::*fusion) {
   int count = 0;
@@ -90,7 +91,7 @@ struct Tolerances {
   double loss, gradient, stats;
 };
 
-// Two micro-batches of the same network.
+// Compares two micro-batches of the same network.
 inline void expect_near(ProgramFixture& actual, ProgramFixture& expected, const Tolerances& t) {
   const double scale = double(actual.state.loss_scale) / double(expected.state.loss_scale);
   for (const bool first : {true, false}) {

@@ -1,4 +1,4 @@
-// A new folder in the system's place for temporary files; it goes with its owner.
+// A new folder in the system's temporary folder. The destructor removes it.
 #pragma once
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Checkpoints as files: what one flipped bit does, what other programs and other numbers of ranks see.
+// Checkpoints as files: damage by one flipped bit, and loading on another number of ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<char> bytes_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
+TEST(Checkpoint, OneFlippedBitInAnyTensorIsDetected) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
@@ -47,7 +47,7 @@ TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
   CheckpointStore store(*world, compute, folder.path, 5);
   ASSERT_EQ(store.save(network, at_step(1)), "");
   const fs::path path = CheckpointStore::list(folder.path).front();
-  const std::vector<char> whole = bytes_of(path);
+  const std::vector<char> intact = bytes_of(path);
   const ParameterLayout& layout = network.layout();
   std::vector<std::pair<const float*, std::int64_t>> tensors;
   for (const auto& slot : layout.parameters) {
@@ -57,28 +57,28 @@ TEST(Checkpoint, OneFlippedBitOfAnyTensorIsSeen) {
   tensors.emplace_back(network.master() + layout.parameters[0].begin, layout.parameters[0].count);
   for (const auto& [data, count] : tensors) {
     const char* begin = reinterpret_cast<const char*>(data);
-    const auto found = std::search(whole.begin(), whole.end(), begin, begin + count * 4);
-    ASSERT_NE(found, whole.end()) << "a tensor does not lie in the file as it is in memory";
+    const auto found = std::search(intact.begin(), intact.end(), begin, begin + count * 4);
+    ASSERT_NE(found, intact.end()) << "the file does not contain the tensor as it is in memory";
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(found - whole.begin() + count * 2);
-    file.put(char(whole[std::size_t(found - whole.begin() + count * 2)] ^ 4));
+    file.seekp(found - intact.begin() + count * 2);
+    file.put(char(intact[std::size_t(found - intact.begin() + count * 2)] ^ 4));
     file.close();
     Network target(compute, small(OptimizerSpec::Kind::sgd, 2));
     try {
       store.load(target, path);
-      ADD_FAILURE() << "a flipped bit was not seen";
+      ADD_FAILURE() << "a flipped bit was not detected";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Exit::data);
       EXPECT_NE(std::string(e.what()).find("checksum"), std::string::npos) << e.what();
     }
     const CheckpointText seen = describe_checkpoint(path);
-    EXPECT_NE(seen.text.find("IS NOT THE RECORDED ONE"), std::string::npos);
+    EXPECT_NE(seen.text.find("DIFFERS FROM THE RECORDED ONE"), std::string::npos);
     EXPECT_NE(seen.damage.find("is damaged: the checksum of /"), std::string::npos) << seen.damage;
-    std::ofstream(path, std::ios::binary).write(whole.data(), std::streamsize(whole.size()));
+    std::ofstream(path, std::ios::binary).write(intact.data(), std::streamsize(intact.size()));
   }
 }
 
-TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
+TEST(Checkpoint, AnotherOptimizerIsRefusedAndTheTensorNamed) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
@@ -94,7 +94,7 @@ TEST(Checkpoint, AnotherOptimizerIsRefusedByTheTensorsName) {
   }
 }
 
-TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
+TEST(Checkpoint, ACheckpointLoadsOnAnyNumberOfRanks) {
   const test::TemporaryFolder folder;
   std::vector<float> saved;
   run_thread_world(3, [&](World& world) {
@@ -114,7 +114,7 @@ TEST(Checkpoint, WhatOneRankSavesThreeLoadAndTheOtherWayRound) {
     });
 }
 
-TEST(Checkpoint, AFolderThatCannotBeWrittenIsAMessageAndLeavesNothing) {
+TEST(Checkpoint, AFailureToWriteReturnsAMessageAndLeavesNoFile) {
   const test::TemporaryFolder folder;
   run_thread_world(2, [&](World& world) {
     ExecutionContext compute = make_cpu_context(world, {});

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A network of its own for each side of a comparison.
+// One side of a comparison, with its own network.
 struct Side {
   std::unique_ptr<World> world = solo_world();
   ExecutionContext compute;
@@ -29,8 +29,10 @@ struct Side {
     network = std::make_unique<Network>(compute, spec);
   }
   void scramble() {
-    for (std::int64_t i = 0; i < network->layout().count; ++i)
-      network->moment(0)[i] = float(i) / 7, network->moment(1)[i] = 1 / float(i + 1);
+    for (std::int64_t i = 0; i < network->layout().count; ++i) {
+      network->moment(0)[i] = float(i) / 7;
+      network->moment(1)[i] = 1 / float(i + 1);
+    }
   }
   bool equals(const Side& other) const {
     const std::size_t bytes = std::size_t(network->layout().count) * 4;
@@ -49,7 +51,8 @@ struct Side {
 
 RunState state_at(std::int64_t step) {
   RunState r;
-  r.step = step, r.samples = 10 * step;
+  r.step = step;
+  r.samples = 10 * step;
   r.state.loss_scale = 0.1f;
   return r;
 }
@@ -60,7 +63,7 @@ void damage(const fs::path& path) {
   for (int i = 0; i < 600; ++i) file.put('x');
 }
 
-TEST(Checkpoint, WhatIsLoadedEqualsWhatWasSaved) {
+TEST(Checkpoint, ALoadedCheckpointEqualsTheSavedOne) {
   const test::TemporaryFolder folder;
   Side a(8, 1), b(8, 2);
   a.scramble();
@@ -75,7 +78,7 @@ TEST(Checkpoint, WhatIsLoadedEqualsWhatWasSaved) {
   EXPECT_TRUE(a.equals(b));
 }
 
-TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
+TEST(Checkpoint, DamagedCheckpointsAreSkippedForAnEarlierOne) {
   const test::TemporaryFolder folder;
   Side a, b(8, 2);
   CheckpointStore store(*a.world, a.compute, folder.path, 5);
@@ -89,10 +92,10 @@ TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
   EXPECT_EQ(found->step, 1);
   EXPECT_TRUE(a.equals(b));
   damage(files[0]);
-  EXPECT_THROW(store.load_newest(*a.network), Error);  // never anew without being told
+  EXPECT_THROW(store.load_newest(*a.network), Error);  // it must not start from the beginning unless asked to
 }
 
-TEST(Checkpoint, AnotherModelIsRefusedByTheTensorsName) {
+TEST(Checkpoint, AnotherModelIsRefusedAndTheTensorNamed) {
   const test::TemporaryFolder folder;
   Side a(8), b(16);
   CheckpointStore(*a.world, a.compute, folder.path, 3).save(*a.network, state_at(1));
@@ -114,9 +117,14 @@ TEST(Checkpoint, TheNewestAndTheBestAreKept) {
   std::int64_t best_step = -1;
   for (int i = 0; i < 5; ++i) {
     RunState r = state_at(i + 1);
-    r.valid_accuracy = accuracy[i], r.valid_step = i + 1;
-    if (accuracy[i] > best) best = accuracy[i], best_step = i + 1;
-    r.best_accuracy = best, r.best_step = best_step;
+    r.valid_accuracy = accuracy[i];
+    r.valid_step = i + 1;
+    if (accuracy[i] > best) {
+      best = accuracy[i];
+      best_step = i + 1;
+    }
+    r.best_accuracy = best;
+    r.best_step = best_step;
     ASSERT_EQ(store.save(*a.network, r), "");
   }
   std::vector<std::string> names;

@@ -52,8 +52,8 @@ TEST(Equality, TailsAreWholeAndRanksWithoutRowsTakePart) {
 
 TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
   RunConfig a = small_run(true), b = a;
-  a.comm.overlap = false, a.comm.progress = "inline";
-  b.comm.overlap = true, b.comm.progress = "thread", b.comm.bucket = 256;
+  a.comm.overlap = false, a.comm.progress = CollectiveOptions::Progress::inline_;
+  b.comm.overlap = true, b.comm.progress = CollectiveOptions::Progress::thread, b.comm.bucket_size = 256;
   const auto one = run(a, 2, 8), two = run(b, 2, 8);
   ASSERT_EQ(one.size(), two.size());
   for (std::size_t i = 0; i < one.size(); ++i) {
@@ -65,7 +65,7 @@ TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
 TEST(Equality, CompressedSumsStayWithinRounding) {
   RunConfig c = small_run(true);
   const auto exact = run(c, 2, 8);
-  c.comm.grad_dtype = "bf16";
+  c.comm.grad_dtype = DType::bf16;
   const auto rounded = run(c, 2, 8);
   const double norm = exact[0]["grad_norm"];
   EXPECT_NEAR(double(rounded[0]["grad_norm"]), norm, norm / 128);  // bf16 keeps 8 bits

@@ -9,12 +9,12 @@ namespace {
 
 TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   ShardIndex fields;
-  fields.sample = {8, 8, 1}, fields.target = {8, 8}, fields.labels = false;
+  fields.sample = {8, 8, 1}, fields.y.target = {8, 8}, fields.y.labels = false;
   DataConfig feed;
   feed.augment = true;
   for (const auto& [pad, flip, zoom, refused] :
        {std::tuple{0, false, 0.0, false}, {1, false, 0.0, true}, {0, true, 0.0, true}, {0, false, 0.5, true}}) {
-    feed.crop_pad = pad, feed.flip = flip, feed.zoom = zoom;
+    feed.crop_pad = pad, feed.flip = flip, feed.random_resized_crop = zoom;
     std::string message;
     try {
       input_spec(feed, fields, 1);
@@ -25,8 +25,8 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
     EXPECT_EQ(message.empty(), !refused) << message;
   }
   ShardIndex labels = fields;
-  labels.target = {}, labels.labels = true;
-  feed.zoom = 0, feed.flip = true;
+  labels.y.target = {}, labels.y.labels = true;
+  feed.random_resized_crop = 0, feed.flip = true;
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }
 

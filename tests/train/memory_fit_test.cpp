@@ -111,7 +111,7 @@ TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
   {
     const auto world = solo_world();
     Session s(*world, c, Session::Use::train);
-    needed = s.plan(s.micro_batch / 2).needs.total();
+    needed = s.plan(s.batching.micro_batch / 2).needs.total();
   }
   c.run.memory = needed + (1 << 20);  // enough but for the greedy rank
   for (const std::size_t more : {std::size_t(0), std::size_t(64) << 20}) {
@@ -146,7 +146,7 @@ TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.model.name = "mlp", c.model.hidden = {4000, 4000};
+  c.model.name = ModelName::mlp, c.model.hidden = {4000, 4000};
   c.run.memory = 1 << 20;
   EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
 }

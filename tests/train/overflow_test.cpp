@@ -112,7 +112,7 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = "constant";
+  c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = LrSchedule::constant;
   const std::string text = words_of(c, Exit::diverged);
   EXPECT_NE(text.find("the gradient is not finite from "), text.npos) << text;
 }

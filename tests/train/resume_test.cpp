@@ -1,4 +1,4 @@
-// What a run may change when it goes on, and which weights are called the best.
+// Which settings may change when a run is resumed, and which checkpoint counts as the best.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct TemporaryFolder : test::TemporaryFolder {
   }
 };
 
-TEST(Epochs, CountOnFromTheirOrigin) {
+TEST(Epochs, CountFromTheirOrigin) {
   const Epochs plain{100, 30, {}};
   EXPECT_EQ(plain.steps_per_epoch(), 4);
   EXPECT_EQ(plain.epoch(7), 1);
@@ -60,7 +60,7 @@ TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
       EXPECT_EQ(e.code(), Exit::config);
       EXPECT_NE(std::string(e.what()).find("with train.global_batch 32, now 48"), std::string::npos) << e.what();
     }
-  EXPECT_EQ(run.lines().size(), 4u);  // nothing is lost
+  EXPECT_EQ(run.lines().size(), 4u);  // no line is lost
   run.config.train.global_batch = 32;
   run.train();
   EXPECT_EQ(run.lines().size(), 9u);
@@ -73,29 +73,29 @@ TEST(Resume, AnotherDataSetInTheMiddleOfAnEpochIsRefused) {
   EXPECT_THROW(run.train(), Error);
 }
 
-TEST(Resume, AnotherGlobalBatchFromTheStartOfAnEpochGoesOnWithThatEpoch) {
-  TemporaryFolder run, whole;
+TEST(Resume, AnotherGlobalBatchAtTheStartOfAnEpochContinuesWithThatEpoch) {
+  TemporaryFolder run, reference;
   run.stop_after(3);
   run.config.train.global_batch = 48;
   run.train();
   const auto lines = run.lines();
-  ASSERT_EQ(lines.size(), 7u);  // 3, and twice 2
+  ASSERT_EQ(lines.size(), 7u);  // one epoch of 3 steps, two epochs of 2
   const std::int64_t epochs[] = {0, 0, 0, 1, 1, 2, 2}, samples[] = {32, 64, 96, 144, 192, 240, 288};
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(lines[i].at("step"), std::int64_t(i + 1));
     EXPECT_EQ(lines[i].at("epoch"), epochs[i]);
     EXPECT_EQ(lines[i].at("samples"), samples[i]);
   }
-  // The learning rate is where it would be had every epoch had two steps.
-  whole.config.train.global_batch = 48;
-  whole.train();
-  for (std::size_t i = 3; i < 7; ++i) EXPECT_EQ(lines[i].at("lr"), whole.lines()[i - 1].at("lr"));
+  // The learning rate is that of a run whose epochs all have two steps.
+  reference.config.train.global_batch = 48;
+  reference.train();
+  for (std::size_t i = 3; i < 7; ++i) EXPECT_EQ(lines[i].at("lr"), reference.lines()[i - 1].at("lr"));
 }
 
-TEST(Resume, AfterAnotherGlobalBatchItIsExactAgain) {
+TEST(Resume, AfterAChangeOfTheGlobalBatchResumingIsExact) {
   TemporaryFolder once, twice;
   for (TemporaryFolder* run : {&once, &twice}) {
-    run->config.optim.schedule = "constant";
+    run->config.optim.schedule = LrSchedule::constant;
     run->stop_after(3);
     run->config.train.global_batch = 48;
   }
@@ -120,11 +120,12 @@ TEST(Resume, AFinishedRunKeepsItsSummary) {
   EXPECT_EQ(run.summary(), first);
 }
 
-// Evaluations fall between checkpoints by steps: the best is what was evaluated, at the step that it was evaluated at.
-TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
+// Evaluations happen between the periodic checkpoints. The best checkpoint must hold exactly the evaluated weights.
+TEST(Checkpoint, TheBestCheckpointHoldsEvaluatedWeights) {
   TemporaryFolder run;
   run.config.data.valid = {"synthetic:images:rows=200,shape=9x8x3,classes=4,seed=9"};
-  run.config.checkpoint.every = "2", run.config.checkpoint.keep = 1;
+  run.config.checkpoint.every = "2";
+  run.config.checkpoint.keep = 1;
   run.config.train.epochs = 5;
   run.train();
   std::string best;
@@ -137,12 +138,13 @@ TEST(Checkpoint, TheBestAreWeightsThatWereEvaluated) {
   EXPECT_EQ(text.damage, "");
 }
 
-TEST(Checkpoint, AnAccuracyOfEarlierWeightsDoesNotWinAgain) {
+TEST(Checkpoint, AnEarlierAccuracyDoesNotMakeALaterCheckpointTheBest) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
   ExecutionContext compute = make_cpu_context(*world, {});
   NetworkSpec spec;
-  spec.model.name = "mlp", spec.model.hidden = {4};
+  spec.model.name = "mlp";
+  spec.model.hidden = {4};
   spec.batch = {0, {4}, DType::f32, {}, true};
   spec.train_rows = {2};
   Network network(compute, spec);

@@ -1,4 +1,4 @@
-// What a run writes for others while it goes on: events for TensorBoard, a file for Prometheus, lines that read back.
+// The files that a run writes during training: events for TensorBoard, a file for Prometheus, and lines of metrics.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -28,7 +28,7 @@ struct Watched : test::TemporaryFolder {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
     config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.train.test_force_overflow_at = 2;
-    config.optim.schedule = "constant";
+    config.optim.schedule = LrSchedule::constant;
     config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
     config.log.prometheus_every = 1e-9;
   }
@@ -52,15 +52,15 @@ double only(const std::map<std::string, std::vector<test::Series>>& status, cons
   return it == status.end() ? -1 : it->second.at(0).value;
 }
 
-TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossStarts) {
+TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossLaunches) {
   Watched run;
   run.train(7, 2);
   const double before = unix_time();
-  for (const std::int64_t lost : {7, 6})  // as if it had died: it goes on from step 3
+  for (const std::int64_t lost : {7, 6})  // as if the run had been killed: it resumes at step 3
     fs::remove(run.path / "run/checkpoints" / cat("step-0000000", lost, ".h5"));
   run.train(9, 2);
   const double after = unix_time();
-  run.train(9, 2);  // finished already: nothing more to tell
+  run.train(9, 2);  // already finished: nothing is added
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path / "run/tensorboard"), {}), 2);
 
   const auto shown = run.shown();
@@ -88,8 +88,8 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossStarts) {
         EXPECT_FALSE(std::isfinite(points[i].value)) << tag << " " << i;
         continue;
       }
-      const double said = lines[i][key];  // times of metrics.jsonl are cut to 0.1 us, rates to six digits
-      EXPECT_NEAR(points[i].value, said, 1e-5 * std::abs(said) + 1e-4) << tag << " " << i;
+      const double expected = lines[i][key];  // metrics.jsonl rounds times to 0.1 us and rates to six digits
+      EXPECT_NEAR(points[i].value, expected, 1e-5 * std::abs(expected) + 1e-4) << tag << " " << i;
     }
   }
   for (std::size_t i = 3; i < 9; ++i) {
@@ -104,7 +104,7 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossStarts) {
   EXPECT_EQ(shown.size(), keys.size() + 3);
 }
 
-TEST(RunLogger, EventsMayBeRarerThanSteps) {
+TEST(RunLogger, EventsCanBeLessFrequentThanSteps) {
   Watched run;
   run.config.log.tensorboard_every = 4, run.config.log.prometheus.clear();
   run.train(9);
@@ -115,7 +115,7 @@ TEST(RunLogger, EventsMayBeRarerThanSteps) {
   EXPECT_FALSE(fs::exists(run.path / "run.prom"));
 }
 
-TEST(RunLogger, PrometheusReadsHowTheRunGoes) {
+TEST(RunLogger, ThePrometheusFileShowsTheProgressOfTheRun) {
   Watched run;
   run.config.log.tensorboard = false;
   const double before = unix_time();
@@ -151,7 +151,7 @@ TEST(RunLogger, PrometheusReadsHowTheRunGoes) {
   EXPECT_EQ(labels.at("run"), run.config.run.dir);
   EXPECT_FALSE(labels.at("host").empty());
 
-  // Every second of rank 0 in one phase.
+  // Each second of rank 0 counts in exactly one phase.
   const auto& phases = status.at("millrace_phase_seconds_total");
   ASSERT_EQ(phases.size(), std::size_t(phase_count));
   double sum = 0;
@@ -160,7 +160,7 @@ TEST(RunLogger, PrometheusReadsHowTheRunGoes) {
   EXPECT_GT(only(status, "millrace_step_seconds_total"), 0);
 }
 
-TEST(RunLogger, AStatusFileSaysWhyTheRunEnded) {
+TEST(RunLogger, ThePrometheusFileSaysWhyTheRunEnded) {
   Watched run;
   run.config.optim.loss_scale = StepState().scale_floor;
   try {
@@ -174,7 +174,7 @@ TEST(RunLogger, AStatusFileSaysWhyTheRunEnded) {
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
 }
 
-TEST(RunLogger, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
+TEST(RunLogger, TrainingGoesOnWithOneWarningWhenTheyCannotBeWritten) {
   Watched run;
   run.config.log.prometheus = (run.path / "none/run.prom").string();
   fs::create_directories(run.path / "run");
@@ -190,7 +190,7 @@ TEST(RunLogger, WhereTheyCannotBeWrittenTrainingGoesOnAndItIsSaidOnce) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
-TEST(RunLogger, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
+TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldOnesEnd) {
   Watched run;
   run.train(7);
   const fs::path dir = run.path / "run";
@@ -209,12 +209,12 @@ TEST(RunLogger, ANewRunLeavesNothingThatTellsOfTheOldOnesEnd) {
   EXPECT_TRUE(fs::exists(dir / "mine.txt"));
 }
 
-TEST(RunLogger, NamesThatAreNoUtf8DoNotEndARun) {
+TEST(RunLogger, PathsThatAreNotUtf8DoNotEndARun) {
   Watched run;
   run.config.run.dir = (run.path / "caf\xe9").string();  // Latin-1
   ::setenv("SLURM_JOB_NAME", "\xe9t\xe9", 1);
   run.train(4);
-  run.train(7);  // from a checkpoint that has the folder's name
+  run.train(7);  // resumes from a checkpoint that contains the folder's name
   ::unsetenv("SLURM_JOB_NAME");
   const fs::path dir = run.config.run.dir;
   EXPECT_EQ(json::parse(read_file(dir / "run.json"))["environment"]["SLURM_JOB_NAME"], "\ufffdt\ufffd");
@@ -222,13 +222,13 @@ TEST(RunLogger, NamesThatAreNoUtf8DoNotEndARun) {
   EXPECT_EQ(json::parse(read_file(dir / "summary.json"))["steps"], 7);
 }
 
-// Also where no key says so.
-TEST(RunLogger, ARunThatFindsNoCheckpointLeavesNoOldTrace) {
+// The same holds when the run is not told to start from the beginning.
+TEST(RunLogger, ARunThatFindsNoCheckpointRemovesTheOldFiles) {
   Watched run;
   run.train(7);
   fs::remove_all(run.path / "run/checkpoints");
   ASSERT_TRUE(fs::exists(run.path / "run/trace.json"));
-  run.config.log.trace = 0;
+  run.config.log.profile_steps = 0;
   run.train(7);
   EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
 }
@@ -263,8 +263,8 @@ TEST(Metrics, LinesReadBack) {
     EXPECT_FALSE(parse_metrics(other)) << other;
 }
 
-// On a disk of its own, that is in no other's way: a mount that this thread alone sees.
-TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
+// Uses a small file system in a mount namespace of this thread, so that no other process is affected.
+TEST(Metrics, OnAFullDiskLinesWaitAndNoneIsTruncated) {
   constexpr int before = 30, meanwhile = 20000, after = 10;
   const test::TemporaryFolder folder;
   const fs::path path = folder.path / "metrics.jsonl";
@@ -290,7 +290,7 @@ TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
     text = read_file(path);
   };
   std::thread(write).join();
-  if (text.empty()) GTEST_SKIP() << "no disk can be mounted here";
+  if (text.empty()) GTEST_SKIP() << "no file system can be mounted here";
   EXPECT_LT(text.size(), (4u << 20) + (70u << 10));
   EXPECT_GT(text.size(), 4u << 20);
   std::istringstream in(text);
@@ -308,7 +308,8 @@ TEST(Metrics, OnAFullDiskSomeLinesWaitAndNoneIsCut) {
     for (std::size_t at = 0; (at = said.find(what, at)) != said.npos; ++at) ++n;
     return n;
   };
-  EXPECT_EQ(times("is full. training goes on, the lines wait (4 MiB; newer ones are left out)"), 1) << said;
+  EXPECT_EQ(times("is full. training goes on and the lines wait in memory (up to 4 MiB; later ones are left out)"), 1)
+      << said;
   EXPECT_EQ(times(cat(" lacks ", before + meanwhile - waited, " lines that were left out")), 1) << said;
 }
 

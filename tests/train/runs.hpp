@@ -20,7 +20,7 @@ inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   c.data.train = {"synthetic:images:rows=" + rows + ",shape=9x8x3,classes=4"};
   c.data.augment = true, c.data.crop_pad = 1;
   c.data.workers = 1;
-  c.model.name = "layers";
+  c.model.name = ModelName::layers;
   c.model.layers = {"conv 8 3x3 pad=same", "relu", "globalpool", "linear outputs"};
   if (batch_norm) c.model.layers.insert(c.model.layers.begin() + 1, "batchnorm");
   c.train.epochs = 2;

@@ -7,14 +7,14 @@
 namespace millrace {
 namespace {
 
-OptimOptions options(const std::string& schedule) {
+OptimOptions options(LrSchedule schedule) {
   OptimOptions o;
   o.lr = 0.8, o.schedule = schedule;
   return o;
 }
 
 TEST(Schedule, CosineStartsAtLrAndEndsAtMinLr) {
-  OptimOptions o = options("cosine");
+  OptimOptions o = options(LrSchedule::cosine);
   o.min_lr = 0.1;
   const Schedule s(o, 10, 100, 32);
   EXPECT_DOUBLE_EQ(s.learning_rate(0), 0.8);
@@ -23,7 +23,7 @@ TEST(Schedule, CosineStartsAtLrAndEndsAtMinLr) {
 }
 
 TEST(Schedule, WarmUpIsLinearAndNeverZero) {
-  OptimOptions o = options("constant");
+  OptimOptions o = options(LrSchedule::constant);
   o.warmup = 0.4;  // four of ten steps
   const Schedule s(o, 10, 100, 32);
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(s.learning_rate(i), 0.8 * (i + 1) / 5, 1e-12);
@@ -31,7 +31,7 @@ TEST(Schedule, WarmUpIsLinearAndNeverZero) {
 }
 
 TEST(Schedule, StepsAtMilestones) {
-  OptimOptions o = options("step");
+  OptimOptions o = options(LrSchedule::step);
   o.milestones = {2, 3}, o.gamma = 0.5;
   const Schedule s(o, 10, 100, 32);
   EXPECT_DOUBLE_EQ(s.learning_rate(19), 0.8);
@@ -40,7 +40,7 @@ TEST(Schedule, StepsAtMilestones) {
 }
 
 TEST(Schedule, LinearScalingRuleMultipliesByTheBatch) {
-  OptimOptions o = options("constant");
+  OptimOptions o = options(LrSchedule::constant);
   o.lr_batch = 256;
   EXPECT_DOUBLE_EQ(Schedule(o, 10, 100, 1024).learning_rate(0), 3.2);
 }

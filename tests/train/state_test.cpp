@@ -1,4 +1,4 @@
-// What the tensors of a run are, not only its losses: read from the checkpoints that runs leave.
+// Compares the tensors of runs, not only their losses. The tensors are read from the checkpoints of the runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
@@ -28,28 +29,29 @@ Tensors tensors_of(const std::filesystem::path& path) {
   return out;
 }
 
-// The tensors after so many steps.
+// The tensors after the given number of steps.
 Tensors after(RunConfig c, std::int64_t steps, int ranks, std::int64_t micro_batch) {
   const test::TemporaryFolder folder;
   c.run.dir = folder.path.string();
-  c.train.steps = steps, c.train.micro_batch = micro_batch;
-  c.optim.schedule = "constant";  // the rate does not depend on the steps asked for
+  c.train.steps = steps;
+  c.train.micro_batch = micro_batch;
+  c.optim.schedule = LrSchedule::constant;  // so that the learning rate does not depend on the number of steps
   run_thread_world(ranks, [&](World& world) { train(world, c); });
   return tensors_of(CheckpointStore::list(folder.path / "checkpoints").back());
 }
 
-// Relative to the largest value of each tensor.
+// The tolerance is relative to the largest value of each tensor.
 void expect_near(const Tensors& a, const Tensors& b, double tolerance, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, values] : a) {
     const auto& others = b.at(name);
     ASSERT_EQ(values.size(), others.size());
-    double largest = 0, apart = 0;
+    double largest = 0, difference = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
       largest = std::max(largest, double(std::abs(values[i])));
-      apart = std::max(apart, double(std::abs(values[i] - others[i])));
+      difference = std::max(difference, double(std::abs(values[i] - others[i])));
     }
-    EXPECT_LE(apart, tolerance * largest) << what << ": " << name;
+    EXPECT_LE(difference, tolerance * largest) << what << ": " << name;
   }
 }
 
@@ -64,17 +66,18 @@ TEST(EqualityOfTensors, RanksAndAccumulationGiveTheSameWeightsAndRunningStatisti
   ASSERT_TRUE(
       std::any_of(reference.begin(), reference.end(), [](const auto& t) { return t.first.starts_with("/running/"); }));
   for (const int ranks : {2, 3, 4}) expect_near(reference, after(c, 1, ranks, 8), 1e-5, cat(ranks, " ranks, a step"));
-  // 131 rows are 4 steps and one of 3 rows: with 4 ranks three of them have none there, and their zeros must not count.
+  // 131 rows make 4 steps of 32 and one of 3. With micro-batches of 8, some of the 4 ranks have no row in the last
+  // step, and their zeros must not count.
   expect_near(after(c, 5, 1, 8), after(c, 5, 4, 8), 1e-3, "4 ranks, an epoch with its tail");
 }
 
-TEST(EqualityOfTensors, AStepThatOverflowsTouchesNothing) {
+TEST(EqualityOfTensors, AStepThatOverflowsChangesNothing) {
   RunConfig c = test::small_run(true);
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1024;
   c.train.test_force_overflow_at = 3;
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"}) {
-    c.optim.name = optimizer;
+    find_key("optim.name")->set(c, {optimizer});
     const Tensors before = after(c, 2, 2, 8), skipped = after(c, 3, 2, 8), next = after(c, 4, 2, 8);
     for (const auto& [name, values] : before) {
       EXPECT_TRUE(same_bits(values, skipped.at(name))) << optimizer << ": " << name << " after the skipped step";

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/distributed/weight_all_gather.hpp"
 #include "train/checkpoint/checkpoint.hpp"
@@ -26,9 +27,9 @@ RunConfig wide_run() {
   c.model.layers = {"conv 32 3x3", "batchnorm", "relu",       "conv 64 3x3",
                     "batchnorm",   "relu",      "globalpool", "linear outputs"};
   c.data.valid = {"synthetic:images:rows=37,shape=9x8x3,classes=4,seed=2"};
-  c.optim.schedule = "constant";  // does not depend on where a run ends
+  c.optim.schedule = LrSchedule::constant;  // does not depend on where a run ends
   c.optim.clip = 0.5;
-  c.comm.bucket = 4096;
+  c.comm.bucket_size = 4096;
   c.train.micro_batch = 8;
   c.train.steps = 6;
   return c;
@@ -82,7 +83,7 @@ TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithout) {
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
     for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
       RunConfig c = wide_run();
-      c.optim.name = optimizer;
+      find_key("optim.name")->set(c, {optimizer});
       expect_same(outcome(c, 0, ranks), outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
     }
 }
@@ -91,11 +92,12 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
   for (const char* optimizer : {"sgd", "adamw", "lamb"})
     for (const int ranks : {2, 3}) {
       RunConfig c = wide_run();
-      c.optim.name = optimizer, c.optim.lr = 0.01;
+      find_key("optim.name")->set(c, {optimizer});
+      c.optim.lr = 0.01;
       c.run.precision = Precision::fp16;
       c.optim.loss_scale = 1024, c.optim.scale_interval = 2;
       c.train.test_force_overflow_at = 3;
-      c.comm.grad_dtype = "bf16";
+      c.comm.grad_dtype = DType::bf16;
       const Outcome plain = outcome(c, 0, ranks);
       EXPECT_EQ(plain.metrics[2].at("skipped"), true);
       expect_same(plain, outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
@@ -121,12 +123,13 @@ TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
 
 TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
   RunConfig c = wide_run();
-  c.optim.name = "adamw", c.optim.lr = 0.001;
+  c.optim.name = OptimizerName::adamw, c.optim.lr = 0.001;
   const Outcome expected = outcome(c, 0, 2);
   for (const char* progress : {"inline", "thread"})
     for (const bool overlap : {false, true}) {
-      c.comm.progress = progress, c.comm.overlap = overlap;
-      c.comm.bucket = overlap ? 1024 : 1 << 20;
+      find_key("comm.progress")->set(c, {progress});
+      c.comm.overlap = overlap;
+      c.comm.bucket_size = overlap ? 1024 : 1 << 20;
       expect_same(expected, outcome(c, 1, 2), cat(progress, ", overlap ", overlap));
     }
 }
@@ -137,7 +140,7 @@ TEST(Zero, ACheckpointGoesOnWithOrWithoutAndOnOtherRanks) {
     int zero, ranks;
   };
   RunConfig c = wide_run();
-  c.optim.name = "adamw", c.optim.lr = 0.001;
+  c.optim.name = OptimizerName::adamw, c.optim.lr = 0.001;
   const auto halves = [&](Half first, Half second) {
     const test::TemporaryFolder folder;
     RunConfig part = c;

@@ -1,5 +1,6 @@
-// Compute: the three classes that carry every difference between processors, made together, once, at the top. Nothing
-// above asks which it got.
+// ExecutionContext: the device of a rank, the operations that run on it, and the communication between ranks. It is
+// made once, when the program starts. All code above works with the three abstract classes and does not know whether
+// they are for the CPU or for a GPU.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,29 +12,32 @@
 
 namespace millrace {
 
-struct ExecutionContext {  // destroyed in reverse order
-  std::string why;         // run.device = auto took the processor; else empty
+// The members are destroyed in reverse order: each uses those above it.
+struct ExecutionContext {
+  std::string why;  // why run.device = auto chose the CPU; otherwise empty
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Collective> collective;
 };
 
-// What only a GPU obeys.
+// Options that apply to GPUs only (the cuda.* keys).
 struct CudaOptions {
-  bool graph = true;  // a step is captured once and replayed; false: launched one by one, for debugging
-  // Micro-batches of a graph, at most: a step of more is several graphs. Each has its own place for samples on the
-  // device, since a graph can only wait for copies that were enqueued before it.
+  bool graph =
+      true;  // capture a step as a CUDA graph and replay it; false: launch its kernels one by one, for debugging
+  // The largest number of micro-batches in one graph; a step with more becomes several graphs. Each micro-batch of a
+  // graph needs its own slot for samples on the device: a graph can only wait for copies that were enqueued before its
+  // launch, so the samples of all its micro-batches are copied before that.
   int graph_micro_batches = 16;
-  // Marks by which a failure within a recorded step is known to be of one operation (each), or of sixteen (some). A
-  // mark is a kernel of one thread, a microsecond or two of the step.
+  // Breadcrumbs locate a fault inside a captured step: before each operation (each), or before every sixteenth (some),
+  // a kernel with one thread writes the operation's number to host memory. Each takes 1 to 2 microseconds of the step.
   enum class Breadcrumbs { none, some, each };
   Breadcrumbs breadcrumbs = Breadcrumbs::each;
-  bool autotune = true;  // convolutions and matrix products: time the candidates and keep the fastest
-  bool tf32 = false;     // fp32: let tensor cores round factors to 10 bits of mantissa
-  std::size_t workspace = std::size_t(512) << 20;  // most that one convolution may take as scratch
+  bool autotune = true;  // time the candidate kernels of convolutions and matrix multiplications, and use the fastest
+  bool tf32 = false;     // with fp32: tensor cores may round the factors of products to 10 bits of mantissa
+  std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
   enum class Sums { automatic, nccl, mpi };
-  Sums collective_backend = Sums::automatic;  // automatic: NCCL where every rank has a GPU of its own
-  int nccl_max_ctas = 0;  // most blocks that NCCL may take from the step; 0: 8 on one host, 16 over several
+  Sums collective_backend = Sums::automatic;  // automatic: NCCL if every rank has a GPU of its own
+  int nccl_max_ctas = 0;  // the largest number of thread blocks of an NCCL kernel; 0: 8 on one host, 16 on several
 };
 
 struct ExecutionOptions {
@@ -44,10 +48,12 @@ struct ExecutionOptions {
 };
 
 ExecutionContext make_cpu_context(World&, const ExecutionOptions&);
-ExecutionContext make_cuda_context(World&,
-                                   const ExecutionOptions&);  // Error(config) saying what is missing and how to get it
-bool cuda_usable(const World&, std::string* why_not);  // never throws; does not touch devices beyond counting them
-// The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why there are none.
+// Collective. Error(config) on all ranks if a GPU or a library is missing; the message says how to get it.
+ExecutionContext make_cuda_context(World&, const ExecutionOptions&);
+// Whether this process has a GPU; why_not (may be null): the reason if it has none. Never throws. Only counts the
+// devices.
+bool cuda_usable(const World&, std::string* why_not);
+// The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why it sees none.
 std::string describe_gpus();
 
 }  // namespace millrace

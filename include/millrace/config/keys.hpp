@@ -28,7 +28,21 @@ struct Key {
 };
 
 const std::vector<Key>& keys();
-const Key* find_key(const std::string& name);
+const Key* find_key(const std::string& name);  // by its name or a former name; null when there is none
+
+// The value of a key as a file holds it: value_text(config, "optim.name") is "adamw".
+std::string value_text(const RunConfig&, const std::string& key);
+
+// A former name of a key. It stays accepted, with one line of warning.
+struct KeyAlias {
+  std::string old_name, name;
+};
+const std::vector<KeyAlias>& key_aliases();
+// The name of the key that `name` stands for: itself, unless it is a former name.
+std::string current_key_name(const std::string& name);
+// Warns once for each name and run of the program when `written` is a former name of `key`.
+void warn_if_renamed(const std::string& where, const std::string& written, const Key& key);
+
 const char* group_title(const std::string& group);  // "data: what is read"
 
 // One line of text for a value as a file holds it: blanks inside a word become "\ ".

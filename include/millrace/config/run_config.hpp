@@ -18,6 +18,11 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
+enum class ModelName { mlp, resnet, layers };
+enum class ResNetStem { automatic, cifar, pool, imagenet };
+enum class Loss { automatic, cross_entropy, mse };
+enum class OptimizerName { sgd, adamw, lars, lamb };
+enum class LrSchedule { constant, step, cosine, linear };
 
 struct RunOptions {
   std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
@@ -33,45 +38,73 @@ struct RunOptions {
   double stop_margin = 120;   // stop this long before the end
 };
 
-struct DataConfig : FaultOptions, SampleView {  // data.*, with DataOptions
-  std::vector<std::string> train, valid;
-  std::string x = "x", y = "y";
+// data.*: which files and which data sets inside them.
+struct DataFiles {
+  std::vector<std::string> train, valid;  // HDF5 paths, globs or a synthetic data set
+  std::string x = "x", y = "y";           // data sets of the samples and of the labels or targets
   DataOptions::Layout layout = DataOptions::Layout::automatic;
-  double scale = 0, offset = offset_from_files;
+};
+
+// data.*: how stored values become values that the network takes.
+struct ValueOptions {
+  double scale = 0;                   // factor on stored values; 0: from the files
+  double offset = offset_from_files;  // added after the scaling
   Transform transform = Transform::none;
-  std::vector<std::string> channels;               // "0-3", "7": those that the network takes; empty: all
-  std::vector<double> mean, std;                   // of these; empty: the files', or measured
-  std::vector<std::int64_t> subvolume, flip_axes;  // spatial extents of a part; axes; empty: all of it, the last
-  std::int64_t resize = 0, crop = 0;               // encoded images: short side, then a square from the middle
+  std::vector<std::string> channels;  // "0-3", "7": stored channels that the network takes; empty: all
+  std::vector<double> mean, std;      // one for each of these channels; empty: from the files, or measured
+  bool normalize = true;              // (x * scale + offset - mean) / std for each channel
+};
+
+// data.*: how samples are cut out of arrays and images.
+struct SampleOptions : SampleView {
+  std::vector<std::int64_t> subvolume;  // spatial extents of the part that the network takes; empty: all of the sample
+  std::int64_t resize = 0;              // encoded images: pixels of the short side; 0: not resized
+  std::int64_t crop = 0;                // encoded images: side of the central square; 0: resize
+};
+
+// data.*: how files are read, and what happens when that fails.
+struct ReadOptions : FaultOptions {
   Reader reader = Reader::automatic;
   bool manifest_cache = true;
   LocalCacheOptions cache;
-  int workers = -1;  // loader threads a rank; -1: choose
-  int prefetch = 0;  // slots in the ring; 0: as it turns out (LoaderOptions)
-  Shuffle shuffle = Shuffle::global;
-  std::int64_t shuffle_window = 0, shuffle_block = 0;  // samples; 0: by data and chunk_cache (block_order.hpp)
+  int workers = -1;  // loader threads of a rank; -1: by the free cores
+  int prefetch = 0;  // micro-batches read ahead; 0: adapted during the run (LoaderOptions)
   std::uint64_t chunk_cache = ChunkOptions{}.cache_bytes;
-  bool normalize = true;  // (x * scale - mean) / std per channel
-  bool augment = false;   // in training: what follows
-  std::int64_t crop_pad = 4;
-  bool flip = true;
-  std::int64_t cutout = 0;              // side of a patch that is blotted out, in pixels
-  double zoom = 0;                      // smallest share of the area that is enlarged to the whole; 0: none
-  double brightness = 0, contrast = 0;  // at most so much more or less, as a share
-  double saturation = 0, hue = 0;       // the same of colours; hue in turns
 };
 
+// data.*: the order of the samples in an epoch. Counts are samples; 0: by the data and chunk_cache (block_order.hpp).
+struct ShuffleOptions {
+  Shuffle shuffle = Shuffle::global;
+  std::int64_t shuffle_window = 0;
+  std::int64_t shuffle_block = 0;
+};
+
+// data.*: random changes of training samples. Nothing here has an effect unless `augment` is set.
+struct AugmentOptions {
+  bool augment = false;
+  std::int64_t crop_pad = 4;  // pixels of padding on each side before a random crop
+  bool flip = true;
+  std::vector<std::int64_t> flip_axes;  // spatial axes; empty: the last
+  double random_resized_crop = 0;       // smallest fraction of the area of a random crop; 0: none
+  std::int64_t cutout = 0;              // side in pixels of a square that is set to the mean; 0: none
+  double brightness = 0, contrast = 0;  // largest relative change
+  double saturation = 0;                // largest relative change of the colour strength
+  double hue = 0;                       // largest rotation of the hue, in turns
+};
+
+struct DataConfig : DataFiles, ValueOptions, SampleOptions, ReadOptions, ShuffleOptions, AugmentOptions {};
+
 struct ModelOptions {
-  std::string name = "mlp";   // mlp, resnet, layers
-  std::int64_t depth = 20;    // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
-  std::string stem = "auto";  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and pooling); auto:
-                              // by depth and image size
-  std::int64_t width = 0;     // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
-  std::vector<std::int64_t> hidden{128};  // mlp: widths of the hidden layers
+  ModelName name = ModelName::mlp;
+  std::int64_t depth = 20;  // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  ResNetStem stem = ResNetStem::automatic;  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and
+                                            // pooling); auto: by depth and image size
+  std::int64_t width = 0;                   // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::vector<std::int64_t> hidden{128};    // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
   std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
-  std::string loss = "auto";        // cross_entropy, mse; auto: by the labels
+  Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;
   int fusion = -1;  // fusion level; -1: the usual one of the backend
 };
@@ -88,34 +121,34 @@ struct TrainOptions {
 };
 
 struct OptimOptions {
-  std::string name = "sgd";  // sgd, adamw, lars, lamb
+  OptimizerName name = OptimizerName::sgd;
   double lr = 0.1;
   double lr_batch =
       0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
-  std::string schedule = "cosine";  // constant, step, cosine, linear
-  double warmup = 0;                // epochs of linear warm-up
-  double min_lr = 0;                // cosine and linear end here
-  std::vector<double> milestones;   // step: epochs at which lr is multiplied by gamma
+  LrSchedule schedule = LrSchedule::cosine;
+  double warmup = 0;               // epochs of linear warm-up
+  double min_lr = 0;               // cosine and linear end here
+  std::vector<double> milestones;  // step: epochs at which lr is multiplied by gamma
   double gamma = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 1e-4;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double trust = 0.001;       // lars: a matrix moves by this share of its norm, times lr
-  int zero = 0;               // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
-  double clip = 0;            // > 0: clip by global norm
-  double loss_scale = 65536;  // fp16: where the dynamic loss scale starts
+  double trust_coefficient = 0.001;  // lars
+  int zero = 0;                      // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
+  double clip = 0;                   // > 0: clip by global norm
+  double loss_scale = 65536;         // fp16: where the dynamic loss scale starts
   std::int64_t scale_interval = 2000;
 };
 
 struct CommOptions {
-  std::uint64_t bucket = 8u << 20;  // bytes of float32 gradient a bucket
-  std::string grad_dtype = "none";  // none, bf16, fp16
-  bool overlap = true;              // start sums during backward
-  std::string progress = "auto";    // auto, thread, inline
-  std::string backend = "auto";     // on GPUs: nccl, or mpi by way of host memory
-  double timeout = 600;             // seconds until a stuck sum ends the run with exit 5
-  double test_delay = 0;            // tests: seconds that every summed MB takes longer
+  std::uint64_t bucket_size = 8u << 20;  // bytes of float32 gradients in one bucket
+  DType grad_dtype = DType::f32;         // type of gradients in the all-reduce: f32 ("none"), bf16 or f16
+  bool overlap = true;                   // start sums during backward
+  CollectiveOptions::Progress progress = CollectiveOptions::Progress::automatic;
+  CudaOptions::Sums backend = CudaOptions::Sums::automatic;  // on GPUs: NCCL, or MPI through host memory
+  double timeout = 600;                                      // seconds until a stuck sum ends the run with exit 5
+  double test_delay = 0;                                     // tests: seconds that every summed MB takes longer
 };
 
 struct CheckpointOptions {
@@ -129,7 +162,7 @@ struct LogOptions {
   std::int64_t tensorboard_every = 1;  // steps
   std::string prometheus;              // a file; empty: none
   double prometheus_every = 15;        // seconds
-  int trace = 4;                       // steps of all ranks that are written to trace.json, span by span
+  int profile_steps = 4;               // steps of all ranks that trace.json records; 0: none
 };
 
 struct AccountOptions {

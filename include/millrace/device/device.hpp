@@ -1,5 +1,5 @@
-// Device: memory, lanes, events, time marks, and recording of a step. One of the three classes (with Backend and
-// Collective) that carry every difference between processors.
+// Device: memory, streams, events, timestamps and captured steps. One of the three abstract classes, with Backend and
+// Collective, that hide the difference between the CPU and a GPU.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -10,22 +10,33 @@
 
 namespace millrace {
 
-// Three queues of work. On CUDA a stream is a stream; on the CPU, compute is immediate, copy is the loader's workers
-// writing straight into the slot, and comm is the collective's progress thread. Crossings: copy->compute (batch ready),
-// compute->comm (bucket filled), comm->compute (finish).
+// The three queues of work of a device. Work in one stream runs in the order in which it was enqueued. Work in
+// different streams may overlap; where one stream needs the result of another, an Event makes it wait.
+//
+//   stream    work                                     CUDA            CPU
+//   copy      copies of batches to the device          cudaStream_t    no copies: operations read the loader's memory
+//   compute   the operations of the step               cudaStream_t    runs at once, on the calling thread
+//   comm      all-reduce and the other collectives     cudaStream_t    the progress thread of the collective
+//
+// A step waits across streams at these places:
+//
+//   copy    -> compute   the batch has arrived on the device, so the input pass may read it
+//   compute -> copy      the input pass has read the batch, so the next copy may overwrite the slot
+//   compute -> comm      the gradients of a bucket are complete, so its all-reduce may start
+//   comm    -> compute   all all-reduces are complete, so the optimizer may read the gradients
 enum class Stream { copy, compute, comm };
 
 enum class MemoryKind {
-  device,  // where ops compute
-  pinned   // host memory that copies asynchronously to the device (plain aligned memory on the CPU)
+  device,  // memory that operations compute in
+  pinned   // page-locked host memory, which can be copied to the device asynchronously; on the CPU: plain memory
 };
 
 class ActivityTracer;
 class Device;
 struct DeviceHealth;
 
-// Owns one allocation; moves, never copies. 4096-byte aligned (also the padding), so that O_DIRECT and vector code may
-// use it.
+// Owns one allocation of a device. Movable, not copyable. Address and size are multiples of 4096 bytes, as O_DIRECT and
+// vector code need.
 class Buffer {
  public:
   Buffer() = default;
@@ -33,8 +44,10 @@ class Buffer {
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(device_, other.device_), std::swap(kind_, other.kind_), std::swap(data_, other.data_),
-        std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_);
+    std::swap(kind_, other.kind_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
     return *this;
   }
   void reset();
@@ -52,28 +65,47 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// A point in a stream. record() marks it, wait() makes another stream wait for the last record() before it,
-// synchronize() makes the host wait. Both may be part of a recorded step, where an event is the step's tie to what goes
-// on outside of it: at every run, wait() is for the last record() called before that run() (one in the same step does
-// not count, so what it waits for has to be enqueued before run()), and record() is seen by calls after that run().
+// A point in a stream that other streams, or the host, can wait for.
+//
+// Why does a batch wait for an event? Batches go through slots in device memory. The copy stream fills a slot, and the
+// compute stream reads it. Each slot has two events:
+//
+//   copied     The copy stream records it after the copy. The compute stream waits for it before the input pass;
+//              otherwise the step could read a slot that is only half filled.
+//   consumed   The compute stream records it after the input pass. The copy stream waits for it before it copies the
+//              next batch into the slot; otherwise it could overwrite samples that the step has not read yet.
+//
+// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory that
+// the copy reads.
+//
+// record() and wait() may be part of a captured step. There an event connects the step with work outside of it, and
+// every CapturedStep::run() follows these rules:
+//
+//   - wait() waits for the last record() that was called before run(). So the work that it waits for must be enqueued
+//     before run(). A record() in the same step does not count.
+//   - record() takes effect for calls of wait() and synchronize() that come after run().
+//
+// On CUDA such calls become external event nodes of the graph. A step with several micro-batches therefore needs one
+// slot for each of them: all copies are enqueued before the graph is launched.
 class Event {
  public:
   virtual ~Event() = default;
-  virtual void record(Stream) = 0;
-  virtual void wait(Stream) = 0;
-  virtual void synchronize() = 0;
+  virtual void record(Stream) = 0;  // the point after all work that was enqueued in the stream so far
+  virtual void wait(Stream) = 0;    // later work of the stream starts after the last recorded point; does not block
+  virtual void synchronize() = 0;   // blocks the host until the last recorded point is reached
 };
 
-// Time stamps on a stream, read later without stopping it. mark(i) may be part of a recorded step.
+// Times at which streams reached certain points. The host reads them later, so no stream has to stop for them. record()
+// may be part of a captured step.
 class Timestamps {
  public:
   virtual ~Timestamps() = default;
   virtual void record(Stream, int index) = 0;
-  // Seconds of marks [0, out.size()) relative to mark 0. May wait for the device: call it late.
+  // Seconds of timestamps [0, out.size()) relative to timestamp 0. Waits for the device if they are not reached yet.
   virtual void read(std::span<double> out) = 0;
 };
 
-// The marks of a part of a step, one after the other on the compute stream. None: nothing is marked.
+// Consecutive timestamps on the compute stream, for one part of a step. marks = null: records nothing.
 struct TimestampSeries {
   Timestamps* marks = nullptr;
   int next = 0;
@@ -82,10 +114,18 @@ struct TimestampSeries {
   }
 };
 
-// Work made once and run many times: the CPU keeps the function and calls it, CUDA calls it once as it is, captures it
-// the second time and launches the capture as a whole from then on. So the function holds by value, or by reference to
-// what lives as long, all that it needs, and changes nothing on the host that a later run would need to see; what
-// changes from run to run lies in memory of the device, or in pinned memory that the function copies from.
+// A function that enqueues work, made once and run many times.
+//
+//   CPU    every run() calls the function.
+//   CUDA   run 1 calls the function. Run 2 calls it again, captures the work as a CUDA graph, and launches the graph.
+//          All later runs only launch the graph: one call instead of one for each kernel.
+//
+// With CUDA, the function is not called in later runs, and the arguments of all kernels stay those of the capture.
+// Therefore the function
+//   - owns all that it uses, or refers to objects that live at least as long as this object;
+//   - changes nothing on the host that a later run needs;
+//   - reads values that change from step to step (learning rate, epoch, loss scale) from device memory, or copies them
+//     from pinned memory; see StepState.
 class CapturedStep {
  public:
   virtual ~CapturedStep() = default;
@@ -97,32 +137,34 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;          // "cpu" or the device's own
   virtual std::string describe() const = 0;      // one line: model, cores or SMs, memory, instruction set
-  virtual std::size_t memory_bytes() const = 0;  // what a rank may plan with: its share of what was free at the start
-  virtual void* allocate(MemoryKind,
-                         std::size_t bytes) = 0;  // zero-filled; Error(config) with what is needed and what there is
+  virtual std::size_t memory_bytes() const = 0;  // what this rank may use: its part of the memory free at the start
+  // Zero-filled memory. Error(config), with the needed and the free bytes, if there is too little.
+  virtual void* allocate(MemoryKind, std::size_t bytes) = 0;
   virtual void release(MemoryKind, void*, std::size_t bytes) noexcept = 0;
-  virtual void copy_to_device(Stream, void* device, const void* host,
-                              std::size_t bytes) = 0;  // host is pinned or stays alive until synchronize()
+  // Copies and fill_zero() are enqueued and return at once. `host` is pinned, or stays alive until synchronize().
+  virtual void copy_to_device(Stream, void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(Stream, void* host, const void* device, std::size_t bytes) = 0;
   virtual void fill_zero(Stream, void* device, std::size_t bytes) = 0;
-  virtual bool shares_host_memory() const = 0;  // true: a slot is read where it lies, copies cost nothing
+  virtual bool shares_host_memory() const = 0;  // true: operations read host memory directly
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual std::unique_ptr<Timestamps> make_timestamps(int count) = 0;
+  // A step for run(). key: its name in messages.
   virtual std::unique_ptr<CapturedStep> record(const std::string& key, std::function<void()> step) = 0;
-  // How many micro-batches one recording should hold at most: 1 where a run of many costs as much as many runs.
+  // The largest number of micro-batches that one captured step should contain. 1: larger steps save no time.
   virtual int max_captured_micro_batches() const { return 1; }
-  virtual void synchronize() = 0;
-  // Names what this thread enqueues from here to leave(): in failures, and in profilers. Nests; may be part of a
-  // recorded step. The text lives at least as long.
+  virtual void synchronize() = 0;  // blocks the host until all streams are idle
+  // Labels the work that this thread enqueues until leave(), for error messages and profilers. Labels nest. Both may be
+  // part of a captured step. The text must live until leave(); for an Activity that refers to it, until that is read.
   virtual void enter(const char*) {}
   virtual void leave() {}
-  // See activity.hpp. Null, with the reason, where the device cannot tell what it runs.
+  // See activity.hpp. Null, with the reason in why_not (may be null), if the device cannot trace its work.
   virtual std::unique_ptr<ActivityTracer> make_activity_tracer(std::string* why_not);
-  // Clock, power and heat now. Takes milliseconds, on any thread. False where the device cannot tell.
+  // Reads clock, power and temperature. Takes milliseconds; any thread may call it. False: the device cannot report
+  // them.
   virtual bool read_health(DeviceHealth&);
 };
 
-// enter() and leave() of a scope.
+// Calls enter() now and leave() at the end of the scope.
 class ScopedLabel {
  public:
   ScopedLabel(Device& device, const char* what) : device_(device) { device_.enter(what); }

@@ -1,4 +1,4 @@
-// Shape and Tensor: plain descriptions. A Tensor is a view; it owns nothing.
+// Shape and Tensor: plain descriptions of arrays. A Tensor is a view and does not own its memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Up to six extents. Activations are channels-last: (N, spatial..., C). Weights are canonical: (K, spatial..., C).
+// Up to six extents. Activations are channels-last: (N, spatial..., C). Weights of convolutions are (K, spatial..., C).
 struct Shape {
   static constexpr int max_rank = 6;
   std::array<std::int64_t, max_rank> dims{};
@@ -19,8 +19,8 @@ struct Shape {
   Shape(std::initializer_list<std::int64_t> list);
   std::int64_t operator[](int axis) const { return dims[axis < 0 ? rank + axis : axis]; }
   std::int64_t& operator[](int axis) { return dims[axis < 0 ? rank + axis : axis]; }
-  std::int64_t count() const;      // 1 for rank 0
-  std::int64_t row_count() const;  // count without the first extent
+  std::int64_t count() const;      // number of elements; 1 for rank 0
+  std::int64_t row_count() const;  // elements of one row: the product of all extents but the first
   int spatial_rank() const { return rank - 2; }
   bool operator==(const Shape&) const = default;
   std::string str() const;  // "32x28x28x1"

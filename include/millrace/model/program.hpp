@@ -101,6 +101,12 @@ class Program {
   struct Labels {
     std::string forward, backward, repack;
   };
+  struct Binding;
+  void* region(const ProgramMemory&, int number) const;  // null for a negative number
+  void bind_values(std::size_t node, Binding&);
+  void bind_weights(std::size_t node, const ProgramMemory&);
+  void bind_norm(std::size_t node, const ProgramMemory&);
+  void find_final_parameters();
   void backward_node(int node, bool first);
   CompiledGraph compiled_;
   ParameterLayout layout_;

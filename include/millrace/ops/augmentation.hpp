@@ -1,15 +1,38 @@
 // What the input pass does to a sample: in training drawn from the sample's id and the epoch alone, by one piece of
 // code for every backend. Axes are depth, height, width; a sample of fewer has extents of 1 in front.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include "millrace/base/dispatch_dtype.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
+#include "millrace/device/step_state.hpp"
 #include "millrace/ops/input.hpp"
 
 namespace millrace {
+
+// Depth, height and width of samples of this shape. A missing axis has the extent 1.
+inline std::array<std::int64_t, 3> spatial_extents(const Shape& shape) {
+  std::array<std::int64_t, 3> out{1, 1, 1};
+  const int spatial = shape.spatial_rank();
+  for (int a = 0; a < spatial; ++a) out[std::size_t(3 - spatial + a)] = shape[1 + a];
+  return out;
+}
+
+// Calls body(T{}) with the type of stored samples: any but int64, which input_channels() rejects.
+template <class Body>
+void dispatch_sample_dtype(DType raw, const Body& body) {
+  dispatch_any_dtype(raw, [&](auto zero) {
+    if constexpr (std::is_same_v<decltype(zero), std::int64_t>)
+      fail(Exit::internal, "internal error: the input pass got int64 samples");
+    else
+      body(zero);
+  });
+}
 
 struct Augmentation {
   std::int64_t by[3] = {0, 0, 0};  // dst position p comes from p + by, after the flip within dst
@@ -23,7 +46,17 @@ struct Augmentation {
 
   MR_HOST_DEVICE bool has_color_jitter() const { return saturation_cos != 1 || saturation_sin != 0; }
 
-  // Where p of height or width comes from: between pixel `first` and the one after it, `share` of that one.
+  // The position that dst position p of an axis had before the flip. extent: of dst along the axis.
+  MR_HOST_DEVICE std::int64_t unflipped(int axis, std::int64_t p, std::int64_t extent) const {
+    return flip[axis] ? extent - 1 - p : p;
+  }
+  // The position in src that dst position p of an axis comes from; outside of [0, extent of src) it is padding.
+  MR_HOST_DEVICE std::int64_t source_position(int axis, std::int64_t p, std::int64_t extent) const {
+    return unflipped(axis, p, extent) + by[axis];
+  }
+
+  // A position between two pixels of one axis: pixel `first` with weight 1 - share, and the pixel after it with weight
+  // `share`.
   struct InterpolationPoint {
     std::int64_t first;
     float share;
@@ -34,6 +67,13 @@ struct Augmentation {
     std::int64_t first = std::int64_t(at);
     if (first > extent - 2 && first > 0) first = extent - 2;  // so that there is one after it
     return {first, extent > 1 ? at - float(first) : 0};
+  }
+  // Bilinear interpolation between four pixels; row and column: the point along the height and along the width.
+  MR_HOST_DEVICE static float interpolate(const InterpolationPoint& row, const InterpolationPoint& column,
+                                          float upper_left, float upper_right, float lower_left, float lower_right) {
+    const float above = upper_left * (1 - column.share) + upper_right * column.share;
+    const float below = lower_left * (1 - column.share) + lower_right * column.share;
+    return above * (1 - row.share) + below * row.share;
   }
 
   MR_HOST_DEVICE bool cut(std::int64_t z, std::int64_t y, std::int64_t x) const {
@@ -108,9 +148,11 @@ class Augmenter {
         random_resized_crop_(s.random_resized_crop),
         spatial_(s.src.spatial_rank()),
         moves_(s.random_subvolume) {
-    for (int a = 0; a < spatial_; ++a) {
-      extent_[3 - spatial_ + a] = s.dst()[1 + a];
-      room_[3 - spatial_ + a] = s.src[1 + a] - s.dst()[1 + a];
+    const std::array<std::int64_t, 3> src = spatial_extents(s.src);
+    const std::array<std::int64_t, 3> dst = spatial_extents(s.dst());
+    for (std::size_t a = 0; a < 3; ++a) {
+      extent_[a] = dst[a];
+      room_[a] = src[a] - dst[a];
     }
     if (s.flip && s.flip_axes.empty()) flips_ = 4;
     if (s.flip)
@@ -131,6 +173,11 @@ class Augmenter {
     Augmentation out;
     for (int a = 0; a < 3; ++a) out.by[a] = room_[a] / 2;
     return out;
+  }
+
+  // The augmentation of one row of a batch. ids, state: read only where a random augmentation is on.
+  MR_HOST_DEVICE Augmentation of_row(const StepState* state, const std::int64_t* ids, std::int64_t row) const {
+    return on_ ? sample(state->epoch, ids[row]) : without_randomness();
   }
 
   MR_HOST_DEVICE Augmentation sample(std::uint64_t epoch, std::int64_t id) const {

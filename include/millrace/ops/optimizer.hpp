@@ -26,7 +26,7 @@ struct OptimizerSpec {
   // segment's weight_decay, |.| the norm over the segment, and a ratio of 1 where wd or either norm is 0 (biases,
   // norms):
   //   lars (You et al. 2017): as sgd, with ratio * (g + wd * w) in place of g + wd * w;
-  //                           ratio = trust * |w| / (|g| + wd * |w| + epsilon)
+  //                           ratio = trust_coefficient * |w| / (|g| + wd * |w| + epsilon)
   //   lamb (You et al. 2020): u = m' / (sqrt(v') + epsilon) + wd * w, with Adam's corrected moments m' and v';
   //                           w <- w - rate * ratio * u; ratio = |w| / |u|
   enum class Kind { sgd, adamw, lars, lamb };
@@ -38,7 +38,7 @@ struct OptimizerSpec {
   float momentum = 0.9f;               // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
-  float trust = 0.001f;                                 // lars
+  float trust_coefficient = 0.001f;                     // lars
   float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
   float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
   DType weight_dtype = DType::f32;  // of `weights`; f32: weights is null, the master serves

@@ -1,5 +1,5 @@
-// A run's folder as a page for people: one HTML file that needs nothing else, no network and no script; of two or more
-// runs, side by side.
+// Shows the folders of one or more runs as a page for people: one HTML file that needs no network and no scripts.
+// Several runs are shown side by side.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace millrace {
 
-// Reads config.cfg, run.json, metrics.jsonl and, where they are, validation.jsonl, summary.json, layers.json and
-// trace.json of each.
-// Runs may be going on, or have been killed: the page shows what there is. Takes the memory of a page, however long the
-// run. Error(data) naming a file that is missing or damaged.
+// Reads config.cfg, run.json and metrics.jsonl of each run, and validation.jsonl, summary.json, layers.json and
+// trace.json where they exist. The runs may still be running, or may have been killed: the page shows what there is.
+// The memory needed depends on the page, not on the length of the runs. Error(data) names a file that is missing or
+// damaged.
 std::string report_page(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace millrace

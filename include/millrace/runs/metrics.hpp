@@ -1,6 +1,7 @@
-// metrics.jsonl: one object an optimizer step; validation.jsonl: one an evaluation; shares.jsonl: one each time that
-// the ranks' shares change. Append-only, continuous across restarts. A line is written by one write(). Lines that a
-// full disk does not take wait in memory for room, 4 MiB of them; newer ones are then left out, whole.
+// The files of a run with one JSON object a line: metrics.jsonl has one for each optimizer step, validation.jsonl one
+// for each evaluation, and shares.jsonl one each time that the load balancer changes the micro-batch split. The files
+// are append-only and continuous across restarts. Each line is written by one write(). When the disk is full, up to 4
+// MiB of lines wait in memory; later lines are then left out completely.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,41 +14,44 @@
 namespace millrace {
 
 struct StepMetrics {
-  std::int64_t step = 0, epoch = 0, samples = 0;  // after this step
+  std::int64_t step = 0, epoch = 0, samples = 0;  // position in the run after this step
   double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
-  bool skipped = false;             // overflow: nothing was changed
-  std::int64_t unread_samples = 0;  // over all ranks; skipped by data.on_error
+  bool skipped = false;             // the gradients overflowed, so the step changed nothing
+  std::int64_t unread_samples = 0;  // samples of all ranks that data.on_error skipped
   std::array<double, phase_count> phase_seconds{};
 };
 
-// What a whole line of metrics.jsonl says; none: it is not one.
+// The values of one complete line of metrics.jsonl. nullopt: it is not the line of a step.
 std::optional<StepMetrics> parse_metrics(const std::string& line);
 
 struct ValidationMetrics {
-  std::int64_t step = 0, epoch = 0, samples = 0;  // so far
+  std::int64_t step = 0, epoch = 0, samples = 0;  // position in the run
   double loss = 0;
-  bool labels = true;
-  double top1 = 0, top5 = 0;  // with labels
+  bool labels = true;         // without labels there are no accuracies
+  double top1 = 0, top5 = 0;  // accuracies, from 0 to 1
 };
 
 class MetricsFile {
  public:
-  // Lines of steps after `last_step` are cut off (they were past the checkpoint). Error(data).
+  // Opens the file for appending and cuts off the lines of steps after `last_step`, which is the step of the checkpoint
+  // that the run resumes from. Error(data).
   MetricsFile(const std::filesystem::path&, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
-  void write(const StepMetrics&);                          // Error(data), but not for a full disk
-  void write(const ValidationMetrics&);                    // the same; not of a step that has a line
-  void write(std::int64_t step, const std::string& line);  // the same
-  void sync();                                             // before a checkpoint is named
+  // Error(data) when a line cannot be written, except for a full disk.
+  void write(const StepMetrics&);
+  // These two do nothing when the step has a line already.
+  void write(const ValidationMetrics&);
+  void write(std::int64_t step, const std::string& line);  // `line` ends with a newline
+  void sync();  // flushes to the disk; call it before a checkpoint gets its final name
 
  private:
   void add(const char* line, std::size_t length);
   std::size_t append(const char*, std::size_t);
   bool drain();
   std::filesystem::path path_;
-  std::string waiting_;        // from within a line or its begin
-  std::int64_t left_out_ = 0;  // since the disk is full
+  std::string waiting_;        // lines for which the disk had no room; the first may be the rest of a line
+  std::int64_t left_out_ = 0;  // lines that were dropped since the disk is full
   int file_ = -1;
   std::int64_t newest_ = 0;  // step of the last line
 };

@@ -104,7 +104,8 @@ std::unique_ptr<Session> session(World& world, const RunConfig& config) {
 
 // Disables what the ablation leaves out.
 void disable_parts(Session& s, Ablation ablation) {
-  if (ablation >= Ablation::no_input) s.train_source = std::make_unique<ResidentSource>(std::move(s.train_source));
+  if (ablation >= Ablation::no_input)
+    s.data.train_source = std::make_unique<ResidentSource>(std::move(s.data.train_source));
   if (ablation >= Ablation::no_communication)
     s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
 }
@@ -152,16 +153,16 @@ class StepLoop {
   }
 
   void count(const StepResult& result, std::int64_t step) {
-    s_.balance->collected(result.metrics, runner_.pace());
+    s_.batching.load_balancer->collected(result.metrics, runner_.timer().timing());
     // A new micro-batch split makes all times before it worthless.
-    if (const std::size_t split = s_.balance->changes(step); split != split_) {
+    if (const std::size_t split = s_.batching.load_balancer->changes(step); split != split_) {
       split_ = split;
       out_.seconds.clear();
       out_.phase_seconds = {};
       total_ = 0;
     }
     const bool warm = step + 1 > budget_.warm_up;
-    if (!warm || s_.train_order->rows_of_step(s_.epochs.step_in_epoch(step)) != budget_.full) return;
+    if (!warm || s_.batching.train_order->rows_of_step(s_.batching.epochs.step_in_epoch(step)) != budget_.full) return;
     out_.seconds.push_back(result.metrics.seconds);
     total_ += result.metrics.seconds;
     for (std::size_t p = 0; p < out_.phase_seconds.size(); ++p)
@@ -181,13 +182,13 @@ class StepLoop {
 
 MemoryProbe probe_memory(World& world, const RunConfig& config) {
   const auto s = session(world, config);
-  const std::int64_t share = (s->global_batch + world.size() - 1) / world.size();
-  MemoryProbe out{s->micro_batch, 0, check_memory_fit(*s).problem};
+  const std::int64_t share = (s->batching.global_batch + world.size() - 1) / world.size();
+  MemoryProbe out{s->batching.micro_batch, 0, check_memory_fit(*s).problem};
   const bool fits = out.problem.empty();
-  if (fits && s->micro_batch >= share)
+  if (fits && s->batching.micro_batch >= share)
     out.max_micro_batch = share;
   else
-    out.max_micro_batch = max_micro_batch_that_fits(*s, fits ? share : std::min(share, s->micro_batch - 1));
+    out.max_micro_batch = max_micro_batch_that_fits(*s, fits ? share : std::min(share, s->batching.micro_batch - 1));
   return out;
 }
 
@@ -195,7 +196,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
                       double slowest) {
   const auto made = session(world, config);
   Session& s = *made;
-  const std::string reader = s.train_source->describe();  // before the resident source replaces it
+  const std::string reader = s.data.train_source->describe();  // before the resident source replaces it
   disable_parts(s, ablation);
   StepProbe out;
   NetworkPlan plan = plan_within_memory(s);
@@ -210,8 +211,8 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
   // A queue that adapts its depth would read into new slots.
   if (ablation != Ablation::none && options.prefetch == 0) options.prefetch = 4;
   const auto loader = made_on_all(world, [&] {
-    return std::make_unique<Loader>(*s.compute.device, *s.train_source, s.train_data, *s.train_order, options,
-                                    s.micro_batches(first_step, endless));
+    return std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
+                                    options, s.micro_batches(first_step, endless));
   });
   StepRunner runner(s, network, *loader);
   if (ablation == Ablation::no_optimizer) runner.disable_optimizer();
@@ -224,7 +225,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
 
   // The first steps fill the queue of batches, allocate on first use and are captured.
   const std::int64_t warm_up = first_step + std::max(4 + steps_in_flight(*s.compute.device), config.data.prefetch);
-  const std::int64_t full = s.train_order->rows_of_step(0);
+  const std::int64_t full = s.batching.train_order->rows_of_step(0);
   const ProcessStats before = process_stats();
   const double began = now();
   const TimedSteps timed = StepLoop(s, runner, {warm_up, full, seconds, slowest}).run(first_step);
@@ -255,7 +256,7 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
     out.communication.network_link = fastest_network_link();
     if (DeviceHealth health; device.read_health(health)) out.communication.health.add(health);
   }
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.loader_options(),
+  Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // uses up what was read ahead
   world.barrier();

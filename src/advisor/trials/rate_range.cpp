@@ -30,7 +30,7 @@ RateSweep sweep_rates(World& world, const RunConfig& config, double from, double
   Session s(world, config, Session::Use::train);
   Network network(s.compute, s.spec, plan_within_memory(s));
   init_loss_scale(s, network);
-  Loader loader(*s.compute.device, *s.train_source, s.train_data, *s.train_order, s.step_loader_options(),
+  Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.step_loader_options(),
                 s.micro_batches(0, steps));
   StepRunner runner(s, network, loader);
   const int lag = steps_in_flight(*s.compute.device);

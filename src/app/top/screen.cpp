@@ -29,9 +29,9 @@ void put(const std::string& text) {
 }  // namespace
 
 TerminalSize terminal_size(TerminalSize size) {
-  winsize told{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &told) == 0 && told.ws_col > 0 && told.ws_row > 0)
-    size = {told.ws_col, told.ws_row};
+  winsize reported{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &reported) == 0 && reported.ws_col > 0 && reported.ws_row > 0)
+    size = {reported.ws_col, reported.ws_row};
   if (const int columns = number_in("COLUMNS"); columns > 0) size.columns = columns;
   if (const int rows = number_in("LINES"); rows > 0) size.rows = rows;
   return size;
@@ -60,11 +60,12 @@ void Screen::draw(const std::vector<std::string>& lines) {
   const TerminalSize size = terminal_size();
   std::string out;
   if (drawn_ > 0) out = "\033[" + std::to_string(drawn_) + "A\r";
-  if (columns_ != 0 && columns_ != size.columns) out = "\033[2J\033[H";  // lines may have been broken anew
+  if (columns_ != 0 && columns_ != size.columns) out = "\033[2J\033[H";  // the terminal may have wrapped the old lines
   const int count = std::min(int(lines.size()), std::max(1, size.rows - 1));
   for (int i = 0; i < count; ++i) out += lines[std::size_t(i)] + "\033[K\n";
   put(out + "\033[J");
-  drawn_ = count, columns_ = size.columns;
+  drawn_ = count;
+  columns_ = size.columns;
 }
 
 }  // namespace millrace::app

@@ -1,5 +1,4 @@
-// Screen: a picture on a terminal that is drawn anew in its place, by plain ANSI codes. The cursor is hidden while it
-// lives.
+// Screen: lines on a terminal that are redrawn in place with ANSI escape codes. The cursor is hidden while it lives.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,18 +8,19 @@ namespace millrace::app {
 struct TerminalSize {
   int columns = 80, rows = 24;
 };
-// By COLUMNS and LINES where they are set, else as the terminal on standard output says, else `otherwise`.
-TerminalSize terminal_size(TerminalSize otherwise = {});
-bool supports_redraw();   // standard output is a terminal that can
-bool supports_color();    // and NO_COLOR is not set
-bool supports_unicode();  // by LC_ALL, LC_CTYPE or LANG
+// The size of the terminal on standard output, or `fallback` when there is none. The environment variables COLUMNS and
+// LINES take precedence.
+TerminalSize terminal_size(TerminalSize fallback = {});
+bool supports_redraw();   // standard output is a terminal that can move the cursor
+bool supports_color();    // supports_redraw(), and NO_COLOR is not set
+bool supports_unicode();  // judged by LC_ALL, LC_CTYPE and LANG
 
 class Screen {
  public:
   Screen();
-  ~Screen();  // the last picture stays
+  ~Screen();  // leaves the last lines on the terminal
   Screen(const Screen&) = delete;
-  // No line wider than the terminal; lines that do not fit below one another are left out.
+  // Replaces the lines drawn before. No line may be wider than the terminal; lines beyond its height are left out.
   void draw(const std::vector<std::string>& lines);
 
  private:

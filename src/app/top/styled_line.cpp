@@ -17,9 +17,10 @@ std::string StyledLine::text(int columns, bool colored) const {
   for (const Piece& piece : pieces_) {
     std::size_t end = 0;
     while (end < piece.text.size()) {
-      const bool begins = (static_cast<unsigned char>(piece.text[end]) & 0xc0) != 0x80;  // a code point
+      const bool begins = (static_cast<unsigned char>(piece.text[end]) & 0xc0) != 0x80;  // of a code point
       if (begins && left == 0) break;
-      left -= begins, ++end;
+      left -= begins;
+      ++end;
     }
     const bool code = colored && piece.color != Color::none && end > 0;
     out += (code ? code_of(piece.color) : "") + piece.text.substr(0, end) + (code ? "\033[0m" : "");

@@ -1,4 +1,4 @@
-// StyledLine: pieces of text with colors, cut to a width. Each code point counts as one column.
+// StyledLine: one line of text in several colors, cut to a width. Each code point counts as one column.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,6 +13,7 @@ class StyledLine {
     pieces_.push_back({std::move(text), color});
     return *this;
   }
+  // At most `columns` wide, with ANSI color codes when `colored`.
   std::string text(int columns, bool colored) const;
 
  private:

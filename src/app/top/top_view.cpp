@@ -13,20 +13,20 @@ namespace {
 
 struct Shown {
   Phase phase;
-  const char* word;  // its first letter is what it is in the bar
+  const char* word;  // its first letter marks the phase in the bar
   Color color;
 };
 constexpr Shown phases[] = {{Phase::data_wait, "data", Color::red},
                             {Phase::copy, "copy", Color::magenta},
                             {Phase::forward, "forward", Color::green},
                             {Phase::backward, "backward", Color::blue},
-                            {Phase::communication, "sums", Color::yellow},
+                            {Phase::communication, "all-reduce", Color::yellow},
                             {Phase::optimizer, "optimizer", Color::cyan},
                             {Phase::other, "rest", Color::none}};
 
-std::string number(const char* form, double v) {
+std::string number(const char* format, double v) {
   char text[64];
-  std::snprintf(text, sizeof text, form, v);
+  std::snprintf(text, sizeof text, format, v);
   return text;
 }
 std::string percent(double share) { return number("%.0f %%", 100 * share); }
@@ -49,7 +49,7 @@ StyledLine headline(const RunSnapshot& v) {
   line.add(v.dir, Color::bold).add(": ");
   switch (v.state) {
     case RunStatus::absent:
-      return line.add("nothing there yet", Color::yellow);
+      return line.add("not started yet", Color::yellow);
     case RunStatus::starting:
       line.add("starting", Color::yellow).add(cat(" for ", lapse(v.seconds_since_step)));
       break;
@@ -58,11 +58,11 @@ StyledLine headline(const RunSnapshot& v) {
       break;
     case RunStatus::no_progress:
       line.add(cat("no step for ", lapse(v.seconds_since_step)), Color::yellow)
-          .add(" (evaluation, a checkpoint, or stuck)");
+          .add(" (evaluation, checkpoint, or a hang)");
       break;
     case RunStatus::process_lost:
       line.add("gone", Color::red)
-          .add(cat(": its process is not there, the last step was ", lapse(v.seconds_since_step), " ago"));
+          .add(cat(": its process no longer exists, the last step was ", lapse(v.seconds_since_step), " ago"));
       break;
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
@@ -86,10 +86,13 @@ StyledLine progress(const RunSnapshot& v, const ViewOptions& look) {
 
 struct Scale {
   double low = INFINITY, high = -INFINITY;
-  bool log = false;  // where values differ by more than ten times
+  bool log = false;  // logarithmic, when the values differ by more than a factor of ten
   explicit Scale(const std::vector<double>& values) {
     for (const double v : values)
-      if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+      if (std::isfinite(v)) {
+        low = std::min(low, v);
+        high = std::max(high, v);
+      }
     log = low > 0 && high > 10 * low;
   }
   double at(double v) const {  // 0 to 1
@@ -138,24 +141,26 @@ StyledLine speed(const RunSnapshot& v) {
   return line;
 }
 
-// The step's time cut into its phases, and below it their names.
+// A bar of the step time by phase, and below it the names of the phases.
 void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const ViewOptions& look) {
-  double whole = 0, end = 0;
-  for (const Shown& p : phases) whole += now.phase_seconds[std::size_t(p.phase)];
-  if (whole <= 0) return;
+  double total = 0, end = 0;
+  for (const Shown& p : phases) total += now.phase_seconds[std::size_t(p.phase)];
+  if (total <= 0) return;
   const int width = std::clamp(look.columns - 8, 8, 72);
   StyledLine bar, names;
-  bar.add("step    "), names.add("        ");
+  bar.add("step    ");
+  names.add("        ");
   int drawn = 0;
   for (const Shown& p : phases) {
     const double seconds = now.phase_seconds[std::size_t(p.phase)];
     end += seconds;
-    const int until = int(std::lround(end / whole * width));
+    const int until = int(std::lround(end / total * width));
     bar.add(std::string(std::size_t(until - drawn), p.word[0]), p.color);
     drawn = until;
-    if (seconds / whole >= 0.005) names.add(p.word, p.color).add(cat(" ", percent(seconds / whole), "  "));
+    if (seconds / total >= 0.005) names.add(p.word, p.color).add(cat(" ", percent(seconds / total), "  "));
   }
-  out.push_back(bar), out.push_back(names);
+  out.push_back(bar);
+  out.push_back(names);
 }
 
 StyledLine bound(const RunSnapshot& v) {
@@ -172,7 +177,7 @@ StyledLine bound(const RunSnapshot& v) {
   const Bound largest = largest_bound(e);
   StyledLine line;
   line.add("bound   ").add(name_of(largest), largest == Bound::compute ? Color::green : Color::yellow);
-  return line.add(cat(" by the last steps: ", percent(e.share(largest)), " of their time"));
+  return line.add(cat(" in the last steps: ", percent(e.share(largest)), " of their time"));
 }
 
 StyledLine checkpoint(const RunSnapshot& v) {
@@ -210,7 +215,10 @@ std::vector<std::string> describe(const RunSnapshot& v, const ViewOptions& look)
       lines.push_back(losses(v, look));
       lines.push_back(speed(v));
       waterfall(lines, v.steps.recent(), look);
-      if (v.state != RunStatus::ended) lines.push_back(bound(v)), validation(lines, v);
+      if (v.state != RunStatus::ended) {
+        lines.push_back(bound(v));
+        validation(lines, v);
+      }
     }
     if (v.state == RunStatus::ended) result(lines, v);
     lines.push_back(checkpoint(v));

@@ -1,4 +1,4 @@
-// What `millrace top` shows of a run, as lines: a pure function of what is known.
+// The lines that `millrace top` shows of a run: a pure function of the snapshot.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,9 +10,9 @@ namespace millrace::app {
 struct ViewOptions {
   int columns = 80;
   bool color = false, unicode = false;
-  bool brief = false;  // two lines a run
+  bool brief = false;  // two lines for each run
 };
-// No line is wider than look.columns.
+// No line is wider than ViewOptions::columns.
 std::vector<std::string> describe(const RunSnapshot&, const ViewOptions&);
 
 }  // namespace millrace::app

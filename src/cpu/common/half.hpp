@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "millrace/base/dispatch_dtype.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/half.hpp"
 #include "millrace/ops/op.hpp"
@@ -21,16 +22,7 @@ inline void store(f16* p, float value) { *p = f16(value); }
 // Calls body(T{}) with T float, bf16 or f16: with_type(spec.dtype, [&](auto zero) { using T = decltype(zero); ... }).
 template <class Body>
 decltype(auto) dispatch_dtype(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::f32:
-      return body(float{});
-    case DType::bf16:
-      return body(bf16{});
-    case DType::f16:
-      return body(f16{});
-    default:
-      fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
-  }
+  return dispatch_compute_dtype(dtype, "the CPU", body);
 }
 
 // Any pair, on all threads.

@@ -1,10 +1,12 @@
-// Convolution by cuDNN. Activations and canonical weights lie as cuDNN's channels-last layouts do, so that nothing is
-// reordered. Two things differ in 16 bits: cuDNN gives weight gradients in 16 bits only, which reach the float32
-// gradient by way of the workspace; and a bias joins the convolution in 16 bits, a copy of which is kept in `derived`.
+// Convolution with cuDNN. Activations and weights have the layouts that cuDNN calls channels-last, so nothing is
+// reordered. Two things differ for 16-bit types. cuDNN computes weight gradients in 16 bits only, so they go through
+// the workspace to the float32 gradient. And the convolution needs a 16-bit bias, so packed_weights holds a converted
+// copy.
 //
-// Narrow images (3 channels) in 16 bits: engines read vectors of 4 or 8 channels, and cuDNN fills up to 8 in a
-// workspace at every call. The op may do so itself, with a copy of the weights in `derived` that has the wider rows:
-// whichever is faster, or, untimed, takes less memory. Images that come with channels of zeros need no copy.
+// Images with few channels (such as 3) in 16 bits: engines read vectors of 4 or 8 channels, and cuDNN pads to 8
+// channels in a workspace at every call. The operation can do that itself, with padded weights in packed_weights. It
+// uses the faster of the two or, if they are not timed, the one with less memory. Images that already come with padding
+// channels need no copy.
 #include "cuda/dnn/conv.hpp"
 
 #include <algorithm>
@@ -13,14 +15,12 @@
 #include "cuda/dnn/fusion_cost.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/workspace.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
-
-std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
 ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channels) {
   ConvProblem p;
@@ -43,14 +43,14 @@ ConvProblem data_problem(const ConvSpec& s) {
   return p;
 }
 
-// Engines of 16 bits read vectors of channels: these would have zeros added to them.
+// Whether engines for 16-bit types would need padding channels.
 bool narrow(const ConvSpec& s) { return s.dtype != DType::f32 && s.groups == 1 && s.src[-1] % 8 != 0; }
 
-// One way to run the directions that read src: with this many channels.
+// A candidate: engines for the directions that read src, with this number of channels of src.
 struct ConvCandidate {
   std::int64_t channels = 0;
   std::optional<Choice> forward, weights;
-  bool bias = false;  // part of forward
+  bool bias = false;  // the forward engine adds the bias
   double seconds = 0;
   std::size_t workspace = 0;
   bool timed = true;
@@ -106,7 +106,8 @@ class Conv : public Op {
  public:
   Conv(const ConvSpec& s, const LaunchContext& context, Cudnn& library)
       : spec_(s), context_(context), handle_(library.handle()) {
-    if (s.produces_sums && s.bias) fail(Exit::config, "conv ", s.src.str(), ": sums with a bias. cuDNN has none");
+    if (s.produces_sums && s.bias)
+      fail(Exit::config, "conv ", s.src.str(), ": cuDNN has no engine that computes sums with a bias");
     ConvCandidate candidate = best_candidate(s, library);
     wide_ = candidate.channels;
     fused_bias_ = candidate.bias;
@@ -163,8 +164,8 @@ class Conv : public Op {
 
   void backward(const OpArgs& args) override {
     if (args.diff_weight[1])
-      column_sums(context_, args.diff_weight[1].as<float>(), args.diff_dst.data, spec_.dtype, dst_rows(),
-                  spec_.out_channels, args.mode[1], args.workspace);
+      column_sums(context_, args.diff_weight[1].as<float>(),
+                  {args.diff_dst.data, spec_.dtype, dst_rows(), spec_.out_channels}, args.mode[1], args.workspace);
     if (args.diff_weight[0]) backward_weights(args);
     if (data_ && args.diff_src[0]) backward_data(args);
   }
@@ -176,8 +177,8 @@ class Conv : public Op {
   std::int64_t dst_rows() const { return dst_rows_; }
   std::int64_t weight_rows() const { return weight_rows_; }
 
-  // Workspace: cuDNN's or row_sums' own first, then src with more channels, then the weight gradient on its way home;
-  // or, in place of these, results of backward_data that nobody reads.
+  // Workspace: first that of cuDNN or column_sums(), then src with padding channels, then the 16-bit weight gradient.
+  // Unused outputs of backward_data take the place of the latter two.
   void plan() {
     const Shape dst = spec_.dst(), weight = spec_.weight();
     dst_rows_ = dst.count() / dst[-1], weight_rows_ = weight.count() / weight[-1];
@@ -220,17 +221,18 @@ class Conv : public Op {
   }
 
   void backward_weights(const OpArgs& args) {
-    const Tensor& home = args.diff_weight[0];
+    const Tensor& gradient = args.diff_weight[0];
     const bool add = args.mode[0] == GradMode::add;
     const bool direct = spec_.dtype == DType::f32 && !widens_weight() && (!add || weights_add_);
-    void* diff = direct ? home.data : at(args.workspace, diff_weight_at_);
+    void* diff = direct ? gradient.data : at(args.workspace, diff_weight_at_);
     Call& call = direct && add ? weights_add_ : weights_;
     call.run(handle_, {wide_src(args), diff, args.diff_dst.data}, args.workspace);
     if (direct) return;
     if (widens_weight())
-      copy_channels(context_, {home.data, DType::f32, own_}, {diff, spec_.dtype, wide_}, weight_rows(), args.mode[0]);
+      copy_channels(context_, {gradient.data, DType::f32, own_}, {diff, spec_.dtype, wide_}, weight_rows(),
+                    args.mode[0]);
     else
-      accumulate(context_, home.as<float>(), diff, spec_.dtype, home.count(), args.mode[0]);
+      accumulate(context_, gradient.as<float>(), diff, spec_.dtype, gradient.count(), args.mode[0]);
   }
 
   ConvSpec spec_;
@@ -241,7 +243,7 @@ class Conv : public Op {
   bool fused_bias_ = false;
   Call forward_, data_, weights_, weights_add_;
   std::size_t src_at_ = 0, diff_weight_at_ = 0, unused_at_ = 0;  // in the workspace
-  std::size_t bias_at_ = 0;                                      // in derived
+  std::size_t bias_at_ = 0;                                      // in packed_weights
   MemoryRequirements needs_;
 };
 
@@ -261,9 +263,9 @@ std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
 
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
   const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];
-  if (s.produces_sums && s.bias) return "cuDNN has no sums behind a bias";
-  if (s.produces_sums && narrow(s)) return cat("channels are added to its ", s.src[-1]);
-  if (channels % 4 != 0) return cat(channels, " channels: cuDNN reads four at a time");
+  if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
+  if (s.produces_sums && narrow(s)) return cat("its ", s.src[-1], " channels are padded");
+  if (channels % 4 != 0) return cat(channels, " channels are not a multiple of 4, which cuDNN needs");
   const ConvProblem fused = s.produces_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
   const auto fused_seconds = library.seconds(fused);
   if (!fused_seconds) return cat("cuDNN ", cudnnGetVersion(), " has no engine for it in ", name_of(s.dtype));

@@ -1,4 +1,4 @@
-// Convolution by cuDNN.
+// Convolution with cuDNN.
 #pragma once
 #include <memory>
 
@@ -10,14 +10,14 @@ namespace cudnn {
 class Cudnn;
 }
 
-// Error(config) where cuDNN has no engine. The Cudnn must outlive the op.
+// Error(config) if cuDNN has no engine for it. The Cudnn must outlive the operation.
 std::unique_ptr<Op> make_conv(const ConvSpec&, const LaunchContext&, cudnn::Cudnn&);
 
-// Backend::zero_channels: as many as the op would add itself.
+// Implements Backend::padded_channels: the number of channels that the operation would otherwise add by itself.
 std::int64_t padded_channels(const ConvSpec&, cudnn::Cudnn&);
 
-// Backend::why_not_fused: cuDNN has no engine for the fused graph, or one that takes longer, as timed, than the plain
-// one and the passes over memory that it replaces.
+// Implements Backend::why_not_fused. Fusion is rejected if cuDNN has no engine for the fused graph, or if the measured
+// time of the fused engine is longer than that of the plain engine and of the passes over memory that fusion saves.
 std::string why_not_fused(const ConvSpec&, cudnn::Cudnn&);
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-// A convolution, and what is fused with it, as cuDNN's graph of operations.
+// The cuDNN graph of a convolution and the operations that are fused with it.
 #include "cuda/dnn/cudnn_graph.hpp"
 #include "millrace/base/types.hpp"
 
@@ -16,11 +16,12 @@ cudnnDataType_t type_of(DType dtype) {
     case DType::bf16:
       return CUDNN_DATA_BFLOAT16;
     default:
-      fail(Exit::config, "cuDNN does not convolve in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+      fail(Exit::config, "cuDNN has no convolution in ", name_of(dtype), ". choose fp32, bf16 or fp16");
   }
 }
 
-// (N, spatial..., C) in memory, (N, C, spatial...) to cuDNN; one spatial dimension becomes two with a height of 1.
+// Memory holds (N, spatial..., C); cuDNN counts dimensions as (N, C, spatial...). A tensor with one spatial dimension
+// gets a height of 1, because cuDNN needs two.
 Descriptor tensor(Shape shape, DType dtype, Role role) {
   if (shape.rank == 3) shape = {shape[0], 1, shape[1], shape[2]};
   Numbers dims{shape[0], shape[-1]}, strides{shape.row_count(), 1};
@@ -61,7 +62,7 @@ Descriptor convolution(const Window& w) {
   return d;
 }
 
-// The attributes of the three convolution operations, which differ in name alone.
+// The attributes of the three convolution operations, which differ in their names only.
 struct ConvNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t conv, src, weight, dst, alpha, beta;
@@ -124,8 +125,11 @@ ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_
   const ConvNames names = names_of(p.direction);
   Descriptor conv(names.type);
   conv.set(names.conv, keep(convolution(p.window)));
-  conv.set(names.src, from), conv.set(names.weight, weight), conv.set(names.dst, to);
-  conv.set(names.alpha, 1.0f), conv.set(names.beta, p.add ? 1.0f : 0.0f);
+  conv.set(names.src, from);
+  conv.set(names.weight, weight);
+  conv.set(names.dst, to);
+  conv.set(names.alpha, 1.0f);
+  conv.set(names.beta, p.add ? 1.0f : 0.0f);
   operation(std::move(conv));
   if (p.bias) pointwise(CUDNN_POINTWISE_ADD, to, keep(tensor(per_channel(p.dst), p.dtype, bias_role)), dst);
   if (p.sums) sums(p, dst);
@@ -149,7 +153,7 @@ void ConvGraph::operation(Descriptor d) {
   operations_.push_back(keep(std::move(d)).raw());
 }
 
-// result = x (+, -, *) b; of CUDNN_POINTWISE_RELU_BWD, the gradient b where x is above 0.
+// result = x + b, x - b or x * b. With CUDNN_POINTWISE_RELU_BWD: the gradient b where x > 0, otherwise 0.
 void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& b,
                           const Descriptor& result) {
   Descriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -177,7 +181,8 @@ void ConvGraph::sums(const ConvProblem& p, const Descriptor& dst) {
   operation(std::move(d));
 }
 
-// The pattern that cuDNN's engines know: the norm is computed anew, for the ReLU's sake, and all outputs are there.
+// The pattern that cuDNN's engines support. It computes the norm again to find where the ReLU was active, and all
+// outputs must be present.
 void ConvGraph::norm(const ConvProblem& p, const Descriptor& diff, const Descriptor& passed) {
   const auto value = [&](Role role) -> const Descriptor& { return keep(tensor(per_channel(p.src), DType::f32, role)); };
   const Descriptor &mean = value(mean_role), &inverse = value(inverse_role), &gamma = value(gamma_role);

@@ -1,4 +1,4 @@
-// Products by cuBLASLt, each with the kernel that was chosen for it.
+// Matrix multiplications with cuBLASLt, each with the kernel that was chosen for it.
 #pragma once
 #include <memory>
 
@@ -8,15 +8,16 @@
 namespace millrace::cuda {
 
 struct CublasOptions {
-  bool tf32 = false;                        // float32 inputs rounded to 10 bits of mantissa: faster, 1e-3 off
-  std::size_t workspace_bytes = 32u << 20;  // at most, for one product
+  bool tf32 = false;  // round float32 inputs to 10 bits of mantissa: faster, with relative errors of 1e-3
+  std::size_t workspace_bytes = 32u << 20;  // limit for one multiplication
 };
 
-// On the current device. The choices outlive the result; candidates are timed where memory allows.
+// For the current device. The PlanSelector must outlive the result. Candidates are timed if there is enough free device
+// memory.
 std::unique_ptr<Cublas> make_cublas(const LaunchContext&, PlanSelector&, const CublasOptions& = {});
 std::size_t cublas_version();
 
-// Uniform in [-1, 1): products of zeros are faster than real ones.
+// Fills an array with uniform random values in [-1, 1). Timing needs them, because kernels run faster on zeros.
 void fill_random(const LaunchContext&, void* values, DType, std::int64_t count);
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-// What is used of cuBLASLt, loaded late.
+// The functions of cuBLASLt that millrace uses; cuBLASLt is loaded at the first call.
 #pragma once
 #include <cublasLt.h>
 

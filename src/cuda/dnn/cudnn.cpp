@@ -43,7 +43,7 @@ Cudnn::~Cudnn() {
   if (handle_) cudnnDestroy(handle_);
 }
 
-// The same on every rank.
+// Returns the same on every rank.
 PlanEntry Cudnn::entry(const ConvProblem& problem) {
   return choices_.get(cat(problem.key(), " ", options_.rules.key()), [&] { return select(problem); });
 }
@@ -59,8 +59,8 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
   if (entry.plan.empty()) return std::nullopt;
   if (auto plan = Plan::from_json(target_, entry.plan)) return Choice{std::move(*plan), entry.seconds};
   if (!warned_)
-    log::local(cat("warning: a remembered convolution kernel does not load here (", last_error(),
-                   "). cuDNN's own choice is taken"));
+    log::local(cat("warning: a cached convolution kernel does not load on this GPU (", last_error(),
+                   "). cuDNN's first proposal is used"));
   warned_ = true;
   auto plans = ConvGraph(target_, problem).plans(options_.rules, 1);
   if (plans.empty()) return std::nullopt;
@@ -68,14 +68,14 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
 }
 
 PlanEntry Cudnn::select(const ConvProblem& problem) {
-  // Few channels: the good engines stand far down in cuDNN's list.
-  const std::size_t most = !choices_.timing_enabled() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
+  // With few channels, the fast engines are far down in cuDNN's list.
+  const std::size_t max_plans = !choices_.timing_enabled() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
   const ConvGraph graph(target_, problem);
-  auto plans = graph.plans(options_.rules, most);
+  auto plans = graph.plans(options_.rules, max_plans);
   if (plans.empty() || plans.front().runtime_compiled())
     without_precompiled_engine_[problem.key()] = graph.runtime_compiled(options_.rules);
   if (plans.empty()) return {};
-  if (most == 1 || plans.size() == 1) return {plans.front().json(), 0};
+  if (max_plans == 1 || plans.size() == 1) return {plans.front().json(), 0};
   std::vector<Call> calls;
   for (Plan& plan : plans) calls.emplace_back(std::move(plan), problem);
   const auto seconds = time_plans(handle_, stream_, problem, calls);

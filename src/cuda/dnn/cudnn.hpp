@@ -1,5 +1,5 @@
-// Cudnn: one device's handle, and the choice of a plan for every convolution. Must outlive the ops made with it. One
-// thread at a time.
+// Cudnn: the cuDNN handle of a device, and the choice of a plan for every convolution. It must outlive the operations
+// that are made with it. One thread at a time.
 #pragma once
 #include <map>
 
@@ -11,7 +11,8 @@ namespace millrace::cuda::cudnn {
 
 struct Options {
   PlanRules rules;
-  std::size_t candidates = 8;  // of each graph; more find a better one now and then and take longer the first time
+  std::size_t candidates =
+      8;  // timed for each graph; more sometimes find a faster plan, but take longer in the first run
   PlanSelectorOptions choices;
 };
 
@@ -22,8 +23,8 @@ struct Choice {
 
 class Cudnn {
  public:
-  Cudnn(const LaunchContext&, const Options&);  // the current device, on the context's stream
-  // A device described by cuDNN's JSON, for tests: plans are made, nothing runs.
+  Cudnn(const LaunchContext&, const Options&);  // uses the current device and the stream of the context
+  // For tests: a device described in cuDNN's JSON format. Plans can be made, but not run.
   Cudnn(const std::string& device_properties, const Options&);
   ~Cudnn();
   Cudnn(const Cudnn&) = delete;
@@ -31,11 +32,12 @@ class Cudnn {
 
   cudnnHandle_t handle() const { return handle_; }
   const Options& options() const { return options_; }
-  std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine within the rules
-  // Of the choice, the same on every rank; nullopt as above.
+  std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine obeys the rules
+  // The time of the chosen plan, the same on every rank; nullopt as above.
   std::optional<double> seconds(const ConvProblem&);
   PlanSelector& choices() { return choices_; }
-  // Problems by their keys for which no engine that is compiled ahead was found here, and what is proposed besides.
+  // The problems, by their keys, for which cuDNN has no precompiled engine, with statistics of its runtime-compiled
+  // ones.
   const std::map<std::string, ConvGraph::RuntimeCompiledEngines>& without_precompiled_engine() const {
     return without_precompiled_engine_;
   }
@@ -52,8 +54,8 @@ class Cudnn {
   bool warned_ = false;
 };
 
-// Median seconds of one run of every plan, by events on the stream; infinity for one that fails or is far behind.
-// Buffers are of the real size and random: zeros would make kernels look faster.
+// The median seconds of one run of each plan, measured with events; infinity for a plan that fails or is much slower
+// than the best. The buffers have the real size and random contents, because kernels run faster on zeros.
 std::vector<double> time_plans(cudnnHandle_t, StreamHandle, const ConvProblem&, std::vector<Call>&);
 
 }  // namespace millrace::cuda::cudnn

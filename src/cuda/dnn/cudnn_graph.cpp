@@ -1,14 +1,14 @@
-// What cuDNN proposes for a graph: heuristics, engines, and which of them the rules allow.
+// The engines that cuDNN proposes for a graph, and which of them the rules allow.
 #include "cuda/dnn/cudnn_graph.hpp"
 
 #include <algorithm>
 
 namespace millrace::cuda::cudnn {
 
-std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t most) const {
+std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t max_plans) const {
   for (const auto compiled : {Compiled::ahead, Compiled::runtime_compiled})
     for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      if (auto plans = collect(mode, compiled, rules, most); !plans.empty()) return plans;
+      if (auto plans = collect(mode, compiled, rules, max_plans); !plans.empty()) return plans;
   return {};
 }
 
@@ -28,9 +28,9 @@ ConvGraph::Proposals ConvGraph::proposals(cudnnBackendHeurMode_t mode) const {
     out.configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     raw.push_back(out.configs.back().raw());
   }
-  prepared(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                    count, &count, raw.data()),
-           "results of the heuristics");
+  check_prepared(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, raw.data()),
+                 "results of the heuristics");
   out.configs.resize(std::size_t(count));
   return out;
 }
@@ -46,11 +46,11 @@ std::optional<Plan> ConvGraph::plan_of(Descriptor config) const {
 }
 
 std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
-                                     std::size_t most) const {
+                                     std::size_t max_plans) const {
   std::vector<Plan> plans;
   auto proposed = proposals(mode);
   for (Descriptor& config : proposed.configs) {
-    if (plans.size() >= most) break;
+    if (plans.size() >= max_plans) break;
     if (!allowed(config, compiled, rules)) continue;
     if (auto plan = plan_of(std::move(config)); plan && plan->workspace_bytes() <= rules.workspace_limit) {
       plan->runtime_compiled_ = compiled == Compiled::runtime_compiled;
@@ -76,25 +76,26 @@ ConvGraph::RuntimeCompiledEngines ConvGraph::runtime_compiled(const PlanRules& r
   return out;
 }
 
-// By the engine's notes. Sums in less than float32 are never allowed.
+// Whether the rules allow an engine, from the notes that cuDNN gives about it. Additions in less than float32 are never
+// allowed.
 bool ConvGraph::allowed(const Descriptor& config, Compiled compiled, const PlanRules& rules) const {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
   std::int64_t count = 0;
-  prepared(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                    &raw),
-           "engine of a configuration");
+  check_prepared(cudnnBackendGetAttribute(config.raw(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                          &count, &raw),
+                 "engine of a configuration");
   cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
-  prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                    CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior),
-           "behavior notes of an engine");
+  check_prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                          CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, behavior),
+                 "behavior notes of an engine");
   const bool runtime_compiled =
       std::find(behavior, behavior + count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior + count;
   if (runtime_compiled != (compiled == Compiled::runtime_compiled)) return false;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-  prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
-           "numerical notes of an engine");
+  check_prepared(cudnnBackendGetAttribute(engine.raw(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+                 "numerical notes of an engine");
   const bool exact = dtype_ == DType::f32 && !rules.tf32;
   return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
     switch (note) {

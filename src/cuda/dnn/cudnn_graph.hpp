@@ -1,6 +1,6 @@
-// A thin owner around cuDNN's backend API: graphs of one convolution and what is fused with it, the engines that cuDNN
-// proposes for them, and execution plans. A Target is a real device or a description of one, so that graphs can be
-// checked where there is no GPU: everything but Call::run() works on both.
+// A thin layer over the backend API of cuDNN: graphs of one convolution and the operations fused with it, the engines
+// that cuDNN proposes for a graph, and execution plans. A DeviceTarget is a real device or the description of one. So
+// graphs can be checked without a GPU: everything except Call::run() works with both.
 #pragma once
 #include <deque>
 #include <optional>
@@ -16,16 +16,17 @@
 
 namespace millrace::cuda::cudnn {
 
-std::string last_error();  // cuDNN's own words about this thread's last failure
+std::string last_error();  // cuDNN's message about the last failure of this thread
 
 inline void check(cudnnStatus_t status, const char* call, Exit exit = Exit::comm) {
   if (status != CUDNN_STATUS_SUCCESS)
     throw Error(exit, error_context::describe_failure(call, cat(cudnnGetErrorString(status), " (", last_error(), ")")));
 }
 
-inline void prepared(cudnnStatus_t status, const char* call) { check(status, call, Exit::config); }
+// The check of calls that prepare something, outside of the step.
+inline void check_prepared(cudnnStatus_t status, const char* call) { check(status, call, Exit::config); }
 
-// Owns one backend descriptor. Setters fail with Exit::config: descriptors are made while preparing.
+// Owns one backend descriptor. Its functions throw Error(config), since descriptors are created before training starts.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -49,19 +50,19 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t, cudnnDataType_t);
   void set(cudnnBackendAttributeName_t, const std::string&);
   void finalize();
-  bool try_finalize();  // false: cuDNN does not support it
+  bool try_finalize();  // false: cuDNN does not support what the descriptor describes
 
  private:
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-// Movable; plans and graphs made for a Target do not outlive it.
+// Movable. It must outlive the plans and graphs that are made for it.
 class DeviceTarget {
  public:
   explicit DeviceTarget(cudnnHandle_t handle) : handle_(handle) {}  // borrowed
-  // The JSON text that cuDNN makes of a device's properties.
+  // json: the properties of a device, in cuDNN's JSON format.
   static DeviceTarget described_by(const std::string& json);
-  cudnnHandle_t handle() const { return handle_; }  // null: a description
+  cudnnHandle_t handle() const { return handle_; }  // null: the target is a description
 
  private:
   friend class ConvGraph;
@@ -73,8 +74,8 @@ class DeviceTarget {
 
 enum class Direction { forward, backward_data, backward_weights };
 
-// Data pointers of a Call, by role; gradients take the role of what they are gradients of. The first of `virtual_roles`
-// and what follows exist between a graph's operations only.
+// The tensors of a graph. A gradient has the role of the tensor that it is the gradient of. The roles from
+// virtual_roles on exist only between the operations of a graph and have no memory.
 enum Role : std::int64_t {
   src_role = 1,
   weight_role,
@@ -89,7 +90,7 @@ enum Role : std::int64_t {
   beta_role,
   diff_gamma_role,
   diff_beta_role,
-  factor_role,  // the last three: what cuDNN offers to compute the norm's gradient by, and we do not use
+  factor_role,  // this and the next two: outputs of cuDNN's pattern that millrace does not use
   slope_role,
   offset_role,
   virtual_roles,
@@ -107,45 +108,46 @@ struct Argument {
   std::size_t bytes() const { return std::size_t(shape.count()) * size_of(dtype); }
 };
 
-// One convolution in one direction. Shapes are the program's: (N, spatial..., C) and (K, kernel..., C/groups).
+// One convolution in one direction. Shapes are (N, spatial..., C) and (K, kernel..., C / groups), as everywhere in
+// millrace.
 struct ConvProblem {
   Direction direction = Direction::forward;
-  DType dtype = DType::f32;  // of all tensors but one a channel; sums are float32
+  DType dtype = DType::f32;  // of all tensors except the sums, statistics and parameters of a norm, which are float32
   Shape src, weight, dst;
   Window window;
   bool bias = false;  // forward: dst = conv + bias
-  bool add = false;   // the result is added to what is there
-  bool sums = false;  // forward: a channel's sums of dst and of its squares too
-  // backward_data: the result is multiplied by the derivative of relu(norm), and a channel's gradients of the norm's
-  // gamma and beta are summed from that.
+  bool add = false;   // the result is added to the previous contents
+  bool sums = false;  // forward: also sums dst and its square over each channel
+  // backward_data: the result is multiplied by the derivative of the ReLU behind a batch norm. Then the gradients of
+  // the norm's gamma and beta are summed for each channel.
   bool norm = false;
   std::string key() const;
-  std::vector<Argument> arguments() const;  // of a Call, in order
+  std::vector<Argument> arguments() const;  // the pointers of Call::run(), in order
 };
 
-// What a plan may cost and how exact it must be.
+// How much memory a plan may use, and how exact it must be.
 struct PlanRules {
   std::size_t workspace_limit = std::size_t(512) << 20;
   bool deterministic = false;
-  bool tf32 = false;  // float32 may be multiplied with 10 bits of mantissa
+  bool tf32 = false;  // float32 factors may be rounded to 10 bits of mantissa
   std::string key() const;
 };
 
-// An engine with all its choices made, ready to run.
+// An engine with a complete configuration, ready to run.
 class Plan {
  public:
-  // nullopt: not supported on this target, or text of something else.
+  // nullopt: the text is not a plan, or the target does not support it.
   static std::optional<Plan> from_json(const DeviceTarget&, const std::string&);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   std::string json() const;
   std::string engine() const;                                  // "eng62"
-  bool runtime_compiled() const { return runtime_compiled_; }  // compiled then; not known of one from_json()
+  bool runtime_compiled() const { return runtime_compiled_; }  // false for a plan of from_json(): not known
   cudnnBackendDescriptor_t raw() const { return plan_.raw(); }
 
  private:
   friend class ConvGraph;
   static std::optional<Plan> finished(Descriptor plan, Descriptor config);
-  Descriptor plan_, config_;  // the plan refers to its configuration
+  Descriptor plan_, config_;  // cuDNN needs the configuration as long as the plan
   std::size_t workspace_bytes_ = 0;
   bool runtime_compiled_ = false;
 };
@@ -153,11 +155,12 @@ class Plan {
 class ConvGraph {
  public:
   ConvGraph(const DeviceTarget&, const ConvProblem&);
-  // In cuDNN's order of preference, at most `most`, all within the rules: what the heuristics propose, else fallback
-  // engines, else engines compiled at run time, which would cost each start a second a graph.
-  std::vector<Plan> plans(const PlanRules&, std::size_t most) const;
-  // Engines within the rules that are compiled at run time: how many cuDNN proposes, how many of these become plans
-  // here, and cuDNN's words on the last that does not. Where there is no GPU the last step fails, the module's load.
+  // At most max_plans plans that obey the rules, in cuDNN's order of preference. They come from the first of these
+  // groups that has any: engines that the heuristics propose, fallback engines, engines that cuDNN compiles at run
+  // time. The last group would add about a second for each graph to every start of the program.
+  std::vector<Plan> plans(const PlanRules&, std::size_t max_plans) const;
+  // Statistics of the runtime-compiled engines that obey the rules: how many cuDNN proposes, how many of them become
+  // plans, and cuDNN's message for the last one that does not. Without a GPU, plans fail when the module is loaded.
   struct RuntimeCompiledEngines {
     int proposed = 0, finished = 0;
     std::string why_not;
@@ -166,28 +169,28 @@ class ConvGraph {
 
  private:
   const Descriptor& keep(Descriptor);
-  const Descriptor& intermediate(const Shape&, Role);  // float32
+  const Descriptor& intermediate(const Shape&, Role);  // a virtual tensor in float32
   void operation(Descriptor);
   void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor& b, const Descriptor& result);
   void sums(const ConvProblem&, const Descriptor& dst);
   void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
   enum class Compiled { ahead, runtime_compiled };
   struct Proposals {
-    Descriptor heuristics;  // which the configurations refer to
+    Descriptor heuristics;  // cuDNN needs it as long as the configurations
     std::vector<Descriptor> configs;
   };
   Proposals proposals(cudnnBackendHeurMode_t) const;
   std::optional<Plan> plan_of(Descriptor config) const;
-  std::vector<Plan> collect(cudnnBackendHeurMode_t, Compiled, const PlanRules&, std::size_t most) const;
+  std::vector<Plan> collect(cudnnBackendHeurMode_t, Compiled, const PlanRules&, std::size_t max_plans) const;
   bool allowed(const Descriptor& config, Compiled, const PlanRules&) const;
   const DeviceTarget& target_;
   DType dtype_;
-  std::deque<Descriptor> parts_;  // tensors and operations: the graph refers to them
+  std::deque<Descriptor> parts_;  // tensors and operations, which cuDNN needs as long as the graph
   std::vector<cudnnBackendDescriptor_t> operations_;
   Descriptor graph_;
 };
 
-// A plan with its arguments. Pointers are told again at every run, and cost nothing where they are the same.
+// A plan with its arguments. Every run passes the pointers; pointers equal to those of the last run cost nothing.
 class Call {
  public:
   Call() = default;

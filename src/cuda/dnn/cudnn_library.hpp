@@ -1,4 +1,4 @@
-// What is used of cuDNN, loaded late.
+// The functions of cuDNN that millrace uses; cuDNN is loaded at the first call.
 #pragma once
 #include <cudnn.h>
 

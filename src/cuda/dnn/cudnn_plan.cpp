@@ -1,5 +1,4 @@
-// Descriptors, targets and plans of cudnn_graph.hpp: what does not depend on the kind of graph.
-
+// The parts of cudnn_graph.hpp that do not depend on the kind of graph: descriptors, targets and plans.
 #include "cuda/dnn/cudnn_graph.hpp"
 
 namespace millrace::cuda::cudnn {
@@ -16,12 +15,12 @@ std::string last_error() {
 }
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
-  prepared(cudnnBackendCreateDescriptor(type, &raw_), "cudnnBackendCreateDescriptor");
+  check_prepared(cudnnBackendCreateDescriptor(type, &raw_), "cudnnBackendCreateDescriptor");
 }
 
 void Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
                      const void* values) {
-  prepared(cudnnBackendSetAttribute(raw_, name, type, count, values), "cudnnBackendSetAttribute");
+  check_prepared(cudnnBackendSetAttribute(raw_, name, type, count, values), "cudnnBackendSetAttribute");
 }
 void Descriptor::set(cudnnBackendAttributeName_t name, std::int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
 void Descriptor::set(cudnnBackendAttributeName_t name, const Numbers& values) {
@@ -37,7 +36,7 @@ void Descriptor::set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
 void Descriptor::set(cudnnBackendAttributeName_t name, const std::string& text) {
   set(name, CUDNN_TYPE_CHAR, std::int64_t(text.size()), text.data());
 }
-void Descriptor::finalize() { prepared(cudnnBackendFinalize(raw_), "cudnnBackendFinalize"); }
+void Descriptor::finalize() { check_prepared(cudnnBackendFinalize(raw_), "cudnnBackendFinalize"); }
 bool Descriptor::try_finalize() { return cudnnBackendFinalize(raw_) == CUDNN_STATUS_SUCCESS; }
 
 DeviceTarget DeviceTarget::described_by(const std::string& json) {
@@ -67,11 +66,13 @@ std::string PlanRules::key() const {
 std::optional<Plan> Plan::finished(Descriptor d, Descriptor config) {
   if (!d.try_finalize()) return std::nullopt;
   std::int64_t bytes = 0, count = 0;
-  prepared(
+  check_prepared(
       cudnnBackendGetAttribute(d.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes),
       "workspace of an execution plan");
   Plan plan;
-  plan.plan_ = std::move(d), plan.config_ = std::move(config), plan.workspace_bytes_ = std::size_t(bytes);
+  plan.plan_ = std::move(d);
+  plan.config_ = std::move(config);
+  plan.workspace_bytes_ = std::size_t(bytes);
   return plan;
 }
 
@@ -89,13 +90,13 @@ std::optional<Plan> Plan::from_json(const DeviceTarget& target, const std::strin
 
 std::string Plan::json() const {
   std::int64_t size = 0;
-  prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                    &size, nullptr),
-           "size of a plan's text");
+  check_prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                          0, &size, nullptr),
+                 "size of a plan's text");
   std::string text(std::size_t(size), '\0');
-  prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, size,
-                                    &size, text.data()),
-           "text of a plan");
+  check_prepared(cudnnBackendGetAttribute(plan_.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                          size, &size, text.data()),
+                 "text of a plan");
   text.resize(text.find_last_not_of('\0') + 1);
   return text;
 }
@@ -114,13 +115,15 @@ Call::Call(Plan plan, const ConvProblem& problem) : plan_(std::move(plan)) {
 void Call::run(cudnnHandle_t handle, std::vector<void*> pointers, void* workspace) {
   if (!pack_ || pointers != pointers_ || workspace != workspace_) {
     MR_CHECK(pointers.size() == roles_.size());
-    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);  // a finalized one takes no other pointers
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);  // a finalized pack cannot take other pointers
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, roles_);
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::int64_t(pointers.size()),
              pointers.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize();
-    pack_ = std::move(pack), pointers_ = std::move(pointers), workspace_ = workspace;
+    pack_ = std::move(pack);
+    pointers_ = std::move(pointers);
+    workspace_ = workspace;
   }
   MR_CUDNN(cudnnBackendExecute(handle, plan_->raw(), pack_.raw()));
 }

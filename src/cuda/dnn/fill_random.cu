@@ -10,7 +10,11 @@ struct FillRandom {
   T* values;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     unsigned x = unsigned(i) * 2654435761u + 12345u;
-    x ^= x >> 16, x *= 0x7feb352du, x ^= x >> 15, x *= 0x846ca68bu, x ^= x >> 16;
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    x ^= x >> 16;
     values[i] = narrow<T>(float(int(x)) * (1.0f / 2147483648.0f));
   }
 };

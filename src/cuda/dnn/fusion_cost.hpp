@@ -1,4 +1,5 @@
-// What fusing saves: kernels that pass over memory once more. For comparing ways to compute the same alone.
+// Whether fusing two operations pays off. Fusion saves separate kernels, which would read and write memory once more.
+// The bandwidth below is an estimate, good enough to compare two ways of computing the same.
 #pragma once
 #include "millrace/base/error.hpp"
 
@@ -6,7 +7,8 @@ namespace millrace::cuda {
 
 constexpr double copy_bytes_per_second = 2e12;  // of a memory-bound kernel
 
-// "" where the fused kernel takes no longer than the plain one and a pass over so many bytes, or one was not timed (0).
+// "" if the fused kernel takes no longer than the plain kernel and a pass over pass_bytes bytes, or if one of them was
+// not timed (0 seconds). Otherwise the times, for a message.
 inline std::string why_fusion_is_slower(double fused_seconds, double plain_seconds, double pass_bytes) {
   const double pass_seconds = pass_bytes / copy_bytes_per_second;
   if (fused_seconds == 0 || plain_seconds == 0 || fused_seconds <= plain_seconds + pass_seconds) return "";

@@ -1,9 +1,13 @@
-// Column-major, as cuBLAS sees them: src is in x rows, dst out x rows, weight in x out. So
-//   dst = weight^T src,   diff_src = weight diff,   diff_weight = src diff^T,
-// the last one into float32, written or added to by the product itself.
-// Bias, relu and gelu_tanh ride on the forward product (cuBLAS knows gelu only so), the bias gradient on the one of the
-// weights. gelu and tanh are kernels. On the way back all of them are, since the product before belongs to another
-// layer; at fusion level 2 that layer's product goes on through relu and gelu_tanh.
+// cuBLAS treats the matrices as column-major: src is in x rows, dst is out x rows, and weight is in x out. So
+//
+//   dst = weight^T src,   diff_src = weight diff,   diff_weight = src diff^T.
+//
+// diff_weight is float32, and the multiplication itself writes it or adds to it.
+//
+// Forward: bias, relu and gelu_tanh are part of the multiplication, as an epilogue. gelu and tanh are separate kernels,
+// because cuBLAS does not support them. Backward: the bias gradient is part of the multiplication that computes the
+// weight gradient. The gradients of activations are separate kernels, because the multiplication that produced diff_dst
+// belongs to the next layer. At fusion level 2, that layer's multiplication includes the gradient of relu or gelu_tanh.
 #include "cuda/dnn/linear.hpp"
 
 #include <algorithm>
@@ -11,13 +15,11 @@
 #include "cuda/dnn/linear_matmuls.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/runtime/workspace.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
 namespace {
-
-std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
 
 class Linear : public Op {
  public:
@@ -36,7 +38,7 @@ class Linear : public Op {
       if (s.need_diff_src) backward_data_ = cublas.make(backward_data_matmul(s));
       MatmulSpec weights{in_, out_, rows_, false, true, s.dtype, DType::f32, Epilogue::none};
       backward_weights_ = cublas.make(weights);
-      // Older versions of cuBLAS failed on odd shapes here; they gain nothing by it either.
+      // Only for sizes that are multiples of 8: older versions of cuBLAS fail for others, and gain nothing.
       const bool sums = s.bias && !s.consumes_diff_bias;
       if (sums && s.dtype != DType::f32 && rows_ % 8 == 0 && in_ % 8 == 0 && out_ % 8 == 0) {
         weights.epilogue = Epilogue::bias_grad;
@@ -68,7 +70,7 @@ class Linear : public Op {
     return text;
   }
 
-  // The product adds a bias of its result's type.
+  // The multiplication needs a bias of the type of its result.
   void repack(const OpArgs& args) override {
     if (needs_.packed_weights)
       convert(context_, args.packed_weights, spec_.dtype, args.weight[1].data, DType::f32, out_);
@@ -77,10 +79,10 @@ class Linear : public Op {
   void forward(const OpArgs& args) override {
     const bool activates = spec_.activation != Activation::none && !fused_activation_;
     void* const to = activates && keeps_pre_ ? args.saved : args.dst.data;
-    MatmulArgs product{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
-    if (fused_bias_) product.bias = needs_.packed_weights ? args.packed_weights : args.weight[1].data;
-    if (forward_aux_) product.aux = args.saved;
-    forward_->run(context_.stream, product);
+    MatmulArgs matmul{.a = args.weight[0].data, .b = args.src[0].data, .d = to, .workspace = args.workspace};
+    if (fused_bias_) matmul.bias = needs_.packed_weights ? args.packed_weights : args.weight[1].data;
+    if (forward_aux_) matmul.aux = args.saved;
+    forward_->run(context_.stream, matmul);
     if (spec_.bias && !fused_bias_) add_bias(context_, to, spec_.dtype, args.weight[1].as<float>(), rows_, out_);
     if (activates) activate_->forward(of_activation(args, to));
   }
@@ -96,21 +98,21 @@ class Linear : public Op {
     }
     backward_parameters(args, diff);
     if (!backward_data_ || !args.diff_src[0]) return;
-    MatmulArgs product{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
-    if (spec_.produces_diff_bias) product.bias = args.src_diff_bias.data;
-    if (spec_.produces_diff_pre != Activation::none) product.aux = const_cast<void*>(args.src_saved);
-    backward_data_->run(context_.stream, product);
+    MatmulArgs matmul{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
+    if (spec_.produces_diff_bias) matmul.bias = args.src_diff_bias.data;
+    if (spec_.produces_diff_pre != Activation::none) matmul.aux = const_cast<void*>(args.src_saved);
+    backward_data_->run(context_.stream, matmul);
   }
 
  private:
-  // The most that cuBLAS has: with bias and activation, with the bias alone, plain. The layer behind may go back by
-  // relu's bits, which the product alone writes: then it was found before.
+  // Chooses the forward multiplication with the most fused: bias and activation, only the bias, or nothing. If the next
+  // layer reads the bits of a relu, the fused kernel must be used; why_not_fused() has checked that it exists.
   void make_forward(Cublas& cublas) {
     const Epilogue wanted = layer_epilogue(spec_);
     if (aux_of(wanted) == Aux::bits)
       forward_ = cublas.make(forward_matmul(spec_, wanted));
     else if (aux_of(wanted) == Aux::values && !aux_is_aligned(spec_.activation, out_))
-      why_kernel_ = cat(out_, " features, no multiple of 8");
+      why_kernel_ = cat(out_, " features are not a multiple of 8");
     else if (has_fused_epilogue(spec_.activation))
       forward_ = find_if_faster(cublas, forward_matmul(spec_, wanted),
                                 forward_epilogue(Activation::none, spec_.bias, false), 2, why_kernel_);
@@ -121,7 +123,7 @@ class Linear : public Op {
     if (!forward_) forward_ = cublas.make(forward_matmul(spec_, Epilogue::none));
   }
 
-  // A kernel makes the gradient before the activation.
+  // Whether a separate kernel computes the gradient of the activation.
   bool kernel_before() const { return spec_.activation != Activation::none && !spec_.consumes_diff_pre; }
 
   Tensor activations(void* data) const {
@@ -137,28 +139,28 @@ class Linear : public Op {
 
   void backward_parameters(const OpArgs& args, const void* diff) {
     const Tensor &weight = args.diff_weight[0], &bias = args.diff_weight[1];
-    MatmulArgs product{.a = args.src[0].data,
-                       .b = diff,
-                       .d = weight.data,
-                       .workspace = args.workspace,
-                       .beta = args.mode[0] == GradMode::add ? 1.0f : 0.0f};
+    MatmulArgs matmul{.a = args.src[0].data,
+                      .b = diff,
+                      .d = weight.data,
+                      .workspace = args.workspace,
+                      .beta = args.mode[0] == GradMode::add ? 1.0f : 0.0f};
     if (weight && bias && backward_weights_and_bias_) {
-      const bool add = args.mode[1] == GradMode::add;  // the product can only write a bias gradient
-      product.bias = add ? at(args.workspace, sums_at_) : bias.data;
-      backward_weights_and_bias_->run(context_.stream, product);
-      if (add) accumulate(context_, bias.as<float>(), product.bias, DType::f32, out_, GradMode::add);
+      const bool add = args.mode[1] == GradMode::add;  // the multiplication can only write a bias gradient
+      matmul.bias = add ? at(args.workspace, sums_at_) : bias.data;
+      backward_weights_and_bias_->run(context_.stream, matmul);
+      if (add) accumulate(context_, bias.as<float>(), matmul.bias, DType::f32, out_, GradMode::add);
       return;
     }
-    if (weight) backward_weights_->run(context_.stream, product);
+    if (weight) backward_weights_->run(context_.stream, matmul);
     if (!bias) return;
     if (spec_.consumes_diff_bias)
       accumulate(context_, bias.as<float>(), args.diff_bias.data, spec_.dtype, out_, args.mode[1]);
     else
-      column_sums(context_, bias.as<float>(), diff, spec_.dtype, rows_, out_, args.mode[1], args.workspace);
+      column_sums(context_, bias.as<float>(), {diff, spec_.dtype, rows_, out_}, args.mode[1], args.workspace);
   }
 
-  // Workspace: scratch of the products and of row_sums, the gradient before the activation, a bias gradient. Saved:
-  // what the activation is taken of, or what the forward product leaves beside its result.
+  // Workspace: first the workspace of the multiplications and of column_sums, then the gradient before the activation,
+  // then a bias gradient. Saved: the input of the activation, or the aux output of the forward multiplication.
   void plan(bool train) {
     std::size_t scratch = 0;
     for (const Matmul* m :
@@ -179,12 +181,12 @@ class Linear : public Op {
   LinearSpec spec_;
   std::int64_t rows_, in_, out_;
   bool keeps_pre_, fused_bias_ = false, fused_activation_ = false;
-  std::size_t forward_aux_ = 0;  // bytes that the forward product writes to `saved`
+  std::size_t forward_aux_ = 0;  // bytes that the forward multiplication writes to `saved`
   MemoryRequirements needs_;
-  std::string why_kernel_;        // and no product activates; "": none could
+  std::string why_kernel_;        // why a kernel computes the activation; "": cuBLAS does not support it
   std::unique_ptr<Op> activate_;  // null without activation
   std::unique_ptr<Matmul> forward_, backward_data_, backward_weights_;
-  std::unique_ptr<Matmul> backward_weights_and_bias_;  // null: row_sums
+  std::unique_ptr<Matmul> backward_weights_and_bias_;  // null: column_sums() computes the bias gradient
   std::size_t diff_at_ = 0, sums_at_ = 0;              // in the workspace
 };
 
@@ -196,8 +198,8 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec, const LaunchContext& con
          " has nothing to compute. give it inputs and outputs");
   if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
     if (const std::string why = why_not_fused(spec, cublas); !why.empty())
-      fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (", why,
-           "). use fusion level 1");
+      fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
+           " cannot be fused with its neighbours (", why, "). use fusion level 1");
   return std::make_unique<Linear>(spec, context, cublas);
 }
 

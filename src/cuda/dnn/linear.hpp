@@ -1,4 +1,4 @@
-// Linear layers, made of a library's products. The Cublas must outlive the op.
+// Linear layers, made of the matrix multiplications of a library. The Cublas must outlive the operation.
 #pragma once
 #include "cuda/dnn/matmul.hpp"
 #include "millrace/ops/linear.hpp"
@@ -7,8 +7,9 @@ namespace millrace::cuda {
 
 std::unique_ptr<Op> make_linear(const LinearSpec&, const LaunchContext&, Cublas&);
 
-// Backend::why_not_fused: the activation or the shape is none that cuBLAS has a gradient for, or it has no kernel, or
-// one that takes longer, as timed, than the plain one and the passes over memory that it replaces.
+// Implements Backend::why_not_fused. Fusion is rejected if cuBLAS does not support the gradient of the activation or
+// the shape, if it has no kernel, or if the measured time of the fused kernel is longer than that of the plain kernel
+// and of the passes over memory that fusion saves.
 std::string why_not_fused(const LinearSpec&, Cublas&);
 
 }  // namespace millrace::cuda

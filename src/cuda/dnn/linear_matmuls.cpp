@@ -7,7 +7,7 @@
 namespace millrace::cuda {
 namespace {
 
-Epilogue back(Activation kind, bool bias) {
+Epilogue backward_epilogue(Activation kind, bool bias) {
   if (kind == Activation::relu) return bias ? Epilogue::relu_gradient_bias_grad : Epilogue::relu_gradient;
   if (kind == Activation::gelu_tanh) return bias ? Epilogue::gelu_gradient_bias_grad : Epilogue::gelu_gradient;
   return Epilogue::none;
@@ -39,7 +39,7 @@ MatmulSpec backward_data_matmul(const LinearSpec& s) {
           false,
           s.dtype,
           s.dtype,
-          back(s.produces_diff_pre, s.produces_diff_bias)};
+          backward_epilogue(s.produces_diff_pre, s.produces_diff_bias)};
 }
 
 Epilogue layer_epilogue(const LinearSpec& s) {
@@ -64,12 +64,12 @@ std::unique_ptr<Matmul> find_if_faster(Cublas& cublas, const MatmulSpec& fused, 
 }
 
 std::string why_not_fused(const LinearSpec& s, Cublas& cublas) {
-  const std::string other = "cuBLAS has the gradients of relu and gelu_tanh alone";
+  const std::string other = "cuBLAS has the gradients of relu and gelu_tanh only";
   std::string why;
   if (s.consumes_diff_pre) {
     if (!has_fused_epilogue(s.activation)) return other;
-    // Relu's bits come from the product alone, and are to cost it less than a pass; what gelu_tanh is taken of is kept
-    // in any case.
+    // Only the multiplication can write the bits of the relu, and that must cost less than a separate pass. The input
+    // of gelu_tanh is stored in any case.
     if (s.activation == Activation::relu)
       find_if_faster(cublas, forward_matmul(s, layer_epilogue(s)), forward_epilogue(s.activation, s.bias, false), 1,
                      why);
@@ -77,8 +77,9 @@ std::string why_not_fused(const LinearSpec& s, Cublas& cublas) {
   if (why.empty() && s.produces_diff_pre != Activation::none) {
     if (!has_fused_epilogue(s.produces_diff_pre)) return other;
     const std::int64_t features = s.src.row_count();
-    if (!aux_is_aligned(s.produces_diff_pre, features)) return cat(features, " features, no multiple of 8");
-    // The kernels that it replaces read two tensors and write one, which the bias gradient's reads again.
+    if (!aux_is_aligned(s.produces_diff_pre, features)) return cat(features, " features are not a multiple of 8");
+    // The kernels that it replaces read two tensors and write one. The kernel of the bias gradient reads that one
+    // again.
     find_if_faster(cublas, backward_data_matmul(s), Epilogue::none, s.produces_diff_bias ? 4 : 3, why);
   }
   return why;

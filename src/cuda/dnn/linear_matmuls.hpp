@@ -1,24 +1,26 @@
-// Which of cuBLAS's products a linear layer is made of, and with what epilogue.
+// The matrix multiplications that a linear layer is made of, and their epilogues.
 #pragma once
 #include "cuda/dnn/matmul.hpp"
 #include "millrace/ops/linear.hpp"
 
 namespace millrace::cuda {
 
-bool has_fused_epilogue(Activation);  // relu and gelu_tanh, which cuBLAS knows
-// gelu_tanh's source lies beside the result only in rows of a multiple of 8 features.
+bool has_fused_epilogue(Activation);  // relu and gelu_tanh, which cuBLAS supports
+// cuBLAS can store the input of gelu_tanh in aux only if the number of features is a multiple of 8.
 bool aux_is_aligned(Activation, std::int64_t features);
 
-// Of a forward product, what cuBLAS knows of an activation, with a bias and with what its gradient needs kept in aux.
+// The epilogue of a forward multiplication with this activation. bias: it adds a bias. aux: it stores what the gradient
+// of the activation needs.
 Epilogue forward_epilogue(Activation, bool bias, bool aux);
-// ahead() as the layer wants it: relu's bits are kept only for a layer behind that reads them.
+// The forward epilogue that a layer needs. It stores the bits of a relu only if the next layer reads them.
 Epilogue layer_epilogue(const LinearSpec&);
 
 MatmulSpec forward_matmul(const LinearSpec&, Epilogue);
 MatmulSpec backward_data_matmul(const LinearSpec&);
 
-// A fused product; null where cuBLAS has none, or where the one with another epilogue and kernels that pass over its
-// result so many times are faster: `why` says which.
+// The fused multiplication; null, with the reason in `why`, if cuBLAS has no kernel for it, or if it is slower than the
+// alternative: the multiplication with epilogue `other`, and separate kernels that read or write its result `passes`
+// times.
 std::unique_ptr<Matmul> find_if_faster(Cublas&, const MatmulSpec& fused, Epilogue other, int passes, std::string& why);
 
 }  // namespace millrace::cuda

@@ -54,7 +54,8 @@ std::size_t aux_bytes(const MatmulSpec& s) {
 
 std::unique_ptr<Matmul> Cublas::make(const MatmulSpec& spec) {
   auto found = find(spec);
-  if (!found) fail(Exit::config, "cuBLAS has no kernel for the product ", str(spec), ". try another run.precision");
+  if (!found)
+    fail(Exit::config, "cuBLAS has no kernel for the matrix multiplication ", str(spec), ". try another run.precision");
   return found;
 }
 

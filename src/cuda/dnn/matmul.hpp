@@ -1,9 +1,10 @@
-// Matrix products, prepared once and run many times, and where they come from. Free of CUDA's headers, so that what is
-// made of products can be tested on a host.
+// Matrix multiplications, prepared once and run many times, and the interface of the library that provides them. This
+// header needs no headers of CUDA, so that operations made of matrix multiplications can be tested on the host.
 //
 //   D = epilogue(op(A) op(B)) + beta D      D: m x n, op(A): m x k, op(B): k x n
 //
-// All matrices are dense and, as cuBLAS wants them, column-major: a row-major (r, c) array is the column-major c x r.
+// All matrices are dense and column-major, as cuBLAS needs them. A row-major array (r, c) is a column-major c x r
+// matrix.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,32 +14,33 @@
 
 namespace millrace::cuda {
 
-// What becomes of the product before it is D. bias: a vector of D's type, added as bias[row] or written. aux: a matrix
-// beside D, written on the way forward and read on the way back, in cuBLAS's own layout (aux_bytes). gelu is
-// Activation::gelu_tanh.
+// What happens to the product before it is stored in D.
+//   bias   a vector of D's type: added as bias[row], or written by the *bias_grad epilogues
+//   aux    a second matrix in cuBLAS's own layout (aux_bytes()): forward writes it, and backward reads it
+//   gelu   means Activation::gelu_tanh
 enum class Epilogue {
   none,
   bias,                     // + bias
   relu,                     //
   bias_relu,                //
-  relu_aux,                 // aux: a bit for each element that relu lets pass
+  relu_aux,                 // aux: one bit for each element, 1 where relu is active
   bias_relu_aux,            //
   gelu,                     //
   bias_gelu,                //
-  gelu_aux,                 // aux: what gelu is taken of, in D's type and layout
+  gelu_aux,                 // aux: the input of gelu, in D's type and layout
   bias_gelu_aux,            //
-  relu_gradient,            // times relu's slope, by aux
-  relu_gradient_bias_grad,  // and besides bias[row] = sum over the columns of D
-  gelu_gradient,            // times gelu's slope at aux
+  relu_gradient,            // times the derivative of relu, from aux
+  relu_gradient_bias_grad,  // also bias[row] = sum over the columns of D
+  gelu_gradient,            // times the derivative of gelu at aux
   gelu_gradient_bias_grad,  //
-  bias_grad                 // none, and besides bias[column] = sum over k of op(B)[k, column]
+  bias_grad                 // also bias[column] = sum over k of op(B)[k, column]
 };
 
 struct MatmulSpec {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   DType input = DType::f32;   // of A and B
-  DType output = DType::f32;  // of D; sums are made in float32
+  DType output = DType::f32;  // of D; sums are computed in float32
   Epilogue epilogue = Epilogue::none;
   bool operator==(const MatmulSpec&) const = default;
 };
@@ -46,15 +48,15 @@ struct MatmulSpec {
 bool has_bias(Epilogue);
 enum class Aux { none, bits, values };
 Aux aux_of(Epilogue);
-// From one column of aux to the next, in bits or values. cuBLAS wants multiples of 128 bits, of 8 values: D's rows have
-// to be such a multiple with values, since their columns stand as D's.
+// The distance from one column of aux to the next, in bits or values. cuBLAS needs a multiple of 128 bits or of 8
+// values. With values, aux has the layout of D, so the rows of D must be a multiple of 8.
 std::int64_t aux_stride(Epilogue, std::int64_t rows);
 std::size_t aux_bytes(const MatmulSpec&);
 
 struct MatmulArgs {
   const void *a = nullptr, *b = nullptr;
   void* d = nullptr;
-  void *bias = nullptr, *aux = nullptr;  // as the epilogue says, else null
+  void *bias = nullptr, *aux = nullptr;  // null if the epilogue does not use them
   void* workspace = nullptr;
   float beta = 0;  // 0: D is not read
 };
@@ -64,16 +66,16 @@ class Matmul {
   virtual ~Matmul() = default;
   virtual std::size_t workspace_bytes() const = 0;
   virtual std::string name() const = 0;
-  // Of one run, as timed when the kernel was chosen; 0: not timed. The same on every rank.
+  // The time of one run, measured when the kernel was chosen; 0: not timed. The same on every rank.
   virtual double seconds() const = 0;
-  virtual void run(StreamHandle, const MatmulArgs&) = 0;  // 16-byte aligned pointers
+  virtual void run(StreamHandle, const MatmulArgs&) = 0;  // all pointers are 16-byte aligned
 };
 
 class Cublas {
  public:
   virtual ~Cublas() = default;
-  virtual std::unique_ptr<Matmul> find(const MatmulSpec&) = 0;  // null where the library has nothing for it
-  std::unique_ptr<Matmul> make(const MatmulSpec&);              // Error(config) instead
+  virtual std::unique_ptr<Matmul> find(const MatmulSpec&) = 0;  // null if the library has no kernel for it
+  std::unique_ptr<Matmul> make(const MatmulSpec&);              // Error(config) instead of null
 };
 
 std::string str(const MatmulSpec&);  // "768 x 4096 x 3072 bf16 -> f32, A transposed"

@@ -33,9 +33,9 @@ std::string PlanCache::serialize() const {
 std::string PlanCache::merge(const std::string& text) {
   try {
     const json j = json::parse(text);
-    if (j.at("format") != 1) return "another format";
+    if (j.at("format") != 1) return "unknown format";
     if (const std::string other = j.at("identity"); other != identity_)
-      return cat("made for ", other, ", this is ", identity_);
+      return cat("made for ", other, ", but this is ", identity_);
     std::map<std::string, PlanEntry> entries;
     for (const auto& [key, entry] : j.at("plans").items())
       entries[key] = {entry.at("plan").get<std::string>(), entry.at("seconds").get<double>()};
@@ -76,7 +76,8 @@ void PlanCache::save(const fs::path& path) {
     write_file_atomically(path, serialize());
     changed_ = false;
   } catch (const std::exception& e) {
-    log::warn(cat("the choice of kernels is not kept (", e.what(), "). set XDG_CACHE_HOME to a folder of yours"));
+    log::warn(cat("cannot save the choice of kernels (", e.what(),
+                  "). set XDG_CACHE_HOME to a folder that you can write to"));
     changed_ = false;
   }
 }

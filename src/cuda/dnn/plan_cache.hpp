@@ -1,5 +1,6 @@
-// Which plan was chosen for which problem, as text that other ranks and later runs can use. Bound to one identity (the
-// library's version, device, driver): text of another identity is refused, since plans load nowhere else.
+// PlanCache: the plan that was chosen for each problem, with a text form for other ranks and later runs. A cache
+// belongs to one identity: the version of the library, the device and the driver. It rejects the text of another
+// identity, because plans cannot be loaded there.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -8,9 +9,9 @@
 namespace millrace::cuda {
 
 struct PlanEntry {
-  std::string plan;        // in the library's words; "": it has nothing for the problem
+  std::string plan;        // the plan as the library writes it; "": the library has no plan for the problem
   double seconds = 0;      // median of one run; 0: not timed
-  bool persistent = true;  // for later runs; false: good for this one alone
+  bool persistent = true;  // false: not saved for later runs
   bool operator==(const PlanEntry&) const = default;
 };
 
@@ -21,15 +22,16 @@ class PlanCache {
   void insert(const std::string& key, PlanEntry);
   const std::map<std::string, PlanEntry>& entries() const { return entries_; }
 
-  std::string serialize() const;  // what is kept
-  // Adds to what is there. "" or why the text was refused as a whole.
+  std::string serialize() const;  // the persistent entries
+  // Adds the entries of a text. Returns "", or why the whole text was rejected.
   std::string merge(const std::string& text);
-  // Becomes a copy of another rank's, whatever its identity: all ranks then know the same problems.
+  // Becomes a copy of the cache of another rank, whatever its identity, so that all ranks know the same problems.
+  // Returns as merge() does.
   std::string replace_with(const std::string& text);
 
-  // A file that is damaged or stale is ignored with one warning; so is a folder that cannot be written.
+  // A damaged or outdated file is ignored with one warning, and so is a folder that cannot be written.
   void load(const std::filesystem::path&);
-  void save(const std::filesystem::path&);  // nothing where nothing to keep is new
+  void save(const std::filesystem::path&);  // does nothing if there is no new persistent entry
 
  private:
   std::string identity_;
@@ -37,7 +39,8 @@ class PlanCache {
   bool changed_ = false;
 };
 
-// $XDG_CACHE_HOME or ~/.cache, then millrace/<library>-<version>-<device>-<multiprocessors>.json; empty without a home.
+// millrace/<library>-<version>-<device>-<multiprocessors>.json in $XDG_CACHE_HOME or ~/.cache; empty if neither is
+// known.
 std::filesystem::path plan_cache_file(const std::string& library, std::size_t version, const std::string& device,
                                       int multiprocessors);
 

@@ -33,7 +33,8 @@ PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::p
   MR_CHECK(why.empty(), why);
 }
 
-// Rank 0's entry on all ranks; what the others pass does not count. It travels as a cache of one.
+// Returns the entry of rank 0 on all ranks; the argument of the other ranks is ignored. The entry is sent as a cache
+// with one entry.
 PlanEntry PlanSelector::shared(const std::string& key, PlanEntry mine) const {
   if (!options_.broadcast) return mine;
   PlanCache one("");
@@ -52,15 +53,15 @@ PlanEntry PlanSelector::get(const std::string& problem, const std::function<Plan
     try {
       mine = select();
     } catch (...) {
-      shared(key, {});  // the others wait
+      shared(key, {});  // the other ranks wait for a broadcast
       throw;
     }
   }
   PlanEntry entry = shared(key, std::move(mine));
   entry.persistent =
-      timing_enabled() && (entry.seconds > 0 || entry.plan.empty());  // the others cost little to find again
+      timing_enabled() && (entry.seconds > 0 || entry.plan.empty());  // choices without timing are cheap to repeat
   cache_.insert(key, entry);
-  if (entry.persistent) cache_.save(file_);  // measured at some cost: a run that fails keeps it too
+  if (entry.persistent) cache_.save(file_);  // now, so that it is kept even if the run fails later
   return entry;
 }
 

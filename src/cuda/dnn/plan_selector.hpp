@@ -1,6 +1,6 @@
-// PlanChoices: a library's plan for every problem, chosen once. Remembered by the problem's key, the timed ones in a
-// file of the user too, so that runs do not measure again; and rank 0's count for all ranks, so that all run the same
-// kernels and plan the same memory. One thread at a time.
+// PlanSelector: chooses the plan (kernel) of a library for each problem once. It caches choices by the key of the
+// problem. Timed choices are also stored in a cache file of the user, so that later runs need not time again. Rank 0
+// chooses for all ranks, so that all ranks run the same kernels and need the same memory. One thread at a time.
 #pragma once
 #include <functional>
 
@@ -9,29 +9,30 @@
 namespace millrace::cuda {
 
 struct PlanSelectorOptions {
-  // Time the candidates on the device; else take the library's first. Which kernel is fastest may differ from run to
-  // run, and with it the last digits: the kept choices count among the versions that a run repeats bit for bit with.
+  // Time the candidates on the device; false: use the library's first proposal. The fastest kernel may differ from run
+  // to run, and so may the last digits of the results. To repeat a run bit for bit, one needs the same cache file.
   bool autotune = true;
   bool keep = true;  // read and write the user's cache file; only rank 0 does
   int rank = 0;
-  // Rank 0's text to every rank. Set, the choice of a plan that is not yet known is collective: all ranks ask for the
-  // same ones in the same order. Unset, every rank chooses for itself.
+  // Sends the text of rank 0 to all ranks. If it is set, get() is collective for problems that are not cached: all
+  // ranks must ask for the same problems in the same order. If it is not set, every rank chooses for itself.
   std::function<std::string(const std::string&)> broadcast = {};
 };
 
 class PlanSelector {
  public:
-  // Of this version of a library ("cudnn") on the current device. Collective with a broadcast.
+  // For this version of a library ("cudnn") on the current device. Collective if options.broadcast is set.
   static PlanSelector of_current_device(const std::string& library, std::size_t version, const PlanSelectorOptions&);
-  // file: "" for none.
+  // file: the cache file; "": none.
   PlanSelector(const std::string& identity, const std::filesystem::path& file, const PlanSelectorOptions&);
   PlanSelector(const PlanSelector&) = delete;
   PlanSelector& operator=(const PlanSelector&) = delete;
 
-  // The same on every rank. select: makes the choice where there is none yet; called where it counts alone.
+  // The plan of a problem, the same on every rank. select() makes the choice if none is cached; it is called on rank 0
+  // only, or on every rank without a broadcast.
   PlanEntry get(const std::string& problem, const std::function<PlanEntry()>& select);
-  bool timing_enabled() const { return options_.autotune && timing_; }  // whether select() is to time candidates
-  void set_timing(bool on) { timing_ = on; }  // those chosen while it is off are remembered apart
+  bool timing_enabled() const { return options_.autotune && timing_; }  // whether select() should time the candidates
+  void set_timing(bool on) { timing_ = on; }  // choices made while it is off are cached separately
   PlanCache& cache() { return cache_; }
 
  private:

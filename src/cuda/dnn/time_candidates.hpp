@@ -1,4 +1,4 @@
-// Timing of contenders that may be slow by orders of magnitude.
+// Times candidates for the same computation, some of which may be slower by orders of magnitude.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -7,9 +7,12 @@
 
 namespace millrace::cuda {
 
-// Seconds of one run of each contender, of which the best counts. seconds(contender, runs) measures: the median of so
-// many runs, infinity where it fails. Single runs tell who is far behind the best so far, and that is all that is
-// measured of him: infinity. They are compared among themselves alone, since a run in a row costs less.
+// Returns the seconds of one run of each candidate. seconds(candidate, runs) measures the median of so many runs, or
+// returns infinity if the candidate fails.
+//
+// Each candidate first runs once. If that is more than three times slower than the fastest single run so far, the
+// candidate scores infinity and is not timed further. Single runs are compared with single runs only, because runs in
+// sequence are faster.
 inline std::vector<double> time_candidates(std::size_t candidates,
                                            const std::function<double(std::size_t, int)>& seconds) {
   constexpr double never = std::numeric_limits<double>::infinity(), slowdown_limit = 3;

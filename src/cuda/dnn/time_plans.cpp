@@ -4,8 +4,8 @@
 #include <deque>
 
 #include "cuda/dnn/cudnn.hpp"
+#include "cuda/dnn/scratch.hpp"
 #include "cuda/dnn/time_candidates.hpp"
-#include "cuda/runtime/check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/rng.hpp"
 
@@ -14,19 +14,7 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// Device memory and events that end with the scope.
-struct Memory {
-  void* data = nullptr;
-  ~Memory() { cudaFree(data); }
-};
-struct Event {
-  cudaEvent_t raw = nullptr;
-  Event() { MR_CUDA(cudaEventCreate(&raw)); }
-  ~Event() { cudaEventDestroy(raw); }
-  Event(const Event&) = delete;
-};
-
-// A block of values in [-1, 1), laid end to end.
+// Fills memory with copies of one block of random values in [-1, 1).
 void fill_random(StreamHandle stream, void* to, std::size_t bytes, DType dtype) {
   std::vector<std::uint32_t> block(std::min<std::size_t>((bytes + 3) / 4, 1 << 18));
   for (std::size_t i = 0; i < block.size(); ++i) {
@@ -41,7 +29,7 @@ void fill_random(StreamHandle stream, void* to, std::size_t bytes, DType dtype) 
   }
   std::size_t done = std::min(bytes, block.size() * 4);
   MR_CUDA(cudaMemcpyAsync(to, block.data(), done, cudaMemcpyHostToDevice, stream));
-  MR_CUDA(cudaStreamSynchronize(stream));  // block ends here
+  MR_CUDA(cudaStreamSynchronize(stream));  // the copy reads `block`, which this function destroys
   for (; done < bytes; done += std::min(done, bytes - done))
     MR_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, to, std::min(done, bytes - done),
                             cudaMemcpyDeviceToDevice, stream));
@@ -59,34 +47,37 @@ std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const 
   for (const std::size_t size : sizes) bytes += align256(size);
   for (const Call& call : calls) workspace_bytes = std::max(workspace_bytes, call.workspace_bytes());
 
-  Memory memory;
-  if (cudaMalloc(&memory.data, bytes + workspace_bytes) != cudaSuccess) {
-    cudaGetLastError();
-    log::warn(cat(p.key(), " is not timed (no memory for it on the device). cuDNN's own choice is taken"));
+  const ScratchMemory memory(bytes + workspace_bytes);
+  if (!memory.data()) {
+    log::warn(cat(p.key(), " is not timed (not enough free memory on the device). cuDNN's first proposal is used"));
     return std::vector<double>(calls.size(), never);
   }
-  fill_random(stream, memory.data, bytes, p.dtype);
+  fill_random(stream, memory.data(), bytes, p.dtype);
   std::vector<void*> pointers;
-  auto* at = static_cast<std::byte*>(memory.data);
-  for (const std::size_t size : sizes) pointers.push_back(at), at += align256(size);
+  auto* at = static_cast<std::byte*>(memory.data());
+  for (const std::size_t size : sizes) {
+    pointers.push_back(at);
+    at += align256(size);
+  }
+  void* const workspace = at;
 
-  std::deque<Event> marks(1);
+  std::deque<TimingEvent> events(1);
   const auto median = [&](std::size_t c, int runs) {
-    while (int(marks.size()) <= runs) marks.emplace_back();
+    while (int(events.size()) <= runs) events.emplace_back();
     try {
-      calls[c].run(handle, pointers, at);  // the first is slow, and while it runs the others are enqueued
-    } catch (const Error&) {               // one that cuDNN proposes and cannot run
+      calls[c].run(handle, pointers, workspace);  // a warm-up; the timed runs are enqueued while it runs
+    } catch (const Error&) {                      // cuDNN proposed the plan, but cannot run it
       (void)cudaGetLastError();
       return never;
     }
     for (int i = 0; i <= runs; ++i) {
-      MR_CUDA(cudaEventRecord(marks[std::size_t(i)].raw, stream));
-      if (i < runs) calls[c].run(handle, pointers, at);
+      MR_CUDA(cudaEventRecord(events[std::size_t(i)].get(), stream));
+      if (i < runs) calls[c].run(handle, pointers, workspace);
     }
     MR_CUDA(cudaStreamSynchronize(stream));
     std::vector<float> times(static_cast<std::size_t>(runs));
     for (std::size_t i = 0; i < times.size(); ++i)
-      MR_CUDA(cudaEventElapsedTime(&times[i], marks[i].raw, marks[i + 1].raw));
+      MR_CUDA(cudaEventElapsedTime(&times[i], events[i].get(), events[i + 1].get()));
     std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
     return double(times[times.size() / 2]) * 1e-3;
   };

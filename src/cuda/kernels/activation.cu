@@ -7,7 +7,8 @@
 namespace millrace::cuda {
 namespace {
 
-// Phi(x). In float32 by erfc, which keeps the lower tail's digits; 16 bits have no room for them, and erf is cheaper.
+// The cumulative distribution function of the normal distribution. For float32 it uses erfc, which is exact in the
+// lower tail. For 16-bit types that precision would be lost, so it uses erf, which is faster.
 template <class T>
 MR_DEVICE_INLINE float normal_cumulative(float x) {
   constexpr float root_half = 0.70710678f;
@@ -17,8 +18,8 @@ MR_DEVICE_INLINE float normal_cumulative(float x) {
     return 0.5f + 0.5f * erff(root_half * x);
 }
 
-// Each kind: the value at x, and the gradient from diff_dst and what it is computed from, which is dst (uses_dst) or
-// src. NaNs stay.
+// Each activation has value(x) and gradient(diff_dst, y or x): the gradient is computed from dst if uses_dst, and from
+// src otherwise. NaNs are passed on.
 struct Relu {
   static constexpr bool uses_dst = true;
   template <class T>
@@ -41,8 +42,8 @@ struct Tanh {
     return dy * (1 - y * y);
   }
 };
-// x * S(x) with a cumulative distribution S, which approximates Phi here. S and its derivative from |x| up to 40, far
-// beyond where they are 0 and 1 in float32: no x overflows.
+// x * S(x), where S is a distribution function that approximates the normal one. |x| is limited to 40, where S has
+// reached 0 or 1 in float32 long before, so that no x overflows.
 struct GeluTanh {
   static constexpr bool uses_dst = false;
   template <class T>

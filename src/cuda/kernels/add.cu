@@ -7,7 +7,7 @@ namespace millrace::cuda {
 namespace {
 
 template <class T>
-struct AddPacks {  // one pack for each i
+struct AddPacks {  // index i is a pack
   T* dst;
   const T *a, *b;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {

@@ -1,7 +1,9 @@
-// Batch norm in three kernels each way: two sums a channel by every block, their totals in a fixed order (in double),
-// then one pass that writes the result. Bytes of memory traffic: forward reads x twice (and the residual) and writes
-// dst and a bit an element; backward reads dy, x and the bits twice and writes the gradients. Sums that the
-// convolutions around it make (fusion level 2) leave the last pass, and the bits are not kept.
+// Batch norm, with three kernels in each direction. The first computes two sums for each channel in every block. The
+// second adds up these sums in a fixed order, in double. The third writes the result.
+//
+// Memory traffic: forward reads x twice and the residual once, and writes dst and one bit for each element. Backward
+// reads dy, x and the bits twice, and writes the gradients. At fusion level 2, neighbouring convolutions produce the
+// sums: then only the third kernel is needed, and no bits are stored.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -9,6 +11,7 @@
 #include "cuda/kernels/batch_norm_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/dispatch_dtype.hpp"
+#include "cuda/runtime/workspace.hpp"
 #include "millrace/device/step_state.hpp"
 
 namespace millrace::cuda {
@@ -17,7 +20,7 @@ namespace {
 using namespace batch_norm;
 
 constexpr int tile_max = 32, threads_max = 256;
-constexpr int sum_blocks = 4, apply_blocks = 8;  // a multiprocessor; of the first, all are resident
+constexpr int sum_blocks = 4, apply_blocks = 8;  // blocks for each multiprocessor; all sum_blocks are resident
 
 Layout layout_of(std::int64_t count, std::int64_t channels) {
   Layout l{};
@@ -33,13 +36,11 @@ Layout layout_of(std::int64_t count, std::int64_t channels) {
   return l;
 }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 class BatchNorm : public Op {
  public:
   BatchNorm(const BatchNormSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
-      fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused behind it. none or relu");
+      fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused with it. use none or relu");
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
     dispatch_dtype(spec_.dtype, [](auto) {});
     l_ = layout_of(spec_.src.count(), spec_.src[-1]);
@@ -94,7 +95,7 @@ class BatchNorm : public Op {
   }
 
   // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), partial sums.
-  std::size_t values_bytes() const { return aligned(std::size_t(l_.channels) * sizeof(float)); }
+  std::size_t values_bytes() const { return align64(std::size_t(l_.channels) * sizeof(float)); }
   std::size_t bits_at() const { return 2 * values_bytes(); }
   std::size_t partial_at() const { return 2 * values_bytes(); }
   float* moments(const OpArgs& args, int k) const {

@@ -1,4 +1,4 @@
-// What batch norm's blocks do, on the lines of batch_norm_lines.hpp.
+// The kernel functors of batch norm. They work on the lines that batch_norm_tiling.hpp defines.
 #pragma once
 #include <cmath>
 
@@ -6,7 +6,8 @@
 
 namespace millrace::cuda::batch_norm {
 
-// Sums of x - shift and its square. The shift, a mean of four rows spread over the tensor, keeps what cancels small.
+// Sums of x - shift and of its square, for each channel. The shift is the mean of four rows spread over the tensor. It
+// keeps the sums small, so that little precision is lost when the square of the mean is subtracted.
 template <class T>
 struct Statistics {
   Layout l;
@@ -68,7 +69,8 @@ struct GradientInputs {
   }
 };
 
-// Sums of g and g * (x - mean), where g is the gradient that the ReLU lets pass.
+// Sums of g and of g * (x - mean), where g is the gradient behind the ReLU: diff_dst where the ReLU was active,
+// otherwise 0.
 template <class T, bool masked>
 struct GradientSums {
   Layout l;
@@ -95,10 +97,10 @@ struct GradientSums {
   }
 };
 
-constexpr int finish_channels = 32;  // of a block, one a thread of each warp
+constexpr int finish_channels = 32;  // channels of a block: one for each thread of a warp
 constexpr std::size_t finish_bytes(int threads) { return std::size_t(threads) * 2 * sizeof(double); }
 
-// use(channel, a, b) with the two sums over all blocks and over the columns of the same channel.
+// Calls use(channel, a, b) with the two sums of each channel, over all blocks and all columns of the channel.
 template <class Block, class Use>
 MR_DEVICE_INLINE void reduce_partials(Block& block, const Layout& l, const float* partial, int slabs, const Use& use) {
   double* shared = block.template shared<double>();  // [2][threads]
@@ -121,16 +123,16 @@ MR_DEVICE_INLINE void reduce_partials(Block& block, const Layout& l, const float
 
 MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
 
-// From a channel's sums of x - shift and its square to what is kept of them.
+// Computes mean, 1 / standard deviation and running statistics of a channel from the sums of x - shift and its square.
 struct Moments {
   std::int64_t rows, channels;
-  float epsilon, *mean, *inverse, *stats;  // stats: null when not wanted
+  float epsilon, *mean, *inverse, *stats;  // stats: null if the running statistics are not needed
   bool add;
   float images;
   const float* row_weight;
 
   MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
-    const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // NaN stays
+    const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps NaN
     const double center = shift + sum / n;
     mean[c] = float(center);
     inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
@@ -154,7 +156,7 @@ struct FinishStatistics {
   }
 };
 
-struct StatisticsFromSums {  // a channel each
+struct StatisticsFromSums {  // index c is a channel
   const float* sums;
   Moments moments;
   MR_DEVICE_INLINE void operator()(std::int64_t c) const {
@@ -162,12 +164,12 @@ struct StatisticsFromSums {  // a channel each
   }
 };
 
-// From a channel's gradients of gamma and beta to mean_g and slope: what diff_src takes off g for the mean's and the
-// variance's sake.
+// Computes mean_g and slope from the gradients of gamma and beta of a channel. With them, diff_src is
+// factor * (g - mean_g - (x - mean) * slope): the two terms come from the mean and from the variance.
 struct GradientCoefficients {
   std::int64_t rows;
   const float* inverse;
-  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null when not wanted
+  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null if not needed
   bool add_gamma, add_beta;
 
   MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
@@ -193,7 +195,7 @@ struct FinishGradients {
   }
 };
 
-struct GradientsFromSums {  // a channel each
+struct GradientsFromSums {  // index c is a channel
   const float* sums;
   std::int64_t channels;
   GradientCoefficients slopes;
@@ -210,10 +212,10 @@ struct Normalise {
   Layout l;
   T* dst;
   const T *x, *residual;
-  const float *gamma, *beta, *mean, *scale;  // scale: 1/std, or the variance where that is flagged
+  const float *gamma, *beta, *mean, *scale;  // scale: 1 / standard deviation, or the variance
   float epsilon;
   bool scale_is_variance, relu;
-  std::uint8_t* bits;  // null: not kept
+  std::uint8_t* bits;  // where the ReLU is active; null: not needed
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
@@ -238,7 +240,7 @@ struct Normalise {
                                                                y[i] = (widen(in.x.v[i]) - m[i]) * factor[i] + b[i];
                                                                if (has_residual) y[i] += widen(in.residual.v[i]);
                                                                passed |= (y[i] <= 0 ? 0u : 1u) << i;
-                                                               y[i] = relu && y[i] < 0 ? 0.0f : y[i];  // a NaN stays
+                                                               y[i] = relu && y[i] < 0 ? 0.0f : y[i];  // keeps NaN
                                                              }
                                                              store_some(dst + e, y, n);
                                                              if (bits) bits[e / pack] = std::uint8_t(passed);
@@ -249,7 +251,7 @@ struct Normalise {
 template <class T, bool masked>
 struct Gradient {
   Layout l;
-  T *dx, *dr;  // null: not wanted
+  T *dx, *dr;  // gradients of src and of the residual; null: not needed
   GradientInputs<T, masked> inputs;
   const float *gamma, *mean, *inverse, *mean_g, *slope;
 
@@ -257,8 +259,8 @@ struct Gradient {
   MR_DEVICE_INLINE void operator()(Block& block) const {
     const Place p = place_of(block, l);
     if (p.idle) return;
-    // factor * (g - mean_g - (x - mean) * slope) = a * g + b * (x - m) + c. A 16-bit x was rounded by more than what
-    // b * mean in c loses; that saves registers.
+    // factor * (g - mean_g - (x - mean) * slope) = a * g + b * (x - m) + c. For 16-bit types, m is 0 and c contains
+    // b * mean. That saves registers, and loses less precision than the rounding of x to 16 bits.
     constexpr bool centered = sizeof(T) == sizeof(float);
     float a[pack], b[pack], c[pack], m[pack];
     load_channel_values(a, inverse, l, p), load_channel_values(m, gamma, l, p);

@@ -1,8 +1,10 @@
-// How batch norm's blocks walk a tensor and sum over it. The tensor is seen as lines of `width` elements, the least
-// common multiple of the channel count and 8, whatever the count: an element's column tells its channel, packs of 8 are
-// aligned and never straddle two lines, and only the tensor's very end needs care. A thread owns 8 columns and walks
-// down lines; a block owns a tile of columns; blocks interleave by lines, so that memory is read in order, and the
-// second pass, which goes the other way, finds the first one's last lines in the L2 cache.
+// How the blocks of batch norm divide a tensor, and how they sum over it.
+//
+// The tensor is treated as lines of `width` elements, where width is the least common multiple of the number of
+// channels and 8. So the column of an element determines its channel, packs of 8 elements are aligned and lie within
+// one line, and only the last line may be shorter. A thread owns 8 columns and goes through the lines. A block owns a
+// tile of columns. The lines are distributed over the blocks in turn, so that memory is read in order. The second pass
+// goes in the opposite direction, so that it finds the last lines of the first pass in the L2 cache.
 #pragma once
 #include "cuda/runtime/half.hpp"
 
@@ -14,19 +16,19 @@ namespace millrace::cuda::batch_norm {
 #define MR_NO_UNROLL
 #endif
 
-constexpr int pack = 8;  // elements; a byte of ReLU bits
+constexpr int pack = 8;  // elements of a pack; their ReLU bits fill one byte
 
 struct Layout {
-  std::int64_t count, width;    // width: of a line
-  int whole_lines, lines;       // the last line may be short
-  std::int64_t channels, rows;  // as the op's caller sees the tensor
-  int tile, tiles, lanes;       // packs in a tile; lanes of a block, each at a line of its own
+  std::int64_t count, width;    // elements of the tensor, and of a line
+  int whole_lines, lines;       // complete lines, and all of them: the last line may be shorter
+  std::int64_t channels, rows;  // of the tensor as the caller describes it
+  int tile, tiles, lanes;       // packs of a tile; tiles of a line; lines that a block handles at a time
 };
 
 struct Place {
-  std::int64_t column;    // the first of eight
-  int first, step, lane;  // in groups of lines; the group's line
-  bool idle;
+  std::int64_t column;    // the first of the thread's eight columns
+  int first, step, lane;  // the thread handles every step-th group of lines from `first` on, in each group line `lane`
+  bool idle;              // the thread has no columns
 };
 
 template <class Block>
@@ -40,7 +42,7 @@ MR_DEVICE_INLINE Place place_of(const Block& block, const Layout& l) {
 template <class T>
 using Raw = Pack<T, pack>;
 
-// Lines that a thread loads at once: 64 bytes in flight.
+// The number of lines that a thread loads at once, so that 64 bytes are in flight.
 template <class T, int inputs>
 constexpr int at_once = 8 / inputs / int(sizeof(T)) < 1 ? 1 : 8 / inputs / int(sizeof(T));
 
@@ -59,7 +61,8 @@ MR_DEVICE_INLINE void store_some(T* to, const float (&from)[pack], int n) {
     if (i < n) to[i] = narrow<T>(from[i]);
 }
 
-// use(load(e, n), e, n) for the packs of n elements at e that are this thread's; the loads of several lines go first.
+// Calls use(load(e, n), e, n) for each pack of the thread: n elements from element e on. Loads several lines before it
+// uses them.
 template <int lines, bool descending, class Load, class Use>
 MR_DEVICE_INLINE void for_each_line(const Layout& l, const Place& p, const Load& load, const Use& use) {
   const int group_lines = l.lanes * lines;
@@ -80,7 +83,7 @@ MR_DEVICE_INLINE void for_each_line(const Layout& l, const Place& p, const Load&
   }
 }
 
-// The values of the thread's columns, from one a channel.
+// Loads the values of the thread's columns from an array with one value for each channel.
 MR_DEVICE_INLINE void load_channel_values(float (&to)[pack], const float* from, const Layout& l, const Place& p) {
   if (l.width == l.channels && reinterpret_cast<std::uintptr_t>(from) % alignof(Raw<float>) == 0) {
     load(to, from + p.column);
@@ -93,7 +96,7 @@ constexpr std::size_t reduce_block_bytes(const Layout& l) {
   return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float);
 }
 
-// The block's two sums a column, lane by lane, to partial[p.first][2][width].
+// Adds up the two sums of each column over the lanes of the block, in their order, into partial[p.first][2][width].
 template <class Block>
 MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
                                    const float (&b)[pack], float* partial) {

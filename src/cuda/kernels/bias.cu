@@ -6,10 +6,10 @@ namespace millrace::cuda {
 namespace {
 
 template <class T, int n>
-struct AddBias {  // n channels for each i
+struct AddBias {  // index i is a group of n channels
   T* values;
   const float* bias;
-  std::uint32_t groups;  // of n channels
+  std::uint32_t groups;  // in a row
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     float x[n];
     load(x, values + i * n);

@@ -1,5 +1,5 @@
-// Rows of another width: narrow images get channels of zeros for engines that read whole vectors, and weight gradients
-// lose them on their way home.
+// Copies rows to rows of another width. Images with few channels get padding channels for cuDNN engines that read whole
+// vectors, and weight gradients lose them again.
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/half.hpp"
@@ -8,7 +8,7 @@ namespace millrace::cuda {
 namespace {
 
 template <class To, class From, int n>
-struct CopyChannels {  // n channels of dst for each i
+struct CopyChannels {  // index i is a group of n channels of dst
   To* dst;
   const From* src;
   std::int64_t dst_groups, src_channels;

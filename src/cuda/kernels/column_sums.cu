@@ -1,5 +1,5 @@
-// Sums down the columns in two stages: blocks sum their part of the rows into the workspace, then the same body sums
-// the parts. The order of the additions depends on the shape, the type and the number of multiprocessors alone.
+// Column sums in two stages. First, each block sums a part of the rows into the workspace. Then the same kernel sums
+// the parts. The order of the additions depends only on the shape, the type and the number of multiprocessors.
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
@@ -9,10 +9,12 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int threads = 256, widest = 32;  // widest: packs of a row that neighbouring threads read
+constexpr int threads = 256;
+constexpr int max_width = 32;  // the largest number of packs of one row that a block reads
 
-// A block's threads are `wide` columns of packs by `high` rows (the rest are idle). Block tile + tiles * part sums the
-// columns [tile * wide * n, + wide * n) of the part's rows into sum[part, column].
+// The threads of a block form a grid of `wide` packs by `high` rows; the remaining threads are idle. Block
+// tile + tiles * part sums wide * n columns, from column tile * wide * n on, over the rows of the part, into
+// sum[part, column].
 template <class T, int n>
 struct SumColumns {
   float* sum;
@@ -33,7 +35,7 @@ struct SumColumns {
       const std::int64_t part_end = (part + 1) * part_rows, end = part_end < rows ? part_end : rows;
       const T* from = values + column;
       std::int64_t r = part * part_rows + y;
-      for (; r + 3 * high < end; r += 4 * high) {  // four reads under way
+      for (; r + 3 * high < end; r += 4 * high) {  // four loads in flight
         float v[4][n];
         for (int j = 0; j < 4; ++j) load(v[j], from + (r + j * high) * columns);
         for (int j = 0; j < 4; ++j)
@@ -62,8 +64,9 @@ struct SumColumns {
 };
 
 std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const LaunchContext& context) {
-  const std::int64_t tiles = (columns + 255) / 256, most = std::int64_t(context.multiprocessors) * 8;
-  return std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, tiles), 1, std::max<std::int64_t>(1, rows / 64));
+  const std::int64_t tiles = (columns + 255) / 256, max_blocks = std::int64_t(context.multiprocessors) * 8;
+  return std::clamp<std::int64_t>(max_blocks / std::max<std::int64_t>(1, tiles), 1,
+                                  std::max<std::int64_t>(1, rows / 64));
 }
 
 template <class T, int n>
@@ -71,7 +74,7 @@ void sum_columns(const LaunchContext& context, float* sum, const T* values, std:
                  std::int64_t parts, bool add) {
   const std::int64_t packs = columns / n;
   if (packs == 0) return;
-  const int wide = int(std::min<std::int64_t>(packs, widest)), high = threads / wide;
+  const int wide = int(std::min<std::int64_t>(packs, max_width)), high = threads / wide;
   const std::int64_t tiles = (packs + wide - 1) / wide, part_rows = (rows + parts - 1) / parts;
   launch(context.stream, tiles * parts, threads, threads * n * sizeof(float),
          SumColumns<T, n>{sum, values, rows, columns, part_rows, tiles, wide, high, add});
@@ -94,16 +97,17 @@ std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, const Lau
   return parts > 1 ? std::size_t(parts * columns) * sizeof(float) : 0;
 }
 
-void column_sums(const LaunchContext& context, float* sum, const void* values, DType dtype, std::int64_t rows,
-                 std::int64_t columns, GradMode mode, void* workspace) {
+void column_sums(const LaunchContext& context, float* sum, const RowMajorMatrix& matrix, GradMode mode,
+                 void* workspace) {
+  const std::int64_t rows = matrix.rows, columns = matrix.columns;
   const std::int64_t parts = parts_of(rows, columns, context);
   const bool add = mode == GradMode::add;
-  float* of_part = static_cast<float*>(workspace);
-  dispatch_dtype(dtype, [&](auto zero) {
-    const auto* from = static_cast<const decltype(zero)*>(values);
-    sum_columns(context, parts > 1 ? of_part : sum, from, rows, columns, parts, parts > 1 ? false : add);
+  float* part_sums = static_cast<float*>(workspace);
+  dispatch_dtype(matrix.dtype, [&](auto zero) {
+    const auto* from = static_cast<const decltype(zero)*>(matrix.values);
+    sum_columns(context, parts > 1 ? part_sums : sum, from, rows, columns, parts, parts > 1 ? false : add);
   });
-  if (parts > 1) sum_columns(context, sum, of_part, parts, columns, 1, add);
+  if (parts > 1) sum_columns(context, sum, part_sums, parts, columns, 1, add);
 }
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-// Small kernels around cuDNN's convolutions. f32, bf16 and f16.
+// Small kernels that complement cuDNN's convolutions, for f32, bf16 and f16.
 #pragma once
 #include "cuda/runtime/block.hpp"
 #include "millrace/ops/op.hpp"
@@ -8,8 +8,9 @@ namespace millrace::cuda {
 // values[r, c] += bias[c].
 void add_bias(const LaunchContext&, void* values, DType, const float* bias, std::int64_t rows, std::int64_t channels);
 
-// dst[r, c] <- src[r, c], zero where src has no channel c; what dst has no channel for is dropped. The types are equal
-// or dst is float32; GradMode::add needs a float32 dst.
+// Copies rows to rows with another number of channels: dst[r, c] = src[r, c]. Channels that src does not have become
+// zero; channels that dst does not have are dropped. Both types are equal, or dst is float32. GradMode::add needs a
+// float32 dst.
 struct Channels {
   void* data;
   DType dtype;

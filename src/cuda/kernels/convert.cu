@@ -1,4 +1,4 @@
-// Between the element types; a copy where they are equal.
+// Conversion between element types; a plain copy if the types are equal.
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
@@ -21,7 +21,7 @@ struct Convert {
 };
 
 template <class T>
-struct Convert<T, T> {  // bit by bit, NaNs too
+struct Convert<T, T> {  // an exact copy, which keeps the bits of NaNs
   T* dst;
   const T* src;
   template <int n>

@@ -1,4 +1,5 @@
-// One thread makes a group of pack_size elements of a row, and one byte in `saved`: bit k says that element k is kept.
+// Dropout. One thread handles a group of pack_size elements of a row, and writes one byte to `saved`: bit k is 1 if
+// element k is kept. Backward applies the saved mask.
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/vectorized_loop.hpp"
@@ -8,9 +9,9 @@ namespace millrace::cuda {
 namespace {
 
 struct Rows {
-  std::int64_t row_count, groups;  // elements and groups of a row; the last group may be short
-  float factor;                    // of a kept element
-  bool wide;                       // all groups are whole and aligned
+  std::int64_t row_count, groups;  // elements and groups of a row; the last group may be shorter
+  float factor;                    // kept elements are multiplied by it
+  bool wide;                       // all groups are complete and aligned
 
   template <class T>
   MR_DEVICE_INLINE void apply(T* dst, const T* src, std::int64_t row, std::int64_t begin, unsigned kept) const {

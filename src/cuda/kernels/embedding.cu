@@ -1,5 +1,6 @@
-// Forward copies rows of the table. Backward: a block sums for one token of the vocabulary after the other, over its
-// places in their order: no atomics, so the same bits every time.
+// Embedding. Forward copies rows of the table. In backward, a block handles one token of the vocabulary after the
+// other, and adds the gradients of all positions with that token in their order. There are no atomics, so the result is
+// deterministic.
 #include <algorithm>
 
 #include "cuda/kernels/kernels.hpp"
@@ -42,7 +43,7 @@ struct EmbeddingGradient {
         float total = 0;
         for (std::int64_t begin = 0; begin < places; begin += all) {
           const bool mine = begin + thread < places && std::int64_t(tokens[begin + thread]) == v;
-          if (block.sum(mine ? 1.0f : 0.0f) == 0) continue;  // so it is on all threads
+          if (block.sum(mine ? 1.0f : 0.0f) == 0) continue;  // the same on all threads
           here[thread] = mine;
           block.sync();
           if (column < width)
@@ -90,13 +91,13 @@ class Embedding : public Op {
   }
 
  private:
-  // body(const Token*) with the type of the tokens.
+  // Calls body(const Token*) with the type of the tokens.
   template <class Body>
   void with_tokens(const void* tokens, const Body& body) const {
     if (spec_.raw == DType::u8) return body(static_cast<const std::uint8_t*>(tokens));
     if (spec_.raw == DType::u16) return body(static_cast<const std::uint16_t*>(tokens));
     if (spec_.raw == DType::i32) return body(static_cast<const std::int32_t*>(tokens));
-    fail(Exit::config, "embedding: ", name_of(spec_.raw), " values are no tokens. they are uint8, uint16 or int32");
+    fail(Exit::config, "embedding: ", name_of(spec_.raw), " values cannot be tokens. use uint8, uint16 or int32");
   }
   template <class Body>
   void with_both(const OpArgs& args, const Body& body) const {

@@ -1,5 +1,6 @@
-// The operations made of kernels of our own, one maker per Spec, each in the .cu file of its name. backend.cpp calls
-// them; so does the tests' backend that runs the same files on the host. f32, bf16 and f16.
+// The operations that millrace implements with kernels of its own: one factory for each Spec, in the .cu file of its
+// name. The CUDA backend calls them. So does a backend of the tests, which runs the same files compiled for the host.
+// All operations support f32, bf16 and f16.
 #pragma once
 #include <memory>
 
@@ -18,13 +19,17 @@ std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchCont
 std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
-// dst <- src, between f32, bf16 and f16 (any pair).
+// dst = src, converted between any two of f32, bf16 and f16.
 void convert(const LaunchContext&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
-// dst <- src (GradMode::write) or dst <- dst + src: 16-bit weight gradients on their way into the flat float32 one.
+// dst = src (GradMode::write) or dst += src (GradMode::add). Moves 16-bit weight gradients into the float32 gradient.
 void accumulate(const LaunchContext&, float* dst, const void* src, DType src_type, std::int64_t count, GradMode);
-// sum[c] <- or += sum over rows of values[r, c]: gradients of a bias. workspace: row_sums_bytes().
+// sum[c] = or += the sum of values[r, c] over all rows r: the gradient of a bias. workspace: column_sums_bytes().
 std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, const LaunchContext&);
-void column_sums(const LaunchContext&, float* sum, const void* values, DType, std::int64_t rows, std::int64_t columns,
-                 GradMode, void* workspace);
+struct RowMajorMatrix {
+  const void* values;
+  DType dtype;
+  std::int64_t rows, columns;
+};
+void column_sums(const LaunchContext&, float* sum, const RowMajorMatrix&, GradMode, void* workspace);
 
 }  // namespace millrace::cuda

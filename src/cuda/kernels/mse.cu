@@ -1,4 +1,4 @@
-// Mean squared error: a block for each part of a row, then one block adds the parts up.
+// Mean squared error. Each block handles a part of a row; then one block adds up the parts.
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
 #include "cuda/runtime/dispatch_dtype.hpp"
@@ -7,16 +7,16 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr std::int64_t part_count = 4096;  // elements
+constexpr std::int64_t part_count = 4096;  // elements of a part
 
 template <class T, int n>
 struct MsePart {
   const T* src;
   const float* target;
-  T* diff;  // null: not wanted
+  T* diff;  // null: no gradient is needed
   RowLoss* sums;
   const StepState* state;
-  std::int64_t features, parts;  // of a row
+  std::int64_t features, parts;  // in a row
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {

@@ -15,12 +15,12 @@ class Optimizer : public OptimizerOp {
   Optimizer(const OptimizerSpec& spec, const LaunchContext& context, Device& device)
       : spec_(spec), context_(context), device_(device) {
     dispatch_dtype(spec_.weight_dtype, [](auto) {});
-    const OptimizerChunks pieces = split_into_chunks(spec_);
+    const OptimizerChunks chunks = split_into_chunks(spec_);
     std::vector<SegmentChunks> segments;
     for (std::size_t i = 0; i < spec_.segments.size(); ++i)
-      segments.push_back({pieces.first[i], pieces.first[i + 1] - pieces.first[i], spec_.segments[i].weight_decay});
-    owned_ = std::int64_t(pieces.owned.size()), all_ = pieces.all();
-    pieces_ = uploaded(device, pieces.owned), segments_ = uploaded(device, segments);
+      segments.push_back({chunks.first[i], chunks.first[i + 1] - chunks.first[i], spec_.segments[i].weight_decay});
+    owned_ = std::int64_t(chunks.owned.size()), all_ = chunks.all();
+    chunks_ = uploaded(device, chunks.owned), segments_ = uploaded(device, segments);
     if (spec_.shards.empty())
       sums_ = Buffer(device, MemoryKind::device, std::size_t(square_sum_count(spec_) + 1) * sizeof(double));
     step_scalars_ = Buffer(device, MemoryKind::device, sizeof(StepScalars));
@@ -30,24 +30,24 @@ class Optimizer : public OptimizerOp {
 
   int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
 
-  void run(int part, const OptimizerArgs& args) override {
+  void run(int phase, const OptimizerArgs& args) override {
     const bool lars = spec_.kind == Kind::lars, lamb = spec_.kind == Kind::lamb;
     double *sums = spec_.shards.empty() ? sums_.as<double>() : args.sums, *weight_sums = sums + all_;
     const AdamMoments adam{spec_.beta1, spec_.beta2, spec_.epsilon};
-    if (part == 0) {
+    if (phase == 0) {
       zero_sums_of_other_ranks(sums);
       sum_squares(args.gradient, sums);
       if (lars) sum_squares(args.master, weight_sums);
       return;
     }
-    if (part == 1)
+    if (phase == 1)
       launch(
           context_.stream, 1, 1024, 0,
           PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), spec_.clip, spec_.beta1, spec_.beta2});
-    if (part == 1 && lamb) {
+    if (phase == 1 && lamb) {
       zero_sums_of_other_ranks(sums);
-      launch(context_.stream, owned_, piece_threads, 0,
-             LambMoments{pieces_.as<Chunk>(), step_scalars_.as<StepScalars>(), args.gradient, args.master, args.moment1,
+      launch(context_.stream, owned_, chunk_threads, 0,
+             LambMoments{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), args.gradient, args.master, args.moment1,
                          args.moment2, weight_sums, sums, adam});
       return;
     }
@@ -65,7 +65,7 @@ class Optimizer : public OptimizerOp {
   }
 
  private:
-  // Enqueued: host values must live until the constructor's synchronize().
+  // Enqueues a copy: `values` must live until the constructor calls synchronize().
   template <class T>
   static Buffer uploaded(Device& device, const std::vector<T>& values) {
     Buffer buffer(device, MemoryKind::device, (values.size() + 1) * sizeof(T));
@@ -78,20 +78,21 @@ class Optimizer : public OptimizerOp {
       device_.fill_zero(Stream::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
   void sum_squares(const float* values, double* sums) const {
-    launch(context_.stream, owned_, piece_threads, 0, SumSquares{pieces_.as<Chunk>(), values, sums});
+    launch(context_.stream, owned_, chunk_threads, 0, SumSquares{chunks_.as<Chunk>(), values, sums});
   }
   void compute_trust_ratios(const double* sums) const {
     launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,
            ComputeTrustRatios{segments_.as<SegmentChunks>(), sums + all_, sums, step_scalars_.as<StepScalars>(),
-                              trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust, spec_.epsilon});
+                              trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust_coefficient,
+                              spec_.epsilon});
   }
   template <class Rule>
   void update(const OptimizerArgs& args, const Rule& rule) const {
     dispatch_dtype(spec_.weight_dtype, [&](auto zero) {
       using W = decltype(zero);
       launch(
-          context_.stream, owned_, piece_threads, 0,
-          Update<Rule, W>{pieces_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
+          context_.stream, owned_, chunk_threads, 0,
+          Update<Rule, W>{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
                           args.gradient, args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
     });
   }
@@ -99,10 +100,10 @@ class Optimizer : public OptimizerOp {
   OptimizerSpec spec_;
   LaunchContext context_;
   Device& device_;
-  std::int64_t owned_ = 0, all_ = 0;  // pieces
-  Buffer pieces_, segments_;          // tables: Piece of those owned, SegmentPieces
-  Buffer sums_;                       // of squares, where a step is not in slices: gradient or direction, then weights
-  Buffer step_scalars_, trust_ratios_;  // trust: by segment; empty for sgd and adamw
+  std::int64_t owned_ = 0, all_ = 0;  // number of chunks
+  Buffer chunks_, segments_;          // tables on the device: the owned chunks, and SegmentChunks
+  Buffer sums_;  // sums of squares, if the parameters are not sharded: gradient or direction, then weights
+  Buffer step_scalars_, trust_ratios_;  // trust_ratios_: one for each segment; empty for SGD and AdamW
 };
 
 }  // namespace

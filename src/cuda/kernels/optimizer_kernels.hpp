@@ -1,5 +1,6 @@
-// What the optimizer's kernels do: a block for each owned piece; sums by piece are added in a fixed order. A piece's
-// last pack may reach into the padding behind its segment, which is zeros and stays so.
+// The kernel functors of the optimizers. A block handles one chunk of the parameters that this rank owns. The sums of
+// the chunks are added in a fixed order. The last pack of a chunk may extend into the padding behind its segment; the
+// padding is zero and stays zero.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -12,47 +13,48 @@
 namespace millrace::cuda {
 
 using Chunk = OptimizerChunk;
-constexpr int piece_threads = 256, pack = 4;  // four packs a thread
+constexpr int chunk_threads = 256, pack = 4;  // a thread handles four packs
 
 struct SegmentChunks {
-  std::int64_t first, count;
-  float decay;
+  std::int64_t first, count;  // the chunks of the segment
+  float decay;                // weight decay
 };
 
-// What one step does, the same for all elements. Made on the device.
+// The scalars of one step, which are the same for all elements. They are computed on the device.
 struct StepScalars {
-  bool apply;
-  float unscale, learning_rate;  // unscale: 1 / loss scale, and the clip
+  bool apply;                    // false: the gradients overflowed, and the step changes nothing
+  float unscale, learning_rate;  // unscale: 1 / loss scale, times the factor of gradient clipping
   float inverse_bias_correction1,
       inverse_sqrt_bias_correction2;  // Adam's corrections: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
-  float step_size;                    // learning rate * mean
+  float step_size;                    // learning rate * inverse_bias_correction1
 };
 
-// body(at) for the packs of a piece; `at` is where a pack begins in it.
+// Calls body(i) for each pack of a chunk; i: the offset of the pack in the chunk.
 template <class Block, class Body>
-MR_DEVICE_INLINE void for_each_pack_of(Block& block, const Chunk& piece, const Body& body) {
-  for (int i = block.thread() * pack; i < piece.count; i += block.threads() * pack) body(i);
+MR_DEVICE_INLINE void for_each_pack_of(Block& block, const Chunk& chunk, const Body& body) {
+  for (int i = block.thread() * pack; i < chunk.count; i += block.threads() * pack) body(i);
 }
 
-struct SumSquares {  // in double: a finite gradient has a finite norm
-  const Chunk* pieces;
+struct SumSquares {  // in double, so that a finite gradient has a finite norm
+  const Chunk* chunks;
   const float* values;
-  double* sums;  // by number of the piece
+  double* sums;  // one for each chunk, at the chunk's number
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
-    const Chunk piece = pieces[block.index()];
+    const Chunk chunk = chunks[block.index()];
     double sum = 0;
-    for_each_pack_of(block, piece, [&](int i) {
+    for_each_pack_of(block, chunk, [&](int i) {
       float x[pack];
-      load(x, values + piece.begin + i);
+      load(x, values + chunk.begin + i);
       for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
     });
     sum = block.sum(sum);
-    if (block.thread() == 0) sums[piece.number] = sum;
+    if (block.thread() == 0) sums[chunk.number] = sum;
   }
 };
 
-// Of one block: the norm, what to do about it, and the step's counters.
+// Launched as one block: computes the norm of the gradient, decides whether the step is applied, and updates loss scale
+// and counters.
 struct PrepareStep {
   const double* sums;
   std::int64_t count;
@@ -107,7 +109,8 @@ struct UpdateRunningStats {
   }
 };
 
-// How one element changes. `decay` and `trust` are its segment's; g is the gradient as it lies.
+// The update rules: how one element changes. decay and trust_ratio belong to the segment of the element; g is the
+// gradient before it is multiplied by d.unscale.
 struct SgdPlain {
   static constexpr int moments = 0;
   static constexpr bool takes_gradient = true;
@@ -152,7 +155,7 @@ struct AdamW {
     w = w * (1 - d.learning_rate * decay) - d.step_size * m / adam.divisor(d, v);
   }
 };
-struct Lamb {  // after LambMoments
+struct Lamb {  // runs after LambMoments
   static constexpr int moments = 2;
   static constexpr bool takes_gradient = false;
   AdamMoments adam;
@@ -162,12 +165,12 @@ struct Lamb {  // after LambMoments
   }
 };
 
-// The fused pass. W: the type of `weights`; float: there are none.
+// Applies the update rule to all elements in one pass. W: the type of the 16-bit weights; float: there are none.
 template <class Rule, class W>
 struct Update {
-  const Chunk* pieces;
+  const Chunk* chunks;
   const StepScalars* step_scalars;
-  const float* trust_ratio;  // by segment; null: 1
+  const float* trust_ratio;  // one for each segment; null: all are 1
   const float* gradient;
   float *master, *moment1, *moment2;
   W* weights;
@@ -177,16 +180,16 @@ struct Update {
   MR_DEVICE_INLINE void operator()(Block& block) const {
     const StepScalars d = *step_scalars;
     if (!d.apply) return;
-    const Chunk piece = pieces[block.index()];
-    const float ratio = trust_ratio ? trust_ratio[piece.segment] : 1.0f;
-    for_each_pack_of(block, piece, [&](int i) {
-      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
+    const Chunk chunk = chunks[block.index()];
+    const float ratio = trust_ratio ? trust_ratio[chunk.segment] : 1.0f;
+    for_each_pack_of(block, chunk, [&](int i) {
+      const std::int64_t at = chunk.begin + i, kept = chunk.moments + i;
       float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
       load(w, master + at);
       if constexpr (Rule::takes_gradient) load(g, gradient + at);
       if constexpr (Rule::moments > 0) load(m, moment1 + kept);
       if constexpr (Rule::moments > 1) load(v, moment2 + kept);
-      for (int k = 0; k < pack; ++k) rule(d, piece.weight_decay, ratio, g[k], w[k], m[k], v[k]);
+      for (int k = 0; k < pack; ++k) rule(d, chunk.weight_decay, ratio, g[k], w[k], m[k], v[k]);
       store(master + at, w);
       if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + kept, m);
       if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + kept, v);
@@ -195,9 +198,9 @@ struct Update {
   }
 };
 
-// LAMB's first pass: the moments, and the squares of weights and direction by piece.
+// The first pass of LAMB: updates the moments, and sums the squares of the weights and of the direction for each chunk.
 struct LambMoments {
-  const Chunk* pieces;
+  const Chunk* chunks;
   const StepScalars* step_scalars;
   const float *gradient, *master;
   float *moment1, *moment2;
@@ -208,25 +211,26 @@ struct LambMoments {
   MR_DEVICE_INLINE void operator()(Block& block) const {
     const StepScalars d = *step_scalars;
     if (!d.apply) return;
-    const Chunk piece = pieces[block.index()];
+    const Chunk chunk = chunks[block.index()];
     double of_weights = 0, of_direction = 0;
-    for_each_pack_of(block, piece, [&](int i) {
-      const std::int64_t at = piece.begin + i, kept = piece.moments + i;
+    for_each_pack_of(block, chunk, [&](int i) {
+      const std::int64_t at = chunk.begin + i, kept = chunk.moments + i;
       float w[pack], g[pack], m[pack], v[pack];
       load(w, master + at), load(g, gradient + at), load(m, moment1 + kept), load(v, moment2 + kept);
       for (int k = 0; k < pack; ++k) {
         adam.advance(d, g[k], m[k], v[k]);
-        const float u = adam.lamb_direction(d, piece.weight_decay, w[k], m[k], v[k]);
+        const float u = adam.lamb_direction(d, chunk.weight_decay, w[k], m[k], v[k]);
         of_weights += double(w[k]) * double(w[k]), of_direction += double(u) * double(u);
       }
       store(moment1 + kept, m), store(moment2 + kept, v);
     });
     of_weights = block.sum(of_weights), of_direction = block.sum(of_direction);
-    if (block.thread() == 0) weight_sums[piece.number] = of_weights, direction_sums[piece.number] = of_direction;
+    if (block.thread() == 0) weight_sums[chunk.number] = of_weights, direction_sums[chunk.number] = of_direction;
   }
 };
 
-// The trust ratio of a segment, by one block. `other`: of the gradient (lars), of the direction (lamb).
+// Computes the trust ratio of a segment, with one block. other_sums: squares of the gradient (LARS) or of the direction
+// (LAMB).
 struct ComputeTrustRatios {
   const SegmentChunks* segments;
   const double *weight_sums, *other_sums;

@@ -1,5 +1,6 @@
-// Max, average and global average pooling by kernels over packs of channels (single channels where their count is no
-// multiple of a pack). A global average backward is an average's whose window is the image.
+// Max, average and global average pooling. The kernels handle packs of channels, or single channels if their number is
+// not a multiple of the pack. The backward pass of global average pooling is that of average pooling with the whole
+// image as the window.
 #include <algorithm>
 #include <limits>
 
@@ -20,7 +21,8 @@ class Pool : public Op {
   Pool(const PoolSpec& spec, const LaunchContext& context) : spec_(spec), context_(context), channels_(spec.src[-1]) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
-    if (rank < 0 || rank > 3) fail(Exit::config, "pool: input ", spec_.src.str(), " has not 0 to 3 spatial dimensions");
+    if (rank < 0 || rank > 3)
+      fail(Exit::config, "pool: input ", spec_.src.str(), " must have 0 to 3 spatial dimensions");
     const Shape dst = spec_.dst();
     for (int a = 0; a < rank; ++a) {
       Axis& axis = g_.axis[3 - rank + a];
@@ -93,7 +95,7 @@ class Pool : public Op {
   bool is_max() const { return spec_.kind == PoolSpec::Kind::max; }
   bool wide() const { return is_max() && taps_ > 256; }
 
-  // body(T{}, pack's size, a position's type{})
+  // Calls body(T{}, size of a pack, type of a position{}).
   template <class Body>
   void with_pack(const Body& body) const {
     dispatch_dtype(spec_.dtype, [&](auto zero) {
@@ -108,14 +110,15 @@ class Pool : public Op {
     });
   }
 
-  // body(geometry, packs to compute, first element of src, of dst) for as many images at once as 31 bits can number.
+  // Calls body(geometry, number of packs, first element of src, first element of dst) for groups of images that are
+  // small enough for 31-bit indices.
   template <class Body>
   void by_images(int pack, std::int64_t pixels, const Body& body) const {
     Geometry g = g_;
     g.packs = int(channels_) / pack, g.by_packs = Divider(g.packs);
-    const std::int64_t of_image = pixels * g.packs, most = of_image ? index_max / of_image : 1;
-    for (std::int64_t image = 0; image < spec_.src[0]; image += most)
-      body(g, std::min(most, spec_.src[0] - image) * of_image, image * in_pixels_ * channels_,
+    const std::int64_t image_packs = pixels * g.packs, max_images = image_packs ? index_max / image_packs : 1;
+    for (std::int64_t image = 0; image < spec_.src[0]; image += max_images)
+      body(g, std::min(max_images, spec_.src[0] - image) * image_packs, image * in_pixels_ * channels_,
            image * out_pixels_ * channels_);
   }
 

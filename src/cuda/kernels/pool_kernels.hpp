@@ -1,5 +1,6 @@
-// What pooling does for one pack of channels of one pixel, both ways as a gather: a result collects the pixels that it
-// depends on, so nothing is zeroed first, nothing is added atomically, and sums have one order.
+// The kernel functors of pooling. Each handles one pack of channels of one pixel. Both directions gather: a result
+// reads all pixels that it depends on. So nothing must be zeroed first, there are no atomics, and the order of
+// additions is fixed. A tap is a position in the window.
 #pragma once
 #include <cmath>
 
@@ -7,7 +8,7 @@
 
 namespace millrace::cuda::pool {
 
-// n / divisor for n < 2^31 by a multiplication.
+// Computes n / divisor for n < 2^31 with a multiplication instead of a division.
 struct Divider {
   std::uint32_t divisor = 1, magic = 1;
   int shift = 0;
@@ -21,14 +22,14 @@ struct Divider {
     return int((high + std::uint32_t(n)) >> shift);
   }
   MR_DEVICE_INLINE int up(int n) const { return (*this)(n + int(divisor) - 1); }
-  MR_DEVICE_INLINE int split(int& n) const {  // the quotient; n becomes the rest
+  MR_DEVICE_INLINE int split(int& n) const {  // returns the quotient; n becomes the remainder
     const int quotient = (*this)(n);
     n -= quotient * int(divisor);
     return quotient;
   }
 };
 
-// A stretch of one axis: of a window's taps whose pixels exist, or of the results that see a pixel.
+// A range along one axis.
 struct Span {
   int first, count;
 };
@@ -37,19 +38,22 @@ struct Axis {
   int in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
   Divider by_stride, by_dilation;
 
+  // The pixel of the first tap of result o; negative: padding.
   MR_DEVICE_INLINE int start(int o) const { return o * stride - pad; }
+  // The taps of result o whose pixels exist.
   MR_DEVICE_INLINE Span taps(int o) const {
     const int s = start(o), room = in - s;
     const int first = s < 0 ? by_dilation.up(-s) : 0, end = room > 0 ? by_dilation.up(room) : 0;
     const int count = (end < kernel ? end : kernel) - first;
     return {first, count < 0 ? 0 : count};
   }
+  // The results whose windows may contain pixel i.
   MR_DEVICE_INLINE Span results(int i) const {
     const int last = by_stride(i + pad), spare = i + pad - (kernel - 1) * dilation;
     const int first = spare > 0 ? by_stride.up(spare) : 0, count = (last < out ? last + 1 : out) - first;
     return {first, count < 0 ? 0 : count};
   }
-  // The tap through which o sees i, or -1.
+  // The tap of result o that reads pixel i; -1: none does.
   MR_DEVICE_INLINE int tap(int i, int o) const {
     int k = i - start(o);
     const int t = by_dilation.split(k);
@@ -60,8 +64,8 @@ struct Axis {
 struct Geometry {
   Axis axis[3];
   int channels, packs;
-  Divider by_packs, by_in[3], by_out[3];  // by extents
-  float share;                            // one over the window's taps, padding too
+  Divider by_packs, by_in[3], by_out[3];  // divide by the number of packs, and by the extents
+  float share;                            // 1 / number of taps of a window, including those in the padding
 
   MR_DEVICE_INLINE std::int64_t in_at(int image, int z, int y, int x) const {
     return (((std::int64_t(image) * axis[0].in + z) * axis[1].in + y) * axis[2].in + x) * channels;
@@ -86,15 +90,15 @@ MR_DEVICE_INLINE Place place_of(int i, const Geometry& g, const Divider (&extent
   return p;
 }
 
-// use(pack, tap's number) for the pixels under the window of p, in the window's order, four loads at a time. False when
-// there are none; otherwise begin(first tap's number) came first.
+// Calls use(pack, tap) for each existing pixel in the window of p, in the order of the taps, with four loads in flight.
+// Before that it calls begin(first tap). Returns false, and calls neither, if the window contains no pixel.
 template <int n, class T, class Begin, class Use>
 MR_DEVICE_INLINE bool walk_window(const Geometry& g, const Place& p, const T* src, const Begin& begin, const Use& use) {
   const Axis &az = g.axis[0], &ay = g.axis[1], &ax = g.axis[2];
   const Span z = az.taps(p.z), y = ay.taps(p.y), x = ax.taps(p.x);
   const int total = z.count * y.count * x.count;
   if (total == 0) return false;
-  // Offsets in an image are below 2^31; a step that wraps around is never taken.
+  // Offsets within an image are below 2^31. A step that would wrap around is computed but never used.
   const T* image = src + g.in_at(p.image, 0, 0, 0);
   const unsigned channels = unsigned(g.channels), line = unsigned(ax.in) * channels;
   unsigned at = (unsigned(az.start(p.z) + z.first * az.dilation) * unsigned(ay.in) +
@@ -112,7 +116,7 @@ MR_DEVICE_INLINE bool walk_window(const Geometry& g, const Place& p, const T* sr
     int taps[4];
     for (int u = 0; u < 4; ++u) {
       raw[u] = *reinterpret_cast<const Pack<T, n>*>(image + at), taps[u] = tap;
-      if (t + u + 1 >= total) continue;  // the last one again
+      if (t + u + 1 >= total) continue;  // load the last pixel again
       if (++at_x < x.count) {
         at += right, ++tap;
       } else if (at_x = 0; ++at_y < y.count) {
@@ -128,13 +132,13 @@ MR_DEVICE_INLINE bool walk_window(const Geometry& g, const Place& p, const T* sr
   return true;
 }
 
-// The first maximum wins; a NaN beats every number.
+// The first of several equal maxima counts. A NaN counts as larger than every number.
 template <class T, int n, class Position>
 struct MaxForward {
   Geometry g;
   T* dst;
   const T* src;
-  Position* positions;  // null: not kept
+  Position* positions;  // the tap of the maximum; null: not needed
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const Place p = place_of(int(i), g, g.by_out);
     float best[n];
@@ -151,7 +155,7 @@ struct MaxForward {
             best[k] = take ? v : best[k], taps[k] = take ? tap : taps[k];
           }
         });
-    if (!any)  // padding only
+    if (!any)  // the window contains padding only
       for (int k = 0; k < n; ++k) best[k] = 0, taps[k] = 0;
     const std::int64_t to = g.out_at(p.image, p.z, p.y, p.x) + p.pack * n;
     store(dst + to, best);
@@ -180,7 +184,7 @@ struct AverageForward {
   }
 };
 
-// max: dst's gradient goes to the position that was kept; otherwise in equal shares to all.
+// max: the gradient of a result goes to the stored position. Otherwise all pixels of the window get an equal share.
 template <class T, int n, class Position, bool max>
 struct Backward {
   Geometry g;
@@ -213,7 +217,7 @@ struct Backward {
   }
 };
 
-// A block for some packs of one image: its lanes share the pixels.
+// A block handles a tile of packs of one image. The pixels are distributed over its lanes.
 template <class T, int n>
 struct GlobalForward {
   int pixels, channels, packs, tile, tiles, lanes;

@@ -1,5 +1,5 @@
-// What a loss knows of one row, or of a part of one, and how these become the sums of the StepState: by one block, in
-// an order that depends on their count alone.
+// The loss of one row, or of a part of a row, and the kernel that adds these losses to the StepState. One block adds
+// them, in an order that depends on their number only.
 #pragma once
 #include "cuda/runtime/block.hpp"
 #include "millrace/device/step_state.hpp"
@@ -8,8 +8,8 @@ namespace millrace::cuda {
 
 struct RowLoss {
   double loss = 0;
-  std::uint32_t counted = 0;
-  std::uint16_t top1 = 0, top5 = 0;
+  std::uint32_t counted = 0;         // 1: the row has a label and counts in the means
+  std::uint16_t top1 = 0, top5 = 0;  // 1: the label is the best class, or among the best five
 };
 
 struct AddRowLosses {
@@ -38,9 +38,10 @@ inline void add_row_losses(const LaunchContext& context, StepState* state, const
   launch(context.stream, 1, 256, 0, AddRowLosses{state, rows, count});
 }
 
-// Threads for a block that has `items` things to do, at most `most`: whole warps, equally busy.
-inline int even_threads(std::int64_t items, int most) {
-  const std::int64_t rounds = (items + most - 1) / most;
+// The number of threads for a block with so many items, at most max_threads: whole warps, and equal work for all of
+// them.
+inline int even_threads(std::int64_t items, int max_threads) {
+  const std::int64_t rounds = (items + max_threads - 1) / max_threads;
   const std::int64_t threads = rounds ? (items + rounds - 1) / rounds : 1;
   return int((threads + 31) / 32 * 32);
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/increment_counter.hpp"
@@ -12,26 +11,24 @@ namespace {
 
 using Kind = Watchdog::Kind;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// Not ready counts as an error that launches of kernels would stumble over.
+// Clears cudaErrorNotReady, which the next kernel launch would report otherwise.
 bool is_complete(cudaEvent_t event) {
   if (cudaEventQuery(event) == cudaSuccess) return true;
   (void)cudaGetLastError();
   return false;
 }
 
-// A counter that the GPU moves on.
+// Reads a counter that the GPU increments.
 std::uint64_t read(std::uint64_t& counter) { return std::atomic_ref<std::uint64_t>(counter).load(); }
 
 }  // namespace
 
 CollectiveTracker::CollectiveTracker(double timeout_seconds) : watchdog_(timeout_seconds) {
   void* memory = nullptr;
-  MR_CUDA(cudaHostAlloc(&memory, most_captures * sizeof *counters_, cudaHostAllocMapped | cudaHostAllocPortable));
+  MR_CUDA(cudaHostAlloc(&memory, max_captures * sizeof *counters_, cudaHostAllocMapped | cudaHostAllocPortable));
   counters_ = static_cast<Counters*>(memory);
-  std::fill_n(counters_, most_captures, Counters{});
-  // Loads the kernel, which a capture might not allow.
+  std::fill_n(counters_, max_captures, Counters{});
+  // Loads the kernel now, because CUDA may refuse to load it during a capture.
   increment_counter({nullptr}, &counters_[0].begun);
   MR_CUDA(cudaStreamSynchronize(nullptr));
   counters_[0] = {};
@@ -41,7 +38,10 @@ CollectiveTracker::~CollectiveTracker() {
   for (const Operation& op : in_flight_) spare_.push_back({op.started, op.ended});
   for (const Capture& capture : captures_)
     for (const Operation& op : capture.operations) spare_.push_back({op.started, op.ended});
-  for (const EventPair& pair : spare_) cudaEventDestroy(pair.started), cudaEventDestroy(pair.ended);
+  for (const EventPair& pair : spare_) {
+    cudaEventDestroy(pair.started);
+    cudaEventDestroy(pair.ended);
+  }
   cudaFreeHost(counters_);
 }
 
@@ -61,8 +61,10 @@ CollectiveTracker::Operation CollectiveTracker::prepare(Kind kind, int tag, std:
   Operation op;
   const std::lock_guard lock(mutex_);
   const EventPair pair = take_pair();
-  op.started = pair.started, op.ended = pair.ended;
-  op.kind = kind, op.span = {tag, bytes, now(), 0, 0};
+  op.started = pair.started;
+  op.ended = pair.ended;
+  op.kind = kind;
+  op.span = {tag, bytes, now(), 0, 0};
   return op;
 }
 
@@ -93,7 +95,7 @@ CollectiveTracker::Operation CollectiveTracker::begin_captured_operation(Kind ki
                                                                          StreamHandle stream) {
   const Operation op = prepare(kind, tag, bytes);
   increment_counter({stream}, &counters().operations_begun);
-  MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // or the host could not read it
+  MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // external: the host reads its time
   return op;
 }
 
@@ -134,13 +136,13 @@ void CollectiveTracker::add_span(const Operation& op) {
 }
 
 void CollectiveTracker::take_replayed() {
-  for (std::size_t i = 0; i < std::min(captures_.size(), most_captures - 1); ++i) {
+  for (std::size_t i = 0; i < std::min(captures_.size(), max_captures - 1); ++i) {
     Capture& capture = captures_[i];
     const std::uint64_t ended = read(counters_[i].ended);
     if (ended == capture.seen) continue;
     if (!std::all_of(capture.operations.begin(), capture.operations.end(),
                      [](const Operation& op) { return is_complete(op.started) && is_complete(op.ended); }))
-      continue;  // launched anew
+      continue;  // the next replay runs already
     capture.seen = ended;
     for (Operation op : capture.operations) {
       op.span.queued = clock_.seconds_of(op.started);
@@ -149,20 +151,25 @@ void CollectiveTracker::take_replayed() {
   }
 }
 
-// What is ended is read before what was begun, which it never passes.
+// Reads the `ended` counters before the `begun` counters, so that ended <= begun holds in the result.
 Watchdog::Replays CollectiveTracker::replays() const {
   Watchdog::Replays all;
-  for (std::size_t i = 0; i < most_captures; ++i) {
+  for (std::size_t i = 0; i < max_captures; ++i) {
     Counters& c = counters_[i];
     const std::uint64_t ended = read(c.ended), operations_ended = read(c.operations_ended), begun = read(c.begun);
-    all.ended += ended, all.begun += begun;
-    all.operations_ended += operations_ended, all.operations_begun += read(c.operations_begun);
-    if (begun == ended || i >= captures_.size() || i == most_captures - 1) continue;
+    all.ended += ended;
+    all.begun += begun;
+    all.operations_ended += operations_ended;
+    all.operations_begun += read(c.operations_begun);
+    if (begun == ended || i >= captures_.size() || i == max_captures - 1) continue;
     const auto& operations = captures_[i].operations;
     const std::uint64_t done = operations_ended - ended * operations.size();
     if (done >= operations.size()) continue;
     const Operation& next = operations[done];
-    all.known = true, all.kind = next.kind, all.tag = next.span.tag, all.bytes = next.span.bytes;
+    all.known = true;
+    all.kind = next.kind;
+    all.tag = next.span.tag;
+    all.bytes = next.span.bytes;
   }
   return all;
 }
@@ -177,7 +184,7 @@ std::optional<Watchdog::StalledOperation> CollectiveTracker::late() {
 }
 
 std::string CollectiveTracker::running_operation() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);  // a failure may be described by who holds it
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // the holder of the lock may itself be describing a failure
   if (!lock.owns_lock()) return "";
   const Watchdog::Replays r = replays();
   if (!r.known || r.operations_begun == r.operations_ended) return "";

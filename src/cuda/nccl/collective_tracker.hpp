@@ -1,7 +1,9 @@
-// Follows operations on the GPU without ever waiting: their times for the account, and whether one of them is stuck. By
-// events; but whether those of a captured step are stuck, from the first one to the step's finish(), is followed by
-// counters in host memory that every replay moves on: an event would forget a replay when the next one is launched.
-// Thread-safe.
+// Follows collective operations on the GPU without waiting for them. It measures their times for the account of the
+// step, and finds operations that are stalled.
+//
+// Operations outside of captured steps are followed by events. Those of captured steps have events too, for their
+// times. But an event forgets a replay as soon as the next one is launched. So whether a replay is stalled is decided
+// by counters in host memory, which the graph itself increments. Thread-safe.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -32,24 +34,26 @@ class CollectiveTracker {
   CollectiveTracker(const CollectiveTracker&) = delete;
   CollectiveTracker& operator=(const CollectiveTracker&) = delete;
 
-  // Not during a capture of this thread's. What is ended first was begun first.
+  // Surround an operation in the stream; not during a capture of this thread. Operations end in the order in which they
+  // begin.
   Operation begin(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
   void end(Operation, StreamHandle);
-  // During a capture: before its first operation and at its finish(), and each operation between them. The graph must
-  // not outlive the tracker.
+  // The same during a capture: begin_captured() before its first operation, end_captured() at its finish(), and the
+  // other two around each operation between them. The graph must not outlive the tracker.
   void begin_captured(StreamHandle);
   void end_captured(StreamHandle);
   Operation begin_captured_operation(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
   void end_captured_operation(Operation, StreamHandle);
 
-  // By the thread that launches replays. Of a recording that was replayed several times since the last call, those of
-  // the newest replay, and only when that is done; queued is then started.
+  // The spans of operations that completed since the last call. Must be called by the thread that launches replays. If
+  // a captured step was replayed several times since then, it gives the spans of the last replay only, once that is
+  // complete. In spans of replays, `queued` equals `started`.
   void take_spans(std::vector<CommSpan>& out);
 
-  // Asked every now and then by another thread: what is late, and how much was begun by then.
+  // For the watchdog thread, regularly: the stalled operation if there is one, and the number of operations begun.
   std::optional<Watchdog::StalledOperation> late();
   std::uint64_t begun();
-  // The sum of a recorded step that runs now, "" where none does. From any thread, waits for nothing.
+  // The collective of a captured step that runs now; "" if there is none. Any thread; does not block.
   std::string running_operation();
   std::string explain(const Watchdog::StalledOperation& late, const std::string& who) const {
     return watchdog_.explain(late, who);
@@ -59,24 +63,25 @@ class CollectiveTracker {
   struct EventPair {
     cudaEvent_t started = nullptr, ended = nullptr;
   };
-  static constexpr std::size_t most_captures = 64;  // those behind share the last counters, and give no spans
+  static constexpr std::size_t max_captures = 64;  // later ones share the last counters and give no spans
   struct Counters {
-    std::uint64_t begun, ended;                        // replays
-    std::uint64_t operations_begun, operations_ended;  // of all replays
+    std::uint64_t begun, ended;                        // replays of one captured step
+    std::uint64_t operations_begun, operations_ended;  // in all its replays
   };
   struct Capture {
     std::vector<Operation> operations;
-    std::uint64_t seen = 0;  // replays whose spans were taken
+    std::uint64_t seen = 0;  // value of Counters::ended when its spans were last taken
   };
   EventPair take_pair();
   Operation prepare(Watchdog::Kind, int tag, std::size_t bytes);
   void poll();
   void add_span(const Operation&);
   void take_replayed();
-  Watchdog::Replays replays() const;                                                         // of all recordings
-  Counters& counters() { return counters_[std::min(captures_.size(), most_captures) - 1]; }  // of the newest recording
-  Counters* counters_ = nullptr;  // most_captures of them, page-locked
-  std::mutex mutex_;              // guards what follows
+  Watchdog::Replays replays() const;  // summed over all captured steps
+  // Of the newest captured step.
+  Counters& counters() { return counters_[std::min(captures_.size(), max_captures) - 1]; }
+  Counters* counters_ = nullptr;  // max_captures of them, page-locked
+  std::mutex mutex_;              // guards the members below
   StreamClock clock_;
   Watchdog watchdog_;
   std::deque<Operation> in_flight_;

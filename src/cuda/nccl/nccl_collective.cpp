@@ -1,5 +1,6 @@
-// Operations go: event on the compute stream, NCCL's kernel on the comm stream behind it, event after it. finish()
-// makes the compute stream wait for the comm stream. A thread of our own asks the Tracker how they are doing.
+// An operation is enqueued as follows. An event in the compute stream marks that its input is complete. The comm stream
+// waits for that event, runs NCCL's kernel, and records another event after it. finish() makes the compute stream wait
+// for the comm stream. A watchdog thread asks the CollectiveTracker for stalled operations.
 #include "cuda/nccl/nccl_collective.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace {
 
 using Kind = Watchdog::Kind;
 
-// Few, since what a sum occupies the step goes without; links between hosts need more of them. Not yet measured.
+// Thread blocks of NCCL's kernels take multiprocessors from the step, so there are few. Links between hosts need more.
+// These numbers are not measured yet.
 int default_max_ctas(const World& world) { return world.node_count() == 1 ? 8 : 16; }
 
 class NcclCollective : public Collective {
@@ -39,7 +41,7 @@ class NcclCollective : public Collective {
     tracker_ = std::make_unique<CollectiveTracker>(timeout_);
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
-    watcher_ = std::thread([this] { watch(); });
+    watchdog_thread_ = std::thread([this] { watch(); });
     device.flight_recorder().set_concurrent_work([this] { return tracker_->running_operation(); });
   }
 
@@ -50,10 +52,10 @@ class NcclCollective : public Collective {
       ending_ = true;
     }
     wake_.notify_all();
-    if (watcher_.joinable()) watcher_.join();
+    if (watchdog_thread_.joinable()) watchdog_thread_.join();
     if (comm_ && failure_.empty()) try {
         device_.synchronize();
-      } catch (const Error& error) {  // a rank that was lost at the end
+      } catch (const Error& error) {  // another rank failed at the very end
         log::error(error.what());
         comm_->abort();
       }
@@ -120,7 +122,7 @@ class NcclCollective : public Collective {
     if (alone_) return;
     throw_failure();
     const auto passed = passed_.find(tag);
-    MR_CHECK(passed != passed_.end(), "nothing was begun with tag ", tag);
+    MR_CHECK(passed != passed_.end(), "no operation was begun with tag ", tag);
     MR_CUDA(cudaStreamWaitEvent(device_.stream(Stream::compute), passed->second, 0));
   }
 
@@ -189,7 +191,8 @@ class NcclCollective : public Collective {
 
   void watch() {
     try {
-      error_context::set_rank(world_.rank()), error_context::set_flight_recorder(&device_.flight_recorder());
+      error_context::set_rank(world_.rank());
+      error_context::set_flight_recorder(&device_.flight_recorder());
       MR_CUDA(cudaSetDevice(device_.ordinal()));
       for (;;) {
         std::string trouble;
@@ -202,11 +205,11 @@ class NcclCollective : public Collective {
         board_->post(begun);
         if (late) trouble = tracker_->explain(*late, board_->words(board_->query_ranks(begun, 2)));
         if (trouble.empty()) trouble = comm_->error();
-        // NCCL says no more than that CUDA has failed: what failed is in the GPU's own error.
+        // NCCL only reports that CUDA has failed. The error of the stream says what failed.
         const cudaError_t status =
             trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Stream::comm));
         if (status != cudaSuccess && status != cudaErrorNotReady)
-          trouble = error_context::describe_failure("the watch over sums", status);
+          trouble = error_context::describe_failure("the watchdog of collectives", status);
         if (!trouble.empty()) return give_up(trouble);
       }
     } catch (const std::exception& error) {
@@ -214,7 +217,7 @@ class NcclCollective : public Collective {
     }
   }
 
-  // Frees the GPU, so that whoever waits for it goes on, and ends all ranks.
+  // Aborts NCCL's kernels, so that threads that wait for the GPU can go on, and then ends all ranks.
   void give_up(const std::string& message) {
     log::error(message);
     {
@@ -222,7 +225,7 @@ class NcclCollective : public Collective {
       failure_ = message;
     }
     auto aborted = std::make_shared<std::atomic<bool>>(false);
-    std::thread([comm = comm_, aborted] {  // may itself wait for what is broken
+    std::thread([comm = comm_, aborted] {  // a thread of its own, since the abort may block as well
       comm->abort();
       *aborted = true;
     })
@@ -230,7 +233,7 @@ class NcclCollective : public Collective {
     for (int i = 0; i < 500 && !*aborted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     try {
       world_.abort(int(Exit::comm));
-    } catch (const std::exception&) {  // ranks as threads: the others end by their own watchdogs
+    } catch (const std::exception&) {  // in tests, ranks are threads: the others end by their own watchdogs
     }
   }
 
@@ -238,16 +241,17 @@ class NcclCollective : public Collective {
   CudaDevice& device_;
   const double timeout_;
   const bool alone_;
-  std::unique_ptr<Collective> small_;  // for small sums
+  std::unique_ptr<Collective> small_;  // for all_reduce_scalars()
   std::unique_ptr<ProgressBoard> board_;
   std::shared_ptr<NcclComm> comm_;
   std::unique_ptr<CollectiveTracker> tracker_;
   std::deque<NcclRegion> regions_;
-  cudaEvent_t filled_ = nullptr, joined_ = nullptr;
-  std::map<int, cudaEvent_t> passed_;  // by tag, behind its newest operation
-  bool captured_ = false;              // the running capture has operations that no finish() has joined
-  std::thread watcher_;
-  std::mutex mutex_;  // guards what follows
+  cudaEvent_t filled_ = nullptr;       // in the compute stream: the input of an operation is complete
+  cudaEvent_t joined_ = nullptr;       // in the comm stream: all operations before finish() are complete
+  std::map<int, cudaEvent_t> passed_;  // in the comm stream: the last operation with this tag is complete
+  bool captured_ = false;              // the capture in progress has operations, and no finish() since
+  std::thread watchdog_thread_;
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::string failure_;
   bool ending_ = false;

@@ -1,4 +1,4 @@
-// The collectives of GPUs.
+// The implementations of Collective for GPUs.
 #pragma once
 #include <memory>
 
@@ -7,18 +7,26 @@
 
 namespace millrace::cuda {
 
-// By NCCL, one rank a GPU. Sums are exact to rounding but not in rank order: their order is NCCL's; all_reduce_scalars
-// adds in rank order, on the hosts. begin_* and finish only put work into streams; a captured step may hold begin_*
-// together with its finish(), on all ranks in the same step or on none, and its graph must end before the collective
-// does: a communicator waits for the graphs that use it. Operations of replays give no spans. The capture must be
-// thread-local: a thread of the collective's asks CUDA about events meanwhile. When sums last longer than
-// timeout_seconds, replayed ones too, or when NCCL fails, that thread ends all ranks by World::abort with one line that
-// says which operation it is and, on this host, which rank is late. channels: blocks that a sum may occupy on the GPU
-// at most, 0 for the usual number. even_alone: a single rank goes through NCCL too (tests).
+// Collectives by NCCL; every rank has a GPU of its own.
+//
+// Order of additions: an all-reduce adds in NCCL's order, not in the order of the ranks. all_reduce_scalars() adds in
+// the order of the ranks, on the host.
+//
+// Captured steps: the *_async functions and finish() only enqueue work, so a captured step may contain them. It must
+// contain the finish() too, and all ranks must capture the same operations. The captured step must be destroyed before
+// the collective, because a communicator waits for the graphs that use it. The capture must be thread-local, because
+// the watchdog thread of the collective queries events at the same time.
+//
+// Watchdog: if an operation takes longer than timeout_seconds, replayed or not, or if NCCL fails, the watchdog thread
+// ends all ranks with World::abort. Its message names the operation and, for this host, the rank that is late.
+//
+// max_ctas: the largest number of thread blocks of an NCCL kernel; 0: the default. even_alone: a single rank uses NCCL
+// too, for tests.
 std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, int max_ctas,
                                                  bool even_alone = false);
 
-// Through host memory (millrace/comm/staged.hpp), page-locked: several ranks on one GPU, or no NCCL. Not capturable.
+// Collectives through page-locked host memory (millrace/comm/staged.hpp), for several ranks on one GPU, or without
+// NCCL. They cannot be captured.
 std::unique_ptr<Collective> make_staged_collective(World&, CudaDevice&, const CollectiveOptions&);
 
 }  // namespace millrace::cuda

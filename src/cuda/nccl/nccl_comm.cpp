@@ -15,7 +15,7 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// True when every rank says so.
+// True if it is true on every rank.
 bool all_agree(World& world, bool mine) {
   std::int64_t value = mine;
   world.all_reduce(std::span<std::int64_t>(&value, 1), World::Reduce::min);
@@ -35,7 +35,7 @@ ncclDataType_t type_of(DType t) {
     case DType::f16:
       return ncclFloat16;
     default:
-      fail(Exit::internal, "internal error: sums of ", name_of(t));
+      fail(Exit::internal, "internal error: all-reduce of ", name_of(t));
   }
 }
 
@@ -44,7 +44,7 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
   std::string trouble;
   if (world.rank() == 0)
     if (const auto status = ncclGetUniqueId(&id); status != ncclSuccess)
-      trouble = cat("NCCL found no way to the other ranks: ", words(status), ". see NCCL_SOCKET_IFNAME");
+      trouble = cat("NCCL found no network to the other ranks: ", words(status), ". see NCCL_SOCKET_IFNAME");
   world.agree(Exit::comm, trouble);
   world.broadcast(&id, sizeof id, 0);
 
@@ -57,10 +57,10 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
     if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
   }
   if (status == ncclInProgress)
-    trouble = cat("NCCL did not connect all ranks within ", timeout_, " s. NCCL_DEBUG=INFO says why");
+    trouble = cat("NCCL did not connect all ranks within ", timeout_, " s. NCCL_DEBUG=INFO shows why");
   else if (status != ncclSuccess)
     trouble = cat("NCCL did not start: ", words(status),
-                  ". for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO says more");
+                  ". for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO shows more");
   try {
     world.agree(Exit::comm, trouble);
   } catch (...) {
@@ -89,29 +89,31 @@ NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
   if (!all_agree(world, region.from_nccl)) {
     if (region.from_nccl) ncclMemFree(region.data);
     (void)cudaGetLastError();
-    region.data = nullptr, region.from_nccl = false;
+    region.data = nullptr;
+    region.from_nccl = false;
     const cudaError_t status = cudaMalloc(&region.data, region.bytes);
     if (status != cudaSuccess) (void)cudaGetLastError();
     world.agree(Exit::config, status == cudaSuccess
                                   ? std::string()
-                                  : cat("no memory on the GPU for ", format_bytes(region.bytes), " of gradients (",
+                                  : cat("cannot allocate ", format_bytes(region.bytes), " for gradients on the GPU (",
                                         cudaGetErrorString(status), "). use a smaller model"));
   }
   MR_CUDA(cudaMemset(region.data, 0, region.bytes));
   MR_CUDA(cudaDeviceSynchronize());
-  if (!region.from_nccl) return region;  // NCCL calls the registration of other memory unsafe
+  if (!region.from_nccl) return region;  // NCCL documents the registration of other memory as unsafe
   bool registered = true;
   try {
     enqueue("ncclCommRegister",
             [&](ncclComm_t c) { return ncclCommRegister(c, region.data, region.bytes, &region.registration); });
   } catch (const Error&) {
-    registered = false, region.registration = nullptr;
+    registered = false;
+    region.registration = nullptr;
   }
-  if (!all_agree(world, registered) && region.registration) deregister(region);  // all ranks or none
+  if (!all_agree(world, registered) && region.registration) deregister(region);  // registered on all ranks or on none
   return region;
 }
 
-// Waits: the memory may go back only when NCCL has let go of it.
+// Waits until NCCL has given up the memory; only then may it be freed.
 void NcclComm::deregister(NcclRegion& region) {
   enqueue("ncclCommDeregister", [&](ncclComm_t c) { return ncclCommDeregister(c, region.registration); });
   region.registration = nullptr;
@@ -120,7 +122,7 @@ void NcclComm::deregister(NcclRegion& region) {
 void NcclComm::release(NcclRegion& region) noexcept {
   try {
     if (region.registration) deregister(region);
-  } catch (const Error&) {  // the communicator is gone, and its registrations with it
+  } catch (const Error&) {  // the communicator was aborted, which ended its registrations
   }
   if (region.from_nccl)
     ncclMemFree(region.data);
@@ -155,14 +157,14 @@ void NcclComm::check_alive() const {
 
 void NcclComm::settle(std::unique_lock<std::mutex>& lock, const char* what, ncclResult_t status) {
   for (const auto deadline = after(timeout_); status == ncclInProgress;) {
-    lock.unlock();  // here the watchdog may abort
+    lock.unlock();  // the watchdog thread may call abort() now
     std::this_thread::yield();
     lock.lock();
     check_alive();
     if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
     if (status == ncclInProgress && Clock::now() > deadline)
-      fail(Exit::comm, "waited ", timeout_, " s for ", what, " to begin (a rank is late, or cannot be reached). ",
-           "raise comm.timeout if it only needs longer");
+      fail(Exit::comm, "waited ", timeout_, " s for ", what, " to begin (a rank is late or unreachable). ",
+           "raise comm.timeout if it only needs more time");
   }
   if (status != ncclSuccess) throw Error(Exit::comm, error_context::describe_failure(what, words(status)));
 }

@@ -1,4 +1,4 @@
-// Owner of an NCCL communicator, non-blocking: no call of NCCL's holds a thread, so that another one can abort.
+// Owns an NCCL communicator. It is non-blocking: calls of NCCL return at once, so that another thread can abort them.
 #pragma once
 #include <mutex>
 #include <string>
@@ -11,24 +11,24 @@ namespace millrace::cuda {
 
 ncclDataType_t type_of(DType);
 
-// Memory that the communicator knows of where it can (zero-copy), else plain device memory.
+// Device memory for collectives. It is registered with the communicator (zero-copy) if NCCL can do that.
 struct NcclRegion {
   void* data = nullptr;
   std::size_t bytes = 0;
-  void* registration = nullptr;
-  bool from_nccl = false;
+  void* registration = nullptr;  // null: not registered
+  bool from_nccl = false;        // allocated by ncclMemAlloc
 };
 
 class NcclComm {
  public:
-  // Collective, on the current device. Error(comm) on all ranks when one does not connect in time.
+  // Collective. Uses the current device. Error(comm) on all ranks if one of them does not connect in time.
   NcclComm(World&, int max_ctas, double timeout_seconds);
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // Makes a call that puts work into a stream, and waits until it stands there: what depends on it may be enqueued
-  // after that. Throws when the communicator was aborted.
+  // Makes a call that enqueues work in a stream, and returns when NCCL has enqueued it. what: its name in messages.
+  // Error(comm) if that takes longer than the timeout, or if the communicator was aborted.
   template <class Call>
   void enqueue(const char* what, const Call& call) {
     std::unique_lock lock(mutex_);
@@ -39,8 +39,8 @@ class NcclComm {
   NcclRegion allocate(World&, std::size_t bytes);  // collective; zero-filled
   void release(NcclRegion&) noexcept;
 
-  std::string error();    // what went wrong in the background; "" while all is well
-  void abort() noexcept;  // ends what runs on the GPU; every later call throws
+  std::string error();    // an asynchronous failure of NCCL; "": there is none
+  void abort() noexcept;  // ends NCCL's running kernels; later calls of enqueue() throw
   static std::string version();
 
  private:

@@ -1,4 +1,4 @@
-// What is used of NCCL, loaded late.
+// The functions of NCCL that millrace uses; NCCL is loaded at the first call.
 #pragma once
 #include <nccl.h>
 

@@ -12,11 +12,12 @@ std::unique_ptr<Collective> make_staged_collective(World& world, CudaDevice& dev
     MR_CUDA(cudaSetDevice(ordinal));
     if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return;
     (void)cudaGetLastError();
-    log::warn("gradients on the host cannot be page-locked: copies to and from the GPU are slower (see ulimit -l)");
+    log::warn(
+        "cannot page-lock the gradients in host memory, so copies to and from the GPU are slower (see ulimit -l)");
   };
   hooks.begin_thread = [ordinal, rank = world.rank()] {
     error_context::set_rank(rank);
-    MR_CUDA(cudaSetDevice(ordinal));  // or it would make a context on the first GPU
+    MR_CUDA(cudaSetDevice(ordinal));  // without this, CUDA would create a context on the first GPU
   };
   hooks.unpin = [](void* memory) {
     if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();

@@ -12,7 +12,7 @@ namespace {
 std::string place_of(const Watchdog::StalledOperation& late) {
   const std::string name = Watchdog::name_of(late.kind, late.tag, late.bytes);
   if (!late.recorded || late.kind == Watchdog::Kind::replay) return name;
-  return cat(late.begun ? "" : "the gradients of ", name, " of a recorded step");
+  return cat(late.begun ? "" : "the gradients of ", name, " of a captured step");
 }
 
 }  // namespace
@@ -20,17 +20,17 @@ std::string place_of(const Watchdog::StalledOperation& late) {
 std::string Watchdog::name_of(Kind kind, int tag, std::size_t bytes) {
   switch (kind) {
     case Kind::sum:
-      return cat("sum ", tag, " (", format_bytes(bytes), ")");
+      return cat("all-reduce ", tag, " (", format_bytes(bytes), ")");
     case Kind::reduce_scatter:
-      return cat("the scattered sum ", tag, " (", format_bytes(bytes), ")");
+      return cat("reduce-scatter ", tag, " (", format_bytes(bytes), ")");
     case Kind::all_gather:
-      return cat("the gathering ", tag, " (", format_bytes(bytes), ")");
+      return cat("all-gather ", tag, " (", format_bytes(bytes), ")");
     case Kind::broadcast:
-      return cat("a broadcast (", format_bytes(bytes), ")");
+      return cat("broadcast (", format_bytes(bytes), ")");
     case Kind::step:
-      return "the end of a step's sums";
+      return "the end of the collectives of a step";
     case Kind::replay:
-      return "the sums of a recorded step";
+      return "the collectives of a captured step";
   }
   return "";
 }
@@ -42,7 +42,11 @@ std::uint64_t Watchdog::begin(Kind kind, int tag, std::size_t bytes, double now)
 
 void Watchdog::done(std::uint64_t number, double now) {
   MR_CHECK(number <= done_ + begun_.size());
-  while (done_ < number) begun_.pop_front(), ++done_, progress_ = now;
+  while (done_ < number) {
+    begun_.pop_front();
+    ++done_;
+    progress_ = now;
+  }
 }
 
 void Watchdog::replays(const Replays& r, double now) {
@@ -56,7 +60,12 @@ std::optional<Watchdog::StalledOperation> Watchdog::late(double now) const {
   if (r.begun != r.ended && now - replays_changed_ > timeout_) {
     StalledOperation late{
         true, r.operations_begun != r.operations_ended, Kind::replay, 0, 0, now - replays_changed_, r.ended, 0};
-    if (r.known) late.kind = r.kind, late.tag = r.tag, late.bytes = r.bytes, late.done = r.operations_ended;
+    if (r.known) {
+      late.kind = r.kind;
+      late.tag = r.tag;
+      late.bytes = r.bytes;
+      late.done = r.operations_ended;
+    }
     return late;
   }
   if (begun_.empty()) return std::nullopt;
@@ -68,7 +77,8 @@ std::optional<Watchdog::StalledOperation> Watchdog::late(double now) const {
 
 std::string Watchdog::explain(const StalledOperation& late, const std::string& who) const {
   return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
-             " operations done before, ", late.waiting, " more begun). see what held it up, or raise comm.timeout");
+             " operations completed before, ", late.waiting,
+             " more begun). find out what delayed it, or raise comm.timeout");
 }
 
 }  // namespace millrace::cuda

@@ -1,17 +1,23 @@
-// How a kernel is written: a struct whose operator()(Block& block) is what one block of threads does. nvcc makes a
-// kernel of it; the host's compiler makes a loop over blocks whose threads are fibers that run from barrier to barrier
-// (block_on_host.hpp), so that machines without a GPU test the very bodies that GPUs run.
+// How a kernel is written: as a plain struct, a kernel functor. Its operator()(Block& block) is the work of one thread
+// of a block. nvcc compiles it to a kernel. The host compiler turns it into a loop over blocks, in which the threads of
+// a block are fibers that run from one barrier to the next (host_block.hpp). So machines without a GPU test the same
+// code that runs on GPUs.
 //
 //   struct Scale {
 //     float* values;
 //     template <class Block>
-//     MR_BODY void operator()(Block& block) const { ... block.thread() ... block.sync() ... block.sum(x) ... }
+//     MR_DEVICE_INLINE void operator()(Block& block) const { ... block.thread() ... block.sync() ... block.sum(x) ... }
 //   };
 //   launch(stream, blocks, threads, shared_bytes, Scale{values});
 //
-// Block offers: thread(), threads() (a multiple of 32), index(), blocks(); sync(); sum(x), max(x): of all threads, the
-// result on all of them, in an order that depends on the thread count alone; shared<T>(): shared_bytes of memory that
-// the block's threads share. sync, sum and max must be reached by all threads of the block.
+// A Block has
+//   thread(), threads()   index of this thread in the block; threads of the block, a multiple of 32
+//   index(), blocks()     index of the block; blocks of the launch
+//   sync()                a barrier for all threads of the block
+//   sum(x), max(x)        over all threads of the block; every thread gets the result. The order of the additions
+//                         depends on the number of threads only
+//   shared<T>()           shared_bytes of memory that the threads of the block share, uninitialised
+// All threads of a block must call sync(), sum() and max() equally often.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +28,10 @@ namespace millrace::cuda {
 
 using StreamHandle = CUstream_st*;  // cudaStream_t
 
-// What an op needs to know of its device. Ops keep a copy.
+// What an operation needs to launch kernels. Operations keep a copy.
 struct LaunchContext {
-  StreamHandle stream = nullptr;  // the compute lane
-  int multiprocessors = 4;
+  StreamHandle stream = nullptr;  // the compute stream
+  int multiprocessors = 4;        // of the device
 };
 
 #ifdef __CUDACC__
@@ -44,7 +50,7 @@ struct LaunchContext {
 
 namespace millrace::cuda {
 
-constexpr int each_threads = 256;
+constexpr int each_threads = 256;  // threads of a block in for_each()
 
 template <class Body>
 struct Each {
@@ -57,14 +63,14 @@ struct Each {
   }
 };
 
-// body(i) for every i in [0, count), in any order; body must not use barriers. Enough threads to fill the device, each
-// with several elements where there are many.
+// Calls body(i) for every i in [0, count), in any order. The body must not use barriers. Launches at most 32 blocks for
+// each multiprocessor; with a larger count, a thread handles several elements.
 template <class Body>
 void for_each(const LaunchContext& context, std::int64_t count, const Body& body) {
   if (count <= 0) return;
   const std::int64_t needed = (count + each_threads - 1) / each_threads;
-  const std::int64_t most = std::int64_t(context.multiprocessors) * 32;
-  launch(context.stream, needed < most ? needed : most, each_threads, 0, Each<Body>{count, body});
+  const std::int64_t max_blocks = std::int64_t(context.multiprocessors) * 32;
+  launch(context.stream, needed < max_blocks ? needed : max_blocks, each_threads, 0, Each<Body>{count, body});
 }
 
 }  // namespace millrace::cuda

@@ -1,5 +1,6 @@
-// One check for each of CUDA's libraries: an Error with the call's text, the library's own words, and what this rank
-// was doing (see work.hpp). Exit::comm: the step is lost, the job may be started again.
+// The check of every CUDA runtime call. A failure throws Error(comm): the step is lost, but the job can be restarted.
+// The message contains the call, CUDA's error, and what this rank was doing (see error_context.hpp). Each other library
+// has a check of the same kind.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,6 +1,9 @@
-// CUPTI asks for buffers, fills them from threads of its own, and gives them back; its callbacks know no object, so the
-// one watch is found by a global. Kernels of a replayed graph carry the number of the graph's launch: only those
-// launched one by one can be told their operation.
+// CUPTI requests buffers through a callback, fills them on its own threads, and returns them through another callback.
+// The callbacks get no user pointer, so a global variable holds the tracer.
+//
+// A correlation number connects each kernel with the call that launched it, and so with the label of that call. All
+// kernels of a replayed graph carry the number of the graph launch. So operations are known only for kernels that are
+// launched one by one.
 #include "cuda/runtime/cupti.hpp"
 
 #include <cupti.h>
@@ -19,7 +22,7 @@ namespace millrace::cuda {
 namespace {
 
 constexpr std::size_t buffer_bytes = 4u << 20;
-constexpr std::size_t most_records = 4u << 20;  // of one watch: what is beyond is dropped, and said
+constexpr std::size_t max_records = 4u << 20;  // of one trace; more are dropped, with a warning
 constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
@@ -47,7 +50,7 @@ struct CuptiLibrary {
   }
 };
 
-// A kernel's name without its arguments: "void f<float>(float const*)" is "f<float>".
+// The demangled name of a kernel without its arguments: "void f<float>(float const*)" becomes "f<float>".
 std::string readable(const std::string& mangled) {
   int status = 0;
   char* text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
@@ -66,14 +69,14 @@ std::string readable(const std::string& mangled) {
 }
 
 class CuptiTracer;
-CuptiTracer* watch = nullptr;
+CuptiTracer* active_tracer = nullptr;
 
 class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
  public:
-  explicit CuptiTracer(CuptiLibrary library) : library_(std::move(library)) { watch = this; }
+  explicit CuptiTracer(CuptiLibrary library) : library_(std::move(library)) { active_tracer = this; }
   ~CuptiTracer() override {
-    if (watching_) stop();
-    watch = nullptr;  // CUPTI stays: its buffers may still come back
+    if (tracing_) stop();
+    active_tracer = nullptr;  // CUPTI stays loaded, because it may still return buffers
   }
 
   std::string attach() {
@@ -84,36 +87,37 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
   void start() override {
     {
       const std::lock_guard lock(mutex_);
-      records_.clear(), occasions_.clear();
+      records_.clear();
+      occasions_.clear();
       dropped_ = 0;
     }
     for (const CUpti_ActivityKind kind : kinds) {
       const CUptiResult result = library_.enable(kind);
       if (result == CUPTI_SUCCESS) continue;
-      log::warn(cat("the GPU's work is not traced (CUPTI: ", library_.words(result),
-                    "). is another profiler attached? run.profile = 0 leaves it alone"));
+      log::warn(cat("cannot trace the work of the GPU (CUPTI: ", library_.words(result),
+                    "). is another profiler attached? run.profile = 0 switches tracing off"));
       for (const CUpti_ActivityKind other : kinds) library_.disable(other);
       return;
     }
-    watching_ = true;
+    tracing_ = true;
     error_context::set_label_listener(this);
   }
 
   std::vector<Activity> stop() override {
-    if (!watching_) return {};
-    watching_ = false;
+    if (!tracing_) return {};
+    tracing_ = false;
     error_context::set_label_listener(nullptr);
     for (const CUpti_ActivityKind kind : kinds) library_.disable(kind);
     library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     const std::lock_guard lock(mutex_);
-    if (dropped_ > 0) log::warn(cat("a trace of the GPU was too long: ", dropped_, " activities are left out"));
+    if (dropped_ > 0) log::warn(cat("a trace of the GPU was too long: ", dropped_, " activities are missing from it"));
     std::vector<Activity> out;
     for (Record& record : records_) {
       const auto occasion = occasions_.find(record.correlation);
       if (occasion != occasions_.end()) {
         record.activity.occasion = occasion->second;
         const std::uint64_t index = occasion->second - first_occasion_;
-        if (index < works_.size()) record.activity.work = works_[index];
+        if (index < labels_.size()) record.activity.work = labels_[index];
       }
       std::string& name = record.activity.name;
       if (!name.empty()) {
@@ -124,15 +128,16 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
       }
       out.push_back(std::move(record.activity));
     }
-    records_.clear(), occasions_.clear();
-    first_occasion_ += works_.size();
-    works_.clear();
+    records_.clear();
+    occasions_.clear();
+    first_occasion_ += labels_.size();
+    labels_.clear();
     return out;
   }
 
   void label_pushed(const char* name) override {
-    works_.push_back(name);
-    library_.push(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, first_occasion_ + works_.size() - 1);
+    labels_.push_back(name);
+    library_.push(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, first_occasion_ + labels_.size() - 1);
   }
   void label_popped() override {
     std::uint64_t last = 0;
@@ -145,14 +150,14 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
     std::uint32_t correlation = 0;
   };
 
-  static void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+  static void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records_in_buffer) {
     *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, buffer_bytes));
     *size = *buffer ? buffer_bytes : 0;
-    *most = 0;  // as many as fit
+    *max_records_in_buffer = 0;  // no limit
   }
 
   static void CUPTIAPI completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
-    if (watch && buffer) watch->take(buffer, valid);
+    if (active_tracer && buffer) active_tracer->take(buffer, valid);
     std::free(buffer);
   }
 
@@ -165,7 +170,7 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
   void take(const CUpti_Activity& record) {
     using Kind = Activity::Kind;
     switch (record.kind) {
-      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {  // later versions begin with the same fields
+      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {  // newer versions of the record begin with the same fields
         const auto& k = reinterpret_cast<const CUpti_ActivityKernel9&>(record);
         const std::string name = k.name ? k.name : "";
         add(Kind::kernel, name, k.start, k.end, k.correlationId);
@@ -193,19 +198,19 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
 
   void add(Activity::Kind kind, const std::string& name, std::uint64_t start, std::uint64_t end,
            std::uint32_t correlation) {
-    if (start == 0 || end < start) return;  // not ended when the buffers were called back
-    if (records_.size() >= most_records) return void(++dropped_);
+    if (start == 0 || end < start) return;  // had not ended when the buffers were flushed
+    if (records_.size() >= max_records) return void(++dropped_);
     records_.push_back({{kind, name, std::int64_t(start), std::int64_t(end), nullptr, 0}, correlation});
   }
 
   CuptiLibrary library_;
-  bool watching_ = false;
-  std::vector<const char*> works_;  // by number of the occasion, from first_occasion_ on
+  bool tracing_ = false;
+  std::vector<const char*> labels_;  // label of occasion first_occasion_ + i
   std::uint64_t first_occasion_ = 1;
-  std::unordered_map<std::string, std::string> names_;
-  std::mutex mutex_;  // guards what follows
+  std::unordered_map<std::string, std::string> names_;  // readable name of each mangled name
+  std::mutex mutex_;                                    // guards the members below
   std::vector<Record> records_;
-  std::unordered_map<std::uint32_t, std::uint64_t> occasions_;  // by correlation
+  std::unordered_map<std::uint32_t, std::uint64_t> occasions_;  // occasion of each correlation number
   std::size_t dropped_ = 0;
 };
 
@@ -214,8 +219,8 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
 std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const char* name) {
   std::string ignored;
   std::string& problem = why_not ? *why_not : ignored;
-  if (watch) {
-    problem = "the GPU's work is watched already";
+  if (active_tracer) {
+    problem = "the work of the GPU is already being traced";
     return nullptr;
   }
   CuptiLibrary library;
@@ -223,7 +228,7 @@ std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const ch
   for (const char* candidate : {name ? name : versioned.c_str(), name ? name : MILLRACE_CUPTI_LIBRARY})
     if (!library.handle && *candidate) library.handle = dlopen(candidate, RTLD_NOW | RTLD_LOCAL);
   if (!library.handle) {
-    problem = cat(name ? name : versioned, " is not there: it comes with the CUDA toolkit");
+    problem = cat(name ? name : versioned, " was not found. it is part of the CUDA toolkit");
     return nullptr;
   }
   library.find(library.register_callbacks, "cuptiActivityRegisterCallbacks");

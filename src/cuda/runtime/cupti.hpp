@@ -1,4 +1,5 @@
-// Traces of what a GPU runs, by CUPTI's activity records. One watch a process: so is CUPTI.
+// Traces the kernels and copies of a GPU with the activity records of CUPTI. CUPTI has one state for the whole process,
+// so only one tracer can exist at a time.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace millrace::cuda {
 
-// Null, with the reason, where the library is not there, or was not when millrace was built, or another profiler is
-// attached. library: another than the toolkit's, for tests.
+// Null, with the reason in why_not (may be null), if CUPTI is missing, if millrace was built without it, or if another
+// profiler is attached. library: the file to load instead of the toolkit's, for tests.
 std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const char* library = nullptr);
 
 }  // namespace millrace::cuda

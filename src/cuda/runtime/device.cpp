@@ -6,181 +6,41 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
-#include <thread>
-#include <vector>
 
+#include "cuda/runtime/captured_step.hpp"
 #include "cuda/runtime/check.hpp"
+#include "cuda/runtime/events.hpp"
+#include "cuda/runtime/gpu_topology.hpp"
 #include "cuda/runtime/record_breadcrumb.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int oldest_capability = 80;  // what the kernels are compiled for, see cmake/cuda.cmake
+constexpr int min_capability = 80;  // the oldest architecture that cmake/cuda.cmake compiles kernels for
 
-// Sleeps from a short spin on, so that ranks waiting for GPUs leave the cores to the loader's workers.
-void wait_until_done(double timeout_seconds, const std::string& what, const std::function<cudaError_t()>& query) {
-  const auto began = std::chrono::steady_clock::now();
-  for (int round = 0;; ++round) {
-    const cudaError_t status = query();
-    if (status == cudaSuccess) return;
-    if (status != cudaErrorNotReady) check(status, what.c_str());
-    (void)cudaGetLastError();  // not ready counts as an error that a later call would find
-    if (round < 64) continue;
-    std::this_thread::sleep_for(std::chrono::microseconds(round < 1000 ? 20 : 200));
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > timeout_seconds)
-      fail(Exit::comm, "the GPU did not finish its work within ", format_seconds(timeout_seconds), " (", what,
-           "). a rank is late or gone, or comm.timeout is too short");
-  }
-}
-
-class CudaEvent : public Event {
- public:
-  CudaEvent(CudaDevice& device, double timeout) : device_(device), timeout_(timeout) {
-    MR_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-  }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
-  // In a capture as nodes of their own: else they would be nothing but edges of the graph.
-  void record(Stream lane) override {
-    MR_CUDA(cudaEventRecordWithFlags(event_, device_.stream(lane),
-                                     device_.capturing(lane) ? cudaEventRecordExternal : cudaEventRecordDefault));
-  }
-  void wait(Stream lane) override {
-    MR_CUDA(cudaStreamWaitEvent(device_.stream(lane), event_,
-                                device_.capturing(lane) ? cudaEventWaitExternal : cudaEventWaitDefault));
-  }
-  void synchronize() override {
-    wait_until_done(timeout_, "an event of the step", [this] { return cudaEventQuery(event_); });
-  }
-
- private:
-  CudaDevice& device_;
-  double timeout_;
-  cudaEvent_t event_ = nullptr;
-};
-
-class CudaMarks : public Timestamps {
- public:
-  CudaMarks(CudaDevice& device, int count, double timeout)
-      : device_(device), timeout_(timeout), events_(std::size_t(count)) {
-    for (auto& event : events_) MR_CUDA(cudaEventCreate(&event));
-  }
-  ~CudaMarks() override {
-    for (auto& event : events_) cudaEventDestroy(event);
-  }
-  void record(Stream lane, int index) override {  // external: a graph's own events cannot be read by the host
-    MR_CUDA(cudaEventRecordWithFlags(events_.at(std::size_t(index)), device_.stream(lane),
-                                     device_.capturing() ? cudaEventRecordExternal : cudaEventRecordDefault));
-  }
-  void read(std::span<double> out) override {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      wait_until_done(timeout_, "a time mark of the step", [&] { return cudaEventQuery(events_.at(i)); });
-      float milliseconds = 0;
-      MR_CUDA(cudaEventElapsedTime(&milliseconds, events_[0], events_[i]));
-      out[i] = double(milliseconds) * 1e-3;
-    }
-  }
-
- private:
-  CudaDevice& device_;
-  double timeout_;
-  std::vector<cudaEvent_t> events_;
-};
-
-// Launched one by one the first time, when libraries load code and take memory; captured the second time.
-class Graph : public CapturedStep {
- public:
-  Graph(CudaDevice& device, std::string key, std::function<void()> step)
-      : device_(device), key_(std::move(key)), step_(std::move(step)), number_(device.flight_recorder().add(key_)) {}
-  ~Graph() override {
-    if (executable_) cudaGraphExecDestroy(executable_);
-  }
-  void run() override {
-    if (!warm_) {
-      device_.flight_recorder().begin_run(error_context::outermost_label());
-      call_step();
-      warm_ = true;
-      return;
-    }
-    if (!executable_) capture();
-    device_.flight_recorder().begin_run(error_context::outermost_label());
-    MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Stream::compute)));
-    error_context::note_replay(key_);
-  }
-
- private:
-  void call_step() {
-    FlightRecorder::Recording recording(device_.flight_recorder(), number_);
-    step_();
-    recording.end();
-  }
-  void capture() {
-    const StreamHandle stream = device_.stream(Stream::compute);
-    cudaGraph_t graph = nullptr;
-    MR_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    try {
-      call_step();
-    } catch (...) {
-      cudaStreamEndCapture(stream, &graph);
-      if (graph) cudaGraphDestroy(graph);
-      throw;
-    }
-    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-    if (ended != cudaSuccess) check(ended, ("recording of '" + key_ + "'").c_str());
-    // Or the comm lane's kernels would lose their priority over those that they overlap with.
-    const cudaError_t made = cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority);
-    cudaGraphDestroy(graph);
-    check(made, ("instantiation of '" + key_ + "'").c_str());
-    MR_CUDA(cudaGraphUpload(executable_, stream));
-  }
-
-  CudaDevice& device_;
-  std::string key_;
-  std::function<void()> step_;
-  std::size_t number_;  // in the device's trail
-  cudaGraphExec_t executable_ = nullptr;
-  bool warm_ = false;
-};
-
-class EagerStep : public CapturedStep {
- public:
-  EagerStep(FlightRecorder& flight_recorder, const std::string& key, std::function<void()> step)
-      : flight_recorder_(flight_recorder), number_(flight_recorder.add(key)), step_(std::move(step)) {}
-  void run() override {
-    flight_recorder_.begin_run(error_context::outermost_label());
-    FlightRecorder::Recording recording(flight_recorder_, number_);
-    step_();
-    recording.end();
-  }
-
- private:
-  FlightRecorder& flight_recorder_;
-  std::size_t number_;
-  std::function<void()> step_;
-};
-
-// Pinned memory on the GPU's own NUMA node where the kernel names it; the policy of the thread is put back afterwards.
+// While this object lives, the thread allocates memory on the NUMA node of the GPU, if Linux knows that node. The
+// destructor restores the thread's memory policy.
 class NumaNodeGuard {
  public:
   explicit NumaNodeGuard(std::string bus_id) {
     for (char& c : bus_id) c = char(std::tolower(c));
     int node = -1;
     if (!(std::ifstream("/sys/bus/pci/devices/" + bus_id + "/numa_node") >> node) || node < 0 || node >= 64) return;
-    if (syscall(SYS_get_mempolicy, &mode_, nodes_.data(), most_nodes, nullptr, 0ul) != 0) return;
+    if (syscall(SYS_get_mempolicy, &mode_, nodes_.data(), max_nodes, nullptr, 0ul) != 0) return;
     const unsigned long mask = 1ul << node;
     set_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 65ul) == 0;
   }
   ~NumaNodeGuard() {
-    if (set_) syscall(SYS_set_mempolicy, mode_, nodes_.data(), most_nodes + 1);
+    if (set_) syscall(SYS_set_mempolicy, mode_, nodes_.data(), max_nodes + 1);
   }
   NumaNodeGuard(const NumaNodeGuard&) = delete;
 
  private:
-  static constexpr unsigned long most_nodes = 1024;  // the kernel's own limit
-  std::array<unsigned long, most_nodes / 64> nodes_{};
+  static constexpr unsigned long max_nodes = 1024;  // the limit of the Linux kernel
+  std::array<unsigned long, max_nodes / 64> nodes_{};
   int mode_ = MPOL_DEFAULT;
   bool set_ = false;
 };
@@ -190,22 +50,23 @@ class NumaNodeGuard {
 std::string explain_no_gpu(cudaError_t status, int driver, int runtime, const char* visible) {
   const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
   if (status == cudaErrorInsufficientDriver && driver > 0)
-    return cat("the NVIDIA driver serves CUDA ", version(driver), ", this millrace needs ", version(runtime),
+    return cat("the NVIDIA driver supports CUDA ", version(driver), ", but millrace needs ", version(runtime),
                ". update the driver");
   if (status == cudaErrorInsufficientDriver)
     return "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs";
-  const std::string words = status == cudaSuccess ? "none is listed" : cudaGetErrorString(status);
-  if (visible) return cat("CUDA_VISIBLE_DEVICES = '", visible, "' leaves no GPU (", words, "). name one that is there");
-  return cat("no GPU (", words, "). ask the scheduler for one, or set run.device = cpu");
+  const std::string reason = status == cudaSuccess ? "CUDA lists none" : cudaGetErrorString(status);
+  if (visible)
+    return cat("CUDA_VISIBLE_DEVICES = '", visible, "' selects no GPU (", reason, "). select a GPU that exists");
+  return cat("no GPU (", reason, "). ask the scheduler for one, or set run.device = cpu");
 }
 
 std::string explain_old_gpu(const std::string& name, int major, int minor) {
-  if (major * 10 + minor >= oldest_capability) return "";
-  return cat(name, " has compute capability ", major, ".", minor, ", this millrace needs ", oldest_capability / 10, ".",
-             oldest_capability % 10, ". set run.device = cpu, or use a newer GPU");
+  if (major * 10 + minor >= min_capability) return "";
+  return cat(name, " has compute capability ", major, ".", minor, ", but millrace needs ", min_capability / 10, ".",
+             min_capability % 10, ". set run.device = cpu, or use a newer GPU");
 }
 
-// Page-locked, and the GPU writes to it; null where recordings leave no marks.
+// Page-locked host memory that the GPU can write to; null if captured steps record no breadcrumbs.
 CudaDevice::Breadcrumb CudaDevice::allocate_breadcrumb(int ordinal, const DeviceOptions& options) {
   void* memory = nullptr;
   if (options.breadcrumbs != FlightRecorder::Detail::none) {
@@ -236,9 +97,9 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
   if (!too_old.empty()) fail(Exit::config, too_old);
   int lowest = 0, highest = 0;
   MR_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-  for (const Stream lane : {Stream::copy, Stream::compute, Stream::comm})
-    MR_CUDA(cudaStreamCreateWithPriority(&streams_[std::size_t(lane)], cudaStreamNonBlocking,
-                                         lane == Stream::comm ? highest : lowest));
+  for (const Stream s : {Stream::copy, Stream::compute, Stream::comm})
+    MR_CUDA(cudaStreamCreateWithPriority(&streams_[std::size_t(s)], cudaStreamNonBlocking,
+                                         s == Stream::comm ? highest : lowest));
   std::size_t free = 0, total = 0;
   MR_CUDA(cudaMemGetInfo(&free, &total));
   memory_bytes_ = free;
@@ -252,9 +113,9 @@ CudaDevice::~CudaDevice() {
     if (stream) cudaStreamDestroy(stream);
 }
 
-bool CudaDevice::capturing(Stream lane) const {
+bool CudaDevice::capturing(Stream s) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  MR_CUDA(cudaStreamIsCapturing(stream(lane), &status));
+  MR_CUDA(cudaStreamIsCapturing(stream(s), &status));
   return status == cudaStreamCaptureStatusActive;
 }
 
@@ -273,7 +134,8 @@ std::string CudaDevice::bus_id() const {
 
 std::string CudaDevice::describe() const {
   int runtime = 0, driver = 0;
-  cudaRuntimeGetVersion(&runtime), cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
   return cat(name_, " (", ordinal_, "), ", multiprocessors_, " multiprocessors, ", format_bytes(total_bytes_),
              ", compute capability ", capability_ / 10, ".", capability_ % 10, ", CUDA ", runtime / 1000, ".",
              runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
@@ -292,8 +154,8 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     const NumaNodeGuard near(bus_id());
     const cudaError_t status = cudaHostAlloc(&memory, padded, cudaHostAllocPortable);
     if (status != cudaSuccess)
-      fail(Exit::config, "no ", format_bytes(bytes), " of pinned host memory (", cudaGetErrorString(status),
-           "). lower data.prefetch or train.micro_batch");
+      fail(Exit::config, "cannot allocate ", format_bytes(bytes), " of pinned host memory (",
+           cudaGetErrorString(status), "). lower data.prefetch or train.micro_batch");
     std::memset(memory, 0, padded);
     return memory;
   }
@@ -302,7 +164,7 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     std::size_t free = 0, total = 0;
     cudaGetLastError();
     cudaMemGetInfo(&free, &total);
-    fail(Exit::config, name_, " has ", format_bytes(free), " free, ", format_bytes(bytes), " are needed (",
+    fail(Exit::config, name_, " has ", format_bytes(free), " free, but ", format_bytes(bytes), " are needed (",
          cudaGetErrorString(status), "). lower train.micro_batch");
   }
   MR_CUDA(cudaMemsetAsync(memory, 0, padded, stream(Stream::compute)));
@@ -314,28 +176,27 @@ void CudaDevice::release(MemoryKind kind, void* memory, std::size_t) noexcept {
   kind == MemoryKind::pinned ? cudaFreeHost(memory) : cudaFree(memory);
 }
 
-void CudaDevice::copy_to_device(Stream lane, void* device, const void* host, std::size_t bytes) {
-  if (bytes) MR_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream(lane)));
+void CudaDevice::copy_to_device(Stream s, void* device, const void* host, std::size_t bytes) {
+  if (bytes) MR_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream(s)));
 }
-void CudaDevice::copy_to_host(Stream lane, void* host, const void* device, std::size_t bytes) {
-  if (bytes) MR_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream(lane)));
+void CudaDevice::copy_to_host(Stream s, void* host, const void* device, std::size_t bytes) {
+  if (bytes) MR_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream(s)));
 }
-void CudaDevice::fill_zero(Stream lane, void* device, std::size_t bytes) {
-  if (bytes) MR_CUDA(cudaMemsetAsync(device, 0, bytes, stream(lane)));
+void CudaDevice::fill_zero(Stream s, void* device, std::size_t bytes) {
+  if (bytes) MR_CUDA(cudaMemsetAsync(device, 0, bytes, stream(s)));
 }
 
-std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(*this, options_.timeout_seconds); }
+std::unique_ptr<Event> CudaDevice::make_event() { return make_cuda_event(*this, options_.timeout_seconds); }
 std::unique_ptr<Timestamps> CudaDevice::make_timestamps(int count) {
-  return std::make_unique<CudaMarks>(*this, count, options_.timeout_seconds);
+  return make_cuda_timestamps(*this, count, options_.timeout_seconds);
 }
 std::unique_ptr<CapturedStep> CudaDevice::record(const std::string& key, std::function<void()> step) {
-  if (!options_.graph) return std::make_unique<EagerStep>(flight_recorder_, key, std::move(step));
-  return std::make_unique<Graph>(*this, key, std::move(step));
+  return options_.graph ? make_graph_step(*this, key, std::move(step)) : make_eager_step(*this, key, std::move(step));
 }
 
 void CudaDevice::synchronize() {
-  for (const Stream lane : {Stream::copy, Stream::compute, Stream::comm})
-    wait_until_done(options_.timeout_seconds, "all work", [&] { return cudaStreamQuery(stream(lane)); });
+  for (const Stream s : {Stream::copy, Stream::compute, Stream::comm})
+    wait_until_done(options_.timeout_seconds, "all work", [&] { return cudaStreamQuery(stream(s)); });
 }
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-// block.hpp's Block on a GPU.
+// The Block of block.hpp on a GPU.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -29,7 +29,7 @@ struct DeviceBlock {
   }
 
  private:
-  // Within warps by exchange, then the warps' results by the first warp.
+  // Reduces within each warp by shuffles. Then every thread reduces the results of all warps in the same order.
   template <class T, class F>
   MR_DEVICE_INLINE T reduce(T value, F f) const {
     __shared__ T of_warp[32];
@@ -40,7 +40,7 @@ struct DeviceBlock {
     __syncthreads();
     value = of_warp[0];
     for (int w = 1; w < warps; ++w) value = f(value, of_warp[w]);
-    __syncthreads();  // of_warp may be used again
+    __syncthreads();  // every thread has read of_warp, so the next call may overwrite it
     return value;
   }
 };

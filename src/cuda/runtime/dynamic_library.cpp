@@ -6,14 +6,14 @@
 
 namespace millrace::cuda {
 
-// Twice at once does no harm: the linker counts.
+// Two threads may load the library at the same time: dlopen() counts references.
 void DynamicLibrary::load() {
   if (handle_.load(std::memory_order_acquire)) return;
   void* handle = dlopen(file_, RTLD_NOW | RTLD_LOCAL);
   const std::string problem = handle ? "" : dlerror();
   if (!handle) handle = dlopen(cat(built_with_, "/", file_).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle)
-    fail(Exit::config, product_, " is missing: ", problem, ". install it, put its folder into LD_LIBRARY_PATH, or set ",
+    fail(Exit::config, product_, " is missing: ", problem, ". install it, add its folder to LD_LIBRARY_PATH, or set ",
          "run.device = cpu");
   handle_.store(handle, std::memory_order_release);
 }
@@ -23,7 +23,8 @@ void* DynamicLibrary::symbol(const char* name) {
   load();
   void* found = dlsym(handle_.load(std::memory_order_acquire), name);
   if (!found)
-    fail(Exit::config, product_, " (", file_, ") has no ", name, ". install a newer one, or set run.device = cpu");
+    fail(Exit::config, product_, " (", file_, ") has no function ", name,
+         ". install a newer version, or set run.device = cpu");
   return found;
 }
 

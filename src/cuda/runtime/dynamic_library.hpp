@@ -1,5 +1,9 @@
-// CUDA's libraries are loaded when they are first used, so that one program also runs where they are not installed.
-// Their functions keep their names: within millrace::cuda a Late of that name stands before the one in the header.
+// cuDNN, cuBLASLt and NCCL are loaded with dlopen() when they are first used, so that the same program also runs on
+// machines without them. Code calls their functions by the usual names: inside namespace millrace::cuda, a LazyFunction
+// with the name of a library function hides the declaration in the library's header.
+//
+//   inline constinit DynamicLibrary nccl_library("libnccl.so.2", "/usr/lib", "NCCL (libnccl.so.2)");
+//   MR_LAZY_FUNCTION(nccl_library, ncclAllReduce);
 #pragma once
 #include <atomic>
 
@@ -7,14 +11,16 @@ namespace millrace::cuda {
 
 class DynamicLibrary {
  public:
-  // file: its soname, looked for as the dynamic linker does. built_with: the folder it was in when millrace was built,
-  // where it is looked for next. product: what to install.
+  // file: the soname, which is searched for in the usual folders of the dynamic linker. built_with: the folder that
+  // held the library when millrace was built, which is searched next. product: what the user should install.
   constexpr DynamicLibrary(const char* file, const char* built_with, const char* product)
       : file_(file), built_with_(built_with), product_(product) {}
   DynamicLibrary(const DynamicLibrary&) = delete;
 
-  void load();  // Error(config) naming the file and the mend. From any thread
-  // A function of a program that has it already, by being linked to it or by standing in for it, goes first.
+  // Loads the library unless it is loaded. Error(config) with the name of the file and what to do. Thread-safe.
+  void load();
+  // The address of a function. If the program itself defines the function (linked, or a test's fake), that one is used
+  // and the library is not loaded.
   void* symbol(const char* name);
 
  private:
@@ -22,7 +28,7 @@ class DynamicLibrary {
   std::atomic<void*> handle_ = nullptr;
 };
 
-// A function of a library, called like it. Error(config) at its first use where the library, or it alone, is missing.
+// A function of a library. The first call loads the library; Error(config) if the library or the function is missing.
 template <class Signature>
 class LazyFunction;
 
@@ -34,7 +40,10 @@ class LazyFunction<Result(Args...)> {
 
   Result operator()(Args... args) const {
     void* found = found_.load(std::memory_order_acquire);
-    if (!found) found_.store(found = library_.symbol(name_), std::memory_order_release);
+    if (!found) {
+      found = library_.symbol(name_);
+      found_.store(found, std::memory_order_release);
+    }
     return reinterpret_cast<Result (*)(Args...)>(found)(args...);
   }
 

@@ -14,33 +14,33 @@
 namespace millrace::cuda::error_context {
 namespace {
 
-struct Now {
-  int rank = -1;  // not told
+struct ThreadState {
+  int rank = -1;  // -1: not set
   LabelListener* listener = nullptr;
   const FlightRecorder* flight_recorder = nullptr;
-  std::array<const char*, 8> names{};
-  std::size_t depth = 0;
-  std::array<char, 96> last{};  // a copy: what it names may be gone when a failure is seen
-  bool last_was_recorded = false;
+  std::array<const char*, 8> names{};  // the labels, outermost first; deeper ones are not stored
+  std::size_t depth = 0;               // number of labels, stored or not
+  std::array<char, 96> last{};         // the work enqueued last; a copy, since a label may be gone before a failure
+  bool last_was_captured = false;      // it was the replay of a captured step
 };
-thread_local Now now;
+thread_local ThreadState state;
 
-void remember(const char* name, bool recorded) {
-  const char* around = now.depth > 0 && now.names[0] != name ? now.names[0] : nullptr;
-  std::snprintf(now.last.data(), now.last.size(), "%s%s%s%s", around ? around : "", around ? ", " : "",
-                recorded ? "the recorded " : "", name);
-  now.last_was_recorded = recorded;
+void remember_last(const char* name, bool captured) {
+  const char* outer = state.depth > 0 && state.names[0] != name ? state.names[0] : nullptr;
+  std::snprintf(state.last.data(), state.last.size(), "%s%s%s%s", outer ? outer : "", outer ? ", " : "",
+                captured ? "the captured " : "", name);
+  state.last_was_captured = captured;
 }
 
 std::string place() {
   std::string out;
-  if (now.rank >= 0) out += cat(" on rank ", now.rank);
-  const std::size_t known = std::min(now.depth, now.names.size());
-  for (std::size_t i = 0; i < known; ++i) out += cat(i == 0 ? " in " : ", ", now.names[i]);
+  if (state.rank >= 0) out += cat(" on rank ", state.rank);
+  const std::size_t known = std::min(state.depth, state.names.size());
+  for (std::size_t i = 0; i < known; ++i) out += cat(i == 0 ? " in " : ", ", state.names[i]);
   return out;
 }
 
-// Of work that ran, not of the call that reports it.
+// Whether the error comes from work that ran on the GPU, not from the call that reports it.
 bool is_fault(cudaError_t status) {
   static constexpr cudaError_t faults[] = {
       cudaErrorIllegalAddress,      cudaErrorLaunchFailure,       cudaErrorLaunchTimeout,
@@ -52,29 +52,29 @@ bool is_fault(cudaError_t status) {
 
 }  // namespace
 
-void set_rank(int rank) { now.rank = rank; }
+void set_rank(int rank) { state.rank = rank; }
 
 void push_label(const char* name) {
-  if (now.depth < now.names.size()) now.names[now.depth] = name;
-  ++now.depth;
+  if (state.depth < state.names.size()) state.names[state.depth] = name;
+  ++state.depth;
   nvtxRangePushA(name);
-  if (now.listener) now.listener->label_pushed(name);
+  if (state.listener) state.listener->label_pushed(name);
 }
 
 void pop_label() {
-  if (now.depth > 1) remember(now.names[std::min(now.depth, now.names.size()) - 1], false);
-  if (now.depth > 0) --now.depth;
+  if (state.depth > 1) remember_last(state.names[std::min(state.depth, state.names.size()) - 1], false);
+  if (state.depth > 0) --state.depth;
   nvtxRangePop();
-  if (now.listener) now.listener->label_popped();
+  if (state.listener) state.listener->label_popped();
 }
 
-void set_label_listener(LabelListener* listener) { now.listener = listener; }
+void set_label_listener(LabelListener* listener) { state.listener = listener; }
 
-void note_replay(const std::string& recording) { remember(recording.c_str(), true); }
+void note_replay(const std::string& captured_step) { remember_last(captured_step.c_str(), true); }
 
-std::string outermost_label() { return now.depth > 0 ? now.names[0] : ""; }
+std::string outermost_label() { return state.depth > 0 ? state.names[0] : ""; }
 
-void set_flight_recorder(const FlightRecorder* flight_recorder) { now.flight_recorder = flight_recorder; }
+void set_flight_recorder(const FlightRecorder* flight_recorder) { state.flight_recorder = flight_recorder; }
 
 std::string describe_failure(const char* call, const std::string& why) { return cat(call, place(), ": ", why); }
 
@@ -82,15 +82,16 @@ std::string describe_failure(const char* call, cudaError_t status) {
   const std::string words = cat(cudaGetErrorName(status), " (", cudaGetErrorString(status), ")");
   if (!is_fault(status)) return describe_failure(call, words);
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  const bool exact = blocking && std::strcmp(blocking, "1") == 0 && !now.last_was_recorded;
+  const bool exact = blocking && std::strcmp(blocking, "1") == 0 && !state.last_was_captured;
   if (exact) return describe_failure(call, words);
   const std::string out = describe_failure(call, words) + "; ";
-  const auto place = now.flight_recorder ? now.flight_recorder->place() : std::nullopt;
+  const auto place = state.flight_recorder ? state.flight_recorder->place() : std::nullopt;
   if (place)
-    return cat(out, "the GPU was at ", place->text, place->exact ? "" : ". cuda.breadcrumbs = on names the operation",
-               place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the call" : "");
-  return cat(out, "the fault lies in what was enqueued", now.last[0] ? cat(", at the latest ", now.last.data()) : "",
-             ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment names the operation");
+    return cat(out, "the GPU was at ", place->text, place->exact ? "" : ". cuda.breadcrumbs = on shows the operation",
+               place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the call" : "");
+  return cat(out, "the fault is in work that was enqueued earlier",
+             state.last[0] ? cat(", at the latest in ", state.last.data()) : "",
+             ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the operation");
 }
 
 }  // namespace millrace::cuda::error_context

@@ -1,6 +1,7 @@
-// What this thread is doing for the GPU: the names between enter() and leave(), for failures and for profilers (NVTX
-// ranges; nothing listens unless a profiler is attached). Work is done later than it is enqueued, so a failure also
-// names what was enqueued last.
+// What this thread is doing, for error messages and profilers: a stack of labels ("step 17", "conv1 backward"), which
+// Device::enter() and leave() maintain. The labels are NVTX ranges too, which cost nothing unless a profiler is
+// attached. The GPU runs work later than the host enqueues it, so the message of a fault also names the work enqueued
+// last. All state here belongs to the calling thread.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,24 +13,29 @@ class FlightRecorder;
 
 namespace millrace::cuda::error_context {
 
-void set_rank(int rank);  // of this thread's messages
+void set_rank(int rank);  // named in the messages
 void push_label(const char* name);
 void pop_label();
-// Told of every enter() and leave() of this thread.
+// Is called at every push and pop of this thread.
 class LabelListener {
  public:
   virtual ~LabelListener() = default;
   virtual void label_pushed(const char* name) = 0;
   virtual void label_popped() = 0;
 };
-void set_label_listener(LabelListener*);          // null: nobody; not in the middle of named work
-void note_replay(const std::string& recording);   // a recorded step was launched as a whole
-std::string outermost_label();                    // of the names now, "" where there is none
-void set_flight_recorder(const FlightRecorder*);  // for faults seen by this thread; null: no trail. Outlives its use
+// null: no listener. Must not be called between a push and its pop.
+void set_label_listener(LabelListener*);
+// The captured step with this name was replayed: it is the work that was enqueued last.
+void note_replay(const std::string& captured_step);
+std::string outermost_label();  // "" if there is no label
+// Where messages of this thread look up the position of the GPU inside a captured step; null: nowhere. The flight
+// recorder must live until it is replaced.
+void set_flight_recorder(const FlightRecorder*);
 
-// One line: the call, the rank, the names, the library's words (`why`).
+// One line with the call, the rank, the labels, and the library's message (`why`).
 std::string describe_failure(const char* call, const std::string& why);
-// The same for CUDA's errors. Faults of the GPU show up in any later call: says what may lie behind, and how to know.
+// The same for an error of CUDA. A fault in a kernel is reported by whatever call comes later, so the line also says
+// which work may have caused it, and how to find out.
 std::string describe_failure(const char* call, cudaError_t);
 
 }  // namespace millrace::cuda::error_context

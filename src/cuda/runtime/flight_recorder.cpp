@@ -8,60 +8,64 @@
 namespace millrace::cuda {
 namespace {
 
-// A place is a recording's number from 1 on, and how many of its pieces have begun.
-constexpr int piece_bits = 32;
-std::uint64_t place_of(std::size_t recording, std::size_t begun) {
-  return (std::uint64_t(recording) + 1) << piece_bits | std::uint64_t(begun);
+// A place holds the number of the step, from 1, in the upper 32 bits. The lower bits count the operations of the step
+// that have begun.
+constexpr int operation_bits = 32;
+std::uint64_t place_of(std::size_t step, std::size_t begun) {
+  return (std::uint64_t(step) + 1) << operation_bits | std::uint64_t(begun);
 }
 
 std::uint64_t read(std::uint64_t& word) { return std::atomic_ref<std::uint64_t>(word).load(); }
 
 }  // namespace
 
-FlightRecorder::FlightRecorder(Detail detail, Breadcrumb* words, WriteBreadcrumb leave)
-    : detail_(detail), breadcrumb_(words), write_breadcrumb_(std::move(leave)) {
+FlightRecorder::FlightRecorder(Detail detail, Breadcrumb* breadcrumb, WriteBreadcrumb write)
+    : detail_(detail), breadcrumb_(breadcrumb), write_breadcrumb_(std::move(write)) {
   MR_CHECK(detail_ == Detail::none || breadcrumb_);
 }
 
-std::size_t FlightRecorder::add(const std::string& recording) {
+std::size_t FlightRecorder::add(const std::string& step) {
   const std::lock_guard lock(mutex_);
-  known_.push_back({recording, {}});
+  known_.push_back({step, {}});
   return known_.size() - 1;
 }
 
 void FlightRecorder::begin(std::size_t number) {
   if (detail_ == Detail::none) return;
-  open_ = true, number_ = number, next_ = 0;
+  recording_ = true;
+  number_ = number;
+  next_ = 0;
   write_breadcrumb_(place_of(number, 0), true);
 }
 
 void FlightRecorder::end() {
-  if (open_) write_breadcrumb_(0, false);
+  if (recording_) write_breadcrumb_(0, false);
 }
 
-void FlightRecorder::enter_operation(const char* piece) {
-  if (!open_) return;
+void FlightRecorder::enter_operation(const char* name) {
+  if (!recording_) return;
   {
     const std::lock_guard lock(mutex_);
-    auto& pieces = known_[number_].pieces;
-    if (next_ == pieces.size())
-      pieces.emplace_back(piece);
-    else if (pieces[next_] != piece)
-      pieces[next_] = piece;
+    auto& operations = known_[number_].operations;
+    if (next_ == operations.size())
+      operations.emplace_back(name);
+    else if (operations[next_] != name)
+      operations[next_] = name;
   }
   ++next_;
   if (detail_ == Detail::each || next_ % breadcrumb_interval == 0) write_breadcrumb_(place_of(number_, next_), false);
 }
 
-void FlightRecorder::begin_run(const std::string& step) {
+void FlightRecorder::begin_run(const std::string& label) {
   if (detail_ == Detail::none) return;
   const std::lock_guard lock(mutex_);
-  steps_[++runs_ % steps_.size()] = step;
+  ++runs_;
+  labels_[runs_ % labels_.size()] = label;
 }
 
-void FlightRecorder::set_concurrent_work(std::function<std::string()> told) {
+void FlightRecorder::set_concurrent_work(std::function<std::string()> name) {
   const std::lock_guard lock(mutex_);
-  beside_ = std::move(told);
+  concurrent_work_ = std::move(name);
 }
 
 std::optional<FlightRecorder::Place> FlightRecorder::place() const {
@@ -69,24 +73,27 @@ std::optional<FlightRecorder::Place> FlightRecorder::place() const {
   const std::uint64_t word = read(breadcrumb_->place), run = read(breadcrumb_->runs);
   if (word == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const std::size_t number = std::size_t(word >> piece_bits) - 1, begun = std::size_t(word & 0xffffffffu);
+  const std::size_t number = std::size_t(word >> operation_bits) - 1, begun = std::size_t(word & 0xffffffffu);
   if (number >= known_.size()) return std::nullopt;
-  const RecordedCapture& known = known_[number];
-  const auto& pieces = known.pieces;
+  const KnownStep& known = known_[number];
+  const auto& operations = known.operations;
   Place place;
-  const std::string& step = steps_[run % steps_.size()];
-  if (run <= runs_ && runs_ - run < steps_.size() && !step.empty()) place.text = step + ", ";
-  // The piece of the mark, and with `some` those up to the next mark. Before the first: what has no name.
+  const std::string& label = labels_[run % labels_.size()];
+  if (run <= runs_ && runs_ - run < labels_.size() && !label.empty()) place.text = label + ", ";
+  // The fault is in the operation of the last breadcrumb or, with `some`, in one of those before the next breadcrumb.
+  // Before the first operation, it is in work without a label.
   const std::size_t first = std::max<std::size_t>(begun, 1) - 1;
-  const std::size_t last = std::min(detail_ == Detail::each ? begun : begun + breadcrumb_interval - 1, pieces.size());
+  const std::size_t last =
+      std::min(detail_ == Detail::each ? begun : begun + breadcrumb_interval - 1, operations.size());
   if (last <= first)
-    place.text += "the beginning of the recorded " + known.name;
+    place.text += "the beginning of the captured " + known.name;
   else if (last == first + 1)
-    place.text += pieces[first];
+    place.text += operations[first];
   else
-    place.text += cat("one of the ", last - first, " from ", pieces[first], " to ", pieces[last - 1]);
+    place.text += cat("one of the ", last - first, " from ", operations[first], " to ", operations[last - 1]);
   place.exact = last <= first + 1;
-  if (const std::string also = beside_ ? beside_() : ""; !also.empty()) place.text += ", beside " + also;
+  const std::string concurrent = concurrent_work_ ? concurrent_work_() : "";
+  if (!concurrent.empty()) place.text += ", while " + concurrent + " was running";
   return place;
 }
 

@@ -1,7 +1,10 @@
-// What of a recorded step the GPU had begun when it failed. A graph is one launch, and CUDA's error says nothing of its
-// nodes. So a recording leaves marks: before each named piece of work, or before every sixteenth, the stream writes the
-// piece's place to page-locked host memory, which the host still reads when the context is lost. Knows nothing of CUDA:
-// its owner says how the stream writes. Thread-safe.
+// Finds out how far the GPU had come in a captured step when it failed. A captured step is one launch, and CUDA's error
+// does not say which kernel of it failed. So captured steps record breadcrumbs: before each operation, or before every
+// sixteenth, the stream writes the operation's number to page-locked host memory. The host can still read that memory
+// after the fault, when the CUDA context is lost.
+//
+// This class does not depend on CUDA: its owner passes the function that makes the stream write. Thread-safe, except
+// that one thread at a time enqueues steps.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,51 +22,55 @@ namespace millrace::cuda {
 class FlightRecorder {
  public:
   using Detail = CudaOptions::Breadcrumbs;
-  static constexpr std::size_t breadcrumb_interval = 16;  // pieces from mark to mark, with `some`
+  static constexpr std::size_t breadcrumb_interval = 16;  // operations from one breadcrumb to the next, with `some`
 
-  // Written by the device alone; all zero at first.
+  // Only the device writes it.
   struct Breadcrumb {
-    std::uint64_t place = 0;  // 0: no recording is under way
-    std::uint64_t runs = 0;   // of recordings that have begun
+    std::uint64_t place = 0;  // number of the step and of the operation that runs now; 0: no step runs
+    std::uint64_t runs = 0;   // runs of steps that have begun
   };
-  // Enqueues behind what the recording holds so far: words->place = place; where a run begins, ++words->runs too.
+  // Enqueues the write of a breadcrumb after the work that the stream holds so far: breadcrumb->place = place, and
+  // ++breadcrumb->runs if a run begins.
   using WriteBreadcrumb = std::function<void(std::uint64_t place, bool begins)>;
 
-  FlightRecorder(Detail, Breadcrumb*, WriteBreadcrumb);  // words may be null with Detail::none
+  // The breadcrumb may be null with Detail::none. It must outlive this object.
+  FlightRecorder(Detail, Breadcrumb*, WriteBreadcrumb);
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // A recording that is known by this name from now on.
-  std::size_t add(const std::string& recording);
-  // While this lives, the caller calls the recording's function: one by one, or into a capture.
+  // Adds a step with this name; returns its number.
+  std::size_t add(const std::string& step);
+  // Lives while the caller calls the function of a step, inside a capture or not. Operations that are entered meanwhile
+  // record breadcrumbs.
   class Recording {
    public:
     Recording(FlightRecorder& flight_recorder, std::size_t number) : flight_recorder_(flight_recorder) {
       flight_recorder_.begin(number);
     }
-    ~Recording() { flight_recorder_.open_ = false; }
+    ~Recording() { flight_recorder_.recording_ = false; }
     Recording(const Recording&) = delete;
-    void end() { flight_recorder_.end(); }  // all is enqueued
+    void end() { flight_recorder_.end(); }  // the step is enqueued completely
 
    private:
     FlightRecorder& flight_recorder_;
   };
-  void enter_operation(const char* piece);  // does nothing but within a Recording
-  void begin_run(const std::string& step);  // a recording is about to be run, as a part of this step
+  void enter_operation(const char* name);    // has an effect only during a Recording
+  void begin_run(const std::string& label);  // a step is about to run; label: of the training step, such as "step 9"
 
-  // Tells what else may run beside the recording, "" for nothing. Must not wait for anything.
+  // A function that names work which may run at the same time as the step, such as an all-reduce; "" for none. It must
+  // not block.
   void set_concurrent_work(std::function<std::string()>);
 
   struct Place {
     std::string text;    // "step 9, conv1 backward"
-    bool exact = false;  // one piece of work, not some
+    bool exact = false;  // true: the text names one operation; false: a range of operations
   };
-  std::optional<Place> place() const;  // nullopt: no recording is under way
+  std::optional<Place> place() const;  // where the GPU is now; nullopt: it runs no step
 
  private:
-  struct RecordedCapture {
+  struct KnownStep {
     std::string name;
-    std::vector<std::string> pieces;  // in order; the same in every run
+    std::vector<std::string> operations;  // in order; the same in every run
   };
   void begin(std::size_t number);
   void end();
@@ -71,13 +78,14 @@ class FlightRecorder {
   const Detail detail_;
   Breadcrumb* const breadcrumb_;
   const WriteBreadcrumb write_breadcrumb_;
-  bool open_ = false;  // of the thread that enqueues, as the next two
-  std::size_t number_ = 0, next_ = 0;
-  mutable std::mutex mutex_;  // guards what follows
-  std::deque<RecordedCapture> known_;
-  std::array<std::string, 256> steps_;  // by the number of the run: more than can be in flight
-  std::uint64_t runs_ = 0;
-  std::function<std::string()> beside_;
+  bool recording_ = false;    // this and the next two belong to the thread that enqueues
+  std::size_t number_ = 0;    // of the step that is being recorded
+  std::size_t next_ = 0;      // operations of it that were entered so far
+  mutable std::mutex mutex_;  // guards the members below
+  std::deque<KnownStep> known_;
+  std::array<std::string, 256> labels_;  // label of run i at i % 256; fewer runs than that are in flight
+  std::uint64_t runs_ = 0;               // begin_run() calls so far
+  std::function<std::string()> concurrent_work_;
 };
 
 }  // namespace millrace::cuda

@@ -1,5 +1,5 @@
-// The element types inside kernels, and packs of several elements that move as one wide load or store. Arithmetic is
-// float.
+// Element types inside kernels. Kernels compute in float: widen() converts an element to float, narrow() rounds a float
+// to an element. A Pack is a vector of elements that one wide instruction loads or stores.
 #pragma once
 #include "cuda/runtime/block.hpp"
 #include "millrace/base/types.hpp"
@@ -58,12 +58,12 @@ template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
   T v[n];
 };
-// As many elements as one 16-byte access holds.
+// The number of elements in one 16-byte access.
 template <class T>
 constexpr int pack_size = 16 / int(sizeof(T));
 
 template <int n, class T>
-MR_DEVICE_INLINE void load(float (&to)[n], const T* from) {  // from: aligned to n elements
+MR_DEVICE_INLINE void load(float (&to)[n], const T* from) {  // from: aligned to the size of n elements
   const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
   for (int i = 0; i < n; ++i) to[i] = widen(pack.v[i]);
 }

@@ -1,5 +1,5 @@
-// block.hpp's Block on the host: the threads of a block are fibers of the caller's thread, each run to its next
-// barrier before the following one starts. A forgotten barrier therefore shows, always in the same way.
+// The Block of block.hpp on the host. The threads of a block are fibers of the calling thread: each runs to its next
+// barrier before the next one starts. So a missing barrier gives a wrong result, and the same one in every run.
 #pragma once
 #include <functional>
 #include <vector>
@@ -27,7 +27,7 @@ class HostBlock {
     return reduce(value, [](T a, T b) { return a > b ? a : b; });
   }
 
-  // Runs body once a thread.
+  // Calls body once for each thread of the block.
   void run(const std::function<void()>& body);
 
  private:
@@ -45,7 +45,7 @@ class HostBlock {
 
   std::int64_t index_, blocks_;
   int threads_, thread_ = 0;
-  std::vector<double> shared_, exchange_;  // shared memory begins as garbage
+  std::vector<double> shared_, exchange_;  // shared_ starts uninitialised, as on a GPU: it is filled with garbage
 };
 
 template <class Body>

@@ -3,8 +3,8 @@
 
 namespace millrace::cuda {
 
-// ++*counter when the stream gets there. The counter may lie in page-locked host memory, for a host that looks now and
-// then; one stream at a time.
+// Enqueues ++*counter. The counter may be in page-locked host memory, so that the host can read it at any time. The
+// increment is not atomic: use one stream at a time for each counter.
 void increment_counter(const LaunchContext&, std::uint64_t* counter);
 
 }  // namespace millrace::cuda

@@ -1,5 +1,5 @@
-// The library's header is not part of every toolkit; what is used of it is declared here, with the names of its
-// reference manual.
+// Not every CUDA toolkit contains the header of NVML, so this file declares the few functions and constants that it
+// uses, with the names of NVML's reference manual.
 #include "cuda/runtime/nvml.hpp"
 
 #include <dlfcn.h>
@@ -15,7 +15,8 @@ namespace {
 using Status = int;  // 0: success
 using Gpu = struct nvmlDevice_st*;
 constexpr int sm_clock = 1, gpu_temperature = 0;
-constexpr unsigned most_nvlinks = 18, nvlink_up = 1, nvlink_speed = 90;  // MB/s one way, of each that is up
+constexpr unsigned max_nvlinks = 18, nvlink_up = 1;
+constexpr unsigned nvlink_speed = 90;  // the field with the MB/s of each active link, in one direction
 
 struct FieldValue {
   unsigned field = 0, scope = 0;
@@ -43,7 +44,7 @@ class NvmlLibrary : public Nvml {
       started_ = true;
       status = call<Status(const char*, Gpu*)>("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &gpu_);
     }
-    if (status != 0) return cat("NVML answers with error ", status);
+    if (status != 0) return cat("NVML reports error ", status);
     count_nvlinks();
     return "";
   }
@@ -66,11 +67,12 @@ class NvmlLibrary : public Nvml {
     number("nvmlDeviceGetCurrPcieLinkWidth", out.pcie_lanes);
     number("nvmlDeviceGetMaxPcieLinkGeneration", out.top_pcie_generation);
     number("nvmlDeviceGetMaxPcieLinkWidth", out.top_pcie_lanes);
-    out.nvlinks = nvlinks_, out.nvlink_rate = nvlink_rate_;
+    out.nvlinks = nvlinks_;
+    out.nvlink_rate = nvlink_rate_;
     unsigned long long wide = 0;
     if (ok(call<Status(Gpu, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption", gpu_, &wide)))
       out.joules = double(wide) * 1e-3;
-    // The newer name first.
+    // Recent drivers have the first name, older ones the second.
     Status status = call<Status(Gpu, unsigned long long*)>("nvmlDeviceGetCurrentClocksEventReasons", gpu_, &wide);
     if (!ok(status))
       status = call<Status(Gpu, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_, &wide);
@@ -82,7 +84,7 @@ class NvmlLibrary : public Nvml {
  private:
   void count_nvlinks() {
     unsigned state = 0;
-    for (unsigned link = 0; link < most_nvlinks; ++link) {
+    for (unsigned link = 0; link < max_nvlinks; ++link) {
       if (call<Status(Gpu, unsigned, unsigned*)>("nvmlDeviceGetNvLinkState", gpu_, link, &state) != 0) continue;
       nvlinks_ = std::max(nvlinks_, 0) + (state == nvlink_up);
     }
@@ -99,7 +101,7 @@ class NvmlLibrary : public Nvml {
 
   void* handle_;
   Gpu gpu_ = nullptr;
-  int nvlinks_ = -1;  // they are trained when the driver starts
+  int nvlinks_ = -1;  // read once: links come up when the driver starts
   double nvlink_rate_ = -1;
   bool started_ = false;
 };
@@ -114,7 +116,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& bus_id, std::string* why_not
     problem = nvml->start(bus_id);
     if (problem.empty()) return nvml;
   } else {
-    problem = cat(library, " is not there");
+    problem = cat(library, " was not found");
   }
   if (why_not) *why_not = problem;
   return nullptr;

@@ -1,4 +1,4 @@
-// Clock, power and heat of a GPU by the driver's management library, which is loaded where it is there.
+// Clock, power and temperature of a GPU from NVML, the management library of the driver. It is loaded with dlopen().
 #pragma once
 #include <memory>
 #include <string>
@@ -9,11 +9,11 @@ namespace millrace::cuda {
 
 class Nvml {
  public:
-  // Null, with the reason, where the library or the GPU is not found.
+  // Null, with the reason in why_not (may be null), if the library or the GPU is not found.
   static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* why_not,
                                     const char* library = "libnvidia-ml.so.1");
   virtual ~Nvml() = default;
-  virtual void read(DeviceHealth&) = 0;  // any thread; what the GPU does not tell stays unknown
+  virtual void read(DeviceHealth&) = 0;  // any thread; values that the GPU does not report stay as they are
 };
 
 }  // namespace millrace::cuda

@@ -3,8 +3,8 @@
 
 namespace millrace::cuda {
 
-// *word = place when the stream gets there; before that ++*runs, where there is one. Both in page-locked host memory:
-// they are read there when what follows has failed.
+// Enqueues *word = place, and before it ++*runs unless runs is null. Both are in page-locked host memory, which the
+// host can read after a kernel has failed; see flight_recorder.hpp.
 void record_breadcrumb(const LaunchContext&, std::uint64_t* word, std::uint64_t place, std::uint64_t* runs);
 
 }  // namespace millrace::cuda

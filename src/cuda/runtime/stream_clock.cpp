@@ -6,17 +6,13 @@
 #include "cuda/runtime/check.hpp"
 
 namespace millrace::cuda {
-namespace {
-
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
 
 StreamClock::StreamClock() {
   MR_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MR_CUDA(cudaEventCreate(&reference_));
   MR_CUDA(cudaEventCreate(&candidate_));
-  for (int i = 0; i < 2; ++i) {  // the first one is slow
+  for (int i = 0; i < 2; ++i) {  // the first event is slow, so the second one counts
     const double before = now();
     MR_CUDA(cudaEventRecord(reference_, stream_));
     MR_CUDA(cudaEventSynchronize(reference_));

@@ -1,9 +1,12 @@
-// When events happened on a GPU, in seconds of std::chrono::steady_clock, without holding up any lane: a reference
-// event goes through a stream of its own, which is idle.
+// Converts the times of events on a GPU to seconds of std::chrono::steady_clock, without blocking any stream of the
+// step. It records a reference event in a stream of its own, which is idle, and notes the host's time of that event.
 #pragma once
 #include <cuda_runtime.h>
 
 namespace millrace::cuda {
+
+// Seconds of std::chrono::steady_clock.
+double now();
 
 class StreamClock {
  public:
@@ -12,11 +15,12 @@ class StreamClock {
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
 
-  // A new reference. Needed now and then: event times are floats, in milliseconds from the reference. Usually takes
-  // 10 us; keeps the old reference when it would take over 200 us, since streams may share a queue of the hardware.
+  // Takes a new reference. Needed from time to time, since CUDA gives the time between two events as a float of
+  // milliseconds. Usually takes 10 us. Keeps the old reference if it would take more than 200 us, which can happen
+  // because streams may share a hardware queue.
   void renew();
-  double renewed() const { return seconds_; }
-  double seconds_of(cudaEvent_t) const;  // of an event that has happened, made with timing
+  double renewed() const { return seconds_; }  // time of the reference
+  double seconds_of(cudaEvent_t) const;        // the event was created with timing, and has been reached
 
  private:
   cudaStream_t stream_ = nullptr;

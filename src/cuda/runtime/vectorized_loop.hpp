@@ -1,11 +1,12 @@
-// Pointwise work in packs: one wide access a tensor where its pointer allows, single elements for the rest.
+// Vectorised pointwise loops: each thread handles a pack of elements with one wide access to each tensor. The remaining
+// elements, and all elements of tensors that are not aligned, are handled one by one.
 #pragma once
 #include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 
 template <class T>
-bool aligned(const T* pointer, int n) {  // may packs of n elements be read from here?
+bool aligned(const T* pointer, int n) {  // whether packs of n elements can be read from the pointer
   return reinterpret_cast<std::uintptr_t>(pointer) % (sizeof(T) * std::size_t(n)) == 0;
 }
 
@@ -21,8 +22,8 @@ struct VectorizedLoop {
   }
 };
 
-// body.at<m>(i) makes elements [i, i + m), m = n or 1, all of [0, count) in one launch. `wide`: every pointer of the
-// body is aligned to packs of n.
+// Handles all elements of [0, count) in one launch. body.at<m>(i) handles elements [i, i + m), with m = n or 1. wide:
+// all pointers in the body are aligned to packs of n elements.
 template <int n, class Body>
 void vectorized_for_each(const LaunchContext& context, std::int64_t count, bool wide, const Body& body) {
   const std::int64_t packs = wide ? count / n : 0;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "millrace/base/dispatch_dtype.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -11,29 +12,7 @@ namespace {
 
 template <class F>
 auto visit(DType type, const void* data, F f) {
-  switch (type) {
-    case DType::u8:
-      return f(static_cast<const std::uint8_t*>(data));
-    case DType::i8:
-      return f(static_cast<const std::int8_t*>(data));
-    case DType::u16:
-      return f(static_cast<const std::uint16_t*>(data));
-    case DType::i16:
-      return f(static_cast<const std::int16_t*>(data));
-    case DType::i32:
-      return f(static_cast<const std::int32_t*>(data));
-    case DType::i64:
-      return f(static_cast<const std::int64_t*>(data));
-    case DType::f16:
-      return f(static_cast<const f16*>(data));
-    case DType::bf16:
-      return f(static_cast<const bf16*>(data));
-    case DType::f32:
-      return f(static_cast<const float*>(data));
-    case DType::f64:
-      break;
-  }
-  return f(static_cast<const double*>(data));
+  return dispatch_any_dtype(type, [&](auto zero) { return f(static_cast<const decltype(zero)*>(data)); });
 }
 
 template <class T>
@@ -65,7 +44,7 @@ void labels_to_int32(const void* from, DType type, std::int64_t count, std::int3
     for (std::int64_t i = 0; i < count; ++i) {
       const double v = as_double(values[i]);
       if (v > std::numeric_limits<std::int32_t>::max() || v < std::numeric_limits<std::int32_t>::min())
-        fail(Exit::data, "label ", v, " is no class number");
+        fail(Exit::data, "label ", v, " is not a class number");
       to[i] = std::int32_t(v);
     }
   });
@@ -81,19 +60,21 @@ double value_at(const void* from, DType type, std::int64_t i) {
   return visit(type, from, [i](const auto* values) { return as_double(values[i]); });
 }
 
-void add_to_sums(const void* sample, DType type, std::int64_t values, std::int64_t channels, bool channels_first,
-                 const ValueTransform& value_of, double* sums, double* sums_of_squares) {
-  const std::int64_t pixels = values / channels, pixel_step = channels_first ? 1 : channels,
-                     channel_step = channels_first ? pixels : 1;
-  visit(type, sample, [&](const auto* data) {
-    for (std::int64_t c = 0; c < channels; ++c) {
+void add_to_sums(const StoredValues& sample, const ValueTransform& to_value, double* sums, double* sums_of_squares) {
+  const std::int64_t pixels = sample.count / sample.channels;
+  const std::int64_t pixel_stride = sample.channels_first ? 1 : sample.channels;
+  const std::int64_t channel_stride = sample.channels_first ? pixels : 1;
+  visit(sample.dtype, sample.data, [&](const auto* data) {
+    for (std::int64_t c = 0; c < sample.channels; ++c) {
       double sum = 0, squares = 0;
       for (std::int64_t p = 0; p < pixels; ++p) {
-        const double stored = as_double(data[c * channel_step + p * pixel_step]),
-                     value = apply(value_of.transform, stored * value_of.scale + value_of.offset);
-        sum += value, squares += value * value;
+        const double stored = as_double(data[c * channel_stride + p * pixel_stride]);
+        const double value = apply(to_value.transform, stored * to_value.scale + to_value.offset);
+        sum += value;
+        squares += value * value;
       }
-      sums[c] += sum, sums_of_squares[c] += squares;
+      sums[c] += sum;
+      sums_of_squares[c] += squares;
     }
   });
 }

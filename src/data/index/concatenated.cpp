@@ -71,10 +71,10 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
 
 ShardIndex component_index(const ShardIndex& d, std::size_t number) {
   ShardIndex out = d;
-  out.part = {number, d.x_parts.size(), d.sample_bytes()};
-  out.sample[-1] = d.x_parts[number].count, out.x_name = d.x_parts[number].name;
-  out.x_parts.clear();
-  out.x_big_endian = false;  // whole samples are turned
+  out.component = {number, d.x.parts.size(), d.sample_bytes()};
+  out.sample[-1] = d.x.parts[number].count, out.x.name = d.x.parts[number].name;
+  out.x.parts.clear();
+  out.x.big_endian = false;  // whole samples are turned
   ShardList shards;
   for (Shard s : d.shards) {
     if (number > 0) s.x_offset = s.extra_x[number - 1].offset, s.x_chunks = s.extra_x[number - 1].chunks;
@@ -83,15 +83,15 @@ ShardIndex component_index(const ShardIndex& d, std::size_t number) {
     shards.push_back(s);
   }
   out.shards = std::move(shards);
-  if (number > 0) out.labels = false, out.target = Shape{0}, out.y_parts.clear();
+  if (number > 0) out.y.labels = false, out.y.target = Shape{0}, out.y.parts.clear();
   return out;
 }
 
 std::vector<TargetPart> targets_of(const ShardIndex& d, const Shard& s) {
-  if (d.y_parts.empty()) return {{d.y_name, d.target.count(), s.y_offset, s.y_chunks.get()}};
+  if (d.y.parts.empty()) return {{d.y.name, d.y.target.count(), s.y_offset, s.y_chunks.get()}};
   std::vector<TargetPart> out;
-  for (std::size_t p = 0; p < d.y_parts.size(); ++p)
-    out.push_back({d.y_parts[p].name, d.y_parts[p].count, p ? s.extra_y[p - 1].offset : s.y_offset,
+  for (std::size_t p = 0; p < d.y.parts.size(); ++p)
+    out.push_back({d.y.parts[p].name, d.y.parts[p].count, p ? s.extra_y[p - 1].offset : s.y_offset,
                    (p ? s.extra_y[p - 1].chunks : s.y_chunks).get()});
   return out;
 }

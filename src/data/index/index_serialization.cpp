@@ -123,29 +123,29 @@ std::string serialize_index(const ShardIndex& d, std::string* tables) {
   const json all{{"shards", shards},
                  {"rows", d.rows},
                  {"sample", extents(d.sample)},
-                 {"target", extents(d.target)},
-                 {"x_dtype", int(d.x_dtype)},
-                 {"y_dtype", int(d.y_dtype)},
-                 {"x_big_endian", d.x_big_endian},
-                 {"y_big_endian", d.y_big_endian},
-                 {"channels_first", d.channels_first},
-                 {"layout_told_by", d.layout_decided_by},
-                 {"labels", d.labels},
-                 {"classes", d.classes},
-                 {"class_names", d.class_names},
-                 {"mean", d.mean},
-                 {"std", d.std},
-                 {"unfit_statistics", d.statistics_rejected_reason},
-                 {"scale", {d.scale, d.offset}},
-                 {"channel_scale", d.channel_scale},
-                 {"channel_offset", d.channel_offset},
-                 {"transform", int(d.transform)},
-                 {"x_parts", parts_to_json(d.x_parts)},
-                 {"y_parts", parts_to_json(d.y_parts)},
+                 {"target", extents(d.y.target)},
+                 {"x_dtype", int(d.x.dtype)},
+                 {"y_dtype", int(d.y.dtype)},
+                 {"x_big_endian", d.x.big_endian},
+                 {"y_big_endian", d.y.big_endian},
+                 {"channels_first", d.x.channels_first},
+                 {"layout_told_by", d.x.layout_decided_by},
+                 {"labels", d.y.labels},
+                 {"classes", d.classes.count},
+                 {"class_names", d.classes.names},
+                 {"mean", d.values.mean},
+                 {"std", d.values.std},
+                 {"unfit_statistics", d.values.statistics_rejected_reason},
+                 {"scale", {d.values.scale, d.values.offset}},
+                 {"channel_scale", d.values.channel_scale},
+                 {"channel_offset", d.values.channel_offset},
+                 {"transform", int(d.values.transform)},
+                 {"x_parts", parts_to_json(d.x.parts)},
+                 {"y_parts", parts_to_json(d.y.parts)},
                  {"decode", {d.decode.resize, d.decode.crop}},
                  {"crc", d.manifest_crc},
-                 {"x_name", d.x_name},
-                 {"y_name", d.y_name}};
+                 {"x_name", d.x.name},
+                 {"y_name", d.y.name}};
   const auto bytes = json::to_cbor(all);
   return {bytes.begin(), bytes.end()};
 }
@@ -174,20 +174,20 @@ ShardIndex deserialize_index(const std::string& text, std::shared_ptr<const char
   d.shards = ShardList::from_plain_bytes(std::move(plain), plain_bytes, std::move(whole));
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
-  d.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
-  d.x_dtype = DType(j.at("x_dtype").get<int>()), d.y_dtype = DType(j.at("y_dtype").get<int>());
-  d.x_big_endian = j.at("x_big_endian"), d.y_big_endian = j.at("y_big_endian");
-  d.channels_first = j.at("channels_first"), d.layout_decided_by = j.at("layout_told_by");
-  d.labels = j.at("labels"), d.classes = j.at("classes");
-  j.at("class_names").get_to(d.class_names);
-  d.mean = j.at("mean").get<std::vector<double>>(), d.std = j.at("std").get<std::vector<double>>();
+  d.y.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
+  d.x.dtype = DType(j.at("x_dtype").get<int>()), d.y.dtype = DType(j.at("y_dtype").get<int>());
+  d.x.big_endian = j.at("x_big_endian"), d.y.big_endian = j.at("y_big_endian");
+  d.x.channels_first = j.at("channels_first"), d.x.layout_decided_by = j.at("layout_told_by");
+  d.y.labels = j.at("labels"), d.classes.count = j.at("classes");
+  j.at("class_names").get_to(d.classes.names);
+  d.values.mean = j.at("mean").get<std::vector<double>>(), d.values.std = j.at("std").get<std::vector<double>>();
   d.decode.resize = j.at("decode")[0], d.decode.crop = j.at("decode")[1];
-  d.statistics_rejected_reason = j.at("unfit_statistics");
-  d.scale = j.at("scale")[0], d.offset = j.at("scale")[1], d.manifest_crc = j.at("crc");
-  j.at("channel_scale").get_to(d.channel_scale), j.at("channel_offset").get_to(d.channel_offset);
-  d.transform = Transform(j.at("transform").get<int>());
-  d.x_parts = parts_from_json(j.at("x_parts")), d.y_parts = parts_from_json(j.at("y_parts"));
-  d.x_name = j.at("x_name"), d.y_name = j.at("y_name");
+  d.values.statistics_rejected_reason = j.at("unfit_statistics");
+  d.values.scale = j.at("scale")[0], d.values.offset = j.at("scale")[1], d.manifest_crc = j.at("crc");
+  j.at("channel_scale").get_to(d.values.channel_scale), j.at("channel_offset").get_to(d.values.channel_offset);
+  d.values.transform = Transform(j.at("transform").get<int>());
+  d.x.parts = parts_from_json(j.at("x_parts")), d.y.parts = parts_from_json(j.at("y_parts"));
+  d.x.name = j.at("x_name"), d.y.name = j.at("y_name");
   return d;
 }
 

@@ -153,10 +153,10 @@ void Loader::Impl::hand_over(Slot& s) {
   };
   batch.item = s.item;
   batch.skipped = s.skipped;
-  batch.x = {at, index.x_dtype, with_rows(index.sample)};
+  batch.x = {at, index.x.dtype, with_rows(index.sample)};
   batch.ids = {at + ids_offset, DType::i64, {rows}};
-  batch.y = {at + y_offset, index.labels ? DType::i32 : DType::f32,
-             index.labels ? Shape{rows} : with_rows(index.target)};
+  batch.y = {at + y_offset, index.y.labels ? DType::i32 : DType::f32,
+             index.y.labels ? Shape{rows} : with_rows(index.y.target)};
   batches.push_back(batch);
 }
 

@@ -24,12 +24,12 @@ bool all_finite(const void* values, DType type, std::int64_t count) {
 }  // namespace
 
 std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids) {
-  if (!is_float(index.x_dtype) && index.labels) return "";
+  if (!is_float(index.x.dtype) && index.y.labels) return "";
   std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
-    const bool good_x = !is_float(index.x_dtype) || all_finite(x.data(), index.x_dtype, index.sample.count());
-    const bool good_y = index.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
+    const bool good_x = !is_float(index.x.dtype) || all_finite(x.data(), index.x.dtype, index.sample.count());
+    const bool good_y = index.y.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
     if (good_x && good_y) continue;
     return cat("sample ", id, " of the data, in ", index.shards[shard_of(index, id)].path, ", has ",
                good_x ? "a target that is" : "values that are", " not finite");

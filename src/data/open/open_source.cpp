@@ -27,14 +27,14 @@ void say_no_uring(const std::string& why) {
 // automatic: through the HDF5 library, without MPI-IO.
 std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reader reader, const std::string& why,
                                     const ChunkOptions& chunks) {
-  if (!index.x_parts.empty()) {
+  if (!index.x.parts.empty()) {
     std::vector<std::unique_ptr<Source>> parts;
     ChunkOptions each = chunks;
-    each.cache_bytes /= index.x_parts.size();
-    for (std::size_t p = 0; p < index.x_parts.size(); ++p)
+    each.cache_bytes /= index.x.parts.size();
+    for (std::size_t p = 0; p < index.x.parts.size(); ++p)
       parts.push_back(open_engine(world, component_index(index, p), reader, p ? "" : why, each));
     ShardIndex whole = index;
-    if (uses_mpi_io(reader) || reader == Reader::automatic) whole.x_big_endian = false;  // the library converts
+    if (uses_mpi_io(reader) || reader == Reader::automatic) whole.x.big_endian = false;  // the library converts
     return make_concatenated_source(whole, std::move(parts));
   }
   if (reader == Reader::mmap) return make_mmap_source(index, why);
@@ -89,7 +89,7 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
   if (staging.budget > 0 && !staging.wanted())
     fail(Exit::config, "data.cache_budget does nothing without data.cache. set that to memory or a path, or leave it ",
          "away");
-  if (index.synthetic) return make_synthetic_source(index);
+  if (index.synthetic()) return make_synthetic_source(index);
   if (staging.wanted()) {
     if (uses_mpi_io(reader))
       fail(Exit::config, "data.cache = ", staging.where, ": data.reader = ", name_of(reader),

@@ -15,11 +15,11 @@ class ConcatenatedSource : public Source {
  public:
   ConcatenatedSource(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts)
       : values_(std::size_t(index.sample.count())),
-        value_bytes_(size_of(index.x_dtype)),
-        swaps_(index.x_big_endian),
+        value_bytes_(size_of(index.x.dtype)),
+        swaps_(index.x.big_endian),
         parts_(std::move(parts)) {
     std::size_t begin = 0;
-    for (const ConcatenatedPart& part : index.x_parts) {
+    for (const ConcatenatedPart& part : index.x.parts) {
       begins_.push_back(begin);
       begin += std::size_t(part.count) * (index.sample_bytes() / std::size_t(index.sample[-1]));
       names_ += cat(names_.empty() ? "" : ", ", part.name);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/pack/importers.hpp"
-#include "data/scan/shard_index.hpp"
+#include "data/scan/scan_file.hpp"
 #include "data/scan/shard_values.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"

@@ -1,7 +1,7 @@
 // JPEG and PNG in HDF5 as rows of pixels: encoded shards packed anew, decoded and fitted as a folder's images are.
 #include "data/pack/image_samples.hpp"
 #include "data/pack/importers.hpp"
-#include "data/scan/shard_index.hpp"
+#include "data/scan/scan_file.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/encoded_rows.hpp"
 #include "millrace/data/read/shard_files.hpp"

@@ -97,7 +97,7 @@ class Packer {
           for (std::int64_t r = 0; r < count; ++r) {
             if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
             if (valid.empty() || !valid[std::size_t(row + r)])
-              add_to_sums(x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first(),
+              add_to_sums({x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first()},
                           {scale_, in_.offset(), options_.transform}, sums.data() + 2 * channels * b,
                           sums.data() + 2 * channels * b + channels);
           }
@@ -119,7 +119,7 @@ class Packer {
       mean_[c] /= count;
       std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
       if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
-        fail(Exit::data, "values of channel ", c, " are not all finite", not_finite(options_.transform),
+        fail(Exit::data, "values of channel ", c, " are not all finite", not_finite_hint(options_.transform),
              ". leave --transform away");
     }
   }

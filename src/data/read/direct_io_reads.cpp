@@ -38,9 +38,9 @@ class DirectIoReadQueue : public ReadQueue {
     const std::span<char> parts[] = {{memory_.get(), most * block_}, slots};
     async_ = make({parts, slots.empty() ? 1u : 2u});
     // Joined data sets share the places that are watched.
-    const std::size_t share = std::max<std::size_t>(1, most / files.index.part.count);
+    const std::size_t share = std::max<std::size_t>(1, most / files.index.component.count);
     pieces_.resize(std::min(share, async_->capacity()));
-    first_place_ = 1 + files.index.part.number % most * share % most;
+    first_place_ = 1 + files.index.component.number % most * share % most;
     free_.reserve(pieces_.size());
     for (std::size_t p = pieces_.size(); p-- > 0;) free_.push_back(std::uint32_t(p));
     depth_ = std::make_unique<QueueDepthTuner>(int(pieces_.size()));
@@ -91,8 +91,8 @@ class DirectIoReadQueue : public ReadQueue {
     }
     ++finished_;
     if (unit.failure) std::rethrow_exception(std::exchange(unit.failure, nullptr));
-    if (files_.index.x_big_endian)
-      swap_bytes(unit.x, unit.ids.size() * std::size_t(files_.index.sample.count()), size_of(files_.index.x_dtype));
+    if (files_.index.x.big_endian)
+      swap_bytes(unit.x, unit.ids.size() * std::size_t(files_.index.sample.count()), size_of(files_.index.x.dtype));
   }
 
  private:

@@ -9,7 +9,7 @@ namespace millrace {
 
 HyperslabReader::HyperslabReader(const ShardIndex& index, bool mapped, std::size_t cache_bytes)
     : index_(index),
-      element_bytes_(size_of(index.x_dtype)),
+      element_bytes_(size_of(index.x.dtype)),
       map_(mapped),
       chunks_(cache_bytes),
       mapped_(index.shards.size()) {}
@@ -20,7 +20,7 @@ void HyperslabReader::read(std::size_t s, const Hyperslab& slab, char* to, std::
   if (map_) return copy(s, slab, to, sample);
   const FileDescriptor fd = files_.open(s);
   if (shard.x_chunks) {
-    const std::string place = shard.path + ":" + index_.x_name;
+    const std::string place = shard.path + ":" + index_.x.name;
     return chunks_.read_hyperslab({fd, s, *shard.x_chunks, place}, slab, to);
   }
   for_each_run(shard.array, slab, [&](std::int64_t offset, std::int64_t count) {

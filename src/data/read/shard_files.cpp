@@ -36,8 +36,9 @@ FileDescriptor open_file(const std::string& path) {
 ShardFiles::ShardFiles(const ShardIndex& index, int flags, std::size_t share)
     : index_(index),
       flags_(flags),
-      max_open_files_(std::max<std::size_t>(
-          1, raise_open_file_limit(share * index.part.count * index.shards.size()) / (share * index.part.count))),
+      max_open_files_(
+          std::max<std::size_t>(1, raise_open_file_limit(share * index.component.count * index.shards.size()) /
+                                       (share * index.component.count))),
       fds_(index.shards.size() <= max_open_files_ ? index.shards.size() : 0) {
   for (auto& fd : fds_) fd.store(-1, std::memory_order_relaxed);
 }
@@ -198,7 +199,7 @@ void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
     std::size_t first = 0;  // byte of a target
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const TargetPart& part = parts[p];
-      const std::size_t bytes = std::size_t(part.count) * size_of(index_.y_dtype);
+      const std::size_t bytes = std::size_t(part.count) * size_of(index_.y.dtype);
       if (part.chunks) {
         places.clear();
         for (std::size_t r = 0; r < n; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});

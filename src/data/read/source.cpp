@@ -30,20 +30,20 @@ std::size_t raise_open_file_limit(std::size_t wanted) {
 }
 
 std::size_t y_stored_bytes(const ShardIndex& index) {
-  return size_of(index.y_dtype) * std::size_t(index.target.count());
+  return size_of(index.y.dtype) * std::size_t(index.y.target.count());
 }
 
 std::size_t y_batch_bytes(const ShardIndex& index) {
-  return index.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.target.count());
+  return index.y.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.y.target.count());
 }
 
 void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t count, void* y_stored, void* y) {
-  if (index.y_big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y_dtype));
+  if (index.y.big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y.dtype));
   try {
-    if (index.labels)
-      labels_to_int32(y_stored, index.y_dtype, count, static_cast<std::int32_t*>(y));
+    if (index.y.labels)
+      labels_to_int32(y_stored, index.y.dtype, count, static_cast<std::int32_t*>(y));
     else
-      targets_to_float(y_stored, index.y_dtype, count, static_cast<float*>(y));
+      targets_to_float(y_stored, index.y.dtype, count, static_cast<float*>(y));
   } catch (const Error& e) {
     fail(e.code(), shard.path, ": ", e.what());
   }

@@ -34,7 +34,7 @@ class DirectSource : public Source {
       read_sorted(ids, to_x, to_y);
     else
       read_runs(ids, to_x, to_y);
-    if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+    if (index_.x.big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x.dtype));
   }
 
   std::string describe() const override {
@@ -84,7 +84,7 @@ class DirectSource : public Source {
     const ReadScope here(shard);
     const FileDescriptor fd = files_.open(s);
     if (shard.x_chunks) {
-      const std::string place = shard.path + ":" + index_.x_name;
+      const std::string place = shard.path + ":" + index_.x.name;
       return chunks_.read({fd, 2 * s, *shard.x_chunks, place}, rows, in_order);
     }
     for (const auto& [row, to] : rows)

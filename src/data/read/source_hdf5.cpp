@@ -36,7 +36,7 @@ class Hdf5Source : public Source {
         y_stored_bytes_(y_stored_bytes(index)),
         y_step_(y_batch_bytes(index)),
         files_(index.shards.size()) {
-    index_.x_big_endian = index_.y_big_endian = false;  // the library converts
+    index_.x.big_endian = index_.y.big_endian = false;  // the library converts
     if (!through_mpi_) return;
     if (readable_without_hdf5(index)) check_ = make_direct_source(index, "");
     std::string problem;
@@ -111,7 +111,7 @@ class Hdf5Source : public Source {
       const ReadRows read = [&](const std::string& name, DType dtype, void* out) {
         file.read_rows(name, id - shard.first, std::int64_t(rows), dtype, out);
       };
-      read(index_.x_name, index_.x_dtype, to);
+      read(index_.x.name, index_.x.dtype, to);
       if (y_step_ > 0) read_targets(read, shard, rows);
     } catch (const Error& e) {
       fail(e.code(), "cannot read sample ", id, " of ", shard.path, " (", e.what(), ")");
@@ -161,7 +161,7 @@ class Hdf5Source : public Source {
         if (problem.empty()) problem = e.what();
       }
     };
-    read(index_.x_name, index_.x_dtype, x_rows_.data());
+    read(index_.x.name, index_.x.dtype, x_rows_.data());
     try {
       if (y_step_ > 0) read_targets(read, shard, rows_.size());
     } catch (const Error& e) {
@@ -185,7 +185,7 @@ class Hdf5Source : public Source {
     std::size_t first = 0;  // byte of a target
     std::exception_ptr failure;
     for (const TargetPart& part : parts) {
-      read(part.name, index_.y_dtype, y_stored_.data());
+      read(part.name, index_.y.dtype, y_stored_.data());
       const std::size_t step = parts.size() == 1 ? y_step_ : std::size_t(part.count) * sizeof(float);
       y_part_.resize(std::max(y_part_.size(), rows * step));
       try {

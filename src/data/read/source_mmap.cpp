@@ -55,7 +55,7 @@ class MappedSource : public Source {
       i += run;
     }
     check(touched);
-    if (index_.x_big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+    if (index_.x.big_endian) swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x.dtype));
   }
 
   void reopen(std::size_t s) override {

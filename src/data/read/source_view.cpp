@@ -56,8 +56,8 @@ class ViewSource : public Source {
       else
         read_pair(s, ids[i], to_x, reinterpret_cast<float*>(to_y));
     }
-    if (index_.x_big_endian && index_.view.sample != SampleKind::tokens)
-      swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x_dtype));
+    if (index_.x.big_endian && index_.view.sample != SampleKind::tokens)
+      swap_bytes(x, ids.size() * std::size_t(index_.sample.count()), size_of(index_.x.dtype));
   }
 
   std::string describe() const override {
@@ -72,18 +72,18 @@ class ViewSource : public Source {
     const Shard& shard = index_.shards[s];
     const Pixel& pixel = (*shard.pixels)[std::size_t(id - shard.first)];
     std::memcpy(y, &pixel.label, sizeof pixel.label);
-    const int rows = index_.channels_first ? 1 : 0, columns = rows + 1;
+    const int rows = index_.x.channels_first ? 1 : 0, columns = rows + 1;
     const Hyperslab slab = patch_hyperslab(index_, shard, id);
     const auto& [first, extent] = slab;
     if (extent[rows] == index_.view.patch && extent[columns] == index_.view.patch) return slabs_.read(s, slab, x, id);
     const std::int64_t half = index_.view.patch / 2;
     const std::int64_t corner[2] = {std::int64_t(pixel.row) - half, std::int64_t(pixel.column) - half};
     thread_local std::vector<char> inside;
-    inside.resize(std::size_t(extent.count()) * size_of(index_.x_dtype));
+    inside.resize(std::size_t(extent.count()) * size_of(index_.x.dtype));
     slabs_.read(s, slab, inside.data(), id);
     // As (planes, height, width, bytes of a pixel).
-    const std::int64_t planes = index_.channels_first ? extent[0] : 1, side = index_.view.patch;
-    const std::size_t bytes = size_of(index_.x_dtype) * std::size_t(index_.channels_first ? 1 : extent[2]);
+    const std::int64_t planes = index_.x.channels_first ? extent[0] : 1, side = index_.view.patch;
+    const std::size_t bytes = size_of(index_.x.dtype) * std::size_t(index_.x.channels_first ? 1 : extent[2]);
     for (std::int64_t p = 0; p < planes; ++p)
       for (std::int64_t r = 0; r < side; ++r) {
         const std::int64_t row = mirrored(corner[0] + r, shard.array[rows]) - first[rows];
@@ -102,15 +102,15 @@ class ViewSource : public Source {
     thread_local std::vector<float> values;
     stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
     slabs_.read(s, row_hyperslab(shard, row + index_.view.lead), stored.data(), id);
-    if (index_.x_big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x_dtype));
-    targets_to_float(stored.data(), index_.x_dtype, index_.sample.count(), values.data());
+    if (index_.x.big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x.dtype));
+    targets_to_float(stored.data(), index_.x.dtype, index_.sample.count(), values.data());
     const std::size_t channels = std::size_t(index_.sample[-1]), pixels = values.size() / channels;
-    const bool normalize = index_.normalized_targets && !index_.mean.empty();
+    const bool normalize = index_.values.normalize_targets && !index_.values.mean.empty();
     for (std::size_t p = 0; p < pixels; ++p)
       for (std::size_t c = 0; c < channels; ++c) {
-        const double raw = values[index_.channels_first ? c * pixels + p : p * channels + c];
-        const auto value = float(apply(index_.transform, raw * index_.scale + index_.offset));
-        *y++ = normalize ? (value - float(index_.mean[c])) / float(index_.std[c]) : value;
+        const double raw = values[index_.x.channels_first ? c * pixels + p : p * channels + c];
+        const auto value = float(apply(index_.values.transform, raw * index_.values.scale + index_.values.offset));
+        *y++ = normalize ? (value - float(index_.values.mean[c])) / float(index_.values.std[c]) : value;
       }
   }
 
@@ -119,15 +119,16 @@ class ViewSource : public Source {
     const std::int64_t window = index_.view.window;
     const Hyperslab slab = window_hyperslab(index_, shard, id);
     thread_local std::vector<char> stored;
-    stored.resize(std::size_t(window + 1) * size_of(index_.x_dtype));
+    stored.resize(std::size_t(window + 1) * size_of(index_.x.dtype));
     slabs_.read(s, slab, stored.data(), id);
-    if (index_.x_big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x_dtype));
+    if (index_.x.big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x.dtype));
     const auto past = [&](std::int64_t at, std::uint32_t token) {
       fail(Exit::data, "token ", token, " of ", shard.path, " (",
            shard.array.rank > 1 ? cat("row ", slab.first[0], ", ") : "", "position ", slab.first[-1] + at,
-           ") is not below the vocabulary of ", index_.classes, ". raise data.vocabulary, or see what wrote the file");
+           ") is not below the vocabulary of ", index_.classes.count,
+           ". raise data.vocabulary, or see what wrote the file");
     };
-    const std::int32_t next = check_tokens(stored.data(), index_.x_dtype, window + 1, index_.classes, past);
+    const std::int32_t next = check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, past);
     std::memcpy(x, stored.data(), x_bytes_);
     std::memcpy(y, &next, sizeof next);
   }
@@ -153,7 +154,7 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
     fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ",
          facts.hdf5_only_reason, ". write the file anew, contiguous or in chunks with gzip");
   facts.bytes = 0;
-  for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x_dtype);
+  for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x.dtype);
   std::string why;
   if (reader == Reader::automatic) {
     const ReaderChoice choice = choose_reader(facts);

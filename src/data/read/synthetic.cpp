@@ -149,11 +149,11 @@ class SyntheticSource : public Source {
 ShardIndex synthetic_index(const std::string& spec) {
   const Options o = parse(spec);
   ShardIndex d;
-  d.rows = o.rows, d.sample = o.shape, d.classes = o.classes;
-  d.scale = 1 / 255.0;
-  d.y_dtype = DType::i32;
-  d.mean.assign(std::size_t(o.shape[-1]), 0.5), d.std.assign(std::size_t(o.shape[-1]), 0.162);
-  d.synthetic = true, d.synthetic_spec = spec;
+  d.rows = o.rows, d.sample = o.shape, d.classes.count = o.classes;
+  d.values.scale = 1 / 255.0;
+  d.y.dtype = DType::i32;
+  d.values.mean.assign(std::size_t(o.shape[-1]), 0.5), d.values.std.assign(std::size_t(o.shape[-1]), 0.162);
+  d.synthetic_spec = spec;
   d.manifest_crc = crc32(spec.data(), spec.size());
   return d;
 }

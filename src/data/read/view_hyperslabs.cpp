@@ -15,7 +15,7 @@ Hyperslab whole(const Shape& array) {
 
 Hyperslab patch_hyperslab(const ShardIndex& index, const Shard& shard, std::int64_t id) {
   const Pixel& pixel = (*shard.pixels)[std::size_t(id - shard.first)];
-  const int rows = index.channels_first ? 1 : 0;
+  const int rows = index.x.channels_first ? 1 : 0;
   const std::int64_t side = index.view.patch,
                      corner[2] = {std::int64_t(pixel.row) - side / 2, std::int64_t(pixel.column) - side / 2};
   Hyperslab out = whole(shard.array);

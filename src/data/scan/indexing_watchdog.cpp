@@ -34,7 +34,7 @@ void IndexingWatchdog::at(const std::string& what) {
   what_ = what;
 }
 
-double IndexingWatchdog::used() const {
+double IndexingWatchdog::cpu_seconds() const {
   timespec t{};
   ::clock_gettime(clock_, &t);
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
@@ -48,24 +48,24 @@ void IndexingWatchdog::run() {
   const std::chrono::duration<double> interval(shortest / 4);
   std::unique_lock lock(mutex_);
   for (auto last = Clock::now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
-    // Not more than this thread was there for: all may have been stopped.
-    const std::chrono::duration<double> passed =
+    // Limited: the whole process may have been stopped for a while.
+    const std::chrono::duration<double> elapsed =
         std::min<std::chrono::duration<double>>(Clock::now() - last, 2 * interval);
-    check(passed.count());
+    check(elapsed.count());
     last = Clock::now();
   }
 }
 
-void IndexingWatchdog::check(double passed) {
-  const double now = used();
-  unchanged_seconds_ = now == std::exchange(seen_, now) ? unchanged_seconds_ + passed : 0;
-  if (timeout_ > 0 && unchanged_seconds_ >= timeout_)  // the end of the process: nobody else can end such a wait
+void IndexingWatchdog::check(double elapsed_seconds) {
+  const double now = cpu_seconds();
+  unchanged_seconds_ = now == std::exchange(last_cpu_seconds_, now) ? unchanged_seconds_ + elapsed_seconds : 0;
+  if (timeout_ > 0 && unchanged_seconds_ >= timeout_)  // ends the process: nothing else can end the blocked call
     fail(Exit::data, "listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
-         " (data.read_timeout). see to the file system that holds it");
+         " (data.read_timeout). check the file system that holds it");
   if (slow_seconds_ <= 0 || unchanged_seconds_ < slow_seconds_ || warned_ == what_) return;
   warned_ = what_;
   log::local(cat("warning: listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
-                 ". see to the file system that holds it"));
+                 ". check the file system that holds it"));
 }
 
 }  // namespace millrace

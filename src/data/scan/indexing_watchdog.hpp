@@ -1,6 +1,6 @@
-// While rank 0 lists the data the other ranks wait, and no time runs out on them. A thread that looks whether the one
-// that lists still gets on: one that waits for a file system that does not answer uses no processor. Private to the
-// data room.
+// IndexingWatchdog: detects a file system that does not answer while rank 0 scans the files of a data set. The other
+// ranks wait for rank 0 without a timeout. A watchdog thread observes the CPU time of the scanning thread: a thread
+// that is blocked in a read uses none. Private to the data room.
 #pragma once
 #include <condition_variable>
 #include <ctime>
@@ -14,23 +14,25 @@ namespace millrace {
 
 class IndexingWatchdog {
  public:
-  // Of the thread that makes it. After slow_read a warning, once a file; after read_timeout the end of the run.
+  // Watches the calling thread. Warns after FaultOptions::slow_read seconds, once per file, and ends the run after
+  // read_timeout seconds.
   explicit IndexingWatchdog(const FaultOptions&);
   ~IndexingWatchdog();
   IndexingWatchdog(const IndexingWatchdog&) = delete;
-  void at(const std::string& what);  // a file, a pattern
+  void at(const std::string& what);  // the file or pattern that is now being read
 
  private:
   void run();
-  void check(double passed);
-  double used() const;  // seconds of the processor, by the thread that is watched
+  void check(double elapsed_seconds);
+  double cpu_seconds() const;  // of the watched thread
 
   const double slow_seconds_, timeout_;
   clockid_t clock_{};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::string what_, warned_;
-  double seen_ = 0, unchanged_seconds_ = 0;  // seconds
+  double last_cpu_seconds_ = 0;
+  double unchanged_seconds_ = 0;  // time since the watched thread last used the CPU
   bool ending_ = false;
   std::thread thread_;
 };

@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char mark[] = "millrace manifest 3\n";  // another number: another form of what follows
-constexpr std::size_t mark_bytes = sizeof mark - 1;
-constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: clocks of file systems are this coarse
+constexpr char magic[] = "millrace manifest 3\n";  // the number is the version of the format
+constexpr std::size_t magic_bytes = sizeof magic - 1;
+constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: the resolution of the coarsest file systems' clocks
 
-// All that a header's facts depend on besides the file. A member that is new has to be thought of here.
+// All options that the metadata of a file depend on. The structured binding makes a new member a compile error here.
 std::string key_of(const DataOptions& options) {
   const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, validation_part, faults] =
       options;
@@ -83,19 +83,20 @@ bool ManifestCache::load(const std::string& path) {
   if (!fs::exists(path, none)) return false;
   try {
     const std::string all = read_file(path);
-    const std::size_t head = mark_bytes + sizeof(std::uint32_t);
-    if (all.compare(0, mark_bytes - 2, mark, mark_bytes - 2) == 0 && all.compare(0, mark_bytes, mark) != 0)
-      return false;  // of another version of the program
+    const std::size_t head = magic_bytes + sizeof(std::uint32_t);
+    if (all.compare(0, magic_bytes - 2, magic, magic_bytes - 2) == 0 && all.compare(0, magic_bytes, magic) != 0)
+      return false;  // another version
     std::uint32_t sum = 0;
-    if (all.size() >= head) std::memcpy(&sum, all.data() + mark_bytes, sizeof sum);
-    if (all.size() < head || all.compare(0, mark_bytes, mark) != 0 ||
+    if (all.size() >= head) std::memcpy(&sum, all.data() + magic_bytes, sizeof sum);
+    if (all.size() < head || all.compare(0, magic_bytes, magic) != 0 ||
         sum != crc32(all.data() + head, all.size() - head))
       fail(Exit::data, "its checksum is wrong");
     const json j = json::from_cbor(all.begin() + std::ptrdiff_t(head), all.end());
     if (j.at("key") != key_) return false;
     const ShardIndex index = index_of(j.at("index"), j.at("plain"));
     for (const json& f : j.at("facts")) number_of(index_of(f, j.at("no shards")));
-    old_stamps_ = values_of<FileStamp>(j.at("stamps")), old_metadata_ = values_of<std::uint32_t>(j.at("facts of"));
+    old_stamps_ = values_of<FileStamp>(j.at("stamps"));
+    old_metadata_ = values_of<std::uint32_t>(j.at("facts of"));
     old_ = index.shards;
     if (old_stamps_.size() != old_.size() || old_metadata_.size() != old_.size())
       fail(Exit::data, "its tables differ in length");
@@ -115,7 +116,7 @@ std::optional<ManifestCache::CachedShard> ManifestCache::find(const std::string&
     return std::nullopt;
   if (old_metadata_[s] >= metadata_.size()) return std::nullopt;
   CachedShard out{old_[s], metadata_[old_metadata_[s]].get()};
-  for (const auto& chunks : {out.shard.x_chunks, out.shard.y_chunks})  // another build decodes other filters
+  for (const auto& chunks : {out.shard.x_chunks, out.shard.y_chunks})  // this build may lack a filter
     if (chunks && !io::unsupported_filter_reason(chunks->filters).empty()) return std::nullopt;
   return out;
 }
@@ -126,19 +127,23 @@ std::uint32_t ManifestCache::number_of(const ShardIndex& metadata) {
   return at->second;
 }
 
-const ShardIndex* ManifestCache::add(const Shard& shard, const ShardIndex& one, const FileStamp& stamp) {
+void ManifestCache::add(const Shard& shard, const ShardIndex& one, const FileStamp& stamp) {
   ShardIndex metadata = one;
-  metadata.shards = {}, metadata.rows = 0;
+  metadata.shards = {};
+  metadata.rows = 0;
   const std::uint32_t number = number_of(metadata);
-  new_.push_back(shard), new_stamps_.push_back(stamp), new_metadata_.push_back(number);
-  // Its codec may be missing here alone; and the size of images not cut to one is told by the set's first file.
-  const bool cut = one.decode.resize > 0 || one.decode.crop > 0;
-  if (!shard.hdf5_only_reason.empty() || (shard.x_encoded && !cut)) new_stamps_.back().mtime = 0;
-  return metadata_[number].get();
+  new_.push_back(shard);
+  new_stamps_.push_back(stamp);
+  new_metadata_.push_back(number);
+  // A file is scanned again at the next start (mtime 0) if another build may have the codec that this one lacks, or if
+  // the size of its images depends on the first file of the data set.
+  const bool fixed_size = one.decode.resize > 0 || one.decode.crop > 0;
+  if (!shard.hdf5_only_reason.empty() || (shard.x_encoded && !fixed_size)) new_stamps_.back().mtime = 0;
 }
 
 void ManifestCache::add(const CachedShard& known, const FileStamp& stamp) {
-  new_.push_back(known.shard), new_stamps_.push_back(stamp);
+  new_.push_back(known.shard);
+  new_stamps_.push_back(stamp);
   new_metadata_.push_back(old_metadata_[old_at_.at(known.shard.path.str())]);
 }
 
@@ -161,15 +166,15 @@ std::string ManifestCache::save() const {
                  {"facts of", binary(new_metadata_)}};
   const auto body = json::to_cbor(all);
   const std::uint32_t sum = crc32(body.data(), body.size());
-  std::string content(mark, mark_bytes);
+  std::string content(magic, magic_bytes);
   content.append(reinterpret_cast<const char*>(&sum), sizeof sum).append(body.begin(), body.end());
   std::string problem = "there is no other place: neither XDG_CACHE_HOME nor HOME is set";
   for (const std::string& path : {adjacent_path_, fallback_path_}) try {
       if (path.empty()) continue;
       if (path == fallback_path_) fs::create_directories(fs::path(path).parent_path());
-      const std::string aside = cat(path, ".", int(::getpid()));  // two runs may start at once
-      write_file_atomically(aside, content);
-      rename_durably(aside, path);
+      const std::string temporary = cat(path, ".", int(::getpid()));  // two runs may start at the same time
+      write_file_atomically(temporary, content);
+      rename_durably(temporary, path);
       return path;
     } catch (const std::exception& e) {
       problem = e.what();

@@ -1,5 +1,6 @@
-// What the headers of a set's files said the last time, so that the next start looks only at sizes and times: one file,
-// beside the data or, where that cannot be written, in $XDG_CACHE_HOME/millrace. Private to the data room.
+// ManifestCache: the metadata of all files of a data set in one file, so that the next start only compares sizes and
+// modification times. The cache lies beside the data, or in $XDG_CACHE_HOME/millrace if that folder cannot be written.
+// Private to the data room.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,21 +19,22 @@ struct FileStamp {
 
 class ManifestCache {
  public:
-  // Reads what is there. What is damaged, of another version or of other options is not used; the first is warned of.
+  // Reads an existing cache. A cache of another version or of other options is ignored; for a damaged one, a warning is
+  // logged.
   ManifestCache(const DataOptions&, const std::string& first_path);
 
   struct CachedShard {
     Shard shard;
-    const ShardIndex* metadata;  // what the file says besides its shard; the same for many files
+    const ShardIndex* metadata;  // the file's index without its shard; files with equal metadata share one
   };
-  // A file of the same path, size and time of writing.
+  // The cached file of this path, size and modification time.
   std::optional<CachedShard> find(const std::string& path, const FileStamp&) const;
 
-  // As found or scanned, in the order of the set; what `one` says besides its shard is kept once. Returns that.
-  const ShardIndex* add(const Shard&, const ShardIndex& one, const FileStamp&);
+  // Adds the next file of the data set: one that was scanned (`one` is its index) or one that was found in the cache.
+  void add(const Shard&, const ShardIndex& one, const FileStamp&);
   void add(const CachedShard&, const FileStamp&);
-  // Where it went; "" and a warning: nowhere. A file that was written to just now is left out: it may be written to
-  // again without a change of its size and time.
+  // Writes the cache and returns its path; "" and a warning if that is impossible. Files that were modified a moment
+  // ago are not cached: they may change again without a change of their size and time.
   std::string save() const;
 
  private:
@@ -41,7 +43,7 @@ class ManifestCache {
 
   std::string key_, adjacent_path_, fallback_path_;
   std::vector<std::unique_ptr<ShardIndex>> metadata_;
-  std::unordered_map<std::string, std::uint32_t> numbers_;  // of facts, by their text
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // of metadata_, by their serialized form
   ShardList old_, new_;
   std::vector<FileStamp> old_stamps_, new_stamps_;
   std::vector<std::uint32_t> old_metadata_, new_metadata_;

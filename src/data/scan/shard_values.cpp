@@ -12,27 +12,28 @@
 namespace millrace {
 namespace {
 
-double usual_scale(const ShardIndex& d) { return d.x_dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
+double default_scale(const ShardIndex& d) { return d.x.dtype == DType::u8 && d.sample.rank >= 2 ? 1 / 255.0 : 1; }
 
 std::vector<ConcatenatedPart> parts_of(const ShardIndex& d) {
-  return d.x_parts.empty() ? std::vector<ConcatenatedPart>{{d.x_name, d.sample[-1]}} : d.x_parts;
+  return d.x.parts.empty() ? std::vector<ConcatenatedPart>{{d.x.name, d.sample[-1]}} : d.x.parts;
 }
 
 Scaling scaling_of(const ShardIndex& d, std::size_t channel) {
-  if (d.channel_scale.empty()) return {d.scale, d.offset};
-  return {d.channel_scale[channel], d.channel_offset[channel]};
+  if (d.values.channel_scale.empty()) return {d.values.scale, d.values.offset};
+  return {d.values.channel_scale[channel], d.values.channel_offset[channel]};
 }
 
-Scaling asked(const Scaling& own, const DataOptions& options) {
+Scaling requested(const Scaling& own, const DataOptions& options) {
   return {options.scale > 0 ? options.scale : own.scale,
           options.offset != offset_from_files ? options.offset : own.offset};
 }
 
-// Of one data set, converted from its own scaling to the one that is used; empty: none, or none that fits.
 struct Statistics {
-  std::vector<double> mean, std;
-  std::string unfit;
+  std::vector<double> mean, std;  // by channel; empty: the file holds none that can be used
+  std::string rejected_reason;
 };
+
+// The statistics of one data set, converted from the file's own scaling to the one that is used.
 Statistics statistics_of(const io::File& file, const std::string& dataset, std::int64_t channels, const Scaling& own,
                          const Scaling& used, Transform transform) {
   Statistics out;
@@ -65,34 +66,35 @@ void add_sample(const ShardIndex& d, const char* sample, std::vector<double>& su
   std::size_t channel = 0;
   for (const ConcatenatedPart& part : parts_of(d)) {
     const Scaling s = scaling_of(d, channel);
-    add_to_sums(sample, d.x_dtype, positions * part.count, part.count, d.channels_first,
-                {s.scale, s.offset, d.transform}, sums.data() + channel, sums.data() + channels + channel);
-    sample += std::size_t(positions * part.count) * size_of(d.x_dtype);
+    add_to_sums({sample, d.x.dtype, positions * part.count, part.count, d.x.channels_first},
+                {s.scale, s.offset, d.values.transform}, sums.data() + channel, sums.data() + channels + channel);
+    sample += std::size_t(positions * part.count) * size_of(d.x.dtype);
     channel += std::size_t(part.count);
   }
 }
 
 }  // namespace
 
-std::string not_finite(Transform t) {
+std::string not_finite_hint(Transform t) {
   return t == Transform::log1p ? " as log1p, which is of values above -1 (data.offset adds to them)" : "";
 }
 
-Scaling scaling_of(const io::File& file, const std::string& dataset, double usual_scale) {
+Scaling scaling_of(const io::File& file, const std::string& dataset, double default_scale) {
   const auto number = [&](const std::string& object, const char* name) -> std::optional<double> {
     const auto stored = file.get_numbers(object, name);
     return stored && stored->size() == 1 && std::isfinite((*stored)[0]) ? std::optional((*stored)[0]) : std::nullopt;
   };
-  Scaling out{usual_scale, 0};
+  Scaling out{default_scale, 0};
   if (const auto scale = number("/", "scale"); scale && *scale != 0) return {*scale, number("/", "offset").value_or(0)};
   const auto factor = number(dataset, "scale_factor"), add = number(dataset, "add_offset");
-  const auto odd = [&](const char* name, bool fits) {
-    if (!fits && (file.get_numbers(dataset, name) || file.get_string(dataset, name)))
+  const auto require_number = [&](const char* name, bool good) {
+    if (!good && (file.get_numbers(dataset, name) || file.get_string(dataset, name)))
       fail(Exit::data, file.path(), ": the attribute ", name, " of ", dataset, " is not one finite number",
            name == std::string("scale_factor") ? " other than 0" : "",
-           ", by which stored values become those that they stand for. write it anew");
+           ". stored values cannot be converted without it. correct the attribute");
   };
-  odd("scale_factor", factor && *factor != 0), odd("add_offset", add.has_value());
+  require_number("scale_factor", factor && *factor != 0);
+  require_number("add_offset", add.has_value());
   if (factor && *factor != 0) out.scale = *factor;
   if (add) out.offset = *add;
   if (add && !factor) out.scale = 1;
@@ -100,21 +102,27 @@ Scaling scaling_of(const io::File& file, const std::string& dataset, double usua
 }
 
 void read_values(ShardIndex& out, const io::File& file, const std::vector<std::string>& x, const DataOptions& options) {
-  out.transform = options.transform;
+  out.values.transform = options.transform;
   const auto parts = parts_of(out);
   for (std::size_t p = 0; p < x.size(); ++p) {
-    const Scaling own = scaling_of(file, x[p], usual_scale(out)), used = asked(own, options);
-    if (p == 0) out.scale = used.scale, out.offset = used.offset;
+    const Scaling own = scaling_of(file, x[p], default_scale(out)), used = requested(own, options);
+    if (p == 0) {
+      out.values.scale = used.scale;
+      out.values.offset = used.offset;
+    }
     if (x.size() > 1) {
-      out.channel_scale.insert(out.channel_scale.end(), std::size_t(parts[p].count), used.scale);
-      out.channel_offset.insert(out.channel_offset.end(), std::size_t(parts[p].count), used.offset);
+      out.values.channel_scale.insert(out.values.channel_scale.end(), std::size_t(parts[p].count), used.scale);
+      out.values.channel_offset.insert(out.values.channel_offset.end(), std::size_t(parts[p].count), used.offset);
     }
     const Statistics s = statistics_of(file, x[p], parts[p].count, own, used, options.transform);
-    out.mean.insert(out.mean.end(), s.mean.begin(), s.mean.end());
-    out.std.insert(out.std.end(), s.std.begin(), s.std.end());
-    if (out.statistics_rejected_reason.empty()) out.statistics_rejected_reason = s.unfit;
+    out.values.mean.insert(out.values.mean.end(), s.mean.begin(), s.mean.end());
+    out.values.std.insert(out.values.std.end(), s.std.begin(), s.std.end());
+    if (out.values.statistics_rejected_reason.empty()) out.values.statistics_rejected_reason = s.rejected_reason;
   }
-  if (out.mean.size() != std::size_t(out.sample[-1])) out.mean.clear(), out.std.clear();
+  if (out.values.mean.size() != std::size_t(out.sample[-1])) {
+    out.values.mean.clear();
+    out.values.std.clear();
+  }
 }
 
 void require_same_values(const ShardIndex& d, const ShardIndex& other, const std::string& path) {
@@ -124,33 +132,33 @@ void require_same_values(const ShardIndex& d, const ShardIndex& other, const std
     if (used != first)
       fail(Exit::data, path, ": values of '", part.name, "' are stored * ", used.scale, " + ", used.offset, ", in ",
            d.shards.front().path, " * ", first.scale, " + ", first.offset,
-           ". all files need the same scale and offset: write them so, or give data.scale and data.offset");
+           ". all files need the same scale and offset. rewrite them, or set data.scale and data.offset");
     channel += std::size_t(part.count);
   }
 }
 
 void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, const FaultOptions& faults) {
-  constexpr std::int64_t most_decoded = 2000;  // by one rank, while the others wait
+  constexpr std::int64_t max_decoded_rows = 2000;  // rank 0 decodes them while the other ranks wait
   const std::size_t channels = std::size_t(index.sample[-1]);
-  constexpr std::uint64_t most_bytes = std::uint64_t(4) << 30;
-  const auto by_bytes = std::int64_t(most_bytes / std::max<std::size_t>(1, index.sample_bytes()));
-  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? most_decoded : max_rows,
-                                      std::max<std::int64_t>(100, by_bytes)}),
+  constexpr std::uint64_t max_bytes = std::uint64_t(4) << 30;
+  const auto rows_by_bytes = std::int64_t(max_bytes / std::max<std::size_t>(1, index.sample_bytes()));
+  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? max_decoded_rows : max_rows,
+                                      std::max<std::int64_t>(100, rows_by_bytes)}),
                      values = index.sample.count();
-  std::vector<double> sums(2 * channels + 1, 0.0);  // the last: samples
+  std::vector<double> sums(2 * channels + 1, 0.0);  // the last element counts the samples
   std::string problem;
   if (world.rank() == 0) try {
-      // Evenly spread rows; the same on any number of ranks because one rank reads them.
+      // Evenly spread rows. One rank reads them, so that the result is the same on any number of ranks.
       const auto source =
           make_source(world, index, readable_without_hdf5(index) ? Reader::direct : Reader::automatic, faults);
-      const auto reads = source->make_read_queue({});
+      const auto queue = source->make_read_queue({});
       std::vector<char> x(index.sample_bytes());
-      std::vector<float> y(std::size_t(index.target.count()));
+      std::vector<float> y(std::size_t(index.y.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t id = r * index.rows / rows;
-        reads->begin({&id, 1}, x.data(), y.data());
-        reads->finish();
-        if (reads->skipped() > 0) continue;
+        queue->begin({&id, 1}, x.data(), y.data());
+        queue->finish();
+        if (queue->skipped() > 0) continue;
         sums.back() += 1;
         add_sample(index, x.data(), sums);
       }
@@ -161,13 +169,14 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   world.agree(Exit::data, problem);
   world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
   const double count = sums.back() * double(values) / double(channels);
-  index.mean.resize(channels), index.std.resize(channels);
+  index.values.mean.resize(channels), index.values.std.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    index.mean[c] = sums[c] / count;
-    index.std[c] = std::sqrt(std::max(1e-12, sums[channels + c] / count - index.mean[c] * index.mean[c]));
+    index.values.mean[c] = sums[c] / count;
+    index.values.std[c] =
+        std::sqrt(std::max(1e-12, sums[channels + c] / count - index.values.mean[c] * index.values.mean[c]));
     if (!std::isfinite(sums[c]) || !std::isfinite(sums[channels + c]))
-      fail(Exit::data, index.shards.front().path, ": values of ", index.x_name, ", channel ", c, ", are not all ",
-           "finite", not_finite(index.transform), ". write them anew, or give data.mean and data.std");
+      fail(Exit::data, index.shards.front().path, ": values of ", index.x.name, ", channel ", c, ", are not all ",
+           "finite", not_finite_hint(index.values.transform), ". correct the values, or set data.mean and data.std");
   }
 }
 

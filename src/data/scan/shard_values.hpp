@@ -1,4 +1,4 @@
-// What files say of their values: scale, offset, statistics. Private to the data room.
+// What files say about their values: scale, offset, mean and standard deviation. Private to the data room.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,21 +8,23 @@
 
 namespace millrace {
 
-// value = stored * scale + offset, by the attributes of the root group (`scale`, `offset`) or of the data set
-// (`scale_factor`, `add_offset` of the CF conventions); none: the usual.
+// value = stored * scale + offset
 struct Scaling {
   double scale = 1, offset = 0;
   bool operator==(const Scaling&) const = default;
 };
-Scaling scaling_of(const io::File&, const std::string& dataset, double usual_scale);
+// From the attributes `scale` and `offset` of the root group, else from `scale_factor` and `add_offset` of the data set
+// (CF conventions). default_scale applies if the file has neither. Error(data) for attributes that are not a number.
+Scaling scaling_of(const io::File&, const std::string& dataset, double default_scale);
 
-// What to say of values whose sums are not finite: "" or a word on the transform.
-std::string not_finite(Transform);
+// A hint for the message "values are not finite", depending on the transform; may be empty.
+std::string not_finite_hint(Transform);
 
-// Of a file whose sample, type and parts are known: scale, offset, mean and std into the index. Statistics of
-// other values than those that are asked for are converted, or left out where they cannot be.
+// Sets index.values from a file's attributes. index.sample and index.x must be set. Stored statistics of other values
+// than the requested ones are converted; if that is impossible, they are dropped, and statistics_rejected_reason is
+// set.
 void read_values(ShardIndex&, const io::File&, const std::vector<std::string>& x, const DataOptions&);
-// Error(data) where the values of another file, at `path`, mean something else.
+// Error(data) if `other`, the index of the file at `path`, has another scale or offset.
 void require_same_values(const ShardIndex&, const ShardIndex& other, const std::string& path);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// One scene for training and for validation. Private to the data room.
+// Splits the labelled pixels of one scene into a training and a validation part. Private to the data room.
 #pragma once
 #include <vector>
 
@@ -6,11 +6,11 @@
 
 namespace millrace {
 
-// The pixels of a scene that train or, held_out, validate. Patches of neighbours overlap, so a random half of the
-// pixels would be seen almost whole in training: instead square blocks of the scene are held out, of four patches a
-// side, at random places that depend on the labelled pixels alone, until view.holdout of these are in them. Pixels
-// outside whose patch overlaps that of a pixel held out, which is a margin of a patch less one around the blocks, are
-// in neither part.
+// Returns the pixels of the validation part or of the training part. The patches of neighbouring pixels overlap, so a
+// random choice of pixels would leak the validation part into training. Instead, square blocks of the scene are held
+// out until they contain the fraction view.holdout of the labelled pixels. A block is four patches wide; the choice
+// depends on the labelled pixels alone. Pixels near a block, whose patches overlap that of a held-out pixel, are in
+// neither part: the margin is one patch less one pixel.
 std::vector<Pixel> spatial_holdout(std::vector<Pixel> labelled, const SampleView& view, bool validation_part);
 
 }  // namespace millrace

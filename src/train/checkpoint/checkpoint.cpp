@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* format_name = "millrace-checkpoint-1";
-constexpr std::int64_t split_bytes = 1 << 20;  // larger tensors are written in parts by all ranks
+constexpr std::int64_t split_bytes = 1 << 20;  // each rank writes a part of a larger tensor
 
 std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
@@ -33,7 +33,7 @@ std::string file_name(std::int64_t step) {
 
 std::int64_t bytes_of(const NamedTensor& t) { return t.shape.count() * std::int64_t(sizeof(float)); }
 
-// Every rank checks the tensors whose turn is its; the sum brings them together.
+// The CRC-32 of each tensor. Each rank computes its share of them, and an all-reduce combines the results.
 std::vector<std::int64_t> checksums(World& world, const std::vector<NamedTensor>& tensors) {
   std::vector<std::int64_t> sums(tensors.size(), 0);
   for (std::size_t t = 0; t < tensors.size(); ++t)
@@ -43,9 +43,9 @@ std::vector<std::int64_t> checksums(World& world, const std::vector<NamedTensor>
   return sums;
 }
 
-// A parallel file whose write failed half-way can't be closed properly by every MPI-IO: a full disk is better seen
-// before.
-std::string lacks_room(const fs::path& folder, const std::vector<NamedTensor>& tensors) {
+// An error message when the disk has too little space; "" otherwise. This is checked before writing, because not every
+// MPI-IO can close a parallel file properly after a failed write.
+std::string missing_space(const fs::path& folder, const std::vector<NamedTensor>& tensors) {
   double needed = 64 << 10;  // headers
   for (const NamedTensor& t : tensors) needed += double(bytes_of(t)) + 1024;
   std::error_code unknown;
@@ -79,9 +79,9 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const auto sums = checksums(world_, tensors);
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
-  const io::CollectiveLock turn(world_);  // samples may be read collectively meanwhile
-  // One for all: what ranks know of themselves may differ (threads, device), and HDF5 waits forever for metadata that
-  // do.
+  const io::CollectiveLock lock(world_);  // the loader may read samples collectively at the same time
+  // All ranks must write the same text. Their own texts may differ (threads, device), and HDF5 hangs when metadata
+  // differ between ranks.
   const std::string state = world_.broadcast_string(to_json(run));
   try {
     if (parallel || world_.rank() == 0) {
@@ -117,7 +117,7 @@ std::string CheckpointStore::save(Network& network, const RunState& run) {
   Snapshot snapshot(world_, compute_, network);
   snapshot.take();
   const fs::path final_path = folder_ / file_name(run.step), aside = folder_ / ("." + file_name(run.step) + ".tmp");
-  std::string problem = world_.broadcast_string(world_.rank() == 0 ? lacks_room(folder_, snapshot.tensors()) : "");
+  std::string problem = world_.broadcast_string(world_.rank() == 0 ? missing_space(folder_, snapshot.tensors()) : "");
   if (!problem.empty()) return problem;
   problem = write(aside, snapshot, run);
   if (problem.empty() && world_.rank() == 0) try {
@@ -148,7 +148,7 @@ void CheckpointStore::prune(const RunState& run) {
     best = file_name(run.step);
     try {
       write_file_atomically(best_note, best + "\n");
-    } catch (const Error& e) {  // the checkpoint itself is there
+    } catch (const Error& e) {  // the checkpoint itself is written
       log::warn(e.what());
     }
   }
@@ -160,39 +160,39 @@ void CheckpointStore::prune(const RunState& run) {
 RunState CheckpointStore::read(Network& network, const fs::path& path, bool* damaged, std::string* problem) {
   Snapshot snapshot(world_, compute_, network);
   RunState run;
-  std::int64_t verdict = 0;  // 1: damaged, 2: of another model
+  std::int64_t failure = 0;  // 0: none, 1: the file is damaged, 2: it is of another model
   std::string state;
   if (world_.rank() == 0) try {
-      verdict = 1;
+      failure = 1;
       const io::File file = io::File::open(path);
       if (file.get_string("/", "format") != format_name)
         fail(Exit::data, path.string(), " is not a checkpoint of this program");
       state = file.get_string("/", "run_state").value_or("");
       if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
-        fail(Exit::data, path.string(), ": checksum of the run's state differs");
+        fail(Exit::data, path.string(), ": the checksum of the run state differs");
       for (const NamedTensor& t : snapshot.tensors()) {
         const std::string name = "/" + t.name;
-        const bool there = file.has(name);
-        const auto shape = there ? file.info(name).shape : std::vector<std::int64_t>{};
-        if (!there || shape != extents(t.shape)) {
-          verdict = 2;
+        const bool exists = file.has(name);
+        const auto shape = exists ? file.info(name).shape : std::vector<std::int64_t>{};
+        if (!exists || shape != extents(t.shape)) {
+          failure = 2;
           fail(Exit::config, path.string(), " is of another model or optimizer (", t.name,
-               there ? " has another shape" : " is missing",
-               "). set run.dir to a new folder, or the model back to the checkpoint's");
+               exists ? " has another shape" : " is missing",
+               "). set run.dir to a new folder, or restore the model of the checkpoint");
         }
         file.read_rows(name, 0, t.shape[0], DType::f32, t.data);
         if (std::int64_t(crc32(t.data, std::size_t(bytes_of(t)))) != file.get_int(name, "crc32"))
-          fail(Exit::data, path.string(), ": checksum of ", t.name, " differs");
+          fail(Exit::data, path.string(), ": the checksum of ", t.name, " differs");
       }
       run = run_state_from_json(state);
-      verdict = 0;
+      failure = 0;
     } catch (const std::exception& e) {
       *problem = e.what();
     }
-  world_.broadcast(&verdict, sizeof verdict, 0);
+  world_.broadcast(&failure, sizeof failure, 0);
   *problem = world_.broadcast_string(*problem);
-  *damaged = verdict == 1;
-  if (verdict != 0) return run;
+  *damaged = failure == 1;
+  if (failure != 0) return run;
   for (Snapshot::Flat& flat : snapshot.flats()) world_.broadcast(flat.host, std::size_t(flat.count) * sizeof(float), 0);
   run = run_state_from_json(world_.broadcast_string(state));
   snapshot.put();
@@ -213,9 +213,9 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
     RunState run = read(network, folder_ / name, &damaged, &problem);
     if (problem.empty()) return run;
     if (!damaged) fail(Exit::config, problem);
-    log::warn(cat("checkpoint ", name, " is damaged (", problem, "). trying the one before"));
+    log::warn(cat("checkpoint ", name, " is damaged (", problem, "). trying the one before it"));
   }
-  fail(Exit::data, "no checkpoint in ", folder_.string(), " is whole. run.resume = never starts anew, from nothing");
+  fail(Exit::data, "no checkpoint in ", folder_.string(), " is intact. run.resume = never starts from the beginning");
 }
 
 RunState CheckpointStore::load(Network& network, const fs::path& path) {
@@ -247,13 +247,13 @@ CheckpointText describe_checkpoint(const std::string& path) {
     std::vector<float> data(std::size_t(shape.count()));
     file.read_rows(name, 0, shape[0], DType::f32, data.data());
     const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
-    const bool whole = std::int64_t(sum) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << "  crc32 " << sum << (whole ? "" : "  IS NOT THE RECORDED ONE")
+    const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
+    out << "  " << name << "  " << shape.str() << "  crc32 " << sum << (intact ? "" : "  DIFFERS FROM THE RECORDED ONE")
         << "\n";
     values += shape.count();
-    if (!whole) damaged += (damaged.empty() ? "" : ", ") + name;
+    if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
   }
-  out << (damaged.empty() ? cat("whole: ", values, " values, all checksums agree") : "damaged: " + damaged) << "\n";
+  out << (damaged.empty() ? cat("intact: ", values, " values, all checksums agree") : "damaged: " + damaged) << "\n";
   for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
   return {out.str(), damaged.empty() ? "" : cat(path, " is damaged: the checksum of ", damaged, " differs")};
 }

@@ -1,6 +1,7 @@
-// Checkpoints: HDF5 files that h5py opens, one data set a tensor in canonical layout, with a CRC-32 each. Written aside
-// by all ranks, flushed, fsynced, renamed; checkpoint.cpp alone knows the files. Groups: parameters/, moment1/,
-// moment2/, running/.
+// CheckpointStore: the checkpoints of a run. A checkpoint is an HDF5 file, readable with h5py, that has one data set
+// for each tensor in the canonical layout, with a CRC-32 each. The groups are parameters/, moment1/, moment2/ and
+// running/. All ranks write a temporary file, which is flushed, fsynced and renamed. Only checkpoint.cpp knows the file
+// format.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,17 +16,18 @@
 
 namespace millrace {
 
-// Where a run stands, besides tensors.
+// The state of a run apart from its tensors.
 struct RunState {
-  std::int64_t step = 0;  // attempted steps = lines of metrics.jsonl
+  std::int64_t step = 0;  // attempted steps, which is the number of lines in metrics.jsonl
   std::int64_t epoch = 0, step_in_epoch = 0, samples = 0;
   Origin origin;
-  std::int64_t unread_samples = 0, unread_in_epoch = 0;  // skipped by data.on_error, over all ranks
+  std::int64_t unread_samples = 0, unread_in_epoch = 0;  // samples that data.on_error skipped, over all ranks
   StepState state;
-  std::int64_t valid_step = -1, best_step = -1;  // whose weights were evaluated; none: -1
+  // The steps whose weights were evaluated last and with the best accuracy; -1: none.
+  std::int64_t valid_step = -1, best_step = -1;
   double valid_accuracy = -1, valid_loss = -1, best_accuracy = -1;
-  std::map<std::string, std::string> provenance;  // ranks, threads, versions, ...: a change on resume is warned of
-  std::string config;
+  std::map<std::string, std::string> provenance;  // ranks, threads, device, ...: resuming warns when one differs
+  std::string config;                             // text of config.cfg
 };
 
 class Snapshot;
@@ -33,19 +35,20 @@ class Snapshot;
 class CheckpointStore {
  public:
   CheckpointStore(World&, ExecutionContext&, std::filesystem::path folder, std::int64_t keep);
-  // Collective. A failure (full disk) is agreed on, leaves no file behind and comes back as a message; empty: written.
+  // Writes a checkpoint. On a failure, such as a full disk, all ranks return the same message and no file is left;
+  // "": written. Collective.
   std::string save(Network&, const RunState&);
-  // Collective. The newest whole checkpoint, into the network; a damaged one is reported and the one before is tried.
-  // none: no checkpoint.
+  // Loads the newest intact checkpoint into the network. A damaged one gives a warning, and the one before it is tried.
+  // nullopt: there is no checkpoint. Error when all are damaged or one is of another model. Collective.
   std::optional<RunState> load_newest(Network&);
-  // Collective. Error(data) when the file is damaged or of another model.
+  // Error(data) when the file is damaged or of another model. Collective.
   RunState load(Network&, const std::filesystem::path&);
   static std::vector<std::filesystem::path> list(const std::filesystem::path& folder);  // oldest first
 
  private:
   std::string write(const std::filesystem::path& aside, Snapshot&, const RunState&);
   RunState read(Network&, const std::filesystem::path&, bool* damaged, std::string* problem);
-  void prune(const RunState&);  // names the best, keeps it and the newest
+  void prune(const RunState&);  // records the best checkpoint, keeps it and the newest `keep` ones
   World& world_;
   ExecutionContext& compute_;
   std::filesystem::path folder_;

@@ -31,35 +31,35 @@ Snapshot::Snapshot(World& world, ExecutionContext& compute, Network& network)
   }
 }
 
-// What is this rank's of a flat buffer, and where it lies on the device.
+// Calls move(host, device, bytes) for each part of the flat buffer that this rank owns.
 template <class Move>
-void Snapshot::for_own(const Flat& flat, const Move& move) const {
+void Snapshot::for_each_own(const Flat& flat, const Move& move) const {
   if (!flat.copied) return;
   if (!flat.sharded) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
   float* device = flat.device;
-  for (const OptimizerShard& slice : network_.buckets().shards(network_.layout().count)) {
-    move(flat.host + slice.begin, device, std::size_t(slice.count) * sizeof(float));
-    device += slice.count;
+  for (const OptimizerShard& shard : network_.buckets().shards(network_.layout().count)) {
+    move(flat.host + shard.begin, device, std::size_t(shard.count) * sizeof(float));
+    device += shard.count;
   }
 }
 
 void Snapshot::take() {
   network_.complete_weights();
   for (const Flat& flat : flats_)
-    for_own(flat, [&](float* host, float* device, std::size_t bytes) {
+    for_each_own(flat, [&](float* host, float* device, std::size_t bytes) {
       device_.copy_to_host(Stream::compute, host, device, bytes);
     });
   device_.synchronize();
   BucketSpec buckets = network_.buckets();
   for (const Flat& flat : flats_)
     for (buckets.rank = 0; flat.sharded && buckets.rank < buckets.ranks; ++buckets.rank)
-      for (const OptimizerShard& slice : buckets.shards(network_.layout().count))
-        world_.broadcast(flat.host + slice.begin, std::size_t(slice.count) * sizeof(float), buckets.rank);
+      for (const OptimizerShard& shard : buckets.shards(network_.layout().count))
+        world_.broadcast(flat.host + shard.begin, std::size_t(shard.count) * sizeof(float), buckets.rank);
 }
 
 void Snapshot::put() {
   for (const Flat& flat : flats_)
-    for_own(flat, [&](float* host, float* device, std::size_t bytes) {
+    for_each_own(flat, [&](float* host, float* device, std::size_t bytes) {
       device_.copy_to_device(Stream::compute, device, host, bytes);
     });
   device_.synchronize();

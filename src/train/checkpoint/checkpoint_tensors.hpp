@@ -1,5 +1,5 @@
-// The tensors of a network by name, over host copies of its flat buffers: what a checkpoint holds. Private to
-// checkpoint*.cpp.
+// Snapshot: the tensors of a network by name, over host copies of its flat buffers. This is what a checkpoint holds.
+// Internal to checkpoint*.cpp.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,29 +11,29 @@ namespace millrace {
 struct NamedTensor {
   std::string name;  // "parameters/conv1.weight"
   Shape shape;
-  float* data = nullptr;  // in the snapshot
+  float* data = nullptr;  // into the snapshot's memory
 };
 
-// Host copies of master, moments and running values; on a device that shares host memory, those themselves. Moments
-// that ranks have divided among them are copied whole to every rank.
+// Host copies of the master weights, the moments and the running statistics. On a device that shares host memory it
+// refers to the originals. Moments that are sharded over the ranks are gathered completely on every rank.
 class Snapshot {
  public:
   Snapshot(World&, ExecutionContext&, Network&);
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  void take();  // device -> host; collective
-  void put();   // host -> device, and the 16-bit weights anew
+  void take();  // copies from the device to the host. Collective
+  void put();   // copies from the host to the device and updates the 16-bit weights
   struct Flat {
     float* host = nullptr;
     float* device = nullptr;
     std::int64_t count = 0;
-    bool copied = false;   // host is a copy
-    bool sharded = false;  // the device holds this rank's slices of it
+    bool copied = false;   // `host` is a copy, not the buffer of the device
+    bool sharded = false;  // the device holds only this rank's shards
   };
   std::vector<Flat>& flats() { return flats_; }
 
  private:
   template <class Move>
-  void for_own(const Flat&, const Move&) const;
+  void for_each_own(const Flat&, const Move&) const;
   World& world_;
   Device& device_;
   Network& network_;

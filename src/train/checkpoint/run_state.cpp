@@ -37,9 +37,12 @@ RunState run_state_from_json(const std::string& text) {
   r.step_in_epoch = j.at("step_in_epoch");
   r.samples = j.at("samples");
   if (j.contains("origin")) r.origin = {j["origin"].at(0), j["origin"].at(1), j["origin"].at(2)};
-  if (j.contains("unread_samples"))
-    r.unread_samples = j["unread_samples"].at(0), r.unread_in_epoch = j["unread_samples"].at(1);
-  r.valid_step = j.value("valid_step", std::int64_t(-1)), r.best_step = j.value("best_step", std::int64_t(-1));
+  if (j.contains("unread_samples")) {
+    r.unread_samples = j["unread_samples"].at(0);
+    r.unread_in_epoch = j["unread_samples"].at(1);
+  }
+  r.valid_step = j.value("valid_step", std::int64_t(-1));
+  r.best_step = j.value("best_step", std::int64_t(-1));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");
   r.best_accuracy = j.at("best_accuracy");

@@ -1,4 +1,4 @@
-// RunState <-> JSON text, bit for bit.
+// Converts a RunState to JSON text and back without any loss.
 #pragma once
 #include <string>
 
@@ -7,6 +7,6 @@
 namespace millrace {
 
 std::string to_json(const RunState&);
-RunState run_state_from_json(const std::string&);  // throws on anything missing
+RunState run_state_from_json(const std::string&);  // throws when a field is missing
 
 }  // namespace millrace

@@ -9,17 +9,17 @@ namespace millrace {
 
 AccountBuilder::AccountBuilder(Session& s) : s_(s), before_(process_stats()) {
   mine_.host = s.world.host();
-  mine_.cores = s.placement.cores, mine_.threads = s.placement.compute_threads;
+  mine_.cores = s.placement.cores;
+  mine_.threads = s.placement.compute_threads;
   mine_.memory_limit = double(s.memory_bytes());
   mine_.network_link = fastest_network_link();
 }
 
-void AccountBuilder::step(const StepMetrics& m, const std::vector<CommSpan>& spans, const CollectiveWaits& waits,
-                          const StepTiming& pace) {
+void AccountBuilder::step(const StepMetrics& m, const StepTimer& timer) {
   ++mine_.steps;
   steps_.add(m.seconds);
-  sums_.add(spans, waits);
-  pace_.add(m, pace);
+  sums_.add(timer.comm_spans(), timer.waits());
+  pace_.add(m, timer.timing());
   mine_.skipped_steps += m.skipped;
   if (s_.spec.compute == DType::f16) mine_.scales.add(m.step, m.loss_scale);
 }
@@ -28,7 +28,9 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
                                   const std::vector<std::int64_t>& milestones) const {
   RankAccount out = mine_;
   out.loader = loader;
-  out.comm_busy_seconds = sums_.busy_seconds(), out.comm_bytes = sums_.bytes(), out.sums = sums_.stats();
+  out.comm_busy_seconds = sums_.busy_seconds();
+  out.comm_bytes = sums_.bytes();
+  out.sums = sums_.stats();
   out.step_times = steps_.stats();
   out.process = process_stats().since(before_);
   out.memory_bytes = network.needs().total();
@@ -36,13 +38,14 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
   out.flops = step_flops(s_, network);
   out.pace = pace_.stats();
   const bool gpu = !s_.compute.device->shares_host_memory();
-  out.pace.samples = double(s_.train_order->rows_of_step(0));
+  out.pace.samples = double(s_.batching.train_order->rows_of_step(0));
   out.pace.stats_bytes = std::uint64_t(network.layout().stats_count) * sizeof(float);
   out.pace.beside = gpu || s_.progress_thread();
   out.pace.meets = steps_in_flight(*s_.compute.device) == 0;
   for (std::size_t i = 0; i < out.pace.ready.size() && i < milestones.size(); ++i)
     out.pace.ready[i].bytes = std::uint64_t(milestones[i]) * sizeof(float);
-  // The device's, the loop's own, the loader's, and three for each sum: queued, started and ended.
+  // Timestamps of the device, of the training loop and of the loader, and three of each all-reduce: queued, started and
+  // ended.
   constexpr double of_loop = 10;
   const double spans = std::accumulate(out.sums.begin(), out.sums.end(), 0.0,
                                        [](double n, const CollectiveOpStats& s) { return n + double(s.times); });

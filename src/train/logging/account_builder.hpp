@@ -1,4 +1,4 @@
-// Recorder: what the account of a run is made of, gathered step by step.
+// AccountBuilder: gathers the timing account of this rank, step by step.
 #pragma once
 #include <vector>
 
@@ -7,17 +7,18 @@
 #include "millrace/telemetry/account.hpp"
 #include "millrace/train/distributed/collective_stats.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step_timer.hpp"
 #include "train/step/step_timing_mean.hpp"
 
 namespace millrace {
 
 class AccountBuilder {
  public:
-  AccountBuilder(Session&);  // before the network takes its memory
-  void step(const StepMetrics&, const std::vector<CommSpan>&, const CollectiveWaits&, const StepTiming&);  // collected
+  AccountBuilder(Session&);  // construct it before the network allocates its memory
+  void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }
-  // This rank's account, but for what others know: phases, device.
+  // This rank's account, without the phases and the device time, which other objects measure.
   RankAccount stats(Network&, const LoaderStats&, int device_timestamps,
                     const std::vector<std::int64_t>& milestones) const;
 

@@ -29,7 +29,7 @@ HealthSampler::~HealthSampler() {
 }
 
 void HealthSampler::run(double every_seconds) {
-  ::setpriority(PRIO_PROCESS, id_t(::syscall(SYS_gettid)), 19);  // of this thread alone
+  ::setpriority(PRIO_PROCESS, id_t(::syscall(SYS_gettid)), 19);  // for this thread only
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, std::chrono::duration<double>(every_seconds), [this] { return ending_; })) {
     lock.unlock();
@@ -51,49 +51,49 @@ DeviceHealthStats HealthSampler::stats() {
 DeviceMonitor::DeviceMonitor(Session& s) : length_(s.config.run.profile), sampler_(*s.compute.device, 1.0) {
   if (length_ == 0) return;
   std::string why_not;
-  watch_ = s.compute.device->make_activity_tracer(&why_not);
-  if (!watch_) log::warn(cat("run.profile: steps are not traced (", why_not, ")"));
-  double watching = watch_ ? 1 : 0;  // all measure at the same time, as they train
+  tracer_ = s.compute.device->make_activity_tracer(&why_not);
+  if (!tracer_) log::warn(cat("run.profile: steps are not traced (", why_not, ")"));
+  double watching = tracer_ ? 1 : 0;  // all ranks measure at the same time, because they also train at the same time
   s.world.all_reduce({&watching, 1}, World::Reduce::min);
   if (watching == 0) return;
   try {
     peaks_ = measure_peaks(s.compute, s.spec.compute);
   } catch (const Error& e) {
     log::warn(
-        cat("the device's peaks are not known (", e.what(), "): kernels stand without their share of the roofline"));
+        cat("the peak rates of the device are unknown (", e.what(), "): kernels are shown without their roofline"));
   }
 }
 
 DeviceMonitor::~DeviceMonitor() = default;
 
-void DeviceMonitor::know(Network& network, const std::vector<std::int64_t>& train_rows) {
-  if (!watch_ || peaks_.memory_bytes <= 0) return;
-  RooflineSeconds least;
+void DeviceMonitor::set_roofline(Network& network, const std::vector<std::int64_t>& train_rows) {
+  if (!tracer_ || peaks_.memory_bytes <= 0) return;
+  RooflineSeconds bounds;
   for (const std::int64_t rows : train_rows) {
     const Program& program = network.train_program(rows);
     const auto& nodes = program.graph().nodes;
     for (int n = 0; n < int(nodes.size()); ++n) {
       const Spec& spec = nodes[std::size_t(n)].spec;
-      least[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
-      least[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
+      bounds[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
+      bounds[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
     }
   }
-  times_ = DeviceTimeCollector(std::move(least));
+  times_ = DeviceTimeCollector(std::move(bounds));
 }
 
 void DeviceMonitor::before_enqueue() {
   const std::int64_t step = enqueued_++;
-  if (!watch_ || window_end_ >= 0) return;
-  const bool teaches = step == 0;
+  if (!tracer_ || window_end_ >= 0) return;
+  const bool learns = step == 0;
   const bool begins = step >= first_window && (step - first_window) % interval == 0;
-  if (!teaches && !begins) return;
-  watch_->start();
-  window_end_ = step + (teaches ? 1 : length_);
+  if (!learns && !begins) return;
+  tracer_->start();
+  window_end_ = step + (learns ? 1 : length_);
 }
 
 void DeviceMonitor::after_collect() {
   if (++collected_ != window_end_) return;
-  const std::vector<Activity> seen = watch_->stop();
+  const std::vector<Activity> seen = tracer_->stop();
   if (window_end_ == 1)
     times_.learn(seen);
   else

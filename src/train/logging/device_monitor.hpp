@@ -1,5 +1,5 @@
-// Observer: what the device tells of itself during a run. A thread samples clock, power and heat once a second; kernels
-// are traced for a few steps now and then (run.profile). On a device that tells nothing it does nothing.
+// DeviceMonitor: observes the device during a run. A thread samples clock, power and temperature once a second. With
+// run.profile, the kernels of a few steps are traced now and then. On a device that offers neither it does nothing.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -14,16 +14,17 @@
 
 namespace millrace {
 
+// Samples the health of the device in a thread of low priority.
 class HealthSampler {
  public:
   HealthSampler(Device&, double every_seconds);
   ~HealthSampler();
-  DeviceHealthStats stats();  // with a sample of this moment
+  DeviceHealthStats stats();  // includes a sample taken now
 
  private:
   void run(double every_seconds);
   Device& device_;
-  std::mutex mutex_;  // guards the rest, but for the thread
+  std::mutex mutex_;  // guards the members below, except the thread
   std::condition_variable wake_;
   DeviceHealthStats stats_;
   bool known_ = false, ending_ = false;
@@ -32,27 +33,30 @@ class HealthSampler {
 
 class DeviceMonitor {
  public:
-  // When steps are traced: first measures the device's peaks, so make it before the network takes the memory.
-  // Collective then.
+  // With run.profile it first measures the device's peak rates. Construct it before the network allocates its memory.
+  // Collective when steps are traced.
   DeviceMonitor(Session&);
   ~DeviceMonitor();
-  void know(Network&, const std::vector<std::int64_t>& train_rows);  // what its operations must take at least
-  void before_enqueue();                                             // of each step
-  bool window_ends() const { return window_end_ == enqueued_; }      // collect all before the next is enqueued
+  // Computes the lower bound of each operation by the roofline model.
+  void set_roofline(Network&, const std::vector<std::int64_t>& train_rows);
+  void before_enqueue();  // call before each step
+  // The traced window ends with the step enqueued last: collect all steps before enqueuing the next.
+  bool window_ends() const { return window_end_ == enqueued_; }
   void after_collect();
   DeviceTime device_time() const { return times_.stats(); }
   DeviceHealthStats health() { return sampler_.stats(); }
 
-  // The windows: step 0, whose operations are launched one by one and so are known by name, teaches what belongs to
-  // what; then `length` steps from first_window on, again and again.
+  // Step 0 launches its operations one by one, so its trace shows which kernels belong to which operation. After it,
+  // run.profile steps are traced at step first_window and then every `interval` steps.
   static constexpr std::int64_t first_window = 20, interval = 1000;
 
  private:
   const int length_;
   Peaks peaks_;
-  std::unique_ptr<ActivityTracer> watch_;
+  std::unique_ptr<ActivityTracer> tracer_;
   DeviceTimeCollector times_;
-  std::int64_t enqueued_ = 0, collected_ = 0, window_end_ = -1;  // steps of this run; of the running window
+  std::int64_t enqueued_ = 0, collected_ = 0;  // steps since this launch
+  std::int64_t window_end_ = -1;               // first step behind the window being traced; -1: none
   HealthSampler sampler_;
 };
 

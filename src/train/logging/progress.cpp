@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// At scale 1, as always in fp32 and bf16, it is not the scale that made it overflow.
+// A loss scale of 1, as always in fp32 and bf16, cannot be the cause of the overflow.
 const char* note_of(const StepMetrics& m) {
   return !m.skipped ? "" : m.loss_scale == 1 ? " | not finite, skipped" : " | overflow, skipped";
 }
@@ -20,7 +20,7 @@ const char* note_of(const StepMetrics& m) {
 }  // namespace
 
 bool on_terminal() {
-  if (const char* told = std::getenv("MILLRACE_TERMINAL")) return std::strcmp(told, "1") == 0;
+  if (const char* setting = std::getenv("MILLRACE_TERMINAL")) return std::strcmp(setting, "1") == 0;
   const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_RANK") || std::getenv("SLURM_PROCID");
   return !launched && ::isatty(STDOUT_FILENO);
 }

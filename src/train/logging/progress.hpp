@@ -1,5 +1,5 @@
-// Progress: lines on standard output, from rank 0. On a terminal one line that updates; in a file or pipe no carriage
-// returns, a line for each of the first three steps and then at most one every log.every seconds.
+// Progress: the lines that rank 0 prints while it trains. On a terminal it updates one line in place. In a file or pipe
+// it prints a line for each of the first three steps, and then at most one every log.every seconds.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace millrace {
 
-// mpirun gives ranks a pseudo-terminal whatever its own output is: under a launcher only MILLRACE_TERMINAL=1 makes the
-// updating line.
+// Whether to show the updating line. mpirun gives ranks a pseudo-terminal even when its own output is a file, so under
+// a launcher this is true only with MILLRACE_TERMINAL=1.
 bool on_terminal();
 
 class Progress {
  public:
   Progress(bool enabled, bool terminal, double every_seconds);
   void step(const StepMetrics&, std::int64_t total_steps);
-  void line(const std::string&);  // a line that stays
+  void line(const std::string&);  // prints a line that is not overwritten
 
  private:
   bool enabled_, terminal_;
@@ -24,7 +24,7 @@ class Progress {
   std::int64_t shown_ = 0;
   std::chrono::steady_clock::time_point last_;
   bool open_line_ = false;
-  double smooth_seconds_ = 0;  // of a step, for the time left
+  double smooth_seconds_ = 0;  // moving average of the step time, for the estimate of the time left
 };
 
 }  // namespace millrace

@@ -30,15 +30,21 @@ PrometheusFile::PrometheusFile(const Session& s, const RunState& run, const Time
       valid_step_(run.valid_step),
       valid_loss_(run.valid_loss),
       valid_accuracy_(run.valid_accuracy) {
-  last_.step = run.step, last_.epoch = run.epoch, last_.samples = run.samples;
+  last_.step = run.step;
+  last_.epoch = run.epoch;
+  last_.samples = run.samples;
   struct stat latest {};
-  if (run.step > 0 && ::stat((s.config.run.dir + "/checkpoints/latest").c_str(), &latest) == 0)
-    checkpoint_step_ = run.step, checkpoint_time_ = double(latest.st_mtime);
+  if (run.step > 0 && ::stat((s.config.run.dir + "/checkpoints/latest").c_str(), &latest) == 0) {
+    checkpoint_step_ = run.step;
+    checkpoint_time_ = double(latest.st_mtime);
+  }
   write();
 }
 
 void PrometheusFile::step(const StepMetrics& m) {
-  ++steps_, skipped_ += m.skipped, unread_ += m.unread_samples;
+  ++steps_;
+  skipped_ += m.skipped;
+  unread_ += m.unread_samples;
   samples_ += m.samples - last_.samples;
   step_seconds_ += m.seconds;
   last_ = m;
@@ -46,10 +52,15 @@ void PrometheusFile::step(const StepMetrics& m) {
 }
 
 void PrometheusFile::evaluation(const RunState& run) {
-  valid_step_ = run.valid_step, valid_loss_ = run.valid_loss, valid_accuracy_ = run.valid_accuracy;
+  valid_step_ = run.valid_step;
+  valid_loss_ = run.valid_loss;
+  valid_accuracy_ = run.valid_accuracy;
 }
 
-void PrometheusFile::checkpoint(std::int64_t step) { checkpoint_step_ = step, checkpoint_time_ = unix_time(); }
+void PrometheusFile::checkpoint(std::int64_t step) {
+  checkpoint_step_ = step;
+  checkpoint_time_ = unix_time();
+}
 
 void PrometheusFile::ended(Exit code) {
   exit_code_ = int(code);
@@ -60,27 +71,28 @@ std::string PrometheusFile::text() {
   using enum Exposition::Kind;
   Exposition out(labels_);
   const StepMetrics& m = last_;
-  out.add("millrace_run_active", gauge, "1 while the run goes on, 0 when it ended.", exit_code_ < 0);
+  out.add("millrace_run_active", gauge, "1 while the run is active, 0 when it has ended.", exit_code_ < 0);
   if (exit_code_ >= 0)
     out.add("millrace_run_exit_code", gauge, "Exit code: 0 finished, 75 stopped and resumable.", exit_code_);
-  out.add("millrace_last_update_timestamp_seconds", gauge, "When this file was written.", unix_time());
-  out.add("millrace_ranks", gauge, "Ranks of the run.", ranks_);
-  out.add("millrace_step", gauge, "Optimizer steps done, those of earlier starts too.", double(m.step));
-  out.add("millrace_planned_steps", gauge, "Optimizer steps of the whole run.", double(planned_steps_));
-  out.add("millrace_epoch", gauge, "Epoch, counted from 0.", double(m.epoch));
-  out.add("millrace_steps_total", counter, "Optimizer steps since this start.", double(steps_));
-  out.add("millrace_samples_total", counter, "Samples trained on since this start, by all ranks.", double(samples_));
-  out.add("millrace_step_seconds_total", counter, "Time of these steps.", step_seconds_);
-  out.add("millrace_overflow_steps_total", counter, "Steps since this start that changed nothing, for an overflow.",
+  out.add("millrace_last_update_timestamp_seconds", gauge, "Time at which this file was written.", unix_time());
+  out.add("millrace_ranks", gauge, "Number of ranks of the run.", ranks_);
+  out.add("millrace_step", gauge, "Optimizer steps done, including those of earlier launches.", double(m.step));
+  out.add("millrace_planned_steps", gauge, "Optimizer steps at which the run is complete.", double(planned_steps_));
+  out.add("millrace_epoch", gauge, "Current epoch, counted from 0.", double(m.epoch));
+  out.add("millrace_steps_total", counter, "Optimizer steps since this launch.", double(steps_));
+  out.add("millrace_samples_total", counter, "Samples trained on since this launch, over all ranks.", double(samples_));
+  out.add("millrace_step_seconds_total", counter, "Total time of the steps since this launch.", step_seconds_);
+  out.add("millrace_overflow_steps_total", counter, "Steps since this launch that were skipped because of an overflow.",
           double(skipped_));
   out.add("millrace_skipped_samples_total", counter,
-          "Samples since this start that could not be read and were skipped, on all ranks.", double(unread_));
+          "Samples since this launch that were skipped because they could not be read, over all ranks.",
+          double(unread_));
   if (steps_ > 0) {
-    out.add("millrace_samples_per_second", gauge, "Of the last step.", m.samples_per_second);
+    out.add("millrace_samples_per_second", gauge, "Throughput of the last step.", m.samples_per_second);
     out.add("millrace_loss", gauge, "Training loss of the last step.", m.loss);
-    out.add("millrace_learning_rate", gauge, "Of the last step.", m.lr);
-    out.add("millrace_gradient_norm", gauge, "Of the last step.", m.grad_norm);
-    out.add("millrace_loss_scale", gauge, "Of the last step; 1 without one.", m.loss_scale);
+    out.add("millrace_learning_rate", gauge, "Learning rate of the last step.", m.lr);
+    out.add("millrace_gradient_norm", gauge, "Gradient norm of the last step.", m.grad_norm);
+    out.add("millrace_loss_scale", gauge, "Loss scale of the last step; 1 without loss scaling.", m.loss_scale);
   }
   Exposition::Values phases;
   const auto seconds = timeline_.seconds();
@@ -88,18 +100,18 @@ std::string PrometheusFile::text() {
     phase_seconds_[p] = std::max(phase_seconds_[p], seconds[p]);
     phases.emplace_back(name_of(Phase(p)), phase_seconds_[p]);
   }
-  out.add("millrace_phase_seconds_total", counter, "Wall time of rank 0 since this start, by what it was at.", "phase",
-          phases);
+  out.add("millrace_phase_seconds_total", counter, "Wall time of rank 0 since this launch, by phase.", "phase", phases);
   if (checkpoint_step_ >= 0) {
     out.add("millrace_checkpoint_step", gauge, "Step of the newest checkpoint.", double(checkpoint_step_));
-    out.add("millrace_checkpoint_timestamp_seconds", gauge, "When the newest checkpoint was written.",
+    out.add("millrace_checkpoint_timestamp_seconds", gauge, "Time at which the newest checkpoint was written.",
             checkpoint_time_);
   }
   if (valid_step_ >= 0) {
     out.add("millrace_validation_step", gauge, "Step of the last evaluation.", double(valid_step_));
-    out.add("millrace_validation_loss", gauge, "Of the last evaluation.", valid_loss_);
+    out.add("millrace_validation_loss", gauge, "Loss of the last evaluation.", valid_loss_);
     if (valid_accuracy_ >= 0)
-      out.add("millrace_validation_accuracy_ratio", gauge, "Top-1 of the last evaluation, 0 to 1.", valid_accuracy_);
+      out.add("millrace_validation_accuracy_ratio", gauge, "Top-1 accuracy of the last evaluation, from 0 to 1.",
+              valid_accuracy_);
   }
   return out.text();
 }
@@ -110,8 +122,8 @@ void PrometheusFile::write() {
     replace_file(path_, text());
   } catch (const Error& e) {
     if (!warned_)
-      log::warn(
-          cat("log.prometheus: ", e.what(), ". training goes on, and it is tried again every ", every_.count(), " s"));
+      log::warn(cat("log.prometheus: ", e.what(), ". training goes on, and writing is tried again every ",
+                    every_.count(), " s"));
     warned_ = true;
   }
 }

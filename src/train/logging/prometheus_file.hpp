@@ -1,5 +1,6 @@
-// PrometheusFile: how a run goes, for Prometheus (log.prometheus): written whole by rank 0, at most every so often. It
-// stays when the run ends, marked as not active. A failure to write is warned of once; it is tried again.
+// PrometheusFile: the progress of a run in the text format of Prometheus (log.prometheus). Rank 0 replaces the file as
+// a whole, at most every log.prometheus_every. The file stays when the run ends and then says that the run is not
+// active. A failure to write gives one warning; writing is tried again later.
 #pragma once
 #include <array>
 #include <chrono>
@@ -15,12 +16,12 @@ namespace millrace {
 
 class PrometheusFile {
  public:
-  // Both outlive it. `run`: where the run begins, or goes on.
+  // Session and timeline must outlive it. `run`: the state that the run starts or resumes from.
   PrometheusFile(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
   void evaluation(const RunState&);
   void checkpoint(std::int64_t step);
-  void ended(Exit);  // written at once
+  void ended(Exit);  // writes the file at once
 
  private:
   void write();
@@ -33,9 +34,9 @@ class PrometheusFile {
   const Timeline& timeline_;
   std::chrono::steady_clock::time_point written_{};
   StepMetrics last_;
-  std::array<double, phase_count> phase_seconds_{};                  // as written: a counter must not fall
-  std::int64_t steps_ = 0, samples_ = 0, unread_ = 0, skipped_ = 0;  // of this start
-  double step_seconds_ = 0;                                          // the same
+  std::array<double, phase_count> phase_seconds_{};  // as last written, because a counter must not decrease
+  std::int64_t steps_ = 0, samples_ = 0, unread_ = 0, skipped_ = 0;  // since this launch
+  double step_seconds_ = 0;                                          // time of the steps since this launch
   std::int64_t valid_step_, checkpoint_step_ = -1;
   double valid_loss_, valid_accuracy_, checkpoint_time_ = 0;
   int exit_code_ = -1;

@@ -14,6 +14,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
@@ -42,28 +43,29 @@ std::string utc_now() {
   return text;
 }
 
-// What stands for `auto`, and what was chosen.
+// The values that the program chose, among them those for `auto`.
 json resolved(const Session& s) {
   const Backend& backend = *s.compute.backend;
-  return {{"global_batch", s.global_batch},
-          {"micro_batch", s.micro_batch},
+  return {{"global_batch", s.batching.global_batch},
+          {"micro_batch", s.batching.micro_batch},
           {"accumulation", s.accumulation()},
           {"steps", s.total_steps()},
-          {"steps_per_epoch", s.epochs.steps_per_epoch()},
+          {"steps_per_epoch", s.batching.epochs.steps_per_epoch()},
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
           {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
           {"fusion",
            s.spec.fusion < 0 ? backend.default_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
-          {"reader", s.train_source->describe()}};
+          {"reader", s.data.train_source->describe()}};
 }
 
 json data_json(const ShardIndex& data) {
-  return {{"files", data.shards.size()},    {"rows", data.rows},       {"sample", data.sample.str()},
-          {"dtype", name_of(data.x_dtype)}, {"classes", data.classes}, {"manifest_crc32", data.manifest_crc}};
+  return {{"files", data.shards.size()},   {"rows", data.rows},
+          {"sample", data.sample.str()},   {"dtype", name_of(data.x.dtype)},
+          {"classes", data.classes.count}, {"manifest_crc32", data.manifest_crc}};
 }
 
-bool tells_of_the_end(const std::filesystem::path& summary, std::int64_t steps) {
+bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) {
   std::error_code none;
   if (!std::filesystem::exists(summary, none)) return false;
   const json there = json::parse(read_file(summary), nullptr, false);
@@ -73,28 +75,28 @@ bool tells_of_the_end(const std::filesystem::path& summary, std::int64_t steps) 
 
 }  // namespace
 
-RunFolder::RunFolder(World& world, const std::filesystem::path& dir) {
+RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
   std::string problem;
   Exit code = Exit::data;
   std::error_code error, ignored;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir / "checkpoints", error);
-    if (error) problem = cat("run.dir: cannot make ", (dir / "checkpoints").string(), " (", error.message(), ")");
-    // File systems without locks let both run, as they always did.
+    if (error) problem = cat("run.dir: cannot create ", (dir / "checkpoints").string(), " (", error.message(), ")");
+    // A file system without locks lets both run.
     lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-      problem =
-          cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or give this one another run.dir"),
+    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      problem = cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or set another run.dir");
       code = Exit::config;
+    }
   }
   world.agree(code, problem);
   if (world.rank() != 0) return;
-  std::filesystem::remove(dir / "STOP", ignored);  // the request that ended the run before this one
+  std::filesystem::remove(dir / "STOP", ignored);  // the stop request of the previous launch
   for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", ignored))
-    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), ignored);  // left by a killed writer
+    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), ignored);  // a killed writer left it
 }
 
-RunFolder::~RunFolder() {
+RunFolderLock::~RunFolderLock() {
   if (lock_ >= 0) ::close(lock_);
 }
 
@@ -110,25 +112,25 @@ void remove_old_run(const std::filesystem::path& dir) {
 
 std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.why;
-  return cat("training ", s.config.model.name, " (", format_count(double(network.graph().parameter_count())),
-             " parameters) on ", s.train_data.rows, " samples, ", s.world.size(),
-             s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads, " threads a rank, ",
-             name_of(s.spec.compute), ", ", s.compute.device->name(), why.empty() ? "" : " (" + why + ")", ", ",
-             s.compute.collective->describe());
+  return cat("training ", value_text(s.config, "model.name"), " (",
+             format_count(double(network.graph().parameter_count())), " parameters) on ", s.data.train.rows,
+             " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,
+             " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
+             why.empty() ? "" : " (" + why + ")", ", ", s.compute.collective->describe());
 }
 
-Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
+Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
   const auto hosts = s.world.gather(s.world.host());
   const auto places = s.world.gather(s.placement.str());
-  const auto readers = s.world.gather(s.train_source->describe());  // auto may choose otherwise on another host
+  const auto readers = s.world.gather(s.data.train_source->describe());  // `auto` may differ between hosts
   if (s.world.rank() != 0) return {};
-  const Start start{utc_now(), ::getpid()};
+  const Launch launch{utc_now(), ::getpid()};
   json ranks = json::array();
   for (std::size_t r = 0; r < hosts.size(); ++r)
     ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
-  const json run{{"started", start.time},
+  const json run{{"started", launch.time},
                  {"resumed_at_step", resumed_at},
-                 {"pid", start.pid},
+                 {"pid", launch.pid},
                  {"ranks", ranks},
                  {"device", s.compute.device->describe()},
                  {"collective", s.compute.collective->describe()},
@@ -136,19 +138,19 @@ Start write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t 
                  {"compiler", __VERSION__},
                  {"provenance", s.provenance()},
                  {"resolved", resolved(s)},
-                 {"train", data_json(s.train_data)},
-                 {"valid", s.has_valid ? data_json(s.valid_data) : json()},
+                 {"train", data_json(s.data.train)},
+                 {"valid", s.data.has_valid ? data_json(s.data.valid) : json()},
                  {"environment", environment()}};
   write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
   write_file_atomically(dir / "config.cfg", s.config.text);
-  return start;
+  return launch;
 }
 
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 void put_verdict(json& summary, const BottleneckMetrics& evidence, const std::vector<Trial>& trials) {
-  json found = json::array(), pointed_at = json::array();
+  json found = json::array(), hinted = json::array();
   for (const Finding& f : findings(evidence, trials))
     found.push_back({{"gain", f.gain},
                      {"at_most", f.at_most},
@@ -156,9 +158,10 @@ void put_verdict(json& summary, const BottleneckMetrics& evidence, const std::ve
                      {"advice", f.advice},
                      {"caution", f.caution}});
   for (const Hint& h : hints(evidence))
-    pointed_at.push_back({{"advice", h.advice}, {"evidence", h.evidence}, {"caution", h.caution}});
-  if (const std::string said = verdict(evidence, trials); !said.empty()) summary["verdict"] = first_line(said);
-  summary["findings"] = std::move(found), summary["hints"] = std::move(pointed_at);
+    hinted.push_back({{"advice", h.advice}, {"evidence", h.evidence}, {"caution", h.caution}});
+  if (const std::string text = verdict(evidence, trials); !text.empty()) summary["verdict"] = first_line(text);
+  summary["findings"] = std::move(found);
+  summary["hints"] = std::move(hinted);
 }
 
 }  // namespace
@@ -174,9 +177,9 @@ void rewrite_verdict(const std::filesystem::path& dir, const BottleneckMetrics& 
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const BottleneckMetrics& evidence) {
-  if (s.session_steps == 0 && s.status == "finished" && tells_of_the_end(dir / "summary.json", s.run.step)) return;
-  json out{{"started", s.start.time},
-           {"pid", s.start.pid},
+  if (s.session_steps == 0 && s.status == "finished" && is_final_summary(dir / "summary.json", s.run.step)) return;
+  json out{{"started", s.launch.time},
+           {"pid", s.launch.pid},
            {"status", s.status},
            {"steps", s.run.step},
            {"epoch", s.run.epoch},

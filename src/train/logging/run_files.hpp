@@ -1,4 +1,4 @@
-// The run directory's own files: config.cfg, run.json, summary.json.
+// The files that a run writes about itself in its folder: config.cfg, run.json and summary.json.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -13,40 +13,42 @@
 
 namespace millrace {
 
-// The run's folder, made by rank 0 and locked against a second run for as long as this lives. Error on all ranks when
-// that fails.
-class RunFolder {
+// Creates the folder of a run and locks it against a second run for as long as this object lives. Rank 0 does the work.
+// Error on all ranks when it fails. Collective.
+class RunFolderLock {
  public:
-  RunFolder(World&, const std::filesystem::path&);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
+  RunFolderLock(World&, const std::filesystem::path&);
+  ~RunFolderLock();
+  RunFolderLock(const RunFolderLock&) = delete;
 
  private:
   int lock_ = -1;
 };
-// Its checkpoints, and what tells of its steps or its end: a new run that is killed would be taken for that one. Not
-// metrics.jsonl and validation.jsonl, which are cut when they are opened.
+// Removes what an earlier run left in the folder: checkpoints, summary, traces and events. Otherwise a new run that is
+// killed early would be mistaken for the earlier one. metrics.jsonl and validation.jsonl stay: they are truncated when
+// they are opened.
 void remove_old_run(const std::filesystem::path& dir);
 // "training resnet (308 k parameters) on 60000 samples, 2 ranks, ..."
 std::string describe_run(const Session&, const Network&);
 
-// A start of the training: of rank 0. What names the same one belongs together.
-struct Start {
+// Identifies one launch of the training. Files that name the same launch belong together.
+struct Launch {
   std::string time;  // UTC
-  int pid = 0;
+  int pid = 0;       // of rank 0
 };
-Start write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
+// Writes run.json and config.cfg on rank 0; the launch is empty on other ranks. Collective.
+Launch write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
 
 struct Summary {
-  Start start;
-  std::string status;   // finished, stopped, diverged, unread, unsaved
-  const RunState& run;  // outlives it
+  Launch launch;
+  std::string status;   // finished, stopped, diverged, unread or unsaved
+  const RunState& run;  // must outlive the Summary
   std::optional<Evaluation> validation;
-  // Of this start alone, as the rest is.
+  // Of this launch only.
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
 };
-// A finished run that is started again keeps what its last steps said.
+// Writes summary.json. A finished run that is launched again keeps its summary.
 void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const BottleneckMetrics&);
 
 }  // namespace millrace

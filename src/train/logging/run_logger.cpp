@@ -17,7 +17,7 @@ RunLogger::RunLogger(const Session& s, const RunState& run, const Timeline& time
   if (s.config.train.balance != "even" && s.world.size() > 1)
     shares_.emplace(shares, run.step);
   else
-    std::filesystem::remove(shares, ignored);  // of a start before: they do not tell of this one
+    std::filesystem::remove(shares, ignored);  // of an earlier launch with a load balancer
   if (s.config.log.tensorboard)
     events_ = std::make_unique<EventFile>(std::filesystem::path(s.config.run.dir) / "tensorboard", run.step + 1);
   if (!s.config.log.prometheus.empty()) status_ = std::make_unique<PrometheusFile>(s, run, timeline);
@@ -54,9 +54,12 @@ void RunLogger::shares(LoadBalancer& balance) {
 
 void RunLogger::evaluation(const RunState& run, const Evaluation& e) {
   validations_.write(ValidationMetrics{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5});
-  if (events_ && run.step > evaluated_step_) {  // a finished run that is started again evaluates once more
+  if (events_ && run.step > evaluated_step_) {  // a finished run that is launched again evaluates again
     std::vector<Scalar> scalars{{"valid/loss", e.loss}};
-    if (e.labels) scalars.push_back({"valid/top1", e.top1}), scalars.push_back({"valid/top5", e.top5});
+    if (e.labels) {
+      scalars.push_back({"valid/top1", e.top1});
+      scalars.push_back({"valid/top5", e.top5});
+    }
     events_->add(run.step, unix_time(), scalars);
     events_->flush();
     evaluated_step_ = run.step;
@@ -65,7 +68,8 @@ void RunLogger::evaluation(const RunState& run, const Evaluation& e) {
 }
 
 void RunLogger::before_checkpoint() {
-  metrics_.sync(), validations_.sync();
+  metrics_.sync();
+  validations_.sync();
   if (shares_) shares_->sync();
   if (events_) events_->sync();
 }

@@ -1,5 +1,5 @@
-// Outputs: what rank 0 writes of a run while it goes on: metrics.jsonl, validation.jsonl, with train.balance
-// shares.jsonl, and where they are asked for events for TensorBoard (log.tensorboard) and a file for Prometheus
+// RunLogger: writes the progress of a run on rank 0: metrics.jsonl, validation.jsonl and, with train.balance,
+// shares.jsonl. On request it also writes events for TensorBoard (log.tensorboard) and a file for Prometheus
 // (log.prometheus).
 #pragma once
 #include <memory>
@@ -13,12 +13,13 @@ namespace millrace {
 
 class RunLogger {
  public:
-  // On rank 0. `run`: where the run begins, or goes on. The others outlive it. Error(data) of the first two alone.
+  // On rank 0. `run`: the state that the run starts or resumes from. Session and timeline must outlive the logger.
+  // Error(data) when metrics.jsonl or validation.jsonl cannot be opened.
   RunLogger(const Session&, const RunState& run, const Timeline&);
   void step(const StepMetrics&);
-  void shares(LoadBalancer&);  // those that are new
+  void shares(LoadBalancer&);  // writes the changes of the micro-batch split since the last call
   void evaluation(const RunState&, const Evaluation&);
-  void before_checkpoint();  // what was written is on the disk
+  void before_checkpoint();  // flushes all files to the disk
   void checkpoint(std::int64_t step);
   void ended(Exit);
 
@@ -27,7 +28,7 @@ class RunLogger {
   std::optional<MetricsFile> shares_;
   std::unique_ptr<EventFile> events_;
   const std::int64_t events_every_;
-  std::int64_t evaluated_step_;  // the last that TensorBoard knows of
+  std::int64_t evaluated_step_;  // the last evaluation in the TensorBoard events
   std::unique_ptr<PrometheusFile> status_;
 };
 

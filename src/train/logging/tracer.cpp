@@ -11,9 +11,10 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t most_spans = 500'000;  // of all ranks: all hold the text of all, and people have to load it
+// Over all ranks. Rank 0 holds the text of all of them, and a browser has to load it.
+constexpr std::size_t max_spans = 500'000;
 
-std::string name_of_sum(const CommSpan& span) {
+std::string all_reduce_name(const CommSpan& span) {
   const int tag = span.tag;
   if (tag >= 0)
     return cat("bucket ", tag, span.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(span.op)));
@@ -25,8 +26,9 @@ std::string name_of_sum(const CommSpan& span) {
 Tracer::Tracer(Session& s, Loader& loader, std::filesystem::path file, std::int64_t begin)
     : s_(s), loader_(loader), file_(std::move(file)) {
   const std::int64_t left = std::max<std::int64_t>(0, s.total_steps() - begin);
-  const std::int64_t length = std::min<std::int64_t>(s.config.log.trace, left);
-  first_ = begin + std::min(usual_first, (left - length) / 2), end_ = first_ + length;
+  const std::int64_t length = std::min<std::int64_t>(s.config.log.profile_steps, left);
+  first_ = begin + std::min(usual_first, (left - length) / 2);
+  end_ = first_ + length;
   done_ = length == 0;
   mine_.host = s.world.host();
 }
@@ -39,11 +41,11 @@ void Tracer::before_enqueue(std::int64_t step) {
 
 void Tracer::collected(std::int64_t step, const StepRunner& runner) {
   if (done_ || !active(step)) return;
-  runner.phase_spans(mine_.spans);
-  for (const CommSpan& sum : runner.spans())
+  runner.timer().append_phase_spans(mine_.spans);
+  for (const CommSpan& sum : runner.timer().comm_spans())
     mine_.spans.push_back(
         {"sums",
-         name_of_sum(sum),
+         all_reduce_name(sum),
          sum.started,
          sum.ended,
          {{"bytes", double(sum.bytes)}, {"queued_us", std::max(0.0, sum.started - sum.queued) * 1e6}}});
@@ -67,18 +69,19 @@ void Tracer::write() {
                            s.began,
                            s.ended,
                            {{"batch", double(s.batch)}}});
-  limit(mine_, std::max<std::size_t>(64, most_spans / std::size_t(s_.world.size())));
+  limit(mine_, std::max<std::size_t>(64, max_spans / std::size_t(s_.world.size())));
   const ClockOffset offset = clock_offset(s_.world);
-  mine_.clock_offset = offset.seconds, mine_.clock_error = offset.error;
+  mine_.clock_offset = offset.seconds;
+  mine_.clock_error = offset.error;
   std::vector<RankTrace> all;
   const auto texts = s_.world.gather(mine_.json());
   mine_.spans = {};
   if (s_.world.rank() != 0) return;
   for (const std::string& text : texts) all.push_back(RankTrace::from_json(text));
   try {
-    replace_file(file_, trace_json(all));  // the training waits
+    replace_file(file_, trace_json(all));  // without a flush to the disk, because the training waits
   } catch (const Error& e) {
-    log::warn(cat(e.what(), ": the steps that log.trace asked for are not kept. free the disk"));
+    log::warn(cat(e.what(), ": the steps sampled for log.profile_steps are lost. free some space"));
   }
 }
 

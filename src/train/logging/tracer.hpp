@@ -1,4 +1,5 @@
-// Tracer: what all ranks did in some consecutive steps (log.trace), written to trace.json as soon as they are over.
+// Tracer: samples what all ranks do in some consecutive steps (log.profile_steps), and writes trace.json as soon as
+// these steps are over.
 #pragma once
 #include <filesystem>
 
@@ -10,15 +11,18 @@ namespace millrace {
 
 class Tracer {
  public:
-  // log.trace steps of those from `begin` on: after the first ones, where there are so many.
+  // Samples log.profile_steps steps of the run, which starts at step `begin`. It skips the first `usual_first` steps
+  // when the run is long enough.
   Tracer(Session&, Loader&, std::filesystem::path file, std::int64_t begin);
-  void before_enqueue(std::int64_t step);  // from 0
-  // Collective when the last traced step has been collected.
+  void before_enqueue(std::int64_t step);  // steps count from 0
+  // Call it for each step whose timestamps have been collected. It is collective for the last sampled step.
   void collected(std::int64_t step, const StepRunner&);
-  void phase(Phase, double began, double ended);  // of the host, beside the steps
-  void end();                                     // of the run: what there is so far. Collective
+  // A phase of the host between steps, such as a checkpoint.
+  void phase(Phase, double began, double ended);
+  // Writes what was sampled when the run ends early. Collective.
+  void end();
 
-  static constexpr std::int64_t usual_first = 20;  // once buffers, caches and the ring have settled
+  static constexpr std::int64_t usual_first = 20;  // by then buffers, caches and the ring are warm
 
  private:
   bool active(std::int64_t step) const { return step >= first_ && step < end_; }

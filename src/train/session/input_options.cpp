@@ -17,7 +17,7 @@ std::int64_t channel_number(const std::string& digits, const std::string& word) 
   return value;
 }
 
-void set_values(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
+void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) {
   const auto of_used = [&](const std::vector<double>& stored) {
     std::vector<float> out;
     for (std::size_t c = 0; c < std::size_t(s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size()));
@@ -25,8 +25,8 @@ void set_values(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
       if (!stored.empty()) out.push_back(float(stored[s.channels.empty() ? c : std::size_t(s.channels[c])]));
     return out;
   };
-  s.scale = float(data.scale), s.offset = float(data.offset), s.transform = data.transform;
-  s.channel_scale = of_used(data.channel_scale), s.channel_offset = of_used(data.channel_offset);
+  s.scale = float(data.values.scale), s.offset = float(data.values.offset), s.transform = data.values.transform;
+  s.channel_scale = of_used(data.values.channel_scale), s.channel_offset = of_used(data.values.channel_offset);
   if (feed.mean.size() != feed.std.size())
     fail(Exit::config, "data.mean has ", feed.mean.size(), " values, data.std ", feed.std.size(),
          ". give both, one a channel, or neither");
@@ -35,7 +35,7 @@ void set_values(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
     return;
   }
   if (feed.mean.empty()) {
-    s.mean = of_used(data.mean), s.std = of_used(data.std);
+    s.mean = of_used(data.values.mean), s.std = of_used(data.values.std);
     return;
   }
   const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
@@ -67,7 +67,7 @@ void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
 
 }  // namespace
 
-std::vector<std::int64_t> used_channels(const DataConfig& feed, const ShardIndex& data) {
+std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardIndex& data) {
   std::vector<std::int64_t> out;
   for (std::string words : feed.channels)
     for (std::size_t at = 0; at <= words.size();) {
@@ -115,7 +115,7 @@ static void require_room(const DataConfig& feed, const ShardIndex& data) {
   const auto spatial = std::span(extents.dims).first(std::size_t(extents.rank - 1));
   const std::int64_t shortest = *std::min_element(spatial.begin(), spatial.end());
   const std::int64_t longest = *std::max_element(spatial.begin(), spatial.end());
-  if (feed.zoom == 0 && feed.crop_pad >= shortest)
+  if (feed.random_resized_crop == 0 && feed.crop_pad >= shortest)
     fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side some samples of ", data.sample.str(),
          " would be padding alone. it is below ", shortest);
   if (feed.cutout >= longest)
@@ -126,29 +126,31 @@ static void require_room(const DataConfig& feed, const ShardIndex& data) {
 InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
   refuse_for_cut(feed, data);
   InputSpec s;
-  s.channels_first = data.channels_first;
-  for (const ConcatenatedPart& part : data.x_parts) s.parts.push_back(part.count);
+  s.channels_first = data.x.channels_first;
+  for (const ConcatenatedPart& part : data.x.parts) s.parts.push_back(part.count);
   s.channels = used_channels(feed, data);
   set_values(s, feed, data);
   set_places(s, feed, data);
   const bool image = data.sample.rank >= 2;
   if (feed.augment && !image)
     fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
-  if (feed.augment && !data.labels && data.target.rank >= 2 && (feed.crop_pad > 0 || feed.flip || feed.zoom > 0))
-    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.target.str(),
-         " would not be. set data.flip = off, data.crop_pad = 0 and data.zoom = 0");
+  if (feed.augment && !data.y.labels && data.y.target.rank >= 2 &&
+      (feed.crop_pad > 0 || feed.flip || feed.random_resized_crop > 0))
+    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.y.target.str(),
+         " would not be. set data.flip = off, data.crop_pad = 0 and data.random_resized_crop = 0");
   if (feed.augment) require_room(feed, data);
   // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
   // left.
-  const bool cut = feed.augment && feed.zoom > 0 && data.encoded();
+  const bool cut = feed.augment && feed.random_resized_crop > 0 && data.encoded();
   s.crop_pad = feed.augment && !cut ? feed.crop_pad : 0;
   s.flip = feed.augment && feed.flip;
   s.cutout = feed.augment ? feed.cutout : 0;
-  s.random_resized_crop = feed.augment && !cut ? float(feed.zoom) : 0;
+  s.random_resized_crop = feed.augment && !cut ? float(feed.random_resized_crop) : 0;
   if (s.random_resized_crop > 0 && data.sample.rank != 3)
-    fail(Exit::config, "data.zoom: it needs images, the samples are ", data.sample.str());
+    fail(Exit::config, "data.random_resized_crop: it needs images, the samples are ", data.sample.str());
   if (s.random_resized_crop > 0 && !s.subvolume.empty())
-    fail(Exit::config, "data.zoom takes a random part of the image in its own way. leave data.subvolume away");
+    fail(Exit::config,
+         "data.random_resized_crop takes a random part of the image in its own way. leave data.subvolume away");
   s.brightness = feed.augment ? float(feed.brightness) : 0;
   s.contrast = feed.augment ? float(feed.contrast) : 0;
   s.saturation = feed.augment ? float(feed.saturation) : 0;
@@ -157,17 +159,18 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   if ((s.saturation > 0 || s.hue > 0) && channels != 3)
     fail(Exit::config, "data.saturation and data.hue are of red, green and blue, the network takes ", channels,
          " channels. leave them away, or choose three by data.channels");
-  if (!feed.augment && (feed.zoom > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
+  if (!feed.augment && (feed.random_resized_crop > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
                         feed.saturation > 0 || feed.hue > 0))
-    fail(Exit::config, "data.zoom, data.cutout, data.brightness, data.contrast, data.saturation and data.hue do ",
+    fail(Exit::config,
+         "data.random_resized_crop, data.cutout, data.brightness, data.contrast, data.saturation and data.hue do ",
          "nothing without data.augment = on");
   s.seed = seed;
   return s;
 }
 
-bool needs_statistics(const DataConfig& feed, const ShardIndex& data) {
+bool needs_statistics(const ValueOptions& feed, const ShardIndex& data) {
   const bool values = data.view.sample != SampleKind::tokens;
-  return feed.normalize && feed.mean.empty() && data.mean.empty() && values;
+  return feed.normalize && feed.mean.empty() && data.values.mean.empty() && values;
 }
 
 }  // namespace millrace

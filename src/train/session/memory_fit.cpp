@@ -66,11 +66,11 @@ std::int64_t max_micro_batch_that_fits(Session& s, std::int64_t wanted) {
 MemoryFit check_memory_fit(Session& s) {
   const auto most_of = [&](std::size_t mine) { return reduced(s.world, mine, World::Reduce::max); };
   const std::size_t limit = limit_of(s);
-  MemoryFit out{s.plan(s.micro_batch), ""};
+  MemoryFit out{s.plan(s.batching.micro_batch), ""};
   const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
   if (total <= limit) return out;
-  const std::int64_t most = max_micro_batch_that_fits(s, s.micro_batch - 1);
-  out.problem = cat("train.micro_batch: ", s.micro_batch, " samples at once need ", format_bytes(total), " (",
+  const std::int64_t most = max_micro_batch_that_fits(s, s.batching.micro_batch - 1);
+  out.problem = cat("train.micro_batch: ", s.batching.micro_batch, " samples at once need ", format_bytes(total), " (",
                     format_bytes(arena), " of them for activations), ", s.compute.device->name(), " has ",
                     format_bytes(limit), " for a rank. ");
   out.problem += most > 0 ? cat("set it to ", most, ", the most that fits")

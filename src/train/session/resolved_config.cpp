@@ -1,10 +1,9 @@
 #include "millrace/train/session/resolved_config.hpp"
 
+#include "millrace/config/keys.hpp"
+
 namespace millrace {
 namespace {
-
-const char* name_of(Shuffle s) { return s == Shuffle::off ? "off" : s == Shuffle::block ? "block" : "global"; }
-const char* name_of(Precision p) { return p == Precision::fp32 ? "fp32" : p == Precision::bf16 ? "bf16" : "fp16"; }
 
 std::string codec_of(const io::ChunkedLayout& chunks) {
   std::string out;
@@ -24,31 +23,31 @@ void set_machine(ResolvedConfig::Machine& out, const Session& s) {
 
 void set_input(ResolvedConfig::Input& out, const Session& s) {
   const auto& data = s.config.data;
-  out.workers = std::min(s.loader_options().workers, s.train_source->max_workers());
+  out.workers = std::min(s.loader_options().workers, s.data.train_source->max_workers());
   out.prefetch = data.prefetch;
-  const std::string reader = s.train_source->describe();
+  const std::string reader = s.data.train_source->describe();
   out.reader = reader.substr(0, reader.find_first_of(": "));
-  out.shuffle = name_of(data.shuffle);
+  out.shuffle = value_text(s.config, "data.shuffle");
   out.cache = data.cache.where;
   out.chunk_cache = data.chunk_cache;
-  out.sample_bytes = s.train_data.sample_bytes();
-  out.value_type = name_of(s.train_data.x_dtype);
-  out.value_bytes = int(size_of(s.train_data.x_dtype));
-  if (!s.train_data.shards.empty())
-    if (const auto& chunks = s.train_data.shards.front().x_chunks) {
+  out.sample_bytes = s.data.train.sample_bytes();
+  out.value_type = name_of(s.data.train.x.dtype);
+  out.value_bytes = int(size_of(s.data.train.x.dtype));
+  if (!s.data.train.shards.empty())
+    if (const auto& chunks = s.data.train.shards.front().x_chunks) {
       out.chunked = true;
       out.chunk_rows = std::int64_t(chunks->chunk[0]);
       out.codec = codec_of(*chunks);
     }
-  if (s.train_data.encoded()) out.codec = "JPEG or PNG";
+  if (s.data.train.encoded()) out.codec = "JPEG or PNG";
 }
 
 void set_training(ResolvedConfig::Training& out, const Session& s) {
   const RunConfig& c = s.config;
-  out.global_batch = s.global_batch;
-  out.micro_batch = s.micro_batch;
+  out.global_batch = s.batching.global_batch;
+  out.micro_batch = s.batching.micro_batch;
   out.accumulation = s.accumulation();
-  out.precision = name_of(c.run.precision);
+  out.precision = value_text(c, "run.precision");
   out.zero = c.optim.zero > 0;
   out.balanced = c.train.balance != "even";
   out.cuda_graph = c.cuda.graph;
@@ -64,14 +63,15 @@ ResolvedConfig resolved_config_of(const Session& s) {
   set_machine(out.machine, s);
   set_input(out.input, s);
   set_training(out.training, s);
-  out.communication = {
-      .overlap = s.config.comm.overlap, .grad_dtype = s.config.comm.grad_dtype, .bucket_size = s.config.comm.bucket};
+  out.communication = {.overlap = s.config.comm.overlap,
+                       .grad_dtype = value_text(s.config, "comm.grad_dtype"),
+                       .bucket_size = s.config.comm.bucket_size};
   return out;
 }
 
 double step_flops(const Session& s, Network& network) {
   double flops = 0;
-  for (const MicroBatch& part : s.train_order->share(0, 0, s.world.rank(), s.world.size()))
+  for (const MicroBatch& part : s.batching.train_order->share(0, 0, s.world.rank(), s.world.size()))
     for (const auto& node : network.train_program(part.rows).graph().nodes)
       flops += forward_cost(node.spec).flops + backward_cost(node.spec).flops;
   return flops;

@@ -1,5 +1,6 @@
-// Computing that takes time and no core, for tests of what depends on time alone: train.test_compute. It goes where the
-// parameters are: an operation takes its part of a pass when its weights are there, or before its gradients are.
+// Computation that takes time but no core, for tests that depend on timing alone (train.test_compute). It sleeps where
+// the parameters are: in the forward pass after an operation's weights have arrived, in the backward pass before its
+// gradients are announced.
 #pragma once
 #include <chrono>
 #include <thread>
@@ -10,29 +11,38 @@ namespace millrace {
 
 class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
  public:
-  // elements: of the gradient. to: where what the backward pass announces goes; gate: who brings weights. Null: nobody.
-  SimulatedCompute(double seconds, std::int64_t elements, GradReadyHook* to, ParamReadyHook* gate)
-      : seconds_(seconds), elements_(double(elements)), to_(to), gate_(gate) {}
-  // The forward pass, as far as no weights were waited for.
-  void forward() const { sleep(seconds_ / 3 * (1 - gated_)); }
+  // seconds: of a forward pass (one third) and a backward pass (two thirds). elements: of the gradient.
+  SimulatedCompute(double seconds, std::int64_t elements) : seconds_(seconds), elements_(double(elements)) {}
+
+  // Puts this object in front of the two hooks of a pass, each of which may be null.
+  void insert(ParamReadyHook*& weights, GradReadyHook*& gradients) {
+    weights_ = weights;
+    gradients_ = gradients;
+    if (weights) weights = this;
+    gradients = this;
+  }
+  // After the forward pass: the part of it that no hook has slept yet.
+  void forward() const { sleep(seconds_ / 3 * (1 - slept_)); }
+
   void wait_for(std::int64_t begin, std::int64_t end) override {
-    if (!gate_) return;
-    gate_->wait_for(begin, end);
+    weights_->wait_for(begin, end);
     const double part = double(end - begin) / elements_;
-    gated_ += part, sleep(seconds_ / 3 * part);
+    slept_ += part;
+    sleep(seconds_ / 3 * part);
   }
   void ready(std::int64_t begin, std::int64_t end) override {
     sleep(seconds_ * 2 / 3 * double(end - begin) / elements_);
-    if (to_) to_->ready(begin, end);
+    if (gradients_) gradients_->ready(begin, end);
   }
 
  private:
   static void sleep(double seconds) {
     if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
-  double seconds_, elements_, gated_ = 0;
-  GradReadyHook* to_;
-  ParamReadyHook* gate_;
+  double seconds_, elements_;
+  double slept_ = 0;  // share of the forward pass
+  ParamReadyHook* weights_ = nullptr;
+  GradReadyHook* gradients_ = nullptr;
 };
 
 }  // namespace millrace

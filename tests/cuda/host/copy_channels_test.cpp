@@ -1,4 +1,4 @@
-// The small kernels around convolutions.
+// The small kernels that complement convolutions.
 #include <gtest/gtest.h>
 
 #include "cuda/kernels/conv_kernels.hpp"
@@ -23,7 +23,7 @@ struct Memory {
   Buffer buffer;
 };
 
-TEST(ConvKernels, BiasJoinsEveryRow) {
+TEST(ConvKernels, BiasIsAddedToEveryRow) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t channels : {1, 7, 24}) {
       const Shape shape{600, channels};
@@ -36,7 +36,7 @@ TEST(ConvKernels, BiasJoinsEveryRow) {
     }
 }
 
-TEST(ConvKernels, RowsGetZerosAndLoseThemAgain) {
+TEST(ConvKernels, PaddingChannelsAreZeroAndAreRemovedAgain) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const auto& [narrow, wide] : {std::pair(1, 4), std::pair(3, 4), std::pair(3, 8), std::pair(17, 24)}) {
       const std::int64_t rows = 301;

@@ -1,4 +1,4 @@
-// Networks at every fusion level on the CUDA backend's graphs and kernels, beside the processor in float32.
+// Networks at every fusion level, with the CUDA backend's graphs and kernels, compared with the CPU in float32.
 #include "cpu/backend.hpp"
 #include "support/op_harness.hpp"
 #include "support/program_fixture.hpp"
@@ -24,19 +24,20 @@ class Levels : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Levels, GiveTheProcessorsGradientInFloat32) {
-  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
-  const auto expected = network(*processor, 0, DType::f32), actual = network(backend(), GetParam(), DType::f32);
+TEST_P(Levels, GiveTheGradientOfTheCpuInFloat32) {
+  const std::unique_ptr<Backend> cpu = make_cpu_backend(device());
+  const auto expected = network(*cpu, 0, DType::f32), actual = network(backend(), GetParam(), DType::f32);
   expect_near(*actual, *expected, {2e-6, 2e-5, 2e-6});
   EXPECT_EQ(count_fused(actual->program->graph(), &ConvSpec::produces_sums), 0);
   EXPECT_EQ(actual->notes.size(), GetParam() < 2 ? 0u : 12u);
 }
 
-// 2^-12 of every value between two operations is lost, which norms over few values amplify: some percent of the
-// gradient after nine layers. The levels lose nearly the same, but that level 0 rounds before and after an addition.
+// Each value between two operations is rounded by 2^-12. Norms over few values amplify that to some percent of the
+// gradient after nine layers. All levels have nearly the same rounding, except that level 0 rounds before and after an
+// addition.
 TEST_P(Levels, GiveNearlyTheGradientOfLevelZeroInHalfPrecision) {
-  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
-  const auto exact = network(*processor, 0, DType::f32), plain = network(backend(), 0, DType::f16),
+  const std::unique_ptr<Backend> cpu = make_cpu_backend(device());
+  const auto exact = network(*cpu, 0, DType::f32), plain = network(backend(), 0, DType::f16),
              actual = network(backend(), GetParam(), DType::f16);
   expect_near(*actual, *exact, {1e-3, 0.12, 1e-3});
   expect_near(*actual, *plain, {2e-4, 1e-2, 4e-4});

@@ -78,7 +78,7 @@ TEST(RowSums, MatchReferenceInEveryShape) {
           Values expected = get(sum.view);
           if (mode == GradMode::write) expected.assign(expected.size(), 0);
           for (std::size_t i = 0; i < x.size(); ++i) expected[i % expected.size()] += x[i];
-          cuda::column_sums(context, sum.view.as<float>(), src.view.data, dtype, size.rows, size.columns, mode,
+          cuda::column_sums(context, sum.view.as<float>(), {src.view.data, dtype, size.rows, size.columns}, mode,
                             scratch.view.data);
           // Sums of float32 in a tree: a few roundings of partial sums that may be larger than the result.
           expect_close(get(sum.view), expected, 2e-6, cat(name_of(dtype), " ", size.rows, "x", size.columns));

@@ -57,7 +57,7 @@ TEST_P(LinearLevels, ShareWhatTheLibraryHas) {
     EXPECT_EQ(bias, 2);
     ASSERT_EQ(bench->notes.size(), 4u);
     EXPECT_NE(bench->notes[0].find("the gradient of the bias stays out of"), std::string::npos) << bench->notes[0];
-    EXPECT_NE(bench->notes[1].find("(43 features, no multiple of 8)"), std::string::npos) << bench->notes[1];
+    EXPECT_NE(bench->notes[1].find("(43 features are not a multiple of 8)"), std::string::npos) << bench->notes[1];
     EXPECT_NE(bench->notes[2].find("no kernel for 24 x 6 x 88"), std::string::npos) << bench->notes[2];
     EXPECT_EQ(bench->notes[3], "fc6: the gradient of gelu_tanh stays out of fc7 (slower: 1000000 us for 10 + 0)");
   } else if (activation == Activation::relu) {
@@ -84,7 +84,7 @@ TEST(LinearPlan, SaysWhereAKernelActivates) {
     return backend().make(s)->implementation();
   };
   EXPECT_EQ(by(64).find("loops with bias gelu_tanh"), 0u) << by(64);
-  EXPECT_EQ(by(43).find("loops with bias, gelu_tanh by a kernel (43 features, no multiple of 8)"), 0u) << by(43);
+  EXPECT_EQ(by(43).find("loops with bias, gelu_tanh by a kernel (43 features are not a multiple of 8)"), 0u) << by(43);
   EXPECT_EQ(by(43, Mode::infer), "loops with bias gelu_tanh") << "nothing is kept";
   EXPECT_EQ(by(88).find("loops with bias, gelu_tanh by a kernel (slower: "), 0u) << by(88);
   EXPECT_EQ(by(24).find("loops, gelu_tanh by a kernel (cuBLAS has no kernel for 24 x 6 x 20"), 0u) << by(24);

@@ -102,7 +102,7 @@ void read_fully(int fd, const ShardIndex&, std::size_t s, std::uint64_t offset, 
 // How many of ids, from position i on, are neighbours in a shard: one range of bytes, there and in memory.
 inline std::size_t run_length(const ShardIndex& index, const ShardRange& shard, std::span<const std::int64_t> ids,
                               std::size_t i) {
-  if (index.part.count > 1) return 1;
+  if (index.component.count > 1) return 1;
   const std::int64_t last = shard.end();
   std::size_t run = 1;
   while (i + run < ids.size() && ids[i + run] == ids[i] + std::int64_t(run) && ids[i + run] < last) ++run;

@@ -1,4 +1,4 @@
-// Reads what the headers of a data set's files say, on rank 0, and gives every rank the same ShardIndex.
+// Builds the index of a data set: rank 0 reads the headers of the files, and every rank gets the same ShardIndex.
 #pragma once
 #include <cstdint>
 
@@ -7,13 +7,14 @@
 
 namespace millrace {
 
-// Collective. Error(data) on every rank, with file and reason: nothing matches, missing data set, unequal shapes or
-// dtypes between files, unequal rows of x and y, truncated file, samples of int64,
-// several integers a row of y, refused layout.
+// Collective. Error(data) on every rank, with file and reason: no matching file, a missing HDF5 data set, different
+// shapes or types between files, different numbers of rows in x and y, a truncated file, samples of int64, several
+// integers in a row of y, or an unsupported layout.
 ShardIndex index_shards(World&, const DataOptions&);
-// Per-channel mean and standard deviation of (a sample of) the data where the files hold none. Collective;
-// deterministic. What FaultOptions skip is not measured, nor more than 4 GiB beyond 100 rows. Error(data) where values
-// are not finite, as transformed.
+// Sets mean and standard deviation of each channel where the files hold none. Collective. Rank 0 measures evenly spread
+// rows: at most `max_rows`, at most 2000 encoded images, and at most 4 GiB unless these are fewer than 100 rows. The
+// result does not depend on the number of ranks. Samples that FaultOptions skip are not measured. Error(data) if
+// transformed values are not finite.
 void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000, const FaultOptions& = {});
 
 }  // namespace millrace

@@ -3,10 +3,11 @@
 
 namespace millrace {
 
-// One checkpoint file: step, epoch, tensors with shapes and checksums; what is damaged in it, or nothing.
+// A description of one checkpoint file for people.
 struct CheckpointText {
-  std::string text, damage;
+  std::string text;    // step, epoch, and tensors with shapes and checksums
+  std::string damage;  // an error message that names the tensors with wrong checksums; "" when there are none
 };
-CheckpointText describe_checkpoint(const std::string& path);
+CheckpointText describe_checkpoint(const std::string& path);  // Error(data) when it is not a checkpoint
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// Of a run that has ended: what was measured since stands in its summary.json in place of what its account said. Throws
-// an Error where it cannot be written.
+// Replaces the verdict, findings and hints in the summary.json of a run that has ended with those of measured trials.
+// Error(data) when the file cannot be read or written.
 void rewrite_verdict(const std::filesystem::path& run_dir, const BottleneckMetrics&, const std::vector<Trial>&);
 
 }  // namespace millrace

@@ -1,3 +1,4 @@
+// Chooses the device of a run, with its operations and its collective, from the configuration.
 #pragma once
 #include "millrace/comm/placement.hpp"
 #include "millrace/compute/execution_context.hpp"
@@ -5,7 +6,10 @@
 
 namespace millrace {
 
-// Device, backend and collective by run.device, threads by placement.
+DType dtype_of(Precision);
+
+// Collective. The device is chosen by run.device; `placement`, if given, becomes the cores and threads of this rank.
+// Error(config): only some of the ranks have a GPU.
 ExecutionContext make_execution_context(World&, const RunConfig&, Placement* placement = nullptr);
 
 }  // namespace millrace

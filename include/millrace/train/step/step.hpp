@@ -1,126 +1,106 @@
-// StepRunner: one optimizer step. Enqueues everything, reads nothing; results are collected later by step number.
+// StepRunner: one optimizer step of training. enqueue() issues all work of a step without waiting for the device;
+// collect() waits for the step later and agrees with the other ranks on its results:
+//
+//   runner.enqueue(step, learning_rate);              // take batches, forward, backward, all-reduce, optimizer
+//   StepResult r = runner.collect(step, stop, save);  // loss and times; whether any rank wants to stop or to save
+//
+// All ranks call both functions for the same steps in the same order.
 #pragma once
 #include <array>
 #include <map>
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "millrace/data/load/loader.hpp"
 #include "millrace/runs/metrics.hpp"
-#include "millrace/telemetry/trace.hpp"
-#include "millrace/train/distributed/collective_stats.hpp"
 #include "millrace/train/distributed/reducer.hpp"
-#include "millrace/train/distributed/step_timing.hpp"
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step_timer.hpp"
 
 namespace millrace {
 
-// What the ranks add up after a step, and agree on.
+// The result of one step, the same on all ranks except for metrics.phase_seconds and metrics.seconds.
 struct StepResult {
   std::int64_t step = 0;  // number of the step, from 1
   StepMetrics metrics;
-  bool found_inf = false, stop = false, checkpoint = false;
-  bool counted = true;    // a sample at least
-  bool at_floor = false;  // the loss scale can't fall further
+  bool found_inf = false;   // the gradient was not finite, so the optimizer skipped the step
+  bool stop = false;        // a rank wants to stop
+  bool checkpoint = false;  // a rank wants a checkpoint
+  bool counted = true;      // at least one sample was read and has a loss
+  bool at_floor = false;    // the loss scale cannot be lowered further
 };
 
-// Steps that may be enqueued before the results of the one before are collected: none on a device that works at once.
+// How many steps may be enqueued before the results of an earlier one are collected: 0 on a device that runs work
+// immediately (the CPU), else 1.
 int steps_in_flight(const Device&);
 
-// The state that training starts with.
+// Sets the loss scale and its schedule as they are before the first step.
 void init_loss_scale(const Session&, Network&);
 
 class StepRunner {
  public:
   StepRunner(Session&, Network&, Loader&);
-  void disable_optimizer() { optimizes_ = false; }  // of all steps: for a probe
-  // Of the steps enqueued from now on, where none is in flight: their phases are not told. For a bench.
-  void disable_timestamps(bool out) { records_timestamps_ = !out; }
-  // The step with this number within the run (from 0). Marks and the state's copy land in slot step % 2.
+  // For benchmarks and probes, while no step is in flight: steps without the optimizer, or without timestamps.
+  void disable_optimizer() { optimizes_ = false; }
+  void disable_timestamps(bool disabled) { timer_.disable(disabled); }
+  // step: number within the run, from 0. Steps alternate between two slots for timestamps and results.
   void enqueue(std::int64_t step, double learning_rate);
-  // Results of an enqueued step; collective. flags: this rank's wish to stop, and to write a checkpoint.
+  // Collective, for an enqueued step. wants_stop and wants_checkpoint are the wishes of this rank.
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
-  const std::vector<CommSpan>& spans() const { return spans_; }  // of the step collected last
-  const CollectiveWaits& waits() const { return waits_; }        // the same
-  const StepTiming& pace() const { return pace_; }               // the same
-  void phase_spans(std::vector<Span>&) const;                    // the same; added, on the host's clock
-  int marks() const { return int(times_.size()); }               // of a full step, on the device
+  const StepTimer& timer() const { return timer_; }
 
  private:
-  // Marks of a step: 0 begin; for each micro-batch: the loader has handed it over, it is on the device, forward done,
-  // backward done; then sums done, optimizer done.
-  static constexpr int timestamps_per_micro_batch = 4;
-  static int timestamp_count(int micro_batches) { return 1 + timestamps_per_micro_batch * micro_batches + 2; }
-  void record_timestamp(int slot, int number) {
-    if (records_timestamps_)
-      marks_[std::size_t(slot)]->record(Stream::compute, number ? number + timestamp_offset() : 0);
-  }
-  // Between mark 0 and the others: 2 marks for each wait where weights are gathered, then the reducer's milestones,
-  // then before and after the input pass of the first micro-batch.
-  TimestampSeries timestamps_from(int slot, int number) {
-    return {records_timestamps_ ? marks_[std::size_t(slot)].get() : nullptr, number};
-  }
-  TimestampSeries wait_timestamps(int slot, int wait) { return timestamps_from(slot, 1 + 2 * wait); }
-  int all_gather_waits() const { return network_.weight_all_gather() ? network_.weight_all_gather()->waits() : 0; }
-  int all_waits() const { return all_gather_waits() + network_.optimizer_waits(); }
-  int input_timestamp() const { return 1 + 2 * all_waits() + int(reducer_.milestones().size()); }
-  int timestamp_offset() const { return input_timestamp() + 1; }
-  // Micro-batches [first, first + pieces) of a step's `count`, as work that is recorded: it holds by value, or by
-  // reference what lives as long as the runner, and changes nothing on the host that a later step would need to see.
   struct MicroBatchWork {
     Program* program = nullptr;
     Batch batch;
-    bool repack = false;  // the program's derived weights, before its first use in the step
+    bool repack = false;  // the program's packed weights are out of date: its first use in this step
   };
+  // Micro-batches [first, first + work.size()) of the `count` that this rank has in a step. A group is captured as a
+  // whole: it holds by value, or by reference to what outlives the runner, all that the captured work needs.
   struct Group {
-    int slot = 0, first = 0, count = 0;
-    std::vector<MicroBatchWork> pieces;
+    int slot = 0;
+    int first = 0;
+    int count = 0;
+    std::vector<MicroBatchWork> work;
+    bool begins_step() const { return first == 0; }
+    bool ends_step() const { return first + int(work.size()) == count; }
   };
-  void take(int slot, int first, int pieces);  // into group_
+
+  StepTimerSpec timer_spec() const;
+  EnqueuedStep& plan_step(std::int64_t step, double learning_rate);
+  void write_step_state(int slot, const EnqueuedStep&);
+  void drop_outdated_captures(std::int64_t step);
+  // The parts of a step, in this order.
+  void take(int size);  // fills group_.work with the next batches
+  void run_captured(int group, int groups, std::int64_t rows);
   void run(const Group&);
-  void forward_backward(const Group&, int number);
+  void forward_backward(const Group&, int micro_batch);
   void run_without_rows(const Group&);
-  void end_of_step(int slot, int record_timestamp);            // sums and optimizer
-  const char* name_step(const char* what, std::int64_t step);  // valid until the next
-  struct EnqueuedStep {
-    std::int64_t step = 0, epoch = 0, rows = 0, samples = 0;
-    double learning_rate = 0, began = 0, ended = 0;
-    int micro_batches = 0;
-    std::int64_t first_rows = 0;  // of the first micro-batch
-    std::int64_t unread = 0;      // samples of this rank
-  };
-  void compute_step_timing(const EnqueuedStep&, std::size_t marks);  // from times_ and spans_
-  // Moves the waits for other ranks to communication's account: from times_ and spans_.
-  void move_waits_to_communication(const EnqueuedStep&, StepMetrics&);
+  void all_reduce_statistics();
+  void end_of_step(const Group&);  // waits for the gradient's all-reduces, then the optimizer
+
+  StepResult agree(const StepState&, const EnqueuedStep&, bool wants_stop, bool wants_checkpoint);
+  const char* name_step(const char* what, std::int64_t step);  // valid until the next call
+
   Session& s_;
   Network& network_;
   Loader& loader_;
   Reducer reducer_;
-  std::array<std::unique_ptr<Timestamps>, 2> marks_;
-  std::vector<double> times_;
-  std::vector<CommSpan> spans_;
-  CollectiveWaits waits_;
-  StepTiming pace_;
-  std::vector<MicroBatch> share_;
-  std::array<EnqueuedStep, 2> enqueued_;
-  std::array<char, 48> step_name_{};
-  double collected_ = 0;           // when the last results came
-  double origin_ = 0, whole_ = 0;  // of the step collected last: mark 0 on the host's clock, seconds to its last
-  std::int64_t last_step_ = 0;     // the number of that step, from 1
+  StepTimer timer_;
   CapturePartition capture_partition_;
-  bool optimizes_ = true, records_timestamps_ = true;
+  bool optimizes_ = true;
+  std::array<EnqueuedStep, 2> enqueued_;  // by slot
+  std::vector<MicroBatch> share_;         // this rank's micro-batches of the step that is being enqueued
   Group group_;
-  // The groups of a step by slot of the marks, the step's rows over all ranks, place in the step, and where the first
-  // batch lies. The first holds the gathering of weights, the last the sums and the optimizer, mostly all in one. What
-  // ranks do together must come from the same recording on all of them, or from none: the rows say all there is to
-  // know of every rank's share, and so does the batch's place, which follows from them where there is anything to
-  // record.
+  // Captured groups by slot, rows of the step over all ranks, number of the group, and address of its first batch.
+  // Groups that communicate must be captured on all ranks at the same step, or on none. That holds because the rows
+  // determine every rank's micro-batches, and these determine the address.
   std::map<std::tuple<int, std::int64_t, int, const void*>, std::unique_ptr<CapturedStep>> captured_;
-  std::size_t changes_ = 0;  // of the shares: those recorded are of the last
+  std::size_t captured_split_ = 0;  // the micro-batch split that captured_ belongs to
+  std::array<char, 48> step_name_{};
 };
 
 }  // namespace millrace

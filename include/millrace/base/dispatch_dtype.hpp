@@ -1,0 +1,58 @@
+// From a DType, which is known at run time, to a type of the compiler. Each function calls body(T{}) with the type that
+// the DType names, and returns what the body returns. The body is a generic lambda:
+//
+//   dispatch_any_dtype(dtype, [&](auto zero) {
+//     using T = decltype(zero);
+//     ...
+//   });
+#pragma once
+#include "millrace/base/error.hpp"
+#include "millrace/base/types.hpp"
+
+namespace millrace {
+
+// All element types.
+template <class Body>
+decltype(auto) dispatch_any_dtype(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::u8:
+      return body(std::uint8_t{});
+    case DType::i8:
+      return body(std::int8_t{});
+    case DType::u16:
+      return body(std::uint16_t{});
+    case DType::i16:
+      return body(std::int16_t{});
+    case DType::i32:
+      return body(std::int32_t{});
+    case DType::i64:
+      return body(std::int64_t{});
+    case DType::f16:
+      return body(f16{});
+    case DType::bf16:
+      return body(bf16{});
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      break;
+  }
+  return body(double{});
+}
+
+// The types that operations compute in: float, bf16 and f16. Error(config) for any other; `device` names the device in
+// the message ("the CPU", "CUDA").
+template <class Body>
+decltype(auto) dispatch_compute_dtype(DType dtype, const char* device, const Body& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(bf16{});
+    case DType::f16:
+      return body(f16{});
+    default:
+      fail(Exit::config, device, " does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,113 @@
+// The CPU's collective: all-reduce, reduce-scatter and all-gather in shared memory and, between hosts, over MPI.
+//
+// All ranks begin the same operations in the same order, so an operation is known by its number k. A rank publishes
+// "begun k" once its data for operation k are final. When all ranks of the host have begun k, each rank reduces its own
+// slice of the range over the memory of all ranks, writes the result to all of them, and publishes "done k". The range
+// may be touched again when all ranks have done k. No rank copies data, and values are always added in the order of
+// the ranks, so the result has the same bits in every run.
+//
+// Between hosts, and with private memory, slices travel in MPI messages (direct_all_reduce.hpp). MPI waits without a
+// time-out. Therefore MPI is called only after all ranks have reached the operation, and in the worker thread, never
+// in the caller's.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/operation.hpp"
+#include "comm/shared_memory.hpp"
+#include "millrace/comm/collective.hpp"
+#include "millrace/comm/progress_board.hpp"
+
+namespace millrace {
+
+class HostCollective : public Collective {
+ public:
+  // Collective: all ranks of the world construct it together.
+  HostCollective(World& world, const CollectiveOptions& options);
+  ~HostCollective() override;
+
+  std::string describe() const override;
+  SharedRegion allocate(std::size_t bytes) override;
+  void all_reduce_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    this->begin(CollectiveOp::all_reduce, r, begin, count, t, tag);
+  }
+  void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    this->begin(CollectiveOp::reduce_scatter, r, begin, count, t, tag);
+  }
+  void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    this->begin(CollectiveOp::all_gather, r, begin, count, t, tag);
+  }
+  void wait(int tag) override;
+  void finish() override;
+  void all_reduce_scalars(std::span<double> values) override;
+  void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override;
+  void take_spans(std::vector<CommSpan>& out) override;
+
+ private:
+  using Counter = std::atomic<std::uint64_t> RankCounters::*;
+
+  void map_shared_memory();
+  void begin(CollectiveOp op, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag);
+  // Tells the other hosts that this rank has begun one more operation.
+  void post();
+  bool all_reached(Counter counter, std::uint64_t value) const;
+  // Error(comm) that names the ranks that did not come. fail_late: ranks of this host; fail_far: of any host.
+  [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const;
+  [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const;
+  [[noreturn]] void fail_far(const std::string& what) const;
+  // Waits until all ranks have begun `op`, the oldest operation. Returns false when the collective is being destroyed.
+  bool await(const Operation& op);
+  // Returns when all ranks have done their operations up to this number.
+  void complete(std::uint64_t number);
+  void await_worker(std::uint64_t number);
+  // Executes the oldest operation, which all ranks have begun. blocking: the caller of begin() waits for it.
+  void run_front(bool blocking = false);
+  void reduce_scalars(std::span<double> values);
+  void reduce_scalars_on_host(std::span<double> values);
+  void reduce_scalars_between_hosts(std::span<double> values);
+  // The worker executes operations as they come (threaded_), or only while the caller waits.
+  void start_worker();
+  void serve();
+  void report_private_memory(std::size_t bytes);
+
+  World& world_;
+  CollectiveOptions options_;
+  const bool alone_;  // one rank: nothing to exchange
+  Executor executor_;
+  std::unique_ptr<SharedMemory> memory_;
+  std::unique_ptr<SharedMemory> fallback_;  // private memory, for regions that do not fit into /dev/shm
+  std::deque<MappedRegion> regions_;        // operations hold pointers to them
+  std::vector<RankCounters*> boards_;       // counters of near_ranks_
+  RankCounters* mine_ = nullptr;
+  std::vector<int> near_ranks_;               // ranks whose counters this rank can read
+  std::unique_ptr<ProgressBoard> all_ranks_;  // progress of ranks on other hosts; null on a single host
+  std::atomic<std::uint64_t> posted_ = 0;     // operations that all_ranks_ was told of
+  std::vector<void*> owned_;                  // memory of a single rank
+  bool threaded_ = false;
+  bool reported_private_memory_ = false;
+  bool stuck_ = false;  // MPI never returned
+  std::thread worker_;
+  std::mutex mutex_;  // guards the members below, as far as there is a worker
+  std::condition_variable work_;
+  std::condition_variable advanced_;
+  OperationQueue queue_;
+  std::vector<CommSpan> spans_;
+  std::exception_ptr failure_;
+  bool finishing_ = false;
+  std::uint64_t finished_ = 0;
+  std::atomic<bool> ending_ = false;
+  std::uint64_t begun_ = 0;
+  std::uint64_t executed_ = 0;
+  std::uint64_t scalar_reductions_ = 0;
+  std::map<int, std::uint64_t> newest_;  // by tag: the number of its last operation
+};
+
+}  // namespace millrace

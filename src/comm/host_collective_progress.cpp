@@ -1,0 +1,150 @@
+// How the operations of a HostCollective make progress: waiting for the other ranks, executing, and the worker thread.
+#include <algorithm>
+#include <chrono>
+
+#include "comm/backoff.hpp"
+#include "comm/host_collective.hpp"
+
+namespace millrace {
+namespace {
+
+using Barrier = SharedMemory::Barrier;
+
+// "1, 2, 5", at most eight ranks.
+std::string list(const std::vector<int>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += cat(i ? ", " : "", ranks[i]);
+  return out + (ranks.size() > 8 ? ", ..." : "");
+}
+
+std::string name_of(const Operation& op) {
+  return cat(op.span.op == CollectiveOp::all_gather       ? "all-gather "
+             : op.span.op == CollectiveOp::reduce_scatter ? "reduce-scatter "
+                                                          : "all-reduce ",
+             op.span.tag);
+}
+
+}  // namespace
+
+void HostCollective::post() {
+  if (all_ranks_) all_ranks_->post(++posted_);
+}
+
+bool HostCollective::all_reached(Counter counter, std::uint64_t value) const {
+  return std::all_of(boards_.begin(), boards_.end(),
+                     [&](const RankCounters* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
+}
+
+void HostCollective::fail_waiting(const std::string& what, const std::string& who) const {
+  fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (", who,
+       "). see what held it up, or raise comm.timeout");
+}
+
+void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
+  if (all_ranks_) {  // a rank of this host may itself wait for one of another
+    const auto standing = all_ranks_->query_ranks(posted_, 0.5);
+    if (!standing.behind.empty() || !standing.silent.empty()) fail_waiting(what, all_ranks_->words(standing));
+  }
+  std::vector<int> late;
+  for (std::size_t r = 0; r < boards_.size(); ++r)
+    if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
+  fail_waiting(what, cat("late: rank ", list(late), " on ", world_.host()));
+}
+
+void HostCollective::fail_far(const std::string& what) const {
+  fail_waiting(what, all_ranks_ ? all_ranks_->words(all_ranks_->query_ranks(posted_, 0.5)) : "within MPI");
+}
+
+bool HostCollective::await(const Operation& op) {
+  Backoff backoff(options_.timeout_seconds);
+  while (!all_reached(&RankCounters::begun, executed_ + 1)) {
+    if (ending_) return false;
+    if (!backoff.wait()) fail_late(name_of(op), &RankCounters::begun, executed_ + 1);
+  }
+  SharedMemory& memory = *op.region->memory;
+  if (memory.one_host) return true;
+  backoff.spin_again();
+  while (!memory.barrier_passed(Barrier::operation)) {
+    if (ending_) return false;
+    if (!backoff.wait()) fail_far(name_of(op));
+  }
+  return true;
+}
+
+void HostCollective::complete(std::uint64_t number) {
+  if (worker_.joinable())
+    await_worker(number);
+  else
+    while (executed_ < number) {
+      await(queue_.front());
+      run_front();
+    }
+  Backoff backoff(options_.timeout_seconds);
+  while (!all_reached(&RankCounters::done, number))
+    if (!backoff.wait()) fail_late("the end of a step's all-reduces", &RankCounters::done, number);
+}
+
+void HostCollective::run_front(bool blocking) {
+  Operation op;
+  {
+    const std::lock_guard lock(mutex_);
+    op = queue_.front();
+  }
+  op.span.started = seconds_now();
+  executor_.run(op);
+  if (options_.delay_seconds_per_mb > 0)
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
+  op.span.ended = seconds_now();
+  op.span.inside = blocking;
+  mine_->done.store(++executed_, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  spans_.push_back(op.span);
+  queue_.pop_front();
+  ++finished_;
+  advanced_.notify_all();
+}
+
+void HostCollective::start_worker() {
+  if (!worker_.joinable()) worker_ = std::thread([this] { serve(); });
+}
+
+void HostCollective::serve() {
+  try {
+    for (;;) {
+      Operation op;
+      {
+        std::unique_lock lock(mutex_);
+        work_.wait(lock, [&] { return ending_ || (!queue_.empty() && (threaded_ || finishing_)); });
+        if (ending_) return;
+        op = queue_.front();
+      }
+      if (!await(op)) return;
+      run_front();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    advanced_.notify_all();
+  }
+}
+
+void HostCollective::await_worker(std::uint64_t number) {
+  std::unique_lock lock(mutex_);
+  finishing_ = true;
+  work_.notify_one();
+  // The worker gives up by itself, a second earlier and knowing more, unless MPI holds it.
+  const std::chrono::duration<double> most(options_.timeout_seconds + 1);
+  std::uint64_t before;
+  do before = finished_;
+  while (!advanced_.wait_for(lock, most, [&] { return finished_ >= number || failure_; }) && finished_ != before);
+  finishing_ = false;
+  if (failure_) std::rethrow_exception(failure_);
+  if (finished_ >= number) return;
+  stuck_ = true;
+  const std::string what = name_of(queue_.front());
+  lock.unlock();
+  fail_far(what + ", inside MPI");
+}
+
+}  // namespace millrace

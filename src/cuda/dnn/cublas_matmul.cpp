@@ -1,0 +1,195 @@
+#include "cuda/dnn/cublas_matmul.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cuda/dnn/cublas.hpp"
+#include "cuda/dnn/scratch.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr std::uint32_t alignment = 16;  // bytes; every pointer of MatmulArgs has it
+constexpr int max_candidates = 16;
+
+cudaDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      fail(Exit::config, "CUDA does not compute in ", name_of(t), ". choose fp32, bf16 or fp16");
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue e) {
+  static constexpr cublasLtEpilogue_t all[] = {
+      // in the order of Epilogue
+      CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,        CUBLASLT_EPILOGUE_RELU,
+      CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_RELU_AUX,    CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+      CUBLASLT_EPILOGUE_GELU,          CUBLASLT_EPILOGUE_GELU_BIAS,   CUBLASLT_EPILOGUE_GELU_AUX,
+      CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DRELU,       CUBLASLT_EPILOGUE_DRELU_BGRAD,
+      CUBLASLT_EPILOGUE_DGELU,         CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADB};
+  return all[int(e)];
+}
+
+MatrixLayout column_major(DType t, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  MR_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
+  return MatrixLayout(layout);
+}
+
+std::optional<MatmulAlgorithm> parse_algorithm(const std::string& text) {
+  try {
+    const auto j = nlohmann::json::parse(text);
+    MatmulAlgorithm a;
+    j.at("algorithm").get_to(a.algorithm.data);
+    j.at("workspace").get_to(a.workspace);
+    return a;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string serialize(const MatmulAlgorithm& a) {
+  return nlohmann::json{{"algorithm", a.algorithm.data}, {"workspace", a.workspace}}.dump();
+}
+
+CublasMatmul::CublasMatmul(cublasLtHandle_t handle, const MatmulSpec& s, bool tf32) : handle_(handle), spec_(s) {
+  const bool rounds = tf32 && s.input == DType::f32;
+  cublasLtMatmulDesc_t made = nullptr;
+  MR_CUBLAS(cublasLtMatmulDescCreate(&made, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  descriptor_.reset(made);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
+  if (has_bias(s.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(type_of(s.output)));
+  if (aux_of(s.epilogue) != Aux::none)
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t(aux_stride(s.epilogue, s.m)));
+  a_ = s.transpose_a ? column_major(s.input, s.k, s.m) : column_major(s.input, s.m, s.k);
+  b_ = s.transpose_b ? column_major(s.input, s.n, s.k) : column_major(s.input, s.k, s.n);
+  d_ = column_major(s.output, s.m, s.n);
+}
+
+std::string CublasMatmul::name() const {
+  int id = 0, tile = 0;
+  std::size_t written = 0;
+  cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
+  cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
+  return cat("cublasLt ", id, ":", tile);
+}
+
+cublasStatus_t CublasMatmul::enqueue(StreamHandle stream, const MatmulAlgorithm& algorithm, const MatmulArgs& x) {
+  const float one = 1;
+  set_pointers(x.bias, x.aux);
+  return cublasLtMatmul(handle_, descriptor_.get(), &one, x.a, a_.get(), x.b, b_.get(), &x.beta, x.d, d_.get(), x.d,
+                        d_.get(), &algorithm.algorithm, x.workspace, algorithm.workspace, stream);
+}
+
+std::vector<MatmulAlgorithm> CublasMatmul::candidates(std::size_t workspace_limit) {
+  set_aligned_pointers();
+  cublasLtMatmulPreference_t made = nullptr;
+  MR_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
+  const MatmulPreference preference(made);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+    MR_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, what, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t(workspace_limit));
+  // Split-k kernels must add their partial sums in float32 and in a fixed order. This excludes sums in the 16 bits of
+  // the result, and atomics.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto matrix : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(matrix, alignment);
+  cublasLtMatmulHeuristicResult_t results[max_candidates];
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, descriptor_.get(), a_.get(), b_.get(), d_.get(),
+                                                               d_.get(), made, max_candidates, results, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
+  MR_CUBLAS(status);
+  std::vector<MatmulAlgorithm> out;
+  for (int i = 0; i < count; ++i)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) out.push_back({results[i].algo, results[i].workspaceSize, 0});
+  return out;
+}
+
+std::optional<MatmulAlgorithm> CublasMatmul::parse(const std::string& text) {
+  set_aligned_pointers();
+  auto parsed = parse_algorithm(text);
+  cublasLtMatmulHeuristicResult_t result{};
+  if (!parsed ||
+      cublasLtMatmulAlgoCheck(handle_, descriptor_.get(), a_.get(), b_.get(), d_.get(), d_.get(), &parsed->algorithm,
+                              &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > parsed->workspace)
+    return std::nullopt;
+  return parsed;
+}
+
+void CublasMatmul::set_pointers(void* bias, void* aux) {
+  if (has_bias(spec_.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (aux_of(spec_.epilogue) != Aux::none) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+}
+
+// cuBLAS looks at the alignment of the pointers when it proposes algorithms.
+void CublasMatmul::set_aligned_pointers() {
+  void* const aligned = reinterpret_cast<void*>(std::uintptr_t(alignment));
+  set_pointers(aligned, aligned);
+}
+
+std::optional<MatmulAlgorithm> fastest(const LaunchContext& context, CublasMatmul& matmul,
+                                       std::vector<MatmulAlgorithm> candidates) {
+  const MatmulSpec& s = matmul.spec();
+  std::size_t workspace_bytes = 0;
+  for (const MatmulAlgorithm& c : candidates) workspace_bytes = std::max(workspace_bytes, c.workspace);
+  const ScratchMemory a(std::size_t(s.m * s.k) * size_of(s.input)), b(std::size_t(s.k * s.n) * size_of(s.input)),
+      d(std::size_t(s.m * s.n) * size_of(s.output)), bias(std::size_t(std::max(s.m, s.n)) * size_of(s.output)),
+      aux(aux_bytes(s)), workspace(workspace_bytes);
+  for (const ScratchMemory* scratch : {&a, &b, &d, &bias, &aux, &workspace})
+    if (!scratch->data()) return candidates.front();
+  fill_random(context, a.data(), s.input, s.m * s.k);
+  fill_random(context, b.data(), s.input, s.k * s.n);
+  fill_random(context, bias.data(), s.output, std::max(s.m, s.n));
+  if (aux_of(s.epilogue) == Aux::values) fill_random(context, aux.data(), s.output, s.m * s.n);
+  const MatmulArgs args{.a = a.data(),
+                        .b = b.data(),
+                        .d = d.data(),
+                        .bias = bias.data(),
+                        .aux = aux.data(),
+                        .workspace = workspace.data()};
+  const auto run = [&](const MatmulAlgorithm& c) { return matmul.enqueue(context.stream, c, args); };
+  std::erase_if(candidates, [&](const MatmulAlgorithm& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
+  (void)cudaGetLastError();
+  if (candidates.empty()) {
+    log::local("warning: every kernel that cuBLAS proposes for the matrix multiplication " + str(s) +
+               " failed. millrace does without it");
+    return std::nullopt;
+  }
+  // The best of three rounds for each candidate; a round times all candidates one after the other.
+  const TimingEvent begin, end;
+  constexpr int repeats = 5;
+  for (int round = 0; round < 3; ++round)
+    for (MatmulAlgorithm& c : candidates) {
+      MR_CUDA(cudaEventRecord(begin.get(), context.stream));
+      for (int r = 0; r < repeats; ++r) MR_CUBLAS(run(c));
+      MR_CUDA(cudaEventRecord(end.get(), context.stream));
+      MR_CUDA(cudaEventSynchronize(end.get()));
+      float milliseconds = 0;
+      MR_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+      const double seconds = double(milliseconds) * 1e-3 / repeats;
+      if (round == 0 || seconds < c.seconds) c.seconds = seconds;
+    }
+  // Candidates within 2% of the best count as equal, so that noise does not decide: the first of them in cuBLAS's order
+  // is taken.
+  double best = candidates.front().seconds;
+  for (const MatmulAlgorithm& c : candidates) best = std::min(best, c.seconds);
+  return *std::find_if(candidates.begin(), candidates.end(),
+                       [&](const MatmulAlgorithm& c) { return c.seconds <= best * 1.02; });
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,93 @@
+#include "cuda/runtime/captured_step.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/runtime/check.hpp"
+#include "cuda/runtime/device.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+// Calls the step's function; its operations leave breadcrumbs under the number that the flight recorder gave the step.
+void call_with_breadcrumbs(CudaDevice& device, std::size_t number, const std::function<void()>& step) {
+  FlightRecorder::Recording recording(device.flight_recorder(), number);
+  step();
+  recording.end();
+}
+
+class GraphStep : public CapturedStep {
+ public:
+  GraphStep(CudaDevice& device, const std::string& key, std::function<void()> step)
+      : device_(device), key_(key), step_(std::move(step)), number_(device.flight_recorder().add(key)) {}
+  ~GraphStep() override {
+    if (executable_) cudaGraphExecDestroy(executable_);
+  }
+  void run() override {
+    if (!warm_) {
+      device_.flight_recorder().begin_run(error_context::outermost_label());
+      call_with_breadcrumbs(device_, number_, step_);
+      warm_ = true;
+      return;
+    }
+    if (!executable_) capture();
+    device_.flight_recorder().begin_run(error_context::outermost_label());
+    MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Stream::compute)));
+    error_context::note_replay(key_);
+  }
+
+ private:
+  void capture() {
+    const StreamHandle stream = device_.stream(Stream::compute);
+    cudaGraph_t graph = nullptr;
+    MR_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    try {
+      call_with_breadcrumbs(device_, number_, step_);
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      throw;
+    }
+    const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
+    if (captured != cudaSuccess) check(captured, ("capture of '" + key_ + "'").c_str());
+    // Node priorities: without them the kernels of the comm stream would lose their priority over those that they
+    // overlap with.
+    const cudaError_t instantiated = cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority);
+    cudaGraphDestroy(graph);
+    check(instantiated, ("instantiation of '" + key_ + "'").c_str());
+    MR_CUDA(cudaGraphUpload(executable_, stream));
+  }
+
+  CudaDevice& device_;
+  std::string key_;
+  std::function<void()> step_;
+  std::size_t number_;  // of the step in the flight recorder
+  cudaGraphExec_t executable_ = nullptr;
+  bool warm_ = false;  // the first run is done
+};
+
+class EagerStep : public CapturedStep {
+ public:
+  EagerStep(CudaDevice& device, const std::string& key, std::function<void()> step)
+      : device_(device), number_(device.flight_recorder().add(key)), step_(std::move(step)) {}
+  void run() override {
+    device_.flight_recorder().begin_run(error_context::outermost_label());
+    call_with_breadcrumbs(device_, number_, step_);
+  }
+
+ private:
+  CudaDevice& device_;
+  std::size_t number_;
+  std::function<void()> step_;
+};
+
+}  // namespace
+
+std::unique_ptr<CapturedStep> make_graph_step(CudaDevice& device, const std::string& key, std::function<void()> step) {
+  return std::make_unique<GraphStep>(device, key, std::move(step));
+}
+
+std::unique_ptr<CapturedStep> make_eager_step(CudaDevice& device, const std::string& key, std::function<void()> step) {
+  return std::make_unique<EagerStep>(device, key, std::move(step));
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,61 @@
+#include "data/scan/append_shard.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "data/scan/shard_values.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/index/class_names.hpp"
+
+namespace millrace {
+namespace {
+
+bool same_storage(const SampleStorage& a, const SampleStorage& b) {
+  return a.dtype == b.dtype && a.big_endian == b.big_endian && a.channels_first == b.channels_first &&
+         a.parts == b.parts;
+}
+
+bool same_storage(const TargetStorage& a, const TargetStorage& b) {
+  return a.dtype == b.dtype && a.big_endian == b.big_endian && a.labels == b.labels && a.target == b.target &&
+         a.parts == b.parts;
+}
+
+std::string samples_in_words(const ShardIndex& index, bool encoded) {
+  return cat(index.sample.str(), index.x.channels_first ? " (channels first) " : " ", name_of(index.x.dtype),
+             encoded ? " encoded" : "");
+}
+
+std::string targets_in_words(const ShardIndex& index) { return cat(index.y.target.str(), " ", name_of(index.y.dtype)); }
+
+void require_same_metadata(const ShardIndex& out, const ShardIndex& metadata, const Shard& shard) {
+  const std::string path = shard.path;
+  const bool encoded = bool(shard.x_encoded);
+  if (metadata.sample != out.sample || !same_storage(metadata.x, out.x) || !same_storage(metadata.y, out.y) ||
+      encoded != out.encoded())
+    fail(Exit::data, path, " holds ", samples_in_words(metadata, encoded), " samples with ", targets_in_words(metadata),
+         " targets, ", out.shards.front().path, " ", samples_in_words(out, out.encoded()), " with ",
+         targets_in_words(out), ". all files of a data set must agree");
+  require_same_values(out, metadata, path);
+  if (const std::string other = first_class_mismatch(metadata.classes.names, out.classes.names); !other.empty())
+    fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
+         ". pack them together, or from folders and tables with the same classes");
+}
+
+}  // namespace
+
+void append_shard(ShardIndex& out, const ShardIndex& metadata, Shard shard) {
+  if (out.shards.empty()) {
+    out = metadata;
+    out.shards = {};
+    out.rows = 0;
+  } else {
+    require_same_metadata(out, metadata, shard);
+  }
+  if (out.classes.names.empty()) out.classes.names = metadata.classes.names;
+  out.classes.count = std::max(out.classes.count, metadata.classes.count);
+  shard.first = out.rows;
+  out.rows += shard.rows;
+  out.shards.push_back(shard);
+}
+
+}  // namespace millrace

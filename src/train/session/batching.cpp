@@ -1,0 +1,66 @@
+#include "millrace/train/session/batching.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+namespace {
+
+// A balanced run moves whole micro-batches between ranks, so that each rank needs several.
+constexpr std::int64_t micro_batches_for_balance = 8;
+
+std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std::int64_t global_batch) {
+  const std::int64_t even = (global_batch + world.size() - 1) / world.size();
+  const bool balanced = c.balance != "even" && world.size() > 1;
+  return balanced ? std::max<std::int64_t>(1, even / micro_batches_for_balance) : even;
+}
+
+void set_batch_sizes(World& world, const TrainOptions& c, const DataSets& data, Batching& out) {
+  if (c.global_batch < 1) fail(Exit::config, "train.global_batch: ", c.global_batch, " is below 1");
+  out.global_batch = data.has_train ? std::min(c.global_batch, data.train.rows) : c.global_batch;
+  out.micro_batch =
+      c.micro_batch > 0 ? std::min(c.micro_batch, out.global_batch) : default_micro_batch(world, c, out.global_batch);
+  if ((out.global_batch + out.micro_batch - 1) / out.micro_batch < world.size())
+    log::warn(cat("train.global_batch ", out.global_batch, " makes fewer micro-batches of ", out.micro_batch,
+                  " than there are ranks (", world.size(),
+                  "): some ranks have nothing to do. lower train.micro_batch"));
+}
+
+void set_train_order(const RunConfig& config, const ShardIndex& train, Batching& out) {
+  const DataConfig& c = config.data;
+  if (c.shuffle != Shuffle::block && (c.shuffle_window > 0 || c.shuffle_block > 0))
+    fail(Exit::config, "data.shuffle_window and data.shuffle_block do nothing without data.shuffle = block");
+  if (c.shuffle == Shuffle::block) {
+    out.blocks = block_shuffle(train, c.shuffle_block, c.shuffle_window, c.chunk_cache);
+    if (!out.blocks->problem.empty()) log::warn(out.blocks->problem);
+    out.train_order = std::make_unique<Sampler>(
+        out.global_batch, out.micro_batch, std::make_shared<const BlockOrder>(out.blocks->layout, config.run.seed));
+    return;
+  }
+  out.train_order = std::make_unique<Sampler>(train.rows, out.global_batch, out.micro_batch, config.run.seed,
+                                              c.shuffle == Shuffle::global);
+}
+
+}  // namespace
+
+Batching make_batching(World& world, const RunConfig& config, bool training, const DataSets& data) {
+  Batching out;
+  set_batch_sizes(world, config.train, data, out);
+  if (training) {
+    set_train_order(config, data.train, out);
+    out.epochs = {data.train.rows, out.global_batch, {}};
+    const std::int64_t micro_batches = out.train_order->micro_batches(0);
+    out.load_balancer = std::make_unique<LoadBalancer>(world, config.train.balance, micro_batches);
+    if (config.train.balance == "auto" && world.size() > 1 && micro_batches <= world.size())
+      log::warn(cat("train.balance: each rank has only one micro-batch of ", out.micro_batch,
+                    " a step, so that no work can be moved. lower train.micro_batch"));
+  }
+  if (data.has_valid)
+    out.valid_order =
+        std::make_unique<Sampler>(data.valid.rows, out.micro_batch * world.size(), out.micro_batch, 0, false);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,128 @@
+#include "millrace/train/session/data_sets.hpp"
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/data/index/class_names.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+#include "train/session/input_options.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t samples_for_statistics = 10000;
+
+DataOptions data_options(const DataConfig& c, const std::vector<std::string>& paths, bool validation) {
+  DataOptions out;
+  out.paths = paths;
+  out.x = c.x;
+  out.y = c.y;
+  out.layout = c.layout;
+  out.scale = c.scale;
+  out.offset = c.offset;
+  out.transform = c.transform;
+  out.decode.resize = c.resize;
+  out.decode.crop = c.crop;
+  out.manifest_cache = c.manifest_cache;
+  out.view = c;
+  out.validation_part = validation && c.holdout > 0;
+  out.faults = c;
+  return out;
+}
+
+void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
+  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale && train.values.offset == valid.values.offset &&
+      train.values.channel_scale == valid.values.channel_scale && train.values.channel_offset == valid.values.channel_offset)
+    return;
+  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ", train.values.scale,
+       " + ", train.values.offset, ". both need the same (of every data set that is concatenated): write them so, or give ",
+       "data.scale and data.offset");
+}
+
+void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
+  if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
+    fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
+  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
+      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
+    return;
+  const auto describe = [](const ShardIndex& index) {
+    return cat(index.sample.str(), " ", name_of(index.x.dtype), " samples, channels ",
+               index.x.channels_first ? "first" : "last");
+  };
+  fail(Exit::data, "data.valid holds ", describe(valid), ", data.train ", describe(train),
+       ". both need the same shape, type, layout and kind of targets");
+}
+
+void require_known_labels(const DataSets& sets) {
+  const ShardIndex& reference = sets.reference();
+  if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
+    fail(Exit::data, "data.valid has label ", sets.valid.classes.count - 1, ", data.train only ", reference.classes.count,
+         " classes");
+}
+
+// Mean and standard deviation of the input, and what is normalized with them.
+void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
+  ShardIndex& reference = sets.reference();
+  if (needs_statistics(c, reference)) {
+    if (!reference.statistics_rejected_reason.empty())
+      log::info(
+          cat("mean and std in the files are ", reference.statistics_rejected_reason, ": they are measured again"));
+    measure_statistics(world, reference, samples_for_statistics, c);
+  }
+  sets.train.normalized_targets = c.normalize;
+  sets.valid.normalized_targets = c.normalize;
+  if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
+    sets.valid.values.mean = reference.values.mean;
+    sets.valid.values.std = reference.values.std;
+  }
+}
+
+// The part of the budget for local copies that the training files leave free.
+LocalCacheOptions remaining_budget(LocalCacheOptions cache, const ShardIndex& train) {
+  if (cache.budget == 0) return cache;
+  std::uint64_t taken = 0;
+  for (const Shard& s : train.shards) taken += s.file_bytes;
+  if (taken >= cache.budget) return {};
+  cache.budget -= taken;
+  return cache;
+}
+
+}  // namespace
+
+DataSets index_data_sets(World& world, const RunConfig& config, bool training) {
+  const DataConfig& c = config.data;
+  DataSets sets;
+  sets.has_train = !c.train.empty();
+  sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
+  if (sets.has_train) sets.train = index_shards(world, data_options(c, c.train, false));
+  if (sets.has_valid) sets.valid = index_shards(world, data_options(c, c.valid, true));
+  if (sets.has_train && sets.has_valid) {
+    require_same_samples(sets.train, sets.valid);
+    require_same_values(sets.train, sets.valid);
+  }
+  const ShardIndex& reference = sets.reference();
+  if (c.on_error == OnError::skip && !reference.y.labels)
+    fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
+  set_normalization(world, c, sets);
+  if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())
+    fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
+         " values. remove them");
+  if (c.augment && training) {
+    sets.train.decode.min_area = c.random_resized_crop;
+    sets.train.decode.seed = config.run.seed;
+  }
+  require_known_labels(sets);
+  return sets;
+}
+
+void open_sources(World& world, const RunConfig& config, bool training, DataSets& sets) {
+  const DataConfig& c = config.data;
+  if (training)
+    sets.train_source =
+        make_source(world, sets.train, c.reader, c, {c.chunk_cache, c.shuffle == Shuffle::off}, c.cache);
+  if (sets.has_valid)
+    sets.valid_source =
+        make_source(world, sets.valid, c.reader, c, {c.chunk_cache, true}, remaining_budget(c.cache, sets.train));
+}
+
+}  // namespace millrace

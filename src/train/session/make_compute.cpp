@@ -1,0 +1,47 @@
+#include "millrace/train/session/make_compute.hpp"
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace {
+namespace {
+
+// Resolves run.device = auto, the same on all ranks: a rank on the CPU and a rank on a GPU cannot train together.
+// Returns why no GPU is used, or "" to use one.
+std::string why_not_cuda(World& world) {
+  std::string mine;
+  cuda_usable(world, &mine);
+  const auto reasons = world.gather(mine);
+  const auto without_gpu = std::count_if(reasons.begin(), reasons.end(), [](const auto& r) { return !r.empty(); });
+  if (without_gpu > 0 && without_gpu < world.size())
+    world.agree(Exit::config, mine.empty() ? "" : cat("run.device: ", mine, "; other ranks have a GPU"));
+  return mine.substr(0, mine.find(". "));
+}
+
+}  // namespace
+
+DType dtype_of(Precision p) {
+  return p == Precision::fp32 ? DType::f32 : p == Precision::bf16 ? DType::bf16 : DType::f16;
+}
+
+ExecutionContext make_execution_context(World& world, const RunConfig& config, Placement* placement) {
+  ExecutionOptions options;
+  options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
+  options.deterministic = config.run.deterministic;
+  options.collective.timeout_seconds = config.comm.timeout;
+  options.collective.progress = config.comm.progress;
+  options.collective.delay_seconds_per_mb = config.comm.test_delay;
+  options.cuda = config.cuda;
+  options.cuda.collective_backend = config.comm.backend;
+  if (!options.placement.warning.empty()) log::warn(options.placement.warning);
+  if (placement) *placement = options.placement;
+  const std::string reason = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
+  const bool cuda = config.run.device != DeviceChoice::cpu && reason.empty();
+  ExecutionContext compute = cuda ? make_cuda_context(world, options) : make_cpu_context(world, options);
+  compute.why = reason;
+  return compute;
+}
+
+}  // namespace millrace

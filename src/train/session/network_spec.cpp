@@ -1,0 +1,93 @@
+#include "train/session/network_spec.hpp"
+
+#include "millrace/base/error.hpp"
+#include "millrace/config/keys.hpp"
+#include "millrace/train/session/make_compute.hpp"
+#include "train/session/input_options.hpp"
+
+namespace millrace {
+namespace {
+
+void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
+  if (c.loss == Loss::cross_entropy && !data.y.labels)
+    fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
+  if (c.loss == Loss::mse && data.y.labels)
+    fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
+  if (data.y.labels && data.classes.count < 1)
+    fail(Exit::data,
+         "no sample has a label: every y is negative. a file of tokens is its own target: set data.sample = tokens");
+}
+
+ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
+  require_matching_loss(c.model, data);
+  ModelSpec m;
+  m.name = value_text(c, "model.name");
+  m.depth = c.model.depth;
+  m.width = c.model.width;
+  m.stem = value_text(c, "model.stem");
+  m.hidden = c.model.hidden;
+  m.activation = activation_from(c.model.activation);
+  m.dropout = float(c.model.dropout);
+  m.label_smoothing = float(c.model.label_smoothing);
+  m.layers = c.model.layers;
+  m.seed = c.run.seed;
+  m.mean_squared_error = !data.y.labels;
+  m.tokens = data.view.sample == SampleKind::tokens;
+  m.outputs = data.y.labels ? data.classes.count : data.y.target.count();
+  m.input = input_spec(c.data, data, c.run.seed);
+  return m;
+}
+
+OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
+  using enum OptimizerSpec::Kind;
+  switch (name) {
+    case OptimizerName::sgd:
+      return sgd;
+    case OptimizerName::adamw:
+      return adamw;
+    case OptimizerName::lars:
+      return lars;
+    case OptimizerName::lamb:
+      return lamb;
+  }
+  return sgd;
+}
+
+OptimizerSpec optimizer_spec(const OptimOptions& o) {
+  OptimizerSpec s;
+  s.kind = optimizer_kind(o.name);
+  s.momentum = float(o.momentum);
+  s.nesterov = o.nesterov;
+  s.trust_coefficient = float(o.trust_coefficient);
+  s.beta1 = float(o.beta1);
+  s.beta2 = float(o.beta2);
+  s.epsilon = float(o.epsilon);
+  s.clip = float(o.clip);
+  return s;
+}
+
+}  // namespace
+
+NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, const DataSets& sets,
+                         const Batching& batching) {
+  const ShardIndex& data = sets.reference();
+  NetworkSpec spec;
+  spec.model = model_spec(c, data);
+  spec.batch = {0, data.sample, data.x.dtype, data.y.target, data.y.labels};
+  spec.compute = dtype_of(c.run.precision);
+  spec.fusion = c.model.fusion;
+  spec.optimizer = optimizer_spec(c.optim);
+  spec.weight_decay = float(c.optim.weight_decay);
+  spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
+  spec.seed = c.run.seed;
+  spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
+  if (training && c.optim.zero) {
+    spec.buckets.ranks = world.size();
+    spec.buckets.rank = world.rank();
+  }
+  if (batching.train_order) spec.train_rows = batching.train_order->row_counts();
+  if (batching.valid_order) spec.eval_rows = batching.valid_order->row_counts();
+  return spec;
+}
+
+}  // namespace millrace

@@ -1,0 +1,194 @@
+#include "millrace/train/step/step_timer.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "millrace/train/distributed/buckets.hpp"
+
+namespace millrace {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+StepTimer::StepTimer(Device& device, Collective& collective, StepTimerSpec spec)
+    : device_(device), collective_(collective), spec_(std::move(spec)) {
+  const int count = optimizer_done(spec_.max_micro_batches) + 1;
+  for (auto& timestamps : timestamps_) timestamps = device.make_timestamps(count);
+  times_.resize(std::size_t(count));
+  timing_.ready.resize(spec_.reducer_milestones);
+}
+
+void StepTimer::record(int slot, int number) {
+  if (enabled_) timestamps_[std::size_t(slot)]->record(Stream::compute, number);
+}
+
+void StepTimer::begin(int slot) {
+  began_[std::size_t(slot)] = now();
+  record(slot, 0);
+}
+
+void StepTimer::record(int slot, int micro_batch, Point p) { record(slot, number_of(micro_batch, p)); }
+
+void StepTimer::record_gradients_reduced(int slot, int micro_batches) {
+  record(slot, gradients_reduced(micro_batches));
+}
+
+void StepTimer::record_optimizer_done(int slot, int micro_batches) { record(slot, optimizer_done(micro_batches)); }
+
+void StepTimer::skip_input_pass(int slot) {
+  TimestampSeries around = input_pass(slot);
+  around.record();
+  around.record();
+}
+
+void StepTimer::skip_optimizer_waits(int slot) {
+  TimestampSeries waits = optimizer_waits(slot);
+  for (int i = 0; i < 2 * spec_.optimizer_waits; ++i) waits.record();
+}
+
+void StepTimer::begin_sync_wait() { sync_began_ = now(); }
+
+void StepTimer::end_sync_wait() { timing_.meeting = spec_.single_rank ? 0 : now() - sync_began_; }
+
+void StepTimer::finish(int slot, const EnqueuedStep& step, StepMetrics& m) {
+  step_ = step;
+  enqueue_began_ = began_[std::size_t(slot)];
+  read_timestamps(slot);
+  add_phases(m);
+  collective_.take_spans(comm_spans_);
+  move_waits_to_communication(m);
+  compute_timing();
+  const double ended = now();
+  m.seconds =
+      ended - std::max(enqueue_began_, finished_);  // steps in flight overlap: each counts from the last one's end
+  finished_ = ended;
+  double measured = 0;
+  for (const double seconds : m.phase_seconds) measured += seconds;
+  m.phase_seconds[std::size_t(Phase::other)] = std::max(0.0, m.seconds - measured);
+  m.samples_per_second = double(step.rows) / m.seconds;
+}
+
+void StepTimer::read_timestamps(int slot) {
+  const int last = optimizer_done(step_.micro_batches);
+  if (enabled_)
+    timestamps_[std::size_t(slot)]->read({times_.data(), std::size_t(last + 1)});
+  else
+    std::fill(times_.begin(), times_.end(), 0.0);
+  // The device begins a step when the step before is done, but not before the host has begun to enqueue it.
+  device_began_ = std::max(enqueue_began_, device_began_ + device_seconds_);
+  device_seconds_ = time(last);
+}
+
+void StepTimer::add_phases(StepMetrics& m) const {
+  const auto add = [&](Phase phase, int number) {
+    m.phase_seconds[std::size_t(phase)] += time(number) - time(previous(number));
+  };
+  for (int k = 0; k < step_.micro_batches; ++k) {
+    add(Phase::data_wait, number_of(k, Point::handed_over));
+    add(Phase::copy, number_of(k, Point::on_device));
+    add(Phase::forward, number_of(k, Point::forward_done));
+    add(Phase::backward, number_of(k, Point::backward_done));
+  }
+  add(Phase::communication, gradients_reduced(step_.micro_batches));
+  add(Phase::optimizer, optimizer_done(step_.micro_batches));
+}
+
+// Waits for other ranks happen inside of phases that compute. This subtracts them there and adds them to communication.
+// In a step without rows, communication already contains all waits except the optimizer's.
+void StepTimer::move_waits_to_communication(StepMetrics& m) {
+  const auto seconds_of = [&m](Phase p) -> double& { return m.phase_seconds[std::size_t(p)]; };
+  const auto move = [&](Phase from, double seconds) {
+    seconds_of(from) -= seconds;
+    seconds_of(Phase::communication) += seconds;
+  };
+  const bool has_rows = step_.micro_batches > 0;
+  waits_.began = device_began_;
+  waits_.sums = seconds_of(Phase::communication);
+  waits_.sums_needed = has_rows ? time(number_of(step_.micro_batches - 1, Point::backward_done)) : 0;
+  waits_.squares = 0;
+  waits_.squares_needed = 0;
+  waits_.gathers.assign(std::size_t(all_gathers()), 0.0);
+  waits_.gathers_needed.assign(std::size_t(all_gathers()), 0.0);
+  for (int wait = 0; wait < waits_count(); ++wait) {
+    const double began = time(1 + 2 * wait);
+    const double seconds = time(2 + 2 * wait) - began;
+    if (wait >= all_gathers()) {
+      if (waits_.squares_needed == 0) waits_.squares_needed = began;
+      waits_.squares += seconds;
+      move(Phase::optimizer, seconds);
+      continue;
+    }
+    const auto tag = std::size_t(spec_.all_gather_tags[std::size_t(wait)]);
+    waits_.gathers[tag] = seconds;
+    waits_.gathers_needed[tag] = began;
+    if (has_rows)
+      move(Phase::forward, seconds);
+    else
+      waits_.sums -= seconds;
+  }
+  // Operations that ran inside of a call to begin them stopped the pass that made the call.
+  double in_forward = 0;
+  double in_backward = 0;
+  for (CommSpan& span : comm_spans_) {
+    if (span.started < enqueue_began_) span.inside = false;  // an all-gather that an evaluation began
+    if (!span.inside || span.tag == squares_tag) continue;
+    (span.op == CollectiveOp::all_gather ? in_forward : in_backward) += span.ended - span.started;
+  }
+  if (!has_rows) {
+    waits_.sums -= in_forward;
+    return;
+  }
+  in_forward = std::min(in_forward, std::max(0.0, seconds_of(Phase::forward)));
+  in_backward = std::min(in_backward, std::max(0.0, seconds_of(Phase::backward)));
+  waits_.sums += in_backward;
+  move(Phase::forward, in_forward);
+  move(Phase::backward, in_backward);
+}
+
+// Seconds from the begin of the last backward pass until `until`, without the all-reduces that stopped it.
+double StepTimer::compute_seconds(double until) const {
+  double seconds = until - time(number_of(step_.micro_batches - 1, Point::forward_done));
+  for (const CommSpan& span : comm_spans_)
+    if (span.inside && span.op != CollectiveOp::all_gather && span.started - enqueue_began_ < until)
+      seconds -= span.ended - span.started;
+  return std::max(0.0, seconds);
+}
+
+void StepTimer::compute_timing() {
+  timing_.full = step_.full;
+  timing_.micro_batches = step_.micro_batches;
+  timing_.input_pass = 0;
+  if (step_.micro_batches == 0) return;
+  timing_.input_pass = (time(input_begin() + 1) - time(input_begin())) / double(step_.first_rows);
+  timing_.last_backward = compute_seconds(time(number_of(step_.micro_batches - 1, Point::backward_done)));
+  for (std::size_t i = 0; i < timing_.ready.size(); ++i)
+    timing_.ready[i] = compute_seconds(time(milestones_begin() + int(i)));
+}
+
+void StepTimer::append_phase_spans(std::vector<Span>& out) const {
+  const auto at = [this](int number) { return device_began_ + (number == 0 ? 0.0 : time(number)); };
+  const auto add = [&](Phase phase, int number) {
+    const double began = at(previous(number));
+    out.push_back({"step", name_of(phase), began, std::max(began, at(number))});
+  };
+  const int last = optimizer_done(step_.micro_batches);
+  out.push_back({"step", "step " + std::to_string(step_.number), at(0), at(last), {{"step", double(step_.number)}}});
+  for (int k = 0; k < step_.micro_batches; ++k) {
+    add(Phase::data_wait, number_of(k, Point::handed_over));
+    if (!device_.shares_host_memory()) add(Phase::copy, number_of(k, Point::on_device));
+    add(Phase::forward, number_of(k, Point::forward_done));
+    add(Phase::backward, number_of(k, Point::backward_done));
+  }
+  add(Phase::communication, gradients_reduced(step_.micro_batches));
+  add(Phase::optimizer, last);
+  for (int wait = 0; wait < waits_count(); ++wait)  // these lie inside of a phase that computes
+    if (wait >= all_gathers() || step_.micro_batches > 0) {
+      const double began = device_began_ + time(1 + 2 * wait);
+      out.push_back(
+          {"step", name_of(Phase::communication), began, std::max(began, device_began_ + time(2 + 2 * wait))});
+    }
+}
+
+}  // namespace millrace
