@@ -29,7 +29,7 @@ Exit diagnose_command(World& world, const Arguments& arguments) {
   const double seconds = flag_number(parsed, "seconds", 1.0, between(0.05, 60));
   const RunConfig config = load_config(world, parsed);
   const DiagnosisResult found = diagnose(world, parsed, config, {seconds, budget_of(parsed)});
-  print(world, verdict(found.evidence, found.trials) + found.parts);
+  print(world, verdict(found.metrics, found.trials) + found.parts);
   return Exit::ok;
 }
 

@@ -38,13 +38,13 @@ Exit train_command(World& world, const Arguments& arguments) {
   }
   BottleneckMetrics metrics;
   const Exit result = train(world, config, process_start(), &metrics);
-  if (config.account.probe && result == Exit::ok && metrics.steps > 0) {
+  if (config.account.probe && result == Exit::ok && metrics.run.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
     const DiagnosisResult found = diagnose(world, parsed, config, {}, metrics, dir / "layers.json");
-    print(world, verdict(found.evidence, found.trials) + found.parts);
+    print(world, verdict(found.metrics, found.trials) + found.parts);
     std::string problem;
     if (world.rank() == 0) try {
-        rewrite_verdict(dir, found.evidence, found.trials);
+        rewrite_verdict(dir, found.metrics, found.trials);
       } catch (const Error& e) {
         problem = e.what();
       }

@@ -180,8 +180,8 @@ Exit tune_command(World& world, const Arguments& arguments) {
   const TuneOutcome outcome = tune(world, parsed, options);
   print(world, tuning_report(outcome));
   if (!path.empty()) {
-    const bool stands = outcome.stands();
-    write(world, path, stands ? config_snippet(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
+    const bool gained = outcome.is_significant();
+    write(world, path, gained ? config_snippet(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
   }
   return Exit::ok;
 }

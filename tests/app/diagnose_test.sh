@@ -38,8 +38,8 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   grep -q "^  data.reader -> mmap: not tried, .*train-.* cannot be mapped (No such device)" out || complain "files that cannot be mapped are no reason"
   first_line "^input-bound: .* data\.[a-z]* .* gives "
   gain "data.workers|data.reader" 1.25
-  grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  baseline " || complain "no word of what reading gives"
-  grep -q "ms a step: .* without the optimizer, too$" out || complain "no step without the optimizer"
+  grep -A 3 "^the parts of the input, each by itself:" out | grep -q "^  read  .* samples/s .*  baseline " || complain "no word of what reading gives"
+  grep -q "ms per step: .* also without the optimizer$" out || complain "no step without the optimizer"
   grep -q "^peaks measured here: matrix product .* GFLOP/s" out || complain "no word of what the device can do"
   [ ! -e runs ] || complain "diagnose has written something"
   # What four workers were said to give they give, within what a busy machine leaves of it.
@@ -61,7 +61,7 @@ sums)  # sleep most of the step; MPI's own waits leave the core to the other ran
   first_line "^communication-bound: .* gives "
   gain "comm.grad_dtype" 1.25
   # 0.02 s a MB of 0.8 MB
-  awk '/of gradients are summed in .* ms by themselves/ { for (i = 1; i < NF; i++) if ($i == "in") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
+  awk '/^an all-reduce of the whole gradient .* ms by itself/ { for (i = 1; i < NF; i++) if ($i == "takes") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
   # rank 1 takes three times as long for a sample; divided by speed, nothing is left to gain
   printf '#!/bin/bash\nexec "$@" --test.compute_delay $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >rank
   chmod +x rank
@@ -84,7 +84,7 @@ train)  # what a run says at its end, without any trial
   grep -q "^    bucket 0: " out || complain "no figures of buckets"
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 --budget 1ms >out 2>err || complain "diagnose failed in a millisecond"
   grep -q "^  data.workers -> 2: not tried, its time is up (--budget 0.001s)$" out || complain "it went on when its time was up"
-  grep -q "^measured, ms a step: " out || complain "nothing was measured when its time was up"
+  grep -q "^measured, ms per step: " out || complain "nothing was measured when its time was up"
   ;;
 probe)  # measured after the run; asked to stop meanwhile, it tries no more. Reads take far longer than two ranks that share busy cores wait for each other
   "$mpiexec" --bind-to none -n 2 env LD_PRELOAD="$library" MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir probed \

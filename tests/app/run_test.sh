@@ -383,7 +383,7 @@ predict)  # from the figures of a finished run; what is not known is asked for
   [ "$(steps | wc -l)" -eq 7 ] && steps | awk 'NR == 1 { run = $1 } (NR == 2 || NR == 5) && ($1 < 0.999 * run || $1 > 1.001 * run) { bad = 1 }
     NR == 6 { two = $1 } END { exit bad || two <= run || $1 <= two }' || complain "one rank is not as measured, or more are not slower: $(steps | paste -sd ' ')"
   "$millrace" scaling run --ranks 2,64 --link 400Gb/s >seen 2>>log
-  grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples a rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
+  grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples per rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
   grep -q "^warning: .* is of an earlier launch" seen log && complain "an earlier launch is reported, but there is only one"
   cp -r run older && sed -i 's/"started": "[^"]*"/"started": "2200-01-01T00:00:00Z"/' older/run.json
   "$millrace" scaling older --ranks 2 --link 400Gb/s >seen 2>&1
