@@ -1,4 +1,4 @@
-// Data sets for the tests of this room: files as other programs write them, and an importer in memory.
+// Data sets that the tests of this room make: files as other programs write them, and an importer in memory.
 #pragma once
 #include <hdf5.h>
 
@@ -81,7 +81,7 @@ class Rows : public Importer {
   std::string describe() const override { return "rows of a test"; }
 };
 
-// The message of the Error that f throws. Fails the test if f throws none or one with another code.
+// The message and code of the Error that f throws; fails the test if it throws none.
 template <class F>
 std::string message_of(F f, Exit code = Exit::data) {
   try {
