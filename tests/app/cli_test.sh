@@ -97,7 +97,7 @@ elif [ "$3" = data ]; then  # from arrays to a run: what pack, inspect, plan and
   set_of firsts '8, 64' 512 --layout channels_first
   set_of volumes '1, 8, 7, 6' 336
   expect 0 "samples 12x10x3 uint8, channels first (by the file's attribute), 3 classes" "$millrace" inspect images
-  expect 0 "samples 3x12x10 uint8, channels last (as asked)" "$millrace" inspect images --layout channels_last
+  expect 0 "samples 3x12x10 uint8, channels last (as requested)" "$millrace" inspect images --layout channels_last
   grep -q "x.mean = " out || complain "inspect shows no mean"
   expect 2 "layout 'nchw' is none of auto|channels_last|channels_first" "$millrace" inspect images --layout nchw
   expect 3 "no file matches firsts/none.h5" "$millrace" inspect firsts/none.h5

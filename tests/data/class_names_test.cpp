@@ -1,4 +1,4 @@
-// The names of classes on their way from an input through shards to a run.
+// Class names from the input through the shards to a run.
 #include "millrace/data/index/class_names.hpp"
 
 #include <gtest/gtest.h>
@@ -31,19 +31,19 @@ ShardIndex index_of(const std::vector<std::string>& paths) {
   return index_shards(*world, {.paths = paths});
 }
 
-TEST(ClassNames, ThroughLinesAndBack) {
+TEST(ClassNames, JoinedNamesAreParsedBack) {
   for (const Names& names : {Names{}, Names{"one"}, Names{"a", "b c", "\xc3\xa9"}})
     EXPECT_EQ(parse_class_names(join_class_names(names)), names);
 }
 
-TEST(ClassNames, TheFirstDifferenceIsNamed) {
+TEST(ClassNames, TheFirstMismatchIsDescribed) {
   EXPECT_EQ(first_class_mismatch({"a", "b"}, {"a", "b"}), "");
   EXPECT_EQ(first_class_mismatch({}, {"a", "b"}), "");
   EXPECT_EQ(first_class_mismatch({"a", "c"}, {"a", "b", "c"}), "label 1 is 'c', not 'b' as");
   EXPECT_EQ(first_class_mismatch({"a", "b", "c"}, {"a", "b"}), "label 2 is 'c', not nothing as");
 }
 
-TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
+TEST(ClassNames, RepackedShardsKeepTheNames) {
   const TemporaryFolder folder;
   const Names seven{"a", "b", "c", "d", "e", "f", "g"};
   ImportOptions again;
@@ -53,14 +53,14 @@ TEST(ClassNames, StayWithShardsThatAreMadeAgain) {
   EXPECT_EQ(index_of({second}).classes.names, seven);
 }
 
-TEST(ClassNames, MoreThanFitIntoAnObjectHeader) {
+TEST(ClassNames, NamesLargerThanAnObjectHeaderAreStored) {
   const TemporaryFolder folder;
   Names many;
   for (int i = 0; i < 22000; ++i) many.push_back("n" + std::to_string(10000000 + i));
   EXPECT_EQ(index_of({packed(Named(many), folder.path)}).classes.names, many);
 }
 
-TEST(ClassNames, ShardsThatNumberThemOtherwiseAreRefused) {
+TEST(ClassNames, ShardsWithOtherClassNumbersAreRefused) {
   const TemporaryFolder folder;
   const std::string a = packed(Named({"cat", "dog"}), folder.path / "a"), b = packed(Named({"dog"}), folder.path / "b"),
                     none = packed(test::Rows(), folder.path / "none");

@@ -1,4 +1,5 @@
-// Several data sets of the same rows as one sample and one target, by every engine; and what files say of their values.
+// Several HDF5 data sets are concatenated to one sample and one target, by every reader. Also scale, offset and
+// statistics of files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +34,7 @@ struct Storage {
   bool mixed;          // v chunked, the others contiguous
 };
 
-// Files of 40, 1 and 23 rows: fields u, v, w, targets a (N) and b (N, 3).
+// Makes files of 40, 1 and 23 rows with fields u, v, w and targets a (N) and b (N, 3).
 std::vector<std::string> write_fields(const TemporaryFolder& folder, const Storage& s) {
   std::vector<std::string> paths;
   std::int64_t first = 0;
@@ -73,7 +74,7 @@ void expect_fields(std::span<const std::int64_t> ids, const float* x, const floa
 
 DataOptions fields(std::vector<std::string> paths) { return {.paths = std::move(paths), .x = "u,v, w", .y = "a,b"}; }
 
-TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
+TEST(Concatenated, EveryReaderConcatenatesTheDataSets) {
   for (const Storage& s : {Storage{false, 0, false}, Storage{true, 0, false}, Storage{false, 7, false},
                            Storage{true, 16, false}, Storage{false, 5, true}}) {
     const TemporaryFolder folder;
@@ -121,7 +122,7 @@ TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
   }
 }
 
-TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
+TEST(Concatenated, DataSetsThatDoNotFitAreRefusedByName) {
   const TemporaryFolder folder;
   const std::vector<float> values(480, 1);
   const std::vector<std::int64_t> numbers(480, 1);
@@ -148,13 +149,13 @@ TEST(Joined, WhatCannotBeJoinedIsRefusedByName) {
                                                {"u", "a,nothing", "no data set 'nothing' (data.y)"}})
     EXPECT_NE(refusal(x, y).find(words), std::string::npos) << refusal(x, y);
   EXPECT_NE(refusal("u,,first", "a", Exit::config).find("data.x: 'u,,first'"), std::string::npos);
-  // One channel lies as the others do.
+  // With one channel, the layout does not matter.
   const ShardIndex d = index_shards(*solo_world(), {.paths = {path}, .x = "u,first,u", .y = "a"});
   EXPECT_TRUE(d.x.channels_first);
   EXPECT_EQ(d.sample, (Shape{6, 5, 5}));
 }
 
-// int16 as the CF conventions pack it, each data set by its own factor.
+// int16 values packed by the CF conventions, with a factor of their own for each data set.
 std::string write_filtered(const TemporaryFolder& folder, const std::string& name, double factor_of_u) {
   const std::string path = folder / name;
   io::File file = io::File::create(path);
@@ -172,7 +173,7 @@ std::string write_filtered(const TemporaryFolder& folder, const std::string& nam
   return path;
 }
 
-TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
+TEST(Values, EachDataSetHasItsOwnScaleAndOffset) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const std::string path = write_filtered(folder, "a.h5", 0.01);
@@ -204,7 +205,7 @@ TEST(Values, ScaleAndOffsetOfEachDataSetAndStatisticsOfTheTransformedValue) {
   EXPECT_EQ(index_shards(*world, {.paths = {path, other}, .x = "v"}).rows, 40);
 }
 
-TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
+TEST(Values, PackKeepsScaleAndOffsetAndMeasuresTransformedValues) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   ImportOptions in;
@@ -227,7 +228,7 @@ TEST(Values, PackKeepsScaleAndOffsetAndMeasuresWhatIsTransformed) {
   EXPECT_NE(index(Transform::none).values.statistics_rejected_reason, "");
 }
 
-TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
+TEST(Values, StatisticsOfOtherValuesAreConvertedOrRejected) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const std::string path = folder / "a.h5";
@@ -262,8 +263,8 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrLeftOut) {
     EXPECT_NE(message.find(word), std::string::npos) << message;
 }
 
-// Rows of 8 MiB: several reads each, more than all of the engines' own buffers take.
-TEST(Joined, SamplesOfManyMegabytesComeWhole) {
+// Rows of 8 MiB need several reads each and exceed the buffers of all readers.
+TEST(Concatenated, SamplesOfManyMegabytesAreReadCompletely) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const std::int64_t rows = 3, half = 1 << 20;  // floats of each data set

@@ -1,4 +1,4 @@
-// Samples that are JPEG or PNG files, from HDF5 to the slot.
+// Samples that are JPEG or PNG files, from the HDF5 file to the loader's slot.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using test::JpegKind;
 using test::message_of;
 using test::TemporaryFolder;
 
-// Waves and a checkerboard: differs everywhere, in every channel.
+// Waves and a checkerboard: neighbouring pixels differ everywhere, in every channel.
 int busy(int y, int x, int c) { return 128 + int(60 * std::sin(0.21 * x + c) + 50 * std::cos(0.17 * y)) + (x ^ y) % 8; }
 int smooth(int y, int x, int c) { return 128 + int(60 * std::sin(0.02 * x + c) + 50 * std::cos(0.03 * y)); }
 
@@ -51,7 +51,7 @@ std::vector<Some> some_of_each_kind() {
           {"png", png(93, 121, busy)}};
 }
 
-TEST(Encoded, APartIsDecodedToTheSamePixelsAsTheWhole) {
+TEST(Encoded, ARegionHasTheSamePixelsAsTheWholeImage) {
   for (const Some& some : some_of_each_kind())
     for (const int eighths : {8, 4, 2, 1}) {
       const bool is_png = some.bytes[0] != '\xff';
@@ -86,7 +86,7 @@ TEST(Encoded, APartIsDecodedToTheSamePixelsAsTheWhole) {
     }
 }
 
-// In double, one new pixel after the other.
+// Reference implementation in double precision, one new pixel after the other.
 double filtered(const Image& in, const ResampleGrid& view, std::int64_t i, std::int64_t j, std::int64_t c) {
   const auto weight = [](const ResampleAxis& axis, std::int64_t i, std::int64_t old) {
     const double distance = (double(old) + 0.5 - (axis.first + double(i) + 0.5) * axis.step) / std::max(1.0, axis.step);
@@ -102,9 +102,9 @@ double filtered(const Image& in, const ResampleGrid& view, std::int64_t i, std::
   return sum / weights;
 }
 
-// Without reduction only float's rounding and that to a byte differ. Reduced by the decoder, a pixel of the picture's
-// half, quarter or eighth is a sharper mean than the triangle's: in what is smooth, 2 levels.
-TEST(Encoded, SamplesAreTheWholeImageFilteredToSize) {
+// Without reduction, only the rounding to float and to a byte differs. A pixel that the decoder reduced to a half,
+// quarter or eighth is a sharper mean than that of the triangle filter: 2 levels of difference in a smooth image.
+TEST(Encoded, SamplesAreTheResampledImage) {
   const ResampleGrid enlarged{{20, 0.7, 30.25}, {24, 0.9, 11.5}}, shrunk{{20, 1.9, 3.25}, {24, 1.7, 2.5}},
       plain{{20, 1, 3}, {24, 1, 90}}, tiny{{9, 9.2, 0.5}, {11, 9.4, 0.25}};
   for (const Some& some : some_of_each_kind())
@@ -133,7 +133,7 @@ TEST(Encoded, SamplesAreTheWholeImageFilteredToSize) {
       }
 }
 
-TEST(Encoded, RandomPartsLieInTheImageAndAreThoseOfSeedEpochAndSample) {
+TEST(Encoded, RandomCropsDependOnSeedEpochAndSampleAlone) {
   const ResizeCrop fit = resize_crop_for(0, 32, "", "", 0, 0);
   const DecodeOptions decode{0, 32, 0.2, 5};
   double smallest = 1, largest = 0;
@@ -146,7 +146,7 @@ TEST(Encoded, RandomPartsLieInTheImageAndAreThoseOfSeedEpochAndSample) {
     smallest = std::min(smallest, share), largest = std::max(largest, share);
   }
   EXPECT_NEAR(smallest, 0.2, 0.01);
-  EXPECT_GT(largest, 0.75);  // the tall ones do not fit whole
+  EXPECT_GT(largest, 0.75);  // tall crops do not fit completely
   const auto first = [&](DecodeOptions d, std::uint64_t epoch, std::int64_t id) {
     return random_resized_crop_grid(d, epoch, id, fit, 200, 300).down.first;
   };
@@ -213,7 +213,7 @@ struct Set {
   }
 };
 
-TEST(Encoded, EveryFormAndAnyWorkersGiveTheSameSamples) {
+TEST(Encoded, EveryStorageAndAnyWorkersGiveTheSameSamples) {
   const Set set;
   const auto world = solo_world();
   for (const std::string& path : {set.blob(), set.blob("listed.h5", {}, -1, {5}), set.sequences("plain.h5", {}, 0),
@@ -246,8 +246,8 @@ TEST(Encoded, EveryFormAndAnyWorkersGiveTheSameSamples) {
       }
 }
 
-// A million images or thirty: what a rank holds of a file is the same, unless the places are in chunks.
-TEST(Encoded, WhereImagesLieIsReadWithThem) {
+// The memory per file does not depend on the number of images, unless their locations are stored in chunks.
+TEST(Encoded, LocationsAreReadWithTheImages) {
   const Set set;
   using Locator = EncodedRows::Locator;
   const auto told = [&](const std::string& path) { return set.index({path}).shards.front().x_encoded; };
@@ -256,7 +256,7 @@ TEST(Encoded, WhereImagesLieIsReadWithThem) {
   EXPECT_EQ(told(set.blob())->list, nullptr);
   EXPECT_EQ(told(set.blob("listed.h5", {}, -1, {5}))->list->size(), 23u);
   EXPECT_EQ(told(set.sequences("chunked.h5", {5}, 512))->list->size(), 23u);
-  // Offsets that descend are those of the images between them alone.
+  // Descending offsets only affect the images between them.
   std::string path = set.blob("descend.h5"), bytes = test::content(path);
   const std::int64_t third = std::int64_t(set.files[0].size() + set.files[1].size() + set.files[2].size()), zero = 0;
   const std::size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&third), 8));
@@ -273,7 +273,7 @@ TEST(Encoded, WhereImagesLieIsReadWithThem) {
   EXPECT_NO_THROW(read(4));
 }
 
-TEST(Encoded, DamageIsNamedWithFileAndImage) {
+TEST(Encoded, DamageIsReportedWithFileAndImage) {
   Set set;
   const auto world = solo_world();
   const auto reading = [&](std::int64_t id) {
@@ -313,13 +313,13 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
   std::int32_t y;
   const std::int64_t id = 4;
   expect(message_of([&] { broken->read({&id, 1}, x.data(), &y); }), {"image 4 of ", "no heap collection at byte"});
-  // An image whose end wraps around to the beginning of the file.
+  // An image whose end overflows to the beginning of the file.
   const std::string far = set.sequences("far.h5", {}, 0);
   bytes = test::content(far);
   std::uint32_t count = std::uint32_t(set.files[4].size());
   std::uint64_t collection = 0;
   std::size_t at = 0;
-  do {  // its reference: bytes, collection, number
+  do {  // its reference: size, collection, object number
     at = bytes.find(std::string(reinterpret_cast<const char*>(&count), 4), at + 1);
     ASSERT_LT(at, bytes.size() - 16);
     std::memcpy(&collection, &bytes[at + 4], 8);
@@ -334,7 +334,7 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
          {"far.h5:", "image 4 would be at byte 18446744073709", "damaged"});
 }
 
-TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
+TEST(Encoded, MutatedImagesAreDecodedOrRefused) {
   std::vector<std::uint8_t> out(16 * 16 * 3);
   Image scratch;
   const ResizeCrop fit = resize_crop_for(16, 16, "", "", 0, 0);
@@ -345,7 +345,7 @@ TEST(Encoded, MutatedBytesAreDecodedOrRefused) {
       std::string bytes = some.bytes;
       for (std::uint64_t change = 0; change <= i % 4; ++change) {
         const Random4 r = philox(11, i, change);
-        // Headers are hit as often as the rest. Sizes stay: an image of 2^28 pixels is allowed, and takes its time.
+        // Half of the mutations hit headers. Sizes are not changed: an image of 2^28 pixels is allowed but slow.
         std::size_t at =
             uniform_below(r.v[0], std::uint32_t(i % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 700)));
         if (const std::size_t sof = bytes.find(std::string("\xff\xc0", 2)); sof != std::string::npos && at - sof < 9)
@@ -375,8 +375,8 @@ void write_photos(const Set& set) {
   }
 }
 
-// Packed as they are, and from these shards as pixels: as from the folder at once.
-TEST(Encoded, ShardsOfImagesArePackedAnewAsPixels) {
+// Images that are packed as files and then as pixels give the same shards as images that are packed as pixels directly.
+TEST(Encoded, EncodedShardsCanBePackedAsPixels) {
   const Set set;
   const auto world = solo_world();
   write_photos(set);
@@ -402,7 +402,7 @@ TEST(Encoded, ShardsOfImagesArePackedAnewAsPixels) {
   EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("remove --layout"), std::string::npos);
 }
 
-TEST(Encoded, PackKeepsBytesLabelsAndEveryImageOnce) {
+TEST(Encoded, PackKeepsEveryImageOnceWithItsBytesAndLabel) {
   const Set set;
   const auto world = solo_world();
   write_photos(set);

@@ -1,4 +1,4 @@
-// Files of other formats, written here byte by byte from their descriptions.
+// Imports of foreign formats. The test writes the files byte by byte from the specifications.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -94,7 +94,7 @@ std::string message_of(Function&& function) {
 #define EXPECT_SAYS(message, words) \
   EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
 
-TEST_F(Formats, MnistPlainAndGzippedAreEqual) {
+TEST_F(Formats, PlainAndGzippedMnistAreEqual) {
   const std::string images = idx(8, {5, 28, 28}, counted(5 * 784)), labels = idx(8, {5}, std::string("\3\1\4\1\5"));
   for (const bool gzip : {false, true}) {
     const auto in = gzip
@@ -120,14 +120,14 @@ TEST_F(Formats, IdxOfWiderTypesIsBigEndian) {
   EXPECT_EQ(read(*in, 0, 2).x, bytes_of<std::int32_t>({1, 256, 65536, 16777216, -1, 7}));
 }
 
-TEST_F(Formats, SeveralFilesAreOneAfterTheOther) {
+TEST_F(Formats, SeveralFilesAreConcatenated) {
   const auto part = [&](const std::string& name, std::uint32_t rows, int first) {
     return put(name, idx(8, {rows, 2, 2}, counted(rows * 4, first)));
   };
   const auto in = import({part("x1-idx", 3, 0), part("x2-idx", 2, 100)},
                          {put("y1-idx", idx(8, {3}, "abc")), put("y2-idx", idx(8, {2}, "de"))});
   EXPECT_EQ(in->rows(), 5);
-  const Rows rows = read(*in, 2, 2);  // across the seam
+  const Rows rows = read(*in, 2, 2);  // across the border between two files
   EXPECT_EQ(rows.x, counted(12).substr(8) + counted(8, 100).substr(0, 4));
   EXPECT_EQ(rows.y, "cd");
 }
@@ -144,7 +144,7 @@ TEST_F(Formats, CifarPlanesBecomeChannelsLast) {
     for (std::size_t c = 0; c < 3; ++c) EXPECT_EQ(rows.x[3072 + pixel * 3 + c], planes[c * 1024 + pixel]);
 }
 
-TEST_F(Formats, NpyOfAllVersions) {
+TEST_F(Formats, EveryNpyVersionIsRead) {
   const std::vector<float> values{1, -2, 3.5f, 4, 5, 6e-8f};
   const std::vector<std::int64_t> labels{7, 0};
   for (const int version : {1, 2, 3}) {
@@ -225,7 +225,7 @@ TEST_F(Formats, Hdf5DatasetsOfOneFile) {
   EXPECT_SAYS(message_of([&] { make_importer(options); }), "/train/x, /train/y");
 }
 
-TEST_F(Formats, WhatIsMissingIsNamed) {
+TEST_F(Formats, MissingInputsAreNamed) {
   EXPECT_SAYS(message_of([&] { import({(folder / "none.npy").string()}, {"y"}); }), "none.npy");
   const std::string x = put("x.npy", npy(1, "|u1", "(2, 2)", "abcd"));
   EXPECT_SAYS(message_of([&] { import({x}); }), "no labels or targets");

@@ -1,4 +1,4 @@
-// Files of images that tests write, by libpng and libjpeg.
+// Writes image files for tests with libpng and libjpeg.
 #pragma once
 #ifdef MILLRACE_WITH_PNG
 #include <png.h>
@@ -51,7 +51,7 @@ inline void write_png(const std::string& path, int height, int width, int type, 
 #ifdef MILLRACE_WITH_JPEG
 struct JpegKind {
   bool progressive = false;
-  int quality = 100, across = 2, down = 2;  // pixels that share a colour
+  int quality = 100, across = 2, down = 2;  // chroma subsampling: pixels that share a colour
 };
 inline void write_jpeg(const std::string& path, int height, int width, int channels, const Pixel& pixel,
                        JpegKind kind = {}) {

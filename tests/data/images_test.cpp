@@ -1,4 +1,4 @@
-// Folders of images by class, written with libpng and libjpeg.
+// Imports folders of images by class, which the test writes with libpng and libjpeg.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ struct Images : testing::Test {
   std::int32_t label = -1;
 };
 
-TEST_F(Images, WhatAFolderLacksIsSaid) {
+TEST_F(Images, ProblemsOfAFolderAreNamed) {
   refuses({"holds no folders of images", "/cat/1.jpg"});
   std::filesystem::create_directories(at("cat/none"));
   refuses({"cat holds no .png, .jpg or .jpeg"});
@@ -62,7 +62,7 @@ TEST_F(Images, WhatAFolderLacksIsSaid) {
 }
 
 #ifdef MILLRACE_WITH_PNG
-TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
+TEST_F(Images, EveryKindOfPngIsReadByClassInNameOrder) {
   const Pixel rgb = [](int y, int x, int c) { return 40 * y + 7 * x + c; };
   test::write_png(at("dog/2.png"), 3, 4, PNG_COLOR_TYPE_RGB, rgb);
   test::write_png(at("dog/1.PNG"), 3, 4, PNG_COLOR_TYPE_RGBA,
@@ -99,7 +99,7 @@ TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
   EXPECT_EQ(io::File::open(report.files[0]).get_int("/", "classes"), 2);
 }
 
-TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
+TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsCentre) {
   const Pixel ramp = [](int y, int x, int c) { return c == 0 ? 2 * x : c == 1 ? 2 * y : 77; };
   test::write_png(at("a/1.png"), 60, 120, PNG_COLOR_TYPE_RGB, ramp);
   test::write_png(at("a/2.png"), 120, 60, PNG_COLOR_TYPE_RGB, ramp);
@@ -121,10 +121,10 @@ TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
         ASSERT_EQ(p[2], 77);
       }
   };
-  check(0, 2, 20, 5);  // 30 x 60, of which columns 20 to 39
+  check(0, 2, 20, 5);  // resized to 30 x 60, cropped to columns 20 to 39
   check(1, 2, 5, 20);
   check(2, 0.5, 5, 6);
-  for (const auto v : row(*in, 3)) ASSERT_NEAR(v, 127.5, 14);  // finer than the new pixels: grey, no pattern
+  for (const auto v : row(*in, 3)) ASSERT_NEAR(v, 127.5, 14);  // a pattern finer than the new pixels becomes grey
   options.crop = 0;
   EXPECT_EQ(make_importer(options)->sample(), (Shape{30, 30, 3}));
 }
@@ -144,12 +144,13 @@ TEST_F(Images, DamagedPngsAreNamed) {
 #endif
 
 #ifdef MILLRACE_WITH_JPEG
-TEST_F(Images, JpegInColourGreyAndInks) {
+TEST_F(Images, ColourGreyAndCmykJpegsAreRead) {
   const Pixel smooth = [](int y, int x, int c) { return 60 + 3 * y + 2 * x + 10 * c; };
   test::write_jpeg(at("a/1.jpg"), 24, 32, 3, smooth);
   test::write_jpeg(at("a/2.jpeg"), 24, 32, 1, smooth);
-  test::write_jpeg(at("b/3.JPG"), 24, 32, 4,
-                   [&](int y, int x, int c) { return c == 3 ? 204 : smooth(y, x, c); });  // as Adobe: inverted
+  test::write_jpeg(at("b/3.JPG"), 24, 32, 4, [&](int y, int x, int c) {
+    return c == 3 ? 204 : smooth(y, x, c);
+  });  // inverted, as Adobe stores them
   const auto in = make_importer(options);
   ASSERT_EQ(in->rows(), 3);
   EXPECT_EQ(in->sample(), (Shape{24, 32, 3}));
@@ -165,8 +166,9 @@ TEST_F(Images, JpegInColourGreyAndInks) {
   EXPECT_EQ(label, 1);
 }
 
-// EXIF says which visual sides the stored rows and columns begin at. JPEG's loss is not that of the picture turned.
-TEST_F(Images, JpegIsTurnedUprightWhereAskedFor) {
+// EXIF gives the visual sides that the stored rows and columns begin at. The tolerance is needed because JPEG's loss
+// differs between the image and the turned image.
+TEST_F(Images, JpegIsTurnedUprightOnRequest) {
   constexpr int height = 30, width = 47;
   const char* const sides[] = {"TL", "TR", "BR", "BL", "LT", "RT", "RB", "LB"};  // of orientation 1, 2, ...
   for (const bool little : {true, false})
@@ -208,7 +210,7 @@ TEST_F(Images, JpegIsTurnedUprightWhereAskedFor) {
   }
 }
 
-TEST_F(Images, JpegsThatEndTooEarlyAreNotFilledWithGrey) {
+TEST_F(Images, TruncatedJpegsAreRefused) {
   test::write_jpeg(at("a/1.jpg"), 64, 64, 3, [](int y, int x, int c) { return (y * x * 7 + c * 31) % 256; });
   const std::string good = test::content(at("a/1.jpg"));
   for (const std::size_t length : {good.size() / 8, good.size() / 2, good.size() - 200}) {

@@ -1,4 +1,4 @@
-// Importers at the edges: damaged headers, kinds told by contents, sets whose parts do not fit together.
+// Edge cases of importers: damaged headers, detection of formats, files that do not fit together.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ std::string first_x(const Importer& in, std::int64_t rows) {
   return x;
 }
 
-// make_importer fails with `code`, and its message has all of `parts`.
+// Expects that make_importer fails with `code` and a message that contains all of `parts`.
 void expect_refusal(const ImportOptions& o, const std::vector<std::string>& parts, Exit code = Exit::data) {
   try {
     const auto importer = make_importer(o);
@@ -69,7 +69,7 @@ void expect_refusal(const ImportOptions& o, const std::vector<std::string>& part
   }
 }
 
-TEST_F(ImportersEdges, ContentsTellTheKind) {
+TEST_F(ImportersEdges, ContentsDetermineTheFormat) {
   const std::string y = put("labels", idx(8, {2}, "ab"));
   EXPECT_EQ(first_x(*make_importer(files({put("images", idx(8, {2, 2}, "abcd"))}, {y})), 2), "abcd");
   EXPECT_EQ(first_x(*make_importer(files({put("array.data", npy("|u1", "(2, 2)", "efgh"))}, {y})), 2), "efgh");
@@ -84,8 +84,8 @@ TEST_F(ImportersEdges, ContentsTellTheKind) {
   expect_refusal(files({put("none", "")}, {y}), {path("none"), "unknown format"});
 }
 
-// int64 has a test of its own below.
-TEST_F(ImportersEdges, NpyOfEveryType) {
+// int64 has its own test below.
+TEST_F(ImportersEdges, EveryNpyTypeIsRead) {
   const std::string y = put("y.npy", npy("|u1", "(2,)", "ab"));
   const std::pair<const char*, DType> types[] = {{"|u1", DType::u8},  {"|i1", DType::i8},  {"|b1", DType::i8},
                                                  {"<u2", DType::u16}, {"<i2", DType::i16}, {"<i4", DType::i32},
@@ -103,7 +103,7 @@ TEST_F(ImportersEdges, NpyOfEveryType) {
     expect_refusal(files({put("x.npy", npy(descr, "(2, 1)", std::string(16, 'x')))}, {y}), {descr});
 }
 
-TEST_F(ImportersEdges, NpyHeadersOfOtherWriters) {
+TEST_F(ImportersEdges, NpyHeadersOfOtherProgramsAreRead) {
   const std::string y = put("y.npy", npy("|u1", "(2,)", "ab"));
   const auto x = [&](const std::string& header) { return files({put("x.npy", npy_with(header, "abcd"))}, {y}); };
   EXPECT_EQ(make_importer(x("{'shape': (2,2),'descr':'|u1','fortran_order':False}"))->sample(), Shape{2});
@@ -115,14 +115,14 @@ TEST_F(ImportersEdges, NpyHeadersOfOtherWriters) {
   expect_refusal(x("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 99999999999999999999)}"), {"shape"});
 }
 
-// 2^64 bytes would pass for none, and be read far behind the end.
-TEST_F(ImportersEdges, ExtentsThatWrapRound) {
+// A size of 2^64 bytes would overflow to 0, and the data would be read far behind the end.
+TEST_F(ImportersEdges, ExtentsThatOverflowAreRefused) {
   const std::string y = put("y-idx", idx(8, {2}, "ab"));
   expect_refusal(files({put("x-idx", idx(8, {65536, 65536, 65536, 65536}, ""))}, {y}), {"damaged header"});
   expect_refusal(files({put("x.npy", npy("|u1", "(4294967296, 4294967296)", ""))}, {y}), {"damaged header"});
 }
 
-TEST_F(ImportersEdges, IdxSizes) {
+TEST_F(ImportersEdges, WrongIdxSizesAreRefused) {
   const std::string y = put("y-idx", idx(8, {2}, "ab"));
   const auto x = [&](const std::string& bytes) { return files({put("x-idx", bytes)}, {y}); };
   expect_refusal(x(idx(8, {2, 2}, "abcde")), {"5 bytes", "promises 4"});
@@ -132,7 +132,7 @@ TEST_F(ImportersEdges, IdxSizes) {
   expect_refusal(files({put("x-idx", idx(8, {0, 2}, ""))}, {put("none-idx", idx(8, {0}, ""))}), {"no rows"});
 }
 
-TEST_F(ImportersEdges, CifarFilesAreBlamedOneByOne) {
+TEST_F(ImportersEdges, TheDamagedCifarFileIsNamed) {
   const std::string good = put("a.bin", std::string(3073, '\1'));
   expect_refusal(files({good, put("b.bin", std::string(3072, '\1'))}), {path("b.bin"), "3072 bytes"});
   expect_refusal(files({good, put("b.bin", std::string(3073, '\12'))}), {path("b.bin"), "label above 9"});
@@ -140,7 +140,7 @@ TEST_F(ImportersEdges, CifarFilesAreBlamedOneByOne) {
   expect_refusal(files({good}, {good}), {"--y"}, Exit::config);
 }
 
-TEST_F(ImportersEdges, PartsThatDoNotFitTogether) {
+TEST_F(ImportersEdges, FilesThatDoNotFitTogetherAreRefused) {
   const std::string x = put("x.npy", npy("|u1", "(2, 2)", "abcd")), wide = put("wide.npy", npy("|u1", "(2, 1)", "ab")),
                     y = put("y.npy", npy("|u1", "(2,)", "ab")), other = put("other.npy", npy("<i2", "(2,)", "abcd"));
   expect_refusal(files({x, wide}, {y, y}), {wide, "1 uint8", "2 uint8", "equal"});
@@ -150,7 +150,7 @@ TEST_F(ImportersEdges, PartsThatDoNotFitTogether) {
   EXPECT_EQ(make_importer(files({path("[x]*.npy")}, {path("y.npy")}))->rows(), 2);
 }
 
-TEST_F(ImportersEdges, LayoutIsToldByTheShapeOrAsked) {
+TEST_F(ImportersEdges, LayoutFollowsTheShapeOrTheOption) {
   const auto layout_of = [&](const std::string& shape, std::size_t bytes, Layout asked) {
     ImportOptions o =
         files({put("x.npy", npy("|u1", shape, std::string(bytes, 'x')))}, {put("y.npy", npy("|u1", "(2,)", "ab"))});
@@ -167,7 +167,7 @@ TEST_F(ImportersEdges, LayoutIsToldByTheShapeOrAsked) {
   EXPECT_EQ(layout_of("(2, 35)", 70, Layout::channels_first), "35 last");
 }
 
-TEST_F(ImportersEdges, AttributesOfHdf5FilesAreObeyed) {
+TEST_F(ImportersEdges, AttributesOfHdf5FilesAreApplied) {
   const auto write = [&](const std::string& name, const std::string& layout, double scale) {
     io::File file = io::File::create(path(name));
     file.create_dataset("x", DType::u8, {2, 5, 7});
@@ -191,7 +191,7 @@ TEST_F(ImportersEdges, AttributesOfHdf5FilesAreObeyed) {
   expect_refusal(files({path("d.h5")}), {"d.h5", "scale_factor", "not one finite number other than 0"});
 }
 
-TEST_F(ImportersEdges, SamplesOf64BitsBecome32OrAreRefused) {
+TEST_F(ImportersEdges, Int64SamplesBecomeInt32OrAreRefused) {
   const auto words = [](std::vector<std::int64_t> v) {
     return std::string(reinterpret_cast<const char*>(v.data()), v.size() * 8);
   };
@@ -213,7 +213,7 @@ TEST_F(ImportersEdges, SamplesOf64BitsBecome32OrAreRefused) {
                  {"hot.npy", "3 integers a row"});
 }
 
-TEST_F(ImportersEdges, DatasetsOfOneFileAreTold) {
+TEST_F(ImportersEdges, MissingDatasetsListTheExistingOnes) {
   {
     io::File file = io::File::create(path("set.h5"));
     file.create_dataset("images", DType::u16, {4, 3, 2});

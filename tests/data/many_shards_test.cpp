@@ -1,4 +1,4 @@
-// Data sets of very many files: the list of them, the manifest cache, and finding a sample.
+// Data sets of very many files: the list of shards, the manifest cache, and the search for a sample.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -43,14 +43,14 @@ void write_images(const std::string& path, std::int64_t rows, const std::vector<
 
 ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
 
-// 10^10 samples in 10^6 files: what a rank holds, and how a sample is found. Under a thread sanitizer, where nothing
-// here has threads and each string takes twenty times as long, a tenth of the files.
+// 10^10 samples in 10^6 files: memory per rank, and the search for a sample. A tenth of the files under a thread
+// sanitizer, which makes strings twenty times slower; nothing here uses threads.
 #ifdef __SANITIZE_THREAD__
 constexpr std::int64_t most_files = 100'000;
 #else
 constexpr std::int64_t most_files = 1'000'000;
 #endif
-TEST(ManyShards, ASampleOfTenToTheTenIsFoundInLittleMemory) {
+TEST(ManyShards, TenBillionSamplesNeedLittleMemory) {
   constexpr std::int64_t files = most_files, rows_each = 10'000;
   ShardList built;
   Shard shard;
@@ -87,7 +87,7 @@ TEST(ManyShards, ASampleOfTenToTheTenIsFoundInLittleMemory) {
   }
 }
 
-TEST(ManyShards, ANodeHasOneCopyOfTheList) {
+TEST(ManyShards, RanksOfANodeShareTheList) {
   const std::string bytes(300'000, 'b');
   run_thread_world(3, [&](World& world) {
     const NodeMemory small = node_copy(world, world.rank() == 0 ? "few bytes" : "");
@@ -124,7 +124,7 @@ struct ManyFiles {
   }
   DataOptions options() const {
     DataOptions out{.paths = {folder / "set/m-*.h5"}};
-    out.faults.retries = 0;  // what does not open, does not
+    out.faults.retries = 0;  // the failures are permanent
     return out;
   }
   std::string cache() const {
@@ -133,12 +133,12 @@ struct ManyFiles {
     return "";
   }
 };
-// No file can be opened.
+// Makes it impossible to open any file.
 std::vector<test::Fault> none_opens(const std::string& but = "m-1") {
   return {{.file = but, .error = EIO, .opening = true}};
 }
 
-TEST(ManyShards, TheSecondStartLooksAtSizesAndTimesAlone) {
+TEST(ManyShards, TheSecondStartComparesOnlySizesAndTimes) {
   const ManyFiles set(2000);
   const ShardIndex first = index_of(set.options());
   ASSERT_NE(set.cache(), "");
@@ -154,11 +154,11 @@ TEST(ManyShards, TheSecondStartLooksAtSizesAndTimesAlone) {
   off.manifest_cache = false;
   message_of([&] { index_of(off); });
   DataOptions other = set.options();
-  other.layout = Layout::channels_first;  // what a header means depends on it
+  other.layout = Layout::channels_first;  // the metadata of a file depend on it
   message_of([&] { index_of(other); });
 }
 
-TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
+TEST(ManyShards, StaleOrDamagedCacheEntriesAreNotUsed) {
   const ManyFiles set(80);
   index_of(set.options());
   write_images(set.paths[7], 5);  // two rows more
@@ -166,7 +166,8 @@ TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
   EXPECT_EQ(index_of(set.options()).rows, 242);
   {
     const test::Faults faults(none_opens("m-10008"));
-    message_of([&] { index_of(set.options()); });  // written to just now: may be again, within the clock's step
+    message_of(
+        [&] { index_of(set.options()); });  // modified just now: it may change again within the resolution of the clock
   }
   ManyFiles::settle(set.paths[7]), ManyFiles::settle(set.paths[8]);
   EXPECT_EQ(index_of(set.options()).rows, 242);
@@ -174,7 +175,7 @@ TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
     const test::Faults faults(none_opens());
     EXPECT_EQ(index_of(set.options()).rows, 242);
   }
-  std::filesystem::remove(set.paths[9]);  // one less
+  std::filesystem::remove(set.paths[9]);  // one file less
   EXPECT_EQ(index_of(set.options()).rows, 239);
   std::fstream(set.cache(), std::ios::in | std::ios::out | std::ios::binary).seekp(2000).put('!');
   testing::internal::CaptureStderr();
@@ -187,7 +188,7 @@ TEST(ManyShards, OfACacheThatIsStaleOrDamagedNothingIsBelieved) {
   EXPECT_EQ(index_of(set.options()).rows, 239) << "it was written anew";
 }
 
-TEST(ManyShards, WhereTheDataCannotBeWrittenToTheCacheIsTheUsers) {
+TEST(ManyShards, AReadOnlyFolderMovesTheCacheToTheUser) {
   const ManyFiles set(64);
   const TemporaryFolder home;
   ::setenv("XDG_CACHE_HOME", home.path.c_str(), 1);
@@ -201,7 +202,7 @@ TEST(ManyShards, WhereTheDataCannotBeWrittenToTheCacheIsTheUsers) {
   ::unsetenv("XDG_CACHE_HOME");
 }
 
-TEST(ManyShards, ChunksAreKnownFromTheCacheToo) {
+TEST(ManyShards, TheCacheHoldsChunksToo) {
   const TemporaryFolder folder;
   for (int f = 0; f < 70; ++f) {
     const std::string path = folder / cat("m-", 100 + f, ".h5");

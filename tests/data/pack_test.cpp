@@ -23,7 +23,7 @@ namespace {
 using test::message_of;
 using test::TemporaryFolder;
 
-// Every packed row, found again among the importer's by its content.
+// Reads every packed row and finds it among the importer's rows by its contents.
 std::vector<std::int64_t> source_rows(const ShardIndex& d, const test::Rows& in) {
   const auto world = solo_world();
   const auto source = make_source(*world, d, Reader::automatic);
@@ -58,7 +58,7 @@ bool is_every_row(std::vector<std::int64_t> rows) {
   return true;
 }
 
-TEST(Pack, HoldsEveryRowOnceInAShuffledOrderOfTheSeed) {
+TEST(Pack, PacksEveryRowOnceInTheShuffledOrderOfTheSeed) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   std::vector<std::vector<std::int64_t>> orders;
@@ -87,7 +87,7 @@ TEST(Pack, HoldsEveryRowOnceInAShuffledOrderOfTheSeed) {
   EXPECT_EQ(test::content(folder / "0/train-00002.h5"), test::content(folder / "1/train-00002.h5"));
 }
 
-// Rows that compress, as those of test::Rows do not.
+// Rows that can be compressed, unlike those of test::Rows.
 class Stripes : public test::Rows {
  public:
   void read(std::int64_t begin, std::int64_t n, void* x, void* y) const override {
@@ -139,7 +139,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
         const ShardIndex plain = index("plain"), packed = index("packed");
         ASSERT_TRUE(readable_without_hdf5(packed));
         EXPECT_EQ(bytes_of(packed, Reader::direct), bytes_of(plain, Reader::direct));
-        EXPECT_EQ(bytes_of(packed, Reader::mpio), bytes_of(plain, Reader::direct));  // HDF5's own reads
+        EXPECT_EQ(bytes_of(packed, Reader::mpio), bytes_of(plain, Reader::direct));  // read by the HDF5 library
         EXPECT_EQ(packed.values.mean, plain.values.mean);
         EXPECT_EQ(packed.classes.count, plain.classes.count);
         for (const Shard& s : packed.shards) {
@@ -152,7 +152,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
     }
 }
 
-TEST(Pack, CodecsThatThereAreNotAreRefused) {
+TEST(Pack, UnknownCodecsAreRefused) {
   for (const auto& [codec, level, words] : {std::tuple{"gzip", 3, "none of none|zstd|lz4"},
 #ifdef MILLRACE_WITH_ZSTD
                                             {"zstd", 20, "level 20 of zstd is not from 1 to 19"},
@@ -221,7 +221,7 @@ TEST(Pack, FloatsAndTargetsSurvive) {
   EXPECT_TRUE(is_every_row(source_rows(d, in)));
 }
 
-TEST(Pack, DataLieContiguousAndAligned) {
+TEST(Pack, DataAreContiguousAndAligned) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
@@ -234,7 +234,7 @@ TEST(Pack, DataLieContiguousAndAligned) {
   EXPECT_EQ(d.shards[0].y_offset % 4096, 0u);
 }
 
-TEST(Pack, RefusesToOverwriteUnlessTold) {
+TEST(Pack, RefusesToOverwriteWithoutTheOption) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
@@ -243,7 +243,7 @@ TEST(Pack, RefusesToOverwriteUnlessTold) {
   EXPECT_NE(message.find("train-00000.h5"), std::string::npos) << message;
   EXPECT_NE(message.find("--overwrite"), std::string::npos) << message;
   pack(*world, in, {.out = folder.path, .overwrite = true});
-  EXPECT_EQ(index_shards(*world, {.paths = {folder / "train-*.h5"}}).rows, 100);  // no shard of before stays
+  EXPECT_EQ(index_shards(*world, {.paths = {folder / "train-*.h5"}}).rows, 100);  // no old shard remains
   EXPECT_FALSE(
       message_of([&] { pack(*world, in, {.out = folder.path, .prefix = "valid", .valid_fraction = 0.5}); }).empty());
 }
@@ -254,8 +254,8 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-// The old shards may be what is packed: they are there until the new ones are whole.
-TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
+// The old shards may be the source: they stay until the new ones are complete.
+TEST(Pack, ReplacesItsSourceOnlyWhenAllIsWritten) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
@@ -269,7 +269,7 @@ TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
   const std::vector<std::string> before = shards();
   const std::string bytes = contents();
   ASSERT_EQ(before.size(), 4u);
-  in.fail_at = 60;  // two shards are whole by then
+  in.fail_at = 60;  // two shards are complete by then
   message_of([&] { pack(*world, in, {.out = folder.path, .shard_bytes = 24 * 30, .overwrite = true}); }, Exit::data);
   EXPECT_EQ(shards(), before);
   EXPECT_EQ(contents(), bytes);
@@ -280,7 +280,7 @@ TEST(Pack, OverwritesWhatItReadsOnlyWhenAllIsWritten) {
   EXPECT_EQ(shards(), std::vector<std::string>{folder / "train-00000.h5"});
 }
 
-TEST(Pack, ABrokenInputLeavesNoShard) {
+TEST(Pack, AFailingInputLeavesNoShard) {
   const TemporaryFolder folder;
   test::Rows in;
   in.fail_at = 70;
@@ -289,7 +289,7 @@ TEST(Pack, ABrokenInputLeavesNoShard) {
   EXPECT_TRUE(names_in(folder.path).empty());
 }
 
-TEST(Pack, AFullDiskIsAnErrorAndLeavesNoHalfShard) {
+TEST(Pack, AFullDiskIsAnErrorAndLeavesNoIncompleteShard) {
   const TemporaryFolder folder;
   const pid_t child = fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
-// A data set of files without HDF5 around them: labels first, then samples at an offset of choice, of which the last
-// ends the file. Engines know no more of a file than that.
+// A data set of raw files without HDF5 structures: labels first, then samples at a chosen offset up to the end of the
+// file. Readers need no more than that.
 #pragma once
 #include <cstring>
 #include <fstream>
@@ -42,7 +42,7 @@ struct RawSet {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = char((std::size_t(id) * 131 + i * 7 + i / 251) % 251);
     return out;
   }
-  // Fails the test where row r is not sample ids[r].
+  // Fails the test if row r is not sample ids[r].
   void expect(std::span<const std::int64_t> ids, const char* x, const std::int32_t* y, const std::string& who) const {
     for (std::size_t r = 0; r < ids.size(); ++r) {
       ASSERT_EQ(y[r], label(ids[r])) << who;

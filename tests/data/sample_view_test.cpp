@@ -1,4 +1,4 @@
-// Samples that are cut out of an array, against a cut by the definition.
+// Samples that are cut out of an array are compared with a plain implementation of the definition.
 #include "millrace/data/index/sample_view.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 using test::message_of;
 using test::TemporaryFolder;
 
-// A scene (H, W, C), in the file maybe (C, H, W), and its map.
+// A scene (H, W, C), possibly stored as (C, H, W), and its label map.
 struct Scene {
   std::int64_t height = 11, width = 7, channels = 5;
   bool first = false, big_endian = false;
@@ -51,7 +51,7 @@ struct Scene {
                      {{"x", big_endian ? H5T_STD_U16BE : H5T_STD_U16LE, H5T_NATIVE_UINT16, shape(), x.data(), chunk},
                       {"y", H5T_STD_I16LE, H5T_NATIVE_INT16, {hsize_t(height), hsize_t(width)}, map.data()}});
   }
-  // What the samples must be, by the definition: bytes of x, then the label.
+  // The expected samples: bytes of x, then the label.
   std::vector<std::string> patches(std::int64_t side) const {
     const auto mirror = [](std::int64_t i, std::int64_t n) {
       while (i < 0 || i >= n) i = i < 0 ? -i : 2 * (n - 1) - i;
@@ -99,7 +99,7 @@ std::string sample_of(const ShardIndex& index, const char* x, const char* y) {
   return std::string(x, index.sample_bytes()) + std::string(y, y_bytes(index));
 }
 
-// All samples, read in an order of no system and in one piece.
+// Reads all samples in an irregular order with one request.
 std::vector<std::string> read_all(const ShardIndex& index, Source& source) {
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < index.rows; ++i) ids.push_back((i * 7 + 3) % index.rows);
@@ -113,7 +113,7 @@ std::vector<std::string> read_all(const ShardIndex& index, Source& source) {
   return out;
 }
 
-TEST(SampleView, PatchesAreTheDefinitionsByEveryEngineAndStorage) {
+TEST(SampleView, PatchesMatchTheDefinitionForEveryReaderAndStorage) {
   const TemporaryFolder folder;
   for (const bool first : {false, true})
     for (const bool big : {false, true})
@@ -138,7 +138,7 @@ TEST(SampleView, PatchesAreTheDefinitionsByEveryEngineAndStorage) {
       }
 }
 
-// Ids and bytes of an epoch as ranks and workers get them.
+// Ids and bytes of an epoch, as ranks and workers read them.
 std::map<std::int64_t, std::string> epoch_of(const ShardIndex& index, int ranks, int workers, const Sampler& sampler) {
   std::map<std::int64_t, std::string> out;
   test::HostDevice device;
@@ -165,7 +165,7 @@ std::map<std::int64_t, std::string> epoch_of(const ShardIndex& index, int ranks,
   return out;
 }
 
-// Each sample once, the same bytes, however many ranks and workers and whatever the order.
+// Every sample is read once with the same bytes, for any number of ranks and workers and any order.
 void expect_the_same_everywhere(const ShardIndex& index) {
   const auto source = make_source(*solo_world(), index, Reader::automatic);
   const auto all = read_all(index, *source);
@@ -181,7 +181,7 @@ void expect_the_same_everywhere(const ShardIndex& index) {
       }
 }
 
-TEST(SampleView, PatchesAreTheSameOnAnyRanksAndWorkers) {
+TEST(SampleView, PatchesDoNotDependOnRanksAndWorkers) {
   const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "a.h5");
@@ -201,7 +201,7 @@ TEST(SampleView, PatchesAreTheSameOnAnyRanksAndWorkers) {
   }
 }
 
-TEST(SampleView, APartHeldOutSharesNoPixelWithTheOther) {
+TEST(SampleView, HeldOutAndTrainingPatchesShareNoPixel) {
   const TemporaryFolder folder;
   Scene scene;
   scene.height = 60, scene.width = 50, scene.channels = 1, scene.map.assign(3000, 0);
@@ -211,8 +211,8 @@ TEST(SampleView, APartHeldOutSharesNoPixelWithTheOther) {
   const ShardIndex train = index_of(folder / "scene.h5", patches_of(3, 0.25)),
                    valid = index_of(folder / "scene.h5", patches_of(3, 0.25), true);
   EXPECT_GE(valid.rows, labelled / 4);
-  EXPECT_LE(valid.rows, labelled / 4 + 12 * 12);  // a block more
-  EXPECT_GT(train.rows, labelled / 3);            // the rest but the margins
+  EXPECT_LE(valid.rows, labelled / 4 + 12 * 12);  // at most one block more
+  EXPECT_GT(train.rows, labelled / 3);            // the rest without the margins
   EXPECT_LT(train.rows + valid.rows, labelled);
   for (const Pixel& a : *train.shards[0].pixels)
     for (const Pixel& b : *valid.shards[0].pixels)
@@ -241,7 +241,7 @@ struct Series {
   }
 };
 
-TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedAsInputsAre) {
+TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedLikeInputs) {
   for (const bool chunked : {false, true}) {
     const Series series(chunked);
     ShardIndex index = index_of(series.folder / "part*", pairs(2));
@@ -249,7 +249,7 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedAsInputsAre) {
     EXPECT_EQ(index.y.target, (Shape{2}));
     EXPECT_FALSE(index.y.labels);
     index.values.mean = {0.5, -1}, index.values.std = {2, 4}, index.values.scale = 3;
-    const auto power = [](int n) {  // the value written after n others
+    const auto power = [](int n) {  // the value number n
       float at = 1;
       for (int i = 0; i <= n; ++i) at *= -1.25f;
       return at;
@@ -293,8 +293,8 @@ struct TokenType {
   DType dtype;
 };
 
-// Of texts of 23, 5 and 40 tokens, or of rows of 10, 4 and 12; the label is the token behind the window.
-TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
+// Texts of 23, 5 and 40 tokens, or rows of 10, 4 and 12. The label is the token after the window.
+TEST(SampleView, WindowsMatchTheDefinitionForEveryTypeAndStorage) {
   const TemporaryFolder folder;
   const auto token = [](std::int64_t at) { return std::uint32_t((at * 37 + at / 3) % 200); };
   for (const TokenType& type :
@@ -338,7 +338,7 @@ TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
             for (std::size_t i = 0; i < all.size(); ++i) {
               std::vector<std::uint32_t> found;
               for (std::int64_t t = 0; t < length; ++t) {
-                std::uint32_t value = 0;  // little-endian here, as everywhere that this runs
+                std::uint32_t value = 0;  // assumes a little-endian machine
                 std::memcpy(&value, all[i].data() + std::size_t(t) * size_of(type.dtype), size_of(type.dtype));
                 found.push_back(value);
               }
@@ -352,7 +352,7 @@ TEST(SampleView, WindowsAreTheDefinitionsInEveryTypeAndStorage) {
   expect_the_same_everywhere(index_of(folder / "text*", windows(4, 2)));
 }
 
-TEST(SampleView, ATokenPastTheVocabularyIsADataError) {
+TEST(SampleView, ATokenAboveTheVocabularyIsADataError) {
   const TemporaryFolder folder;
   const std::vector<std::uint32_t> x{1, 2, 3, 4, 9, 5, 0xffffffffu, 1, 1, 1};
   test::write_file(folder / "small", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT32, {6}, x.data()}});
@@ -363,7 +363,7 @@ TEST(SampleView, ATokenPastTheVocabularyIsADataError) {
   EXPECT_NE(message.find("position 4) is not below the vocabulary of 9"), std::string::npos) << message;
   const auto skip = make_source(*solo_world(), small, Reader::automatic, {.on_error = OnError::skip});
   read_all(small, *skip);
-  EXPECT_EQ(skip->faults().skipped_samples, 2u);  // those that hold it, or are to tell it
+  EXPECT_EQ(skip->faults().skipped_samples, 2u);  // those that contain it or have it as their label
   test::write_file(folder / "large", {{"x", H5T_STD_U32LE, H5T_NATIVE_UINT32, {10}, x.data()}});
   const std::string counted = message_of([&] { index_of(folder / "large", windows(2, 1)); });
   EXPECT_NE(counted.find("4294967295) at position 6"), std::string::npos) << counted;
@@ -373,7 +373,7 @@ TEST(SampleView, ATokenPastTheVocabularyIsADataError) {
   EXPECT_NE(read.find("token 4294967295 of"), std::string::npos) << read;
 }
 
-TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
+TEST(SampleView, UnsuitableArraysAreRefusedWithTheReason) {
   const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "scene.h5");
@@ -384,7 +384,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   };
   refused(folder / "scene.h5", patches_of(4), "data.patch: 4 is not the side", Exit::config);
   refused(folder / "scene.h5", patches_of(15), "patches of 15x15 do not fit a scene of 11x7");
-  refused(folder / "scene.h5", patches_of(3, 1), "outside of what is held out");
+  refused(folder / "scene.h5", patches_of(3, 1), "outside the held-out blocks");
   SampleView mixed = patches_of(3);
   mixed.lead = 2;
   refused(folder / "scene.h5", mixed, "data.lead does nothing without data.sample = pair", Exit::config);
@@ -415,8 +415,8 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   }
 }
 
-// Cut off while in use: said, not zeros; skipped where that is asked for.
-TEST(SampleView, AFileThatEndsEarlyIsToldOrSkipped) {
+// A file that is truncated while in use is an error, and its samples are skipped with on_error = skip.
+TEST(SampleView, ATruncatedFileIsReportedOrSkipped) {
   const TemporaryFolder folder;
   Scene scene;
   scene.write(folder / "scene.h5");

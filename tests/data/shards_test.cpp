@@ -36,7 +36,7 @@ void write_images(const std::string& path, const std::vector<hsize_t>& shape, co
 
 ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
 
-TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
+TEST(Shards, TheIndexHasFilesInOrderWithShapesAndTypes) {
   const TemporaryFolder folder;
   write_images(folder / "a-00001.h5", {5, 4, 4, 3}, {5});
   write_images(folder / "a-00000.h5", {7, 4, 4, 3}, {7});
@@ -48,7 +48,7 @@ TEST(Shards, FilesInOrderWithShapesTypesAndExtents) {
   EXPECT_EQ(d.sample, (Shape{4, 4, 3}));
   EXPECT_EQ(d.x.dtype, DType::u8);
   EXPECT_TRUE(d.y.labels);
-  EXPECT_EQ(d.classes.count, 6);  // counted
+  EXPECT_EQ(d.classes.count, 6);  // counted from the labels
   EXPECT_DOUBLE_EQ(d.values.scale, 1 / 255.0);
   EXPECT_FALSE(d.x.channels_first);
   EXPECT_FALSE(d.shards[0].x_chunks || d.shards[0].y_chunks);
@@ -73,7 +73,7 @@ TEST(Shards, EveryRankHasTheSameIndex) {
   }
 }
 
-TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
+TEST(Shards, LayoutFollowsShapeAttributeAndOption) {
   const TemporaryFolder folder;
   write_images(folder / "nchw.h5", {5, 3, 8, 2}, {5, 1});  // labels (N, 1) are labels
   write_images(folder / "nhw.h5", {5, 12, 4}, {5});
@@ -92,7 +92,7 @@ TEST(Shards, LayoutIsToldByShapeByAttributeAndByOption) {
   EXPECT_EQ(asked.sample, (Shape{3, 8, 2}));
 }
 
-// One-dimensional signals have the shape of images: they are asked for, or the file says it.
+// One-dimensional signals have the shape of images, so the option or an attribute must select them.
 TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
   const TemporaryFolder folder;
   const auto write = [&](const std::string& name, std::vector<std::int64_t> shape, const std::string& layout) {
@@ -132,9 +132,9 @@ TEST(Shards, SignalsAndVolumesAreReadFromFiles) {
     EXPECT_NE(message.find(word), std::string::npos) << message;
 }
 
-TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
+TEST(Shards, UnsupportedDataSetsAreRefusedByFileAndName) {
   const TemporaryFolder folder;
-  const Images i(24);  // labels enough for four a row
+  const Images i(24);  // enough labels for four per row
   const auto refusal = [&](hid_t x, const std::vector<hsize_t>& y_shape) {
     test::write_file(folder / "a.h5", {{"pixels", x, H5T_NATIVE_UINT8, {6, 4, 4, 3}, i.x.data()},
                                        {"classes", H5T_STD_I32LE, H5T_NATIVE_INT64, y_shape, i.y.data()}});
@@ -147,7 +147,7 @@ TEST(Shards, WhatTrainingCannotTakeIsRefusedByFileAndDataSet) {
     EXPECT_NE(one_hot.find(word), std::string::npos) << one_hot;
 }
 
-// Offsets of what an external link leads to are those of another file.
+// The offset of a data set behind an external link refers to another file.
 TEST(Shards, LinksIntoOtherFilesAreRefused) {
   const TemporaryFolder folder;
   write_images(folder / "there.h5", {5, 4, 4, 3}, {5});
@@ -160,7 +160,7 @@ TEST(Shards, LinksIntoOtherFilesAreRefused) {
   EXPECT_EQ(index_of({.paths = {folder / "there.h5"}}).rows, 5);
 }
 
-TEST(Shards, StatisticsThatFitNothingAreMeasuredAnew) {
+TEST(Shards, UnusableStatisticsAreMeasuredAgain) {
   const std::vector<double> odd{0.5, 0.5, std::nan("")}, fine{1, 1, 1}, few{1};
   for (const auto& [mean, std] : {std::pair{odd, fine}, {fine, few}, {fine, std::vector<double>{1, 0, 1}}}) {
     const TemporaryFolder folder;
@@ -248,7 +248,7 @@ TEST(Shards, TargetsAreFloats) {
   EXPECT_EQ(b.y.target, (Shape{1}));
 }
 
-TEST(Shards, WrongFilesAreNamedWithTheReason) {
+TEST(Shards, UnusableFilesAreNamedWithTheReason) {
   const TemporaryFolder folder;
   write_images(folder / "good.h5", {7, 4, 4, 3}, {7});
   write_images(folder / "rows.h5", {7, 4, 4, 3}, {6});
@@ -291,7 +291,7 @@ TEST(Shards, TheManifestChangesWithTheFiles) {
   EXPECT_NE(index_of({.paths = {folder / "a.h5"}}).manifest_crc, before);
 }
 
-TEST(Shards, SyntheticSpecsAreReadAndChecked) {
+TEST(Shards, SyntheticSpecsAreParsedAndChecked) {
   const ShardIndex d = index_of({.paths = {"synthetic:images:rows=123,shape=8x6x3,classes=4,seed=9"}});
   EXPECT_TRUE(d.synthetic());
   EXPECT_EQ(d.rows, 123);
@@ -302,7 +302,8 @@ TEST(Shards, SyntheticSpecsAreReadAndChecked) {
     EXPECT_NE(message_of([&] { index_of({.paths = {wrong}}); }, Exit::config).find("synthetic"), std::string::npos);
 }
 
-// As MATLAB's save -v7.3 leaves a 4 x 3 x 6 array and a column of 6 labels: reversed, behind a user block.
+// A 4 x 3 x 6 array and a column of 6 labels as MATLAB's save -v7.3 writes them: reversed dimensions, with a user
+// block.
 TEST(Shards, MatlabColumnsAreExplainedAndRowsAreRead) {
   const TemporaryFolder folder;
   const auto put = [&](const std::vector<hsize_t>& y_shape) {

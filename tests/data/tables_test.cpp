@@ -1,4 +1,4 @@
-// .npz, CSV and tokens, written here byte by byte.
+// Imports of .npz, CSV and tokens. The test writes the files byte by byte.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -24,7 +24,7 @@ struct Tables : testing::Test {
     options.x = {path};
     return make_importer(options);
   }
-  // The complaint has all the words.
+  // Expects an error whose message contains all the words.
   void refuses(const std::string& path, const std::vector<std::string>& words, Exit code = Exit::data) {
     const std::string message = test::message_of(
         [&] {
@@ -79,7 +79,7 @@ std::string deflated(const std::string& in) {
   return out;
 }
 
-// As numpy writes it: 64-bit sizes in the header before each member, and (wide) in the directory too.
+// Like NumPy, writes 64-bit sizes in the header of each member and, if wide, in the directory too.
 std::string zip(const std::vector<std::pair<std::string, std::string>>& members, bool deflate, bool wide = false,
                 unsigned method = 99, unsigned flags = 0) {
   std::string out, directory;
@@ -108,7 +108,7 @@ std::string zip(const std::vector<std::pair<std::string, std::string>>& members,
          little(wide ? 0xffffffff : begin, 4) + little(5, 2) + "hello";
 }
 
-TEST_F(Tables, NpzStoredDeflatedAndWide) {
+TEST_F(Tables, StoredDeflatedAnd64BitNpzAreRead) {
   std::vector<float> x(6 * 4 * 5);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(i % 17);
   const std::vector<std::int64_t> y{5, 4, 3, 2, 1, 0};
@@ -125,7 +125,7 @@ TEST_F(Tables, NpzStoredDeflatedAndWide) {
   refuses(folder / "a.npz", {"a.npz has no array 'classes'", "labels, images", "--y-name"});
 }
 
-TEST_F(Tables, NpzDamagedAtAnyByteIsRefusedOrReadRight) {
+TEST_F(Tables, NpzDamagedAtAnyByteIsRefusedOrReadCorrectly) {
   std::vector<std::uint8_t> x(200, 3), y{1, 2};
   x[77] = 9;
   const std::string good =
@@ -160,7 +160,7 @@ TEST_F(Tables, NpzDamagedAtAnyByteIsRefusedOrReadRight) {
   refuses(plain(0, 1), {"b.npz", "encrypted"});
 }
 
-TEST_F(Tables, CsvWithAndWithoutHeader) {
+TEST_F(Tables, CsvIsReadWithAndWithoutHeader) {
   const std::vector<float> x{1, 2.5f, -3e2f, 4, 5, 6};
   const std::vector<std::int64_t> y{7, 0};
   options.y_name = "class";
@@ -178,14 +178,14 @@ TEST_F(Tables, CsvWithAndWithoutHeader) {
               std::vector<float>{0.5f, 1.5f});
 }
 
-TEST_F(Tables, CsvWithYInATableOfItsOwn) {
+TEST_F(Tables, CsvMayHaveYInAnotherTable) {
   const std::string x = put("x.csv", "1,2,3\n4,5,6\n");
   const std::vector<float> samples{1, 2, 3, 4, 5, 6};
   const auto with = [&](const std::string& y) {
     options.y = {put("y.csv", y)};
     return import(x);
   };
-  const auto several = with("a,b\n2,1\n2,3\n");  // whole, yet no labels: two a row
+  const auto several = with("a,b\n2,1\n2,3\n");  // whole numbers, but targets: two per row
   EXPECT_EQ(several->target(), Shape{2});
   expect_rows(*several, samples, std::vector<float>{2, 1, 2, 3});
   expect_rows(*with("class\n1\n-1\n"), samples, std::vector<std::int64_t>{1, -1});
@@ -209,7 +209,7 @@ TEST_F(Tables, ClassesOfACsvMayBeWords) {
   refuses(folder / "a.csv", {"words in column kind", "remove --targets"});
 }
 
-TEST_F(Tables, WholeNumbersAreTargetsWhenAsked) {
+TEST_F(Tables, WholeNumbersAreTargetsOnRequest) {
   options.y_name = "2";
   const std::string path = put("a.csv", "1,20\n2,30\n");
   EXPECT_NE(import(path)->describe().find("no header, y are labels"), std::string::npos) << import(path)->describe();
@@ -227,20 +227,20 @@ TEST_F(Tables, AFirstLineIsAHeaderOnlyWhenItLooksLikeNames) {
   for (const char* names : {"label,0,1", "a,b,c", ",0,1", "1x1,1x2,1x3", "\"1, 2\",b,c"})
     EXPECT_TRUE(header(names)) << names;
   for (const char* values : {"1,2,3", "1,-2,3", "1e3,2,3", "+1,.5,3"}) EXPECT_FALSE(header(values)) << values;
-  // A row whose value is missing or misspelt is not taken for names.
+  // A row with a missing or misspelt value is not a header.
   refuses(put("a.csv", "1,2.5,?\n1,2,3\n"), {"a.csv:1: '?' in column 3 is not a number"});
   refuses(put("a.csv", "1,2,nan\n1,2,3\n"), {"a.csv:1: 'nan' in column 3"});
   EXPECT_NE(import(put("a.csv", "label,0,1\n1,2,3\n"))->describe().find("columns label, 0, 1"), std::string::npos);
 }
 
-TEST_F(Tables, TablesOfOneSetHaveTheSameColumns) {
+TEST_F(Tables, TablesWithOtherColumnsAreRefused) {
   options.y_name = "c";
   options.x = {put("a.csv", "a,b,c\n1,2,0\n"), put("b.csv", "b,a,c\n1,2,0\n")};
   const std::string message = test::message_of([&] { make_importer(options); });
   EXPECT_NE(message.find("b.csv has columns b, a, c; "), std::string::npos) << message;
 }
 
-TEST_F(Tables, CsvInGzip) {
+TEST_F(Tables, GzippedCsvIsRead) {
   const std::string path = folder / "a.csv.gz";
   gzFile file = gzopen(path.c_str(), "wb");
   gzputs(file, "1,2\n3,4\n");
@@ -249,7 +249,7 @@ TEST_F(Tables, CsvInGzip) {
   expect_rows(*import(path), std::vector<float>{1, 3}, std::vector<std::int64_t>{2, 4});
 }
 
-TEST_F(Tables, CsvIsBlamedByLineAndColumn) {
+TEST_F(Tables, CsvErrorsNameLineAndColumn) {
   const std::string place = folder / "a.csv";
   const auto table = [&](const std::string& text, const std::string& label) {
     options.y_name = label;
@@ -293,7 +293,7 @@ TEST_F(Tables, TokensAreWindowsThatOverlapByOne) {
   refuses(put("e.bin", "123412341234"), {"e.bin", "3 tokens", "lower --context"});
 }
 
-TEST_F(Tables, TextIsItsBytesFileByFile) {
+TEST_F(Tables, TextIsReadAsBytesFileByFile) {
   options.context = 4, options.token_bytes = 1;
   const std::string first = put("a.txt", "to be, or not"), none = put("b.txt", "abc"),
                     last = put("c.txt", "\xc3\xa9t\xc3\xa9!");

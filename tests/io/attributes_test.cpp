@@ -8,9 +8,9 @@ namespace {
 
 using test::TemporaryFolder;
 
-TEST(Attributes, ComeBackFromRootGroupAndDataset) {
+TEST(Attributes, AreReadBackFromRootGroupAndDataset) {
   const TemporaryFolder folder;
-  const std::string long_text(200000, 'j');  // above the 64 KiB that a plain object header holds
+  const std::string long_text(200000, 'j');  // more than the 64 KiB of a plain object header
   {
     File file = File::create(folder / "a.h5");
     file.create_dataset("deep/x", DType::u8, {3});
@@ -37,7 +37,7 @@ TEST(Attributes, ComeBackFromRootGroupAndDataset) {
   }
 }
 
-TEST(Attributes, AreReplaced) {
+TEST(Attributes, CanBeReplaced) {
   const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.set("/", "key", std::int64_t(1));
@@ -46,7 +46,7 @@ TEST(Attributes, AreReplaced) {
   EXPECT_FALSE(file.get_int("/", "key"));
 }
 
-TEST(Attributes, MissingOnesAreNone) {
+TEST(Attributes, MissingAttributesAreNullopt) {
   const TemporaryFolder folder;
   const File file = File::create(folder / "a.h5");
   EXPECT_FALSE(file.get_string("/", "key"));
@@ -54,7 +54,7 @@ TEST(Attributes, MissingOnesAreNone) {
   EXPECT_FALSE(file.get_int("/nowhere/at/all", "key"));
 }
 
-// As h5py writes str attributes.
+// h5py writes str attributes in this way.
 TEST(Attributes, VariableLengthStringsAreRead) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";

@@ -1,4 +1,4 @@
-// Chunks fetched at their addresses and decoded here, against the elements that were written.
+// Chunks are read at their addresses and decoded, and compared with the values that were written.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -20,18 +20,19 @@ using millrace::test::write_filtered;
 using test::decoded;
 using test::TemporaryFolder;
 
-const std::string version = library_version();  // enters the room before HDF5 is called here
+const std::string version = library_version();  // initializes the room before this file calls HDF5
 
-// Compressible, of no simple period.
+// Compressible values without a simple period.
 std::string numbers(std::size_t bytes, std::uint64_t seed = 1) {
   std::string out(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) out[i] = char(philox(seed, i / 5, 0).v[0] % 7 + (i % 4 == 3 ? 60 : 0));
   return out;
 }
 
-TEST(Chunks, OfEveryPackingTypeAndFormatDecodeToWhatWasWritten) {
+TEST(Chunks, EveryFilterTypeAndFormatDecodesToTheWrittenValues) {
   const TemporaryFolder folder;
-  const std::vector<hsize_t> shape{23, 5, 7}, chunk{4, 5, 3};  // edges in two dimensions; 60 elements, no multiple of 8
+  const std::vector<hsize_t> shape{23, 5, 7},
+      chunk{4, 5, 3};  // partial chunks in two dimensions; 60 elements, not a multiple of 8
   const auto kinds = chunk_filters();
   EXPECT_GE(kinds.size(), 9u);
   for (const ChunkFilter& packing : kinds)
@@ -46,13 +47,13 @@ TEST(Chunks, OfEveryPackingTypeAndFormatDecodeToWhatWasWritten) {
         ASSERT_EQ(unsupported_filter_reason(layout.filters), "");
         EXPECT_EQ(decoded(path, layout), values);
         if (H5Tget_order(type) == H5T_ORDER_BE) continue;
-        std::string by_hdf5(values.size(), '?');  // its own reading, with the codecs that it was given
+        std::string by_hdf5(values.size(), '?');  // read by HDF5 with the codecs registered there
         file.read_rows("x", 0, 23, file.info("x").dtype, by_hdf5.data());
         EXPECT_EQ(by_hdf5, values);
       }
 }
 
-TEST(Chunks, NeverWrittenHoldTheFillValueAndUnfilteredEdgesAreKnown) {
+TEST(Chunks, UnwrittenChunksHoldTheFillValueAndEdgesMayBeUnfiltered) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(10 * 6 * 2);
   write_filtered(path, {{"x", H5T_STD_I16LE, {10, 6}, {4, 6}, values}},
@@ -79,7 +80,7 @@ TEST(Chunks, NeverWrittenHoldTheFillValueAndUnfilteredEdgesAreKnown) {
   EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), filled);
 }
 
-TEST(Chunks, FiltersLeftOutOfAChunkAreLeftOut) {
+TEST(Chunks, TheFilterMaskOfAChunkIsApplied) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(400);
   std::string shuffled(values.size(), '\0');
@@ -89,14 +90,14 @@ TEST(Chunks, FiltersLeftOutOfAChunkAreLeftOut) {
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &count, nullptr);
   H5Pset_chunk(dcpl, 1, &count), H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 1);
   const hid_t dataset = H5Dcreate2(file, "x", H5T_STD_I32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
-  H5Dwrite_chunk(dataset, H5P_DEFAULT, 2, &first, shuffled.size(), shuffled.data());  // without gzip, the second
+  H5Dwrite_chunk(dataset, H5P_DEFAULT, 2, &first, shuffled.size(), shuffled.data());  // without gzip, the second filter
   H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
   EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), values);
 }
 
-// Each byte of a chunk in turn is changed, and the chunk cut at every length: an Error or another value, never a crash;
-// behind fletcher32 an Error for every changed byte.
-TEST(Chunks, DamagedOnesAreRefused) {
+// Every byte of a chunk is changed in turn, and the chunk is cut at every length. The result is an Error or other
+// values, but never a crash. With fletcher32, every changed byte is an Error.
+TEST(Chunks, DamagedChunksAreRefused) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5", values = numbers(40 * 4);
   for (const ChunkFilter& packing : chunk_filters()) {
@@ -133,9 +134,9 @@ TEST(Chunks, DamagedOnesAreRefused) {
   }
 }
 
-// What a damaged header says may be more than memory holds, and libraries may not look at their parameters (szip: found
-// by tests/fuzz). Two filters: what comes out of the second is of unknown size.
-TEST(Chunks, ParametersAndSizesThatCannotBeAreRefused) {
+// The size in a damaged header may exceed the memory, and some libraries do not check their parameters (szip, found by
+// tests/fuzz). With two filters, the size after the second is unknown.
+TEST(Chunks, ImpossibleParametersAndSizesAreRefused) {
   const std::string zstd_of_an_exabyte("\x28\xb5\x2f\xfd\xe0\0\0\0\0\0\0\0\x10", 13);
   const std::string blosc_of_2_gib("\2\1\0\1\xff\xff\xff\x7e\xff\xff\xff\x7e\x14\0\0\0\0\0\0\0", 20);
   const std::string szip("\0\0\0\x7f and a rest", 15);
@@ -164,8 +165,8 @@ TEST(Chunks, ParametersAndSizesThatCannotBeAreRefused) {
   }
 }
 
-// 16 MiB of zeros behind two filters, for a chunk of 64 bytes: a thousandfold at each.
-TEST(Chunks, SmallBytesThatWouldBeManyAreRefused) {
+// 16 MiB of zeros behind two filters for a chunk of 64 bytes: each filter expands a thousandfold.
+TEST(Chunks, ChunksThatExpandTooMuchAreRefused) {
   std::string stored(16 << 20, '\0');
   for (int i = 0; i < 2; ++i) {
     std::string packed(compressBound(stored.size()), '\0');
@@ -186,11 +187,11 @@ TEST(Chunks, SmallBytesThatWouldBeManyAreRefused) {
   std::memcpy(raw.data(), stored.data(), stored.size());
   EXPECT_THROW(decode_chunk(layout, 0, raw, out), Error);
   EXPECT_LT(std::max(raw.size(), out.size()), 1u << 20);
-  raw.resize_uninitialized(1 << 20);  // the bound was of that chunk
+  raw.resize_uninitialized(1 << 20);  // the limit applied to that chunk only
 }
 
-TEST(Chunks, HeapCollectionsThatWouldWrapAroundAreRefused) {
-  std::string file = "GCOL" + std::string("\1\0\0\0", 4) + std::string(8, '\xff');  // as large as can be told
+TEST(Chunks, HeapCollectionsWhoseSizeOverflowsAreRefused) {
+  std::string file = "GCOL" + std::string("\1\0\0\0", 4) + std::string(8, '\xff');  // the largest possible size
   file += std::string("\2\0\1\0\0\0\0\0\xd8\xff\xff\xff\xff\xff\xff\xff", 16) + std::string(64, '\0');
   int reads = 0;
   std::string out;

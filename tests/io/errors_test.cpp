@@ -28,7 +28,7 @@ std::string message_of(Function&& function) {
 #define EXPECT_SAYS(message, words) \
   EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
 
-TEST(Errors, OfOpeningNamePathAndReason) {
+TEST(Errors, OpeningErrorsNamePathAndReason) {
   const TemporaryFolder folder;
   const auto opening = [&](const std::string& path) {
     const std::string message = message_of([&] { File::open(path); });
@@ -43,7 +43,7 @@ TEST(Errors, OfOpeningNamePathAndReason) {
   EXPECT_SAYS(opening(folder / "text.h5"), "is not an HDF5 file");
 }
 
-TEST(Errors, TruncatedFile) {
+TEST(Errors, TruncatedFilesAreReported) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   {
@@ -57,7 +57,7 @@ TEST(Errors, TruncatedFile) {
   EXPECT_SAYS(message, "the file is cut off");
 }
 
-TEST(Errors, WhatIsListedButCannotBeOpenedIsNotCalledMissing) {
+TEST(Errors, AnUnreadableDatasetIsNotReportedAsMissing) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   File::create(path).close();
@@ -69,10 +69,10 @@ TEST(Errors, WhatIsListedButCannotBeOpenedIsNotCalledMissing) {
   EXPECT_SAYS(message_of([&] { opened.has("x"); }), "a.h5:/x cannot be opened (");
 }
 
-TEST(Errors, FileLeftOpenForWriting) {
+TEST(Errors, AFileLeftOpenForWritingIsExplained) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
-  if (fork() == 0) {  // a writer of the newest format that dies
+  if (fork() == 0) {  // a writer of the newest format that is killed
     const hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
     const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
@@ -84,7 +84,7 @@ TEST(Errors, FileLeftOpenForWriting) {
   EXPECT_SAYS(message_of([&] { File::open(path); }), "h5clear -s");
 }
 
-TEST(Errors, OfTransfersNameDatasetAndRows) {
+TEST(Errors, TransferErrorsNameDatasetAndRows) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   File file = File::create(path);
@@ -100,15 +100,15 @@ TEST(Errors, OfTransfersNameDatasetAndRows) {
   EXPECT_SAYS(message_of([&] { reader.set("/", "key", 1.0); }), "H5A");
 }
 
-TEST(Errors, OfCreatingNameTheReason) {
+TEST(Errors, CreationErrorsNameTheReason) {
   const TemporaryFolder folder;
   EXPECT_SAYS(message_of([&] { File::create(folder / "none/a.h5"); }), "No such file or directory");
 }
 
-// Enters the room before any test calls HDF5 by itself, as the program does.
+// Initializes the room before any test calls HDF5 directly, as the program does.
 const std::string version = library_version();
 
-// A limit on the file's size stands in for a full disk; in a process of its own, since the limit is the process's.
+// A limit of the file size simulates a full disk. It needs its own process, because the limit applies to the process.
 TEST(Errors, FullDiskIsReportedOnWrite) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5", log = folder / "log";
@@ -138,7 +138,7 @@ TEST(Errors, FullDiskIsReportedOnWrite) {
   EXPECT_SAYS(message, "File too large");
 }
 
-TEST(Errors, AfterAFullDiskTheProgramGoesOnAndEndsWell) {
+TEST(Errors, TheProgramContinuesAfterAFullDisk) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   if (fork() == 0) {
@@ -165,7 +165,7 @@ TEST(Errors, AfterAFullDiskTheProgramGoesOnAndEndsWell) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Errors, CloseReportsAndASecondCloseIsFine) {
+TEST(Errors, CloseReportsErrorsAndMayBeCalledTwice) {
   const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::f32, {4, 2});

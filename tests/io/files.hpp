@@ -1,4 +1,4 @@
-// Files that the tests of this room write with the HDF5 library itself, as other programs would.
+// Writes files directly with the HDF5 library, as other programs would.
 #pragma once
 #include <hdf5.h>
 
@@ -25,7 +25,7 @@ struct Recipe {
   std::vector<H5Z_filter_t> filters;
 };
 
-// One data set "x" holding `values` (of the native type given), in a file of the library's default format.
+// Writes one data set "x" with `values` of the given native type to a file of the library's default format.
 inline void write_foreign(const std::string& path, const Recipe& r, hid_t native, const void* values) {
   const hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), dcpl = H5Pcreate(H5P_DATASET_CREATE);
   if (r.user_block) H5Pset_userblock(fcpl, r.user_block);
@@ -49,7 +49,7 @@ inline std::vector<char> bytes_at(const std::string& path, std::uint64_t offset,
   return bytes;
 }
 
-// All elements of a data set, from its chunks.
+// Reads all elements of a data set from its chunks.
 inline std::string decoded(const std::string& path, const ChunkedLayout& layout) {
   std::size_t count = 1;
   for (const auto extent : layout.shape) count *= std::size_t(extent);

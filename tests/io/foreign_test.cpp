@@ -1,4 +1,4 @@
-// Files of other programs, against the CRC-32 of every data set's elements that h5py computed.
+// Files of other programs are compared with the CRC-32 of each data set that h5py computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::vector<Row> expected() {
   std::ifstream in(data / "hdf5_expected.tsv");
   std::vector<Row> rows;
   std::string line;
-  std::getline(in, line);  // names of the columns
+  std::getline(in, line);  // the header line
   while (std::getline(in, line)) {
     std::vector<std::string> cells(1);
     for (const char c : line) {
@@ -58,7 +58,7 @@ std::string crc_of(const File& file, const DatasetInfo& info) {
   return text;
 }
 
-// What the refusal of a data set says: none stands for "it must be read".
+// The expected reason why a data set cannot be read; none: it must be read.
 std::string reason_for(const Row& row) {
 #ifndef MILLRACE_WITH_LZ4
   if (row.dataset.ends_with("comp2")) return "install liblz4-dev and build again, or";
@@ -77,7 +77,7 @@ void expect_counted(const File& file, const DatasetInfo& info) {
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], double(i));
 }
 
-TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
+TEST(Foreign, EveryDatasetIsReadCorrectlyOrRefusedWithAReason) {
   if (!fs::exists(data / "hdf5_expected.tsv")) GTEST_SKIP() << "no foreign files at " << data;
   int accepted = 0, refused = 0, unopened = 0;
   for (const Row& row : expected()) {
@@ -100,13 +100,14 @@ TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
       }
       ++accepted;
       EXPECT_EQ(shape_text(info.shape), row.shape);
-      if (row.file.find("bitshuffle") != row.file.npos)  // h5py had no plugin: no sum; the elements are 0, 1, 2, ...
+      if (row.file.find("bitshuffle") !=
+          row.file.npos)  // h5py had no plugin to compute a sum; the elements are 0, 1, 2, ...
         expect_counted(file, info);
       else
         EXPECT_EQ(crc_of(file, info), row.crc);
       EXPECT_EQ(info.big_endian, row.dtype.starts_with('>'));
       if (info.chunked &&
-          info.chunk != std::vector<std::int64_t>{1, 1}) {  // thousands of chunks: slow before HDF5 1.14
+          info.chunk != std::vector<std::int64_t>{1, 1}) {  // thousands of chunks are slow before HDF5 1.14
         std::size_t stored = 0;
         for (const ChunkInfo& chunk : file.chunks(row.dataset)) stored += chunk.bytes;
         EXPECT_GT(stored, 0u);
@@ -122,7 +123,7 @@ TEST(Foreign, EveryDatasetIsReadRightOrRefusedWithAReason) {
   EXPECT_EQ(unopened, 1);
 }
 
-TEST(Foreign, ContiguousExtentsHoldTheElements) {
+TEST(Foreign, ContiguousStorageHoldsTheElements) {
   if (!fs::exists(data / "hdf5_expected.tsv")) GTEST_SKIP() << "no foreign files at " << data;
   int checked = 0;
   for (const Row& row : expected()) {
@@ -141,13 +142,13 @@ TEST(Foreign, ContiguousExtentsHoldTheElements) {
   EXPECT_GE(checked, 8);
 }
 
-// The same elements without HDF5's reading: chunks at their addresses, own codecs.
+// The same elements, read from chunks at their addresses with our own codecs.
 TEST(Foreign, ChunksDecodeToTheElements) {
   if (!fs::exists(data / "hdf5_expected.tsv")) GTEST_SKIP() << "no foreign files at " << data;
   std::map<std::string, int> checked;
   for (const Row& row : expected()) {
     if (row.layout != "chunked" || row.crc == "-") continue;
-    if (row.dataset.ends_with("five_page")) continue;  // 5000 chunks: their index takes HDF5 1.10 seconds
+    if (row.dataset.ends_with("five_page")) continue;  // HDF5 1.10 needs seconds to list its 5000 chunks
     SCOPED_TRACE(row.file + ":" + row.dataset);
     const std::string path = (data / row.file).string();
     const ChunkedLayout layout = File::open(path).chunked_layout(row.dataset);

@@ -45,7 +45,7 @@ TEST(Layout, OwnDatasetsAreContiguousAndAligned) {
     File file = File::create(path);
     for (const char* name : {"x", "y", "group/z"}) {
       file.create_dataset(name, DType::i32, {2111, 3});
-      const std::uint64_t early = file.info(name).offset.value();  // allocated before anything is written
+      const std::uint64_t early = file.info(name).offset.value();  // allocated before any write
       EXPECT_EQ(early % 4096, 0u) << name;
       file.set(name, "note", std::string(100, 'n'));
       file.write_rows(name, 0, 2111, DType::i32, values.data());
@@ -61,7 +61,7 @@ TEST(Layout, OwnDatasetsAreContiguousAndAligned) {
   }
 }
 
-TEST(Layout, NeverFilled) {
+TEST(Layout, NewDatasetsAreNotFilled) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   {
@@ -75,7 +75,7 @@ TEST(Layout, NeverFilled) {
   EXPECT_LT(status.st_blocks * 512, 1 << 20) << "the file's extent was written, not only reserved";
 }
 
-TEST(Layout, ContiguousOffsetIsWhereTheBytesLie) {
+TEST(Layout, TheOffsetIsThePositionOfTheBytes) {
   const TemporaryFolder folder;
   const auto values = numbers(105);
   for (const hsize_t user_block : {hsize_t(0), hsize_t(512), hsize_t(65536)}) {
@@ -117,7 +117,7 @@ TEST(Layout, ChunkIndexFindsTheBytes) {
     ASSERT_EQ(chunks.size(), 4u);
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       EXPECT_EQ(chunks[c].bytes, 2 * 15 * 4u);
-      const std::size_t inside = std::min<std::size_t>(30, 105 - 30 * c);  // the last chunk hangs over the edge
+      const std::size_t inside = std::min<std::size_t>(30, 105 - 30 * c);  // the last chunk reaches past the end
       const auto found = raw<std::int32_t>(path, chunks[c].offset, inside);
       EXPECT_TRUE(std::equal(found.begin(), found.end(), values.begin() + 30 * c)) << user_block << " chunk " << c;
     }
@@ -202,7 +202,7 @@ TEST(Layout, RefusalsSayWhy) {
   for (const hid_t type : {text, pair, boolean, list}) H5Tclose(type);
 }
 
-TEST(Layout, ConvertingReadsWhatOtherwiseIsRefused) {
+TEST(Layout, ConvertingFilesReadUnsupportedTypes) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   Recipe recipe;
@@ -223,8 +223,8 @@ TEST(Layout, ConvertingReadsWhatOtherwiseIsRefused) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(real[i], double(broken[i]));
 }
 
-// Half of the rows of another file each; and values in two external ones.
-TEST(Layout, ConvertingFetchesValuesFromOtherFilesOrSaysWhatIsMissing) {
+// A virtual data set with rows of two files, and a data set whose values are in two external files.
+TEST(Layout, ConvertingFilesReadExternalValuesOrNameTheMissingFile) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5", source = folder / "source.h5", raw = folder / "outside.raw";
   const std::int32_t values[4] = {3, -1, 4, 1};

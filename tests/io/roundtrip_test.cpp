@@ -15,13 +15,14 @@ using test::TemporaryFolder;
 
 std::vector<unsigned char> pattern(std::size_t bytes) {
   std::vector<unsigned char> p(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) p[i] = static_cast<unsigned char>((i * 37 + 11) % 120);  // no NaN in any type
+  for (std::size_t i = 0; i < bytes; ++i)
+    p[i] = static_cast<unsigned char>((i * 37 + 11) % 120);  // no value is NaN in any type
   return p;
 }
 
 class RoundtripOfType : public testing::TestWithParam<DType> {};
 
-TEST_P(RoundtripOfType, BytesComeBack) {
+TEST_P(RoundtripOfType, BytesAreReadBack) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   const std::vector<std::vector<std::int64_t>> shapes{{1}, {597}, {7, 5, 3}, {3, 2, 2, 2, 2, 5}};
@@ -57,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Roundtrip, RoundtripOfType,
                                          DType::f16, DType::bf16, DType::f32, DType::f64),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST(Roundtrip, ValuesConvertOnTheWay) {
+TEST(Roundtrip, ValuesAreConverted) {
   const TemporaryFolder folder;
   const std::vector<float> values{0, 1, -2.5f, 65504, 1e-4f, 300};
   File file = File::create(folder / "a.h5");
@@ -78,7 +79,7 @@ TEST(Roundtrip, ValuesConvertOnTheWay) {
   }
 }
 
-TEST(Roundtrip, RowsInAnyOrder) {
+TEST(Roundtrip, RowsAreReadInAnyOrder) {
   const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::i32, {10, 3});
@@ -93,7 +94,7 @@ TEST(Roundtrip, RowsInAnyOrder) {
   EXPECT_EQ(file.bytes_read(), 48u);
 }
 
-TEST(Roundtrip, NoRowsAreNoError) {
+TEST(Roundtrip, ZeroRowsAreAllowed) {
   const TemporaryFolder folder;
   File file = File::create(folder / "a.h5");
   file.create_dataset("x", DType::f32, {4, 2});

@@ -18,15 +18,15 @@ std::vector<std::string> names_of(const std::string& list, const char* key) {
   return out;
 }
 
-ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
+ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout requested,
                                         const std::optional<std::string>& attribute, const std::string& path) {
   ConcatenatedSamples out;
-  out.layout = sample_layout(shape_of(x[0].shape, 1), asked, attribute, path);
+  out.layout = sample_layout(shape_of(x[0].shape, 1), requested, attribute, path);
   if (x.size() == 1) return out;
   out.parts.push_back({x[0].name, out.layout.sample[-1]});
   for (std::size_t p = 1; p < x.size(); ++p) {
     const io::DatasetInfo &info = x[p], &first = x[0];
-    const SampleLayout one = sample_layout(shape_of(info.shape, 1), asked, attribute, path);
+    const SampleLayout one = sample_layout(shape_of(info.shape, 1), requested, attribute, path);
     const std::int64_t channels = one.sample[-1];
     if (info.shape[0] != first.shape[0])
       fail(Exit::data, path, ": '", info.name, "' has ", info.shape[0], " rows, '", first.name, "' ", first.shape[0],

@@ -24,15 +24,15 @@ Layout parse_layout(const std::string& text) {
   fail(Exit::config, "layout '", text, "' is none of auto|channels_last|channels_first|no_channels");
 }
 
-SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optional<std::string>& attribute,
+SampleLayout sample_layout(const Shape& stored, Layout requested, const std::optional<std::string>& attribute,
                            const std::string& place) {
   SampleLayout out{stored, stored, false, ""};
-  if (stored.rank < 2 && asked != Layout::no_channels) return out;
+  if (stored.rank < 2 && requested != Layout::no_channels) return out;
   bool add_channel = false;
-  if (asked != Layout::automatic) {
-    out.decided_by = "as asked";
-    out.channels_first = asked == Layout::channels_first;
-    add_channel = asked == Layout::no_channels;
+  if (requested != Layout::automatic) {
+    out.decided_by = "as requested";
+    out.channels_first = requested == Layout::channels_first;
+    add_channel = requested == Layout::no_channels;
   } else if (attribute) {
     if (*attribute != "channels_last" && *attribute != "channels_first")
       fail(Exit::data, place, " has a layout attribute '", *attribute,

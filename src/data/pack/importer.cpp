@@ -209,8 +209,8 @@ class PairImporter : public Importer {
   }
 
  private:
-  static SampleLayout layout_of(const RowFile& x, Layout asked) {
-    return sample_layout(x.row(), asked, x.layout(), x.path());
+  static SampleLayout layout_of(const RowFile& x, Layout requested) {
+    return sample_layout(x.row(), requested, x.layout(), x.path());
   }
   // For tables: whether the first line was a header, and what y is.
   std::string describe_table() const {

@@ -14,19 +14,20 @@ struct SampleLayout {
   Shape stored;                 // as in the file; an image without a channel dimension gets one
   Shape sample;                 // logical, channels last: (F), (L, C), (H, W, C), (D, H, W, C)
   bool channels_first = false;  // of the stored sample
-  std::string decided_by;       // "as asked", "by the file's attribute", "by the shape"; empty: there was no choice
+  std::string decided_by;       // "as requested", "by the file's attribute", "by the shape"; empty: there was no choice
 };
 
 // Determines the layout of a sample.
 // - One dimension: features.
-// - `asked` is not automatic: the channels are the first or the last dimension, or (no_channels) all dimensions are
+// - `requested` is not automatic: the channels are the first or the last dimension, or (no_channels) all dimensions are
 //   spatial and a channel dimension of 1 is added.
 // - The file has the attribute "layout": as it says. Error(data), naming `place`, for an unknown value.
 // - Three or more dimensions: the channels come first if the first dimension is 1, 3 or 4 and the last is not; else
 // last.
-// - Two dimensions: an image (H, W); a channel dimension is added. Signals, (L, C) or (C, L), therefore need `asked` or
+// - Two dimensions: an image (H, W); a channel dimension is added. Signals, (L, C) or (C, L), therefore need
+// `requested` or
 //   the attribute.
-SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optional<std::string>& attribute,
+SampleLayout sample_layout(const Shape& stored, Layout requested, const std::optional<std::string>& attribute,
                            const std::string& place);
 
 // True if rows of y are labels (one integer), false if they are targets (floating point). Error(data), naming `place`,

@@ -31,7 +31,7 @@ struct SampleStorage {
   DType dtype = DType::u8;
   bool big_endian = false;
   bool channels_first = false;
-  std::string layout_decided_by;        // "by the shape", "as asked", ... (sample_layout.hpp)
+  std::string layout_decided_by;        // "by the shape", "as requested", ... (sample_layout.hpp)
   std::vector<ConcatenatedPart> parts;  // empty: one data set. Else the parts' rows follow each other in a sample
 };
 
