@@ -20,8 +20,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::unique_ptr<World> world, farewell;
-constexpr auto gather_timeout = 1s;  // ranks that fail later than this count as not failed
+std::unique_ptr<World> world;
+std::unique_ptr<World> failure_world;  // a duplicate, for the exchange of failures
+constexpr auto gather_timeout = 1s;    // ranks that fail later than this count as not failed
 
 // Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
 struct Failure {
@@ -62,7 +63,7 @@ volatile std::sig_atomic_t alarm_code;
   ::alarm(2);
   if (all.size() > 1) {                          // a single rank need not finalize MPI
     (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
-    farewell.reset();
+    failure_world.reset();
     world.reset();
   }
   std::_Exit(code);
@@ -89,7 +90,7 @@ volatile std::sig_atomic_t alarm_code;
   try {
     const std::string mine = std::to_string(int(failure.code)) + " " + failure.message;
     if (world->size() == 1) end_together({mine});
-    all = std::async(std::launch::async, [&] { return farewell->gather(mine); });
+    all = std::async(std::launch::async, [&] { return failure_world->gather(mine); });
     if (all.wait_for(gather_timeout) == std::future_status::ready) end_together(all.get());
     end_alone(failure);
   } catch (...) {  // no thread or memory is left to ask the others, or MPI fails
@@ -125,14 +126,14 @@ void install_crash_handler() {
 
 World& end_all_ranks_on_failure(std::unique_ptr<World> given) {
   world = std::move(given);
-  farewell = world->duplicate();
+  failure_world = world->duplicate();
   std::set_terminate(on_terminate);
   install_crash_handler();
   return *world;
 }
 
 void release_world() {
-  farewell.reset();
+  failure_world.reset();
   world.reset();
 }
 

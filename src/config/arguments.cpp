@@ -42,7 +42,7 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
   fail(Exit::config, "command line: unknown option --", option, ". one of ", known);
 }
 
-void take(ParsedArguments& out, const po::option& option, const std::vector<Flag>& flags) {
+void add_option(ParsedArguments& out, const po::option& option, const std::vector<Flag>& flags) {
   const std::string& name = option.string_key;
   const Flag* flag = nullptr;
   for (const Flag& each : flags)
@@ -56,12 +56,12 @@ void take(ParsedArguments& out, const po::option& option, const std::vector<Flag
   }
   const Key* key = find_key(name);
   warn_if_renamed("command line", name, *key);
-  const auto old =
+  const auto earlier =
       std::find_if(out.keys.begin(), out.keys.end(), [&](const Override& o) { return o.key == key->name; });
-  if (old == out.keys.end() || key->many == Key::Many::no)
+  if (earlier == out.keys.end() || key->many == Key::Many::no)
     out.keys.push_back({key->name, option.value});
   else
-    old->words.insert(old->words.end(), option.value.begin(), option.value.end());
+    earlier->words.insert(earlier->words.end(), option.value.begin(), option.value.end());
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ ParsedArguments parse_arguments(const Arguments& arguments, const std::vector<Fl
       const std::string& written = option.string_key;
       refuse_unknown(written.substr(std::min(written.find_first_not_of('-'), written.size())), flags, with_keys);
     }
-    take(out, option, flags);
+    add_option(out, option, flags);
   }
   return out;
 }
