@@ -18,18 +18,18 @@ struct LoaderStats {
   std::uint64_t queue_depth_sum = 0;
   std::array<std::uint64_t, 17> queue_depths{};  // how often each depth occurred; the last: that depth or more
 
-  double wait_seconds = 0;         // the step waited for a batch
-  double read_seconds = 0;         // the workers read and decoded, summed over all workers
-  DecodeStats decoded{};           // its seconds are part of read_seconds
-  double room_seconds = 0;         // the workers waited for a free slot, summed over all workers
+  double wait_seconds = 0;  // the step waited for a batch
+  double read_seconds = 0;  // the workers read and decoded, summed over all workers
+  DecodeStats decoded{};    // its seconds are part of read_seconds
+  double room_seconds = 0;  // the workers waited for a free slot, summed over all workers
 
   // Copies to the device that were timed by the device's clock. Only some copies are.
   double copy_seconds = 0;
   std::uint64_t copied_bytes = 0, copied_samples = 0;
 
   double first_batch_seconds = 0;  // from the start of the loader to its first batch
-  int workers = 0;                // 0: the step reads by itself
-  std::uint64_t clock_reads = 0;  // made for these statistics
+  int workers = 0;                 // 0: the step reads by itself
+  std::uint64_t clock_reads = 0;   // made for these statistics
 
   // Samples/s that the workers could deliver if they never waited for a free slot.
   double capacity() const;

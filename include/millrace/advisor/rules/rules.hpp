@@ -9,7 +9,8 @@
 //   3. Write one function that returns the Rule: key, present value, values to try, evidence, and how it is proven.
 //   4. Add the function to the list at the end of the file. Of several rules against one bound, the first that applies
 //      leads the finding; the others follow after "or".
-//   5. Extend all_kinds() in tests/advisor/metrics_samples.hpp so that the rule applies somewhere, test when it must not
+//   5. Extend all_kinds() in tests/advisor/metrics_samples.hpp so that the rule applies somewhere, test when it must
+//   not
 //      apply, and add a row to docs/reference/rules.md.
 #pragma once
 #include <string>
