@@ -41,7 +41,7 @@ CFG
 cat >ranked <<SH
 #!/bin/bash
 times=(\$TIMES)
-exec "$millrace" "\$@" --train.test_compute \${times[\${OMPI_COMM_WORLD_RANK:-0}]}
+exec "$millrace" "\$@" --test.compute_delay \${times[\${OMPI_COMM_WORLD_RANK:-0}]}
 SH
 chmod +x ranked
 # train DIR TIMES ARGS...

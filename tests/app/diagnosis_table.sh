@@ -154,7 +154,7 @@ stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
-wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
+wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --test.all_reduce_delay 0.05 --data.reader mmap --model.hidden 400 400
 # Between hosts, where a message costs the kernel's time: what one costs between cores of a virtual machine changes by half
 # from one second to the next.
 if wanted buckets; then
@@ -191,8 +191,8 @@ stated=
 if wanted slow; then
   cat >slow_rank <<SH
 #!/bin/bash
-[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --train.test_compute 12ms
-exec "\$@" --train.test_compute 4ms
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --test.compute_delay 12ms
+exec "\$@" --test.compute_delay 4ms
 SH
   chmod +x slow_rank
   fault=$folder/slow_rank

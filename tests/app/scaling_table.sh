@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compares the predictions of millrace scaling with real runs: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]. Prints a table for
-# docs/benchmarks. Computing is simulated by sleeping, except in the rows that say so. All-reduces are slowed by comm.test_delay, or use
+# docs/benchmarks. Computing is simulated by sleeping, except in the rows that say so. All-reduces are slowed by test.all_reduce_delay, or use
 # links of virtual hosts that tc limits. Fails if a predicted step is wrong by more than WITHIN (10) percent; rows with real computing
 # are not judged. Each row is the median of TURNS (3) rounds.
 set -u
@@ -29,8 +29,8 @@ train = synthetic:images:rows=4096,shape=8x8x3,classes=4
 workers = 1
 [model]
 hidden = 256 256 256
-[train]
-test_compute = 80ms
+[test]
+compute_delay = 80ms
 [comm]
 bucket_size = 128KiB
 progress = thread
@@ -79,8 +79,8 @@ row() {
   for _ in $(seq "$turns"); do
     train "$from" a "${keys[@]}" --train.global_batch $batch ${more:-} ${more_before:-}
     train "$to" b "${keys[@]}" --train.global_batch $then ${more:-} ${more_after:-}
-    "${asking[@]}" predict a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
-    "$millrace" predict b --ranks 1 --json >m.json 2>log || complain "$name: no measurement"
+    "${asking[@]}" scaling a --ranks "$to" --json "$@" >p.json 2>log || complain "$name: no prediction"
+    "$millrace" scaling b --ranks 1 --json >m.json 2>log || complain "$name: no measurement"
     base+=("$(number run step p.json)") measured+=("$(number run step m.json)")
     predicted+=("$(number "$scaling" step p.json)") exposed+=("$(number "$scaling" exposed p.json)")
   done
@@ -95,13 +95,13 @@ printf '| run | ranks | step, ms | predicted, ms (exposed communication) | measu
 # A ring over a link of 8 MB/s takes 125 ms a MB on two ranks, half as long again on four.
 if wanted shared; then
   fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s) slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
-  row "all-reduces of 125 ms/MB, overlapped" 1 2 weak --comm.test_delay 0.125 -- "${fast[@]}"
-  row "500 ms/MB, too long to overlap" 1 2 weak --comm.test_delay 0.5 -- "${slow[@]}"
-  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.grad_dtype bf16 -- "${slow[@]}"
-  row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.5 --comm.overlap off -- "${slow[@]}"
-  row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.25 --optim.zero 1 -- "${slow[@]}"
-  row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.5 -- "${slow[@]}"
-  more_before="--comm.test_delay 0.5" more_after="--comm.test_delay 0.75" row "a ring; links from the run's all-reduces" 2 4 weak -- --ranks-per-node 4
+  row "all-reduces of 125 ms/MB, overlapped" 1 2 weak --test.all_reduce_delay 0.125 -- "${fast[@]}"
+  row "500 ms/MB, too long to overlap" 1 2 weak --test.all_reduce_delay 0.5 -- "${slow[@]}"
+  row "the same in bf16" 1 2 weak --test.all_reduce_delay 0.5 --comm.grad_dtype bf16 -- "${slow[@]}"
+  row "the same, comm.overlap = off" 1 2 weak --test.all_reduce_delay 0.5 --comm.overlap off -- "${slow[@]}"
+  row "the same, optim.zero = 1" 1 2 weak --test.all_reduce_delay 0.25 --optim.zero 1 -- "${slow[@]}"
+  row "the same batch on more ranks" 1 2 strong --test.all_reduce_delay 0.5 -- "${slow[@]}"
+  more_before="--test.all_reduce_delay 0.5" more_after="--test.all_reduce_delay 0.75" row "a ring; links from the run's all-reduces" 2 4 weak -- --ranks-per-node 4
 fi
 if wanted hosts || wanted slow; then
   if ! bash "$support/hosts.sh" up 4 32mbit 2>log; then
@@ -110,7 +110,7 @@ if wanted hosts || wanted slow; then
     hosts=yes
     # Forces ring all-reduces; Open MPI would choose an algorithm by size.
     export OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=4
-    more="--train.test_compute 160ms"  # messages wait for cores; longer steps make that matter less
+    more="--test.compute_delay 160ms"  # messages wait for cores; longer steps make that matter less
     if wanted hosts; then
       row "hosts, links of 32 Mbit/s" 1 2 weak -- --link 32Mb/s --latency 50us
       row "the same" 2 4 weak -- --link 32Mb/s --latency 50us --messages ring
@@ -127,6 +127,6 @@ fi
 # Real computing: other work on the cores matters.
 if wanted real; then
   judged=no first=() samples=512 measured_on=2
-  row "computed, 512 samples per rank; link by --measure" 1 2 weak --train.test_compute 0s --comm.progress inline --model.hidden 1024 1024 1024 -- --ranks-per-node 2 --measure
+  row "computed, 512 samples per rank; link by --measure" 1 2 weak --test.compute_delay 0s --comm.progress inline --model.hidden 1024 1024 1024 -- --ranks-per-node 2 --measure
 fi
 [ $failures -eq 0 ]

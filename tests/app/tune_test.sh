@@ -82,7 +82,7 @@ stop)  # two ranks, on reads that take far longer than these wait for each other
   [ "$(grep -c "^trying " err)" -le 2 ] || complain "it went on trying"
   ;;
 free)  # sums sleep most of the step, for however many samples: the global batch is searched when asked for, and what follows for the rate is said, not done
-  "$mpiexec" --bind-to none -n 2 "$millrace" tune -c net.cfg --seconds 0.1 --data.reader mmap --run.threads 1 --comm.test_delay 0.02 --model.hidden 400 400 \
+  "$mpiexec" --bind-to none -n 2 "$millrace" tune -c net.cfg --seconds 0.1 --data.reader mmap --run.threads 1 --test.all_reduce_delay 0.02 --model.hidden 400 400 \
     --keep data.reader data.workers data.prefetch comm.bucket_size model.fusion --global-batch free --out tuned.cfg >out 2>err || complain "tune failed"
   grep -Eq "^  train.global_batch +8 -> 16 " out || complain "no other global batch was tried"
   awk 'NR == 1 { exit !($1 + 0 >= 1.25) }' out || complain "sums of 16 ms for 8 samples are hardly slower than for more"

@@ -48,10 +48,10 @@ def kinds(library):
 
     return {
         "slow reads": Kind("input-bound", 1, 12, "ms each", environment=slow_reads),
-        "slow all-reduces": Kind("communication-bound", 20, 240, "ms a MB", keys=lambda m: ["--comm.test_delay", f"{m / 1e3}"]),
+        "slow all-reduces": Kind("communication-bound", 20, 240, "ms a MB", keys=lambda m: ["--test.all_reduce_delay", f"{m / 1e3}"]),
         "checkpoints": Kind("checkpoint-bound", 1, 12, "steps apart", keys=lambda m: ["--checkpoint.every", str(round(m))]),
         "evaluation": Kind("evaluation-bound", 1, 12, "files", keys=lambda m: ["--train.evaluate", "on", "--data.valid", *(f"set/valid-{i}.h5" for i in range(round(m)))]),
-        "a slow rank": Kind("imbalanced", 0.5, 10, "ms a sample", rank_keys=lambda m: ["--train.test_compute", f"{m}ms"]),
+        "a slow rank": Kind("imbalanced", 0.5, 10, "ms a sample", rank_keys=lambda m: ["--test.compute_delay", f"{m}ms"]),
     }
 
 

@@ -6,6 +6,7 @@
 #include "millrace/base/host_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/config/keys.hpp"
 
 namespace millrace {
 namespace {
@@ -202,7 +203,7 @@ class Tuning {
     };
     if (const std::string batch = value("train.global_batch"); !batch.empty())
       out_.consequences.push_back(
-          learning_rate_note({original_.optim.name, original_.optim.lr, original_.optim.lr_batch,
+          learning_rate_note({value_text(original_, "optim.name"), original_.optim.lr, original_.optim.lr_batch,
                               original_.train.global_batch, std::stoll(batch)}));
     if (!value("run.threads").empty())
       out_.consequences.push_back("another number of threads may round floating-point sums differently");

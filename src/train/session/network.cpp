@@ -8,6 +8,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t min_buffer_bytes = 64;
+
 Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
   ModelBatch batch = spec.batch;
   batch.rows = rows;
@@ -19,40 +21,49 @@ const Graph& any_graph(const std::vector<CompiledGraph>& train, const std::vecto
   return train.empty() ? eval.front().graph : train.front().graph;
 }
 
-std::vector<CompiledGraph> lower_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
-                                     Mode mode) {
+std::vector<CompiledGraph> compile_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
+                                       Mode mode) {
   std::vector<CompiledGraph> out;
   for (const std::int64_t n : rows) out.push_back(compile_graph(backend, graph_of(spec, n, mode), spec.fusion));
+  return out;
+}
+
+NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
+  const bool training = !plan.train.empty();
+  const auto count = std::size_t(training ? plan.optimizer.count : plan.layout.count);
+  const std::size_t stats = std::size_t(plan.layout.stats_count) * sizeof(float);
+  const auto bytes_of_16bit = [&](DType type) { return type == DType::f32 ? 0 : count * size_of(type); };
+  NetworkMemory out;
+  out.parameters = count * sizeof(float) + bytes_of_16bit(spec.compute) + stats;
+  if (training) {
+    out.gradients = count * sizeof(float) + bytes_of_16bit(spec.grad_dtype) + stats;
+    if (spec.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
+    out.moments = count / std::size_t(spec.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
+  }
+  for (const auto* graphs : {&plan.train, &plan.eval})
+    for (const CompiledGraph& compiled : *graphs) {
+      out.arena = std::max(out.arena, compiled.plan.arena_bytes);
+      out.packed_weights += compiled.plan.packed_weight_bytes;
+    }
   return out;
 }
 
 }  // namespace
 
 NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
-  auto train = lower_all(backend, spec, spec.train_rows, Mode::train);
-  auto eval = lower_all(backend, spec, spec.eval_rows, Mode::infer);
+  auto train = compile_all(backend, spec, spec.train_rows, Mode::train);
+  auto eval = compile_all(backend, spec, spec.eval_rows, Mode::infer);
   ParameterLayout layout(any_graph(train, eval));
-  OptimizerSpec optimizer = spec.optimizer;
-  optimizer.count = spec.buckets.padded(layout.count);
-  optimizer.stats_count = layout.stats_count;
-  optimizer.segments = layout.segments(any_graph(train, eval), spec.weight_decay, optimizer);
-  optimizer.shards = spec.buckets.shards(layout.count);
-  optimizer.weight_dtype = spec.buckets.sharded() ? DType::f32 : spec.compute;  // divided: rounded when gathered
-  NetworkMemory needs;
-  const std::size_t count = std::size_t(train.empty() ? layout.count : optimizer.count),
-                    stats = std::size_t(layout.stats_count) * sizeof(float);
-  needs.parameters = count * (4 + (spec.compute == DType::f32 ? 0 : size_of(spec.compute))) + stats;
-  if (!train.empty()) {
-    needs.gradients = count * (4 + (spec.grad_dtype == DType::f32 ? 0 : size_of(spec.grad_dtype))) + stats;
-    if (spec.buckets.sharded()) needs.gradients += std::size_t(square_sum_count(optimizer)) * sizeof(double);
-    needs.moments = count / std::size_t(spec.buckets.ranks) * 4 * std::size_t(spec.optimizer.moment_count());
-  }
-  for (const auto* programs : {&train, &eval})
-    for (const CompiledGraph& p : *programs) {
-      needs.arena = std::max(needs.arena, p.plan.arena_bytes);
-      needs.packed_weights += p.plan.packed_weight_bytes;
-    }
-  return {std::move(train), std::move(eval), std::move(layout), std::move(optimizer), needs};
+  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), spec.optimizer, {}};
+  const Graph& graph = any_graph(out.train, out.eval);
+  out.optimizer.count = spec.buckets.padded(out.layout.count);
+  out.optimizer.stats_count = out.layout.stats_count;
+  out.optimizer.segments = out.layout.segments(graph, spec.weight_decay, out.optimizer);
+  out.optimizer.shards = spec.buckets.shards(out.layout.count);
+  // Sharded: the optimizer updates the master alone, and the 16-bit weights are rounded after the all-gather.
+  out.optimizer.weight_dtype = spec.buckets.sharded() ? DType::f32 : spec.compute;
+  out.needs = memory_of(spec, out);
+  return out;
 }
 
 Network::Network(ExecutionContext& compute, const NetworkSpec& spec)
@@ -64,78 +75,106 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
       layout_(std::move(plan.layout)),
       needs_(plan.needs),
       dtype_(spec.compute) {
-  Device& device = *compute.device;
+  require_memory();
+  allocate(spec, plan);
+  initialise_weights(spec.seed);
+  if (!plan.train.empty()) prepare_training(spec, plan);
+  prepare_programs(plan);
+  weights_changed();
+  push_state();
+}
+
+void Network::require_memory() const {
+  const Device& device = *compute_.device;
   if (needs_.total() > device.memory_bytes())
     fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
          " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()),
          ". lower train.micro_batch");
-  const bool training = !plan.train.empty(), sharded = training && spec.buckets.sharded();
-  const std::size_t count = std::size_t(training ? plan.optimizer.count : layout_.count),
-                    stats_bytes = std::max<std::size_t>(64, std::size_t(layout_.stats_count) * 4);
-  const auto buffer = [&](std::size_t bytes) {
-    return Buffer(device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
-  };
-  if (sharded) shared_master_ = compute.collective->allocate(count * 4);
-  if (!sharded) master_ = buffer(count * 4);
-  master_data_ = sharded ? static_cast<float*>(shared_master_.data) : master_.as<float>();
-  if (dtype_ != DType::f32) weights_ = buffer(count * size_of(dtype_));
-  running_ = buffer(stats_bytes);
-  arena_ = buffer(needs_.arena);
-  packed_weights_ = buffer(needs_.packed_weights);
-  state_ = buffer(sizeof(StepState));
-  pushed_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
-  captured_ = Buffer(device, MemoryKind::pinned, 2 * sizeof(StepState));
-  for (auto& event : state_ready_) event = device.make_event();
+}
 
-  std::vector<float> master(std::size_t(layout_.count)), running(std::size_t(layout_.stats_count));
-  layout_.initialise(graph_, spec.seed, master.data(), running.data());
-  device.copy_to_device(Stream::compute, master_data_, master.data(), master.size() * 4);
-  device.copy_to_device(Stream::compute, running_.data(), running.data(), running.size() * 4);
-  device.synchronize();
+Buffer Network::device_buffer(std::size_t bytes) const {
+  return Buffer(*compute_.device, MemoryKind::device, std::max(bytes, min_buffer_bytes));
+}
 
-  if (training) {
-    gradient = compute.collective->allocate(count * 4);
-    stats = compute.collective->allocate(stats_bytes);
-    if (spec.grad_dtype != DType::f32) grad_16bit = compute.collective->allocate(count * size_of(spec.grad_dtype));
-    optimizer_ = compute.backend->make_optimizer(plan.optimizer);
-    if (sharded) {
-      buckets_ = spec.buckets;
-      square_sums_ = square_sum_count(plan.optimizer);
-      squares_ = compute.collective->allocate(std::size_t(square_sums_) * sizeof(double));
-      weight_all_gather_ = std::make_unique<WeightAllGather>(*compute.collective, *compute.backend, spec.buckets,
-                                                             layout_.count, shared_master_, weights_.data(), dtype_);
-    }
-    const std::size_t kept = count / std::size_t(sharded ? spec.buckets.ranks : 1);
-    for (int i = 0; i < plan.optimizer.moment_count(); ++i) moments_.push_back(buffer(kept * 4));
-    optimizer_args_ = {master_data_,
-                       weights_.data(),
-                       static_cast<float*>(gradient.data),
-                       moment(0),
-                       moment(1),
-                       running_.as<float>(),
-                       static_cast<float*>(stats.data),
-                       state_.as<StepState>(),
-                       static_cast<double*>(squares_.data)};
+void Network::allocate(const NetworkSpec& spec, const NetworkPlan& plan) {
+  const bool training = !plan.train.empty();
+  const auto count = std::size_t(training ? plan.optimizer.count : layout_.count);
+  if (training && spec.buckets.sharded()) {
+    shared_master_ = compute_.collective->allocate(count * sizeof(float));
+    master_data_ = static_cast<float*>(shared_master_.data);
+  } else {
+    master_ = device_buffer(count * sizeof(float));
+    master_data_ = master_.as<float>();
   }
+  if (dtype_ != DType::f32) weights_ = device_buffer(count * size_of(dtype_));
+  running_ = device_buffer(std::size_t(layout_.stats_count) * sizeof(float));
+  arena_ = device_buffer(needs_.arena);
+  packed_weights_ = device_buffer(needs_.packed_weights);
+  state_ = device_buffer(sizeof(StepState));
+  pushed_ = Buffer(*compute_.device, MemoryKind::pinned, 2 * sizeof(StepState));
+  state_copies_ = Buffer(*compute_.device, MemoryKind::pinned, 2 * sizeof(StepState));
+  for (auto& event : state_ready_) event = compute_.device->make_event();
+}
 
-  ProgramMemory memory{arena_.data(),
-                       packed_weights_.data(),
-                       master_data_,
-                       dtype_ == DType::f32 ? master_data_ : weights_.data(),
-                       static_cast<float*>(gradient.data),
-                       running_.as<float>(),
-                       static_cast<float*>(stats.data),
-                       state_.as<StepState>()};
-  for (auto* side : {&plan.train, &plan.eval})
-    for (CompiledGraph& compiled : *side) {
+void Network::initialise_weights(std::uint64_t seed) {
+  Device& device = *compute_.device;
+  std::vector<float> master(std::size_t(layout_.count));
+  std::vector<float> running(std::size_t(layout_.stats_count));
+  layout_.initialise(graph_, seed, master.data(), running.data());
+  device.copy_to_device(Stream::compute, master_data_, master.data(), master.size() * sizeof(float));
+  device.copy_to_device(Stream::compute, running_.data(), running.data(), running.size() * sizeof(float));
+  device.synchronize();
+}
+
+void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan) {
+  Collective& collective = *compute_.collective;
+  const auto count = std::size_t(plan.optimizer.count);
+  gradient = collective.allocate(count * sizeof(float));
+  stats = collective.allocate(std::max(min_buffer_bytes, std::size_t(layout_.stats_count) * sizeof(float)));
+  if (spec.grad_dtype != DType::f32) grad_16bit = collective.allocate(count * size_of(spec.grad_dtype));
+  optimizer_ = compute_.backend->make_optimizer(plan.optimizer);
+  std::size_t moment_elements = count;
+  if (spec.buckets.sharded()) {
+    buckets_ = spec.buckets;
+    square_sums_ = square_sum_count(plan.optimizer);
+    squares_ = collective.allocate(std::size_t(square_sums_) * sizeof(double));
+    weight_all_gather_ = std::make_unique<WeightAllGather>(collective, *compute_.backend, spec.buckets, layout_.count,
+                                                           shared_master_, weights_.data(), dtype_);
+    moment_elements = count / std::size_t(spec.buckets.ranks);
+  }
+  for (int i = 0; i < plan.optimizer.moment_count(); ++i)
+    moments_.push_back(device_buffer(moment_elements * sizeof(float)));
+  optimizer_args_ = {.master = master_data_,
+                     .weights = weights_.data(),
+                     .gradient = static_cast<float*>(gradient.data),
+                     .moment1 = moment(0),
+                     .moment2 = moment(1),
+                     .running = running_.as<float>(),
+                     .stats = static_cast<float*>(stats.data),
+                     .state = state_.as<StepState>(),
+                     .sums = static_cast<double*>(squares_.data)};
+}
+
+void Network::prepare_programs(NetworkPlan& plan) {
+  ProgramMemory memory{.arena = arena_.data(),
+                       .packed_weights = packed_weights_.data(),
+                       .master = master_data_,
+                       .weights = dtype_ == DType::f32 ? master_data_ : weights_.data(),
+                       .gradient = static_cast<float*>(gradient.data),
+                       .running = running_.as<float>(),
+                       .stats = static_cast<float*>(stats.data),
+                       .state = state_.as<StepState>()};
+  // All programs share the memory, except that each has packed weights of its own.
+  const auto prepare = [&](std::vector<CompiledGraph>& graphs, std::map<std::int64_t, Prepared>& programs) {
+    for (CompiledGraph& compiled : graphs) {
       const std::int64_t rows = compiled.graph.rows;
-      const std::size_t packed_weights = compiled.plan.packed_weight_bytes;
-      auto& programs = side == &plan.train ? train_ : eval_;
+      const std::size_t packed_bytes = compiled.plan.packed_weight_bytes;
       programs[rows].program = std::make_unique<Program>(std::move(compiled), layout_, memory);
-      memory.packed_weights = static_cast<char*>(memory.packed_weights) + packed_weights;
+      memory.packed_weights = static_cast<char*>(memory.packed_weights) + packed_bytes;
     }
-  weights_changed();
-  push_state();
+  };
+  prepare(plan.train, train_);
+  prepare(plan.eval, eval_);
 }
 
 Program& Network::repacked_program(std::map<std::int64_t, Prepared>& programs, std::int64_t rows) {
@@ -143,7 +182,10 @@ Program& Network::repacked_program(std::map<std::int64_t, Prepared>& programs, s
   const auto found = programs.find(rows);
   MR_CHECK(found != programs.end(), "no program for ", rows, " rows");
   Prepared& prepared = found->second;
-  if (prepared.version != version_) prepared.program->repack_weights(), prepared.version = version_;
+  if (prepared.version != version_) {
+    prepared.program->repack_weights();
+    prepared.version = version_;
+  }
   return *prepared.program;
 }
 
@@ -174,24 +216,25 @@ void Network::push_state() {
 }
 
 void Network::copy_state_to_host(int slot) {
-  compute_.device->copy_to_host(Stream::compute, captured_.as<StepState>() + slot, state_.data(), sizeof(StepState));
+  compute_.device->copy_to_host(Stream::compute, state_copies_.as<StepState>() + slot, state_.data(),
+                                sizeof(StepState));
   state_ready_[std::size_t(slot)]->record(Stream::compute);
 }
 
 const StepState& Network::read_state(int slot) {
   state_ready_[std::size_t(slot)]->synchronize();
-  return captured_.as<StepState>()[slot];
+  return state_copies_.as<StepState>()[slot];
 }
 
-void Network::optimizer_step(TimestampSeries marks) {
-  for (int part = 0; part < optimizer_->phases(); ++part) {
-    if (part > 0 && weight_all_gather_) {
-      marks.record();
+void Network::optimizer_step(TimestampSeries timestamps) {
+  for (int phase = 0; phase < optimizer_->phases(); ++phase) {
+    if (phase > 0 && weight_all_gather_) {
+      timestamps.record();
       compute_.collective->all_reduce_async(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
       compute_.collective->finish();
-      marks.record();
+      timestamps.record();
     }
-    optimizer_->run(part, optimizer_args_);
+    optimizer_->run(phase, optimizer_args_);
   }
 }
 

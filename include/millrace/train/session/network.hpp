@@ -96,6 +96,14 @@ class Network {
     std::unique_ptr<Program> program;
     std::uint64_t version = 0;
   };
+  // The parts of construction, in this order.
+  void require_memory() const;
+  void allocate(const NetworkSpec&, const NetworkPlan&);
+  void initialise_weights(std::uint64_t seed);
+  void prepare_training(const NetworkSpec&, const NetworkPlan&);
+  void prepare_programs(NetworkPlan&);
+  Buffer device_buffer(std::size_t bytes) const;
+
   Program& repacked_program(std::map<std::int64_t, Prepared>&, std::int64_t rows);
   ExecutionContext& compute_;
   Graph graph_;
@@ -104,7 +112,7 @@ class Network {
   DType dtype_;
   SharedRegion shared_master_, squares_;  // with a gatherer
   float* master_data_ = nullptr;
-  Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, captured_;
+  Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, state_copies_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
   BucketSpec buckets_;
