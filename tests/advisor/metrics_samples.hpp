@@ -35,8 +35,8 @@ inline bool tries(const std::vector<Change>& changes, const std::string& key, co
   return std::any_of(changes.begin(), changes.end(), [&](const Change& c) { return c.key == key && c.to == to; });
 }
 
-// Each rule applies to at least one of these.
-inline std::vector<BottleneckMetrics> all_kinds() {
+// A CPU run in which every bound takes some time.
+inline BottleneckMetrics everything_slow() {
   BottleneckMetrics e;
   e.times.step = 0.001;
   e.without.input = 0.0008;
@@ -77,6 +77,12 @@ inline std::vector<BottleneckMetrics> all_kinds() {
   e.times.balance_gain_seconds = 0.00005;
   e.times.optimizer = 0.0004;
   e.machine.contention = {2, 0.5, 0.1};
+  return e;
+}
+
+// Each rule applies to at least one of these.
+inline std::vector<BottleneckMetrics> all_kinds() {
+  const BottleneckMetrics e = everything_slow();
   BottleneckMetrics chunked = e;
   chunked.config.machine.placement_problem.clear();
   chunked.config.input.chunked = true;

@@ -10,9 +10,9 @@ TEST(Verdict, SharesSumToOneDespiteNoise) {
   EXPECT_NEAR(e.share(Bound::input), 0.5, 1e-12);
   EXPECT_NEAR(e.share(Bound::communication), 0.1, 1e-12);
   for (const double without_input : {0.001, 0.015, 0.03})
-    for (const double without_sums : {0.0005, 0.015, 0.04}) {
+    for (const double without_communication : {0.0005, 0.015, 0.04}) {
       e.without.input = without_input;
-      e.without.communication = without_sums;
+      e.without.communication = without_communication;
       EXPECT_NEAR(e.share(Bound::input) + e.share(Bound::communication) + e.share(Bound::compute), 1, 1e-12);
       for (const Bound b : {Bound::input, Bound::communication, Bound::compute}) EXPECT_GE(e.share(b), 0);
     }

@@ -1,17 +1,15 @@
 // The rules of the verdict: what may help against a bound, when it applies, and what was measured in its favour.
 //
 // To add a rule:
-//   1. Choose the bound that the change acts against and open the file of that bound:
-//   src/advisor/rules/<bound>_rules.cpp
-//      (checkpoint, evaluation, host and startup share other_rules.cpp).
+//   1. Choose the bound that the change acts against and open its file, src/advisor/rules/<bound>_rules.cpp.
+//      Checkpoint, evaluation, host and startup share other_rules.cpp.
 //   2. If the rule needs a value that is not there yet, add a field to a part of ResolvedConfig or BottleneckMetrics.
 //      Fill it in train/session/resolved_config.cpp, bottleneck_metrics.cpp or advisor/trials/measure.cpp.
 //   3. Write one function that returns the Rule: key, present value, values to try, evidence, and how it is proven.
 //   4. Add the function to the list at the end of the file. Of several rules against one bound, the first that applies
 //      leads the finding; the others follow after "or".
-//   5. Extend all_kinds() in tests/advisor/metrics_samples.hpp so that the rule applies somewhere, test when it must
-//   not
-//      apply, and add a row to docs/reference/rules.md.
+//   5. Extend all_kinds() in tests/advisor/metrics_samples.hpp so that the rule applies to a sample, test when it must
+//      not apply, and add a row to docs/reference/rules.md.
 #pragma once
 #include <string>
 #include <vector>
