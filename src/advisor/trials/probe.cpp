@@ -104,11 +104,11 @@ std::unique_ptr<Session> session(World& world, const RunConfig& config) {
 
 MemoryProbe probe_memory(World& world, const RunConfig& config) {
   const auto s = session(world, config);
-  const std::int64_t share = (s->global_batch + world.size() - 1) / world.size();
-  MemoryProbe out{s->micro_batch, 0, check_memory_fit(*s).problem};
-  const bool all = out.problem.empty() && s->micro_batch >= share;
+  const std::int64_t share = (s->batching.global_batch + world.size() - 1) / world.size();
+  MemoryProbe out{s->batching.micro_batch, 0, check_memory_fit(*s).problem};
+  const bool all = out.problem.empty() && s->batching.micro_batch >= share;
   out.most =
-      all ? share : max_micro_batch_that_fits(*s, out.problem.empty() ? share : std::min(share, s->micro_batch - 1));
+      all ? share : max_micro_batch_that_fits(*s, out.problem.empty() ? share : std::min(share, s->batching.micro_batch - 1));
   return out;
 }
 
