@@ -65,7 +65,7 @@ ratios() {
   ratio "ResNet-50 fp16, images/s" "$ours" 1 6500
   ratio "ResNet-50 fp16 over PyTorch eager" "$ours" "$eager" 1.9
   ratio "ResNet-50 fp16 over torch.compile" "$ours" "$compiled" 1.8
-  local step='whole step with sums and optimizer: \([0-9.]*\) ms'
+  local step='complete step with all-reduce and optimizer: \([0-9.]*\) ms'
   ratio "batch 8, a graph's speed over eager's" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
   ratio "batch 32, eager's speed over a graph's" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
   ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
@@ -99,7 +99,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   train two-ranks 2 --comm.backend mpi
   train zero 2 --comm.backend mpi --optim.zero 1
   train compressed 2 --comm.backend mpi --comm.grad_dtype bf16
-  train overflow 1 --run.precision fp16 --train.test_force_overflow_at 7
+  train overflow 1 --run.precision fp16 --test.force_overflow_at 7
   [ -n "$binary" ] && try test_gpu-graphed 60 $launch 1 "$binary" --gtest_filter=Graphed*
   for run in fp32 eager tuned-off; do
     near train-$run 1 1e-3

@@ -1,4 +1,4 @@
-// The benches of bench_command.cpp that have a file of their own.
+// Benchmarks that bench_command.cpp lists and another file implements.
 #pragma once
 #include "millrace/config/arguments.hpp"
 

@@ -6,18 +6,18 @@ namespace millrace::app {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"train", "train a network as a configuration says, or go on where a run stopped", train_help, train_command},
+      {"train", "train a network as configured, or resume a run", train_help, train_command},
       {"eval", "evaluate a checkpoint on data.valid", eval_help, eval_command},
-      {"pack", "turn other formats into HDF5 shards that read fast", pack_help, pack_command},
-      {"inspect", "look at a data set, a checkpoint, or this machine", inspect_help, inspect_command},
-      {"plan", "say what a configuration would do, without training", plan_help, plan_command},
-      {"diagnose", "measure what bounds a configuration's training, and what to change", diagnose_help,
+      {"pack", "convert other formats to HDF5 shards", pack_help, pack_command},
+      {"inspect", "describe a data set, a checkpoint or this machine", inspect_help, inspect_command},
+      {"plan", "describe what a configuration does, without training", plan_help, plan_command},
+      {"diagnose", "measure what limits the speed of a training, and which changes help", diagnose_help,
        diagnose_command},
-      {"tune", "search the keys that speed hangs on by short trials; or the learning rate", tune_help, tune_command},
-      {"predict", "how a finished run would scale to more ranks", scaling_help, scaling_command},
-      {"top", "watch runs that go on, in a terminal", top_help, top_command, true},
-      {"report", "show what one or more runs did, as a page for a browser", report_help, report_command, true},
-      {"bench", "measure parts: the loader, the sums over ranks, the step", bench_help, bench_command},
+      {"tune", "search for faster values of keys, or for a learning rate, by short trials", tune_help, tune_command},
+      {"scaling", "predict how a finished run would scale to more ranks", scaling_help, scaling_command},
+      {"top", "watch running trainings in a terminal", top_help, top_command, true},
+      {"report", "show one or more runs as a page for a browser", report_help, report_command, true},
+      {"bench", "benchmarks of the loader, the all-reduce and the training step", bench_help, bench_command},
   };
   return table;
 }

@@ -1,4 +1,4 @@
-// The subcommands. Each has one file; main() finds it in commands() and runs it on every rank.
+// The subcommands, one file each. main() looks one up in commands() and runs it on every rank.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct Command {
   const char* summary;  // one line
   std::string (*help)();
   Exit (*run)(World&, const Arguments&);
-  bool without_mpi = false;  // needs no ranks: MPI is not started
+  bool without_mpi = false;  // runs without MPI; under mpirun, only the first process does the work
 };
 const std::vector<Command>& commands();
 
@@ -41,7 +41,7 @@ std::string bench_help();
 std::string top_help();
 
 std::string version_text();  // "millrace 0.1.0"
-// On standard output, whole, by rank 0.
+// Rank 0 writes the text to standard output and flushes it.
 void print(World&, const std::string& text);
 
 }  // namespace millrace::app

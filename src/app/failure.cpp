@@ -21,9 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 
 std::unique_ptr<World> world, farewell;
-constexpr auto patience = 1s;  // all ranks fail within this time, or they did not fail together
+constexpr auto gather_timeout = 1s;  // ranks that fail later than this count as not failed
 
-// Nothing here allocates: memory may be what is missing. The message belongs to the exception, which nobody ends.
+// Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
 struct Failure {
   Exit code = Exit::internal;
   const char* message = "terminated without an exception";
@@ -46,7 +46,7 @@ Failure current_failure() {
 
 volatile std::sig_atomic_t alarm_code;
 
-// Every rank failed: each distinct message once, the code of the lowest rank.
+// All ranks failed: prints each distinct message once and exits with the code of rank 0.
 [[noreturn]] void end_together(const std::vector<std::string>& all) {
   std::vector<std::string> messages;
   for (const auto& one : all) {
@@ -56,19 +56,19 @@ volatile std::sig_atomic_t alarm_code;
   for (const auto& message : messages) log::info("error: " + message);
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
-  // MPI may not end when a library left something open; and a worker may be in the middle of a read by MPI-IO, from
-  // under which MPI goes away.
+  // Finalizing MPI may hang if a library left something open, and may crash a thread that is reading through MPI-IO. An
+  // alarm and signal handlers end the process then.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
-  if (all.size() > 1) {                          // a rank alone keeps nobody waiting
-    (void)mpi_call_mutex().try_lock_for(100ms);  // and never given back
+  if (all.size() > 1) {                          // a single rank need not finalize MPI
+    (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
     farewell.reset();
     world.reset();
   }
   std::_Exit(code);
 }
 
-// This rank failed, the others did not say so in time, or cannot be asked.
+// This rank failed, and the others did not report a failure in time or could not be asked.
 [[noreturn]] void end_alone(const Failure& failure) {
   try {
     log::error(failure.message);
@@ -83,27 +83,28 @@ volatile std::sig_atomic_t alarm_code;
 [[noreturn]] void on_terminate() {
   static std::atomic<bool> ending{false};
   if (ending.exchange(true))
-    for (;;) ::pause();  // another thread of this rank is at it
+    for (;;) ::pause();  // another thread of this rank is ending the program
   const Failure failure = current_failure();
   std::future<std::vector<std::string>> all;  // never destroyed: that would wait for the other ranks
   try {
     const std::string mine = std::to_string(int(failure.code)) + " " + failure.message;
     if (world->size() == 1) end_together({mine});
     all = std::async(std::launch::async, [&] { return farewell->gather(mine); });
-    if (all.wait_for(patience) == std::future_status::ready) end_together(all.get());
+    if (all.wait_for(gather_timeout) == std::future_status::ready) end_together(all.get());
     end_alone(failure);
-  } catch (...) {  // no thread or no memory is left to ask the others, or MPI refuses
+  } catch (...) {  // no thread or memory is left to ask the others, or MPI fails
     end_alone(failure);
   }
 }
 
-struct sigaction before[NSIG];  // MPI's
+struct sigaction previous_handlers[NSIG];  // those of MPI
 
-// What HDF5 does with a damaged file: the one line that it does not say itself. Other crashes are none of this.
+// HDF5 crashes on some damaged files without a message: this handler names the file. Other crashes go to the previous
+// handler.
 void on_crash(int signal) {
   const char* file = io::current_hdf5_file();
   if (!file) {
-    ::sigaction(signal, &before[signal], nullptr);
+    ::sigaction(signal, &previous_handlers[signal], nullptr);
     ::raise(signal);
     return;
   }
@@ -112,11 +113,11 @@ void on_crash(int signal) {
   ::_exit(int(Exit::data));
 }
 
-void name_files_of_crashes() {
-#ifndef __SANITIZE_ADDRESS__  // it has more to say
+void install_crash_handler() {
+#ifndef __SANITIZE_ADDRESS__  // its report says more
   struct sigaction action {};
   action.sa_handler = on_crash;
-  for (const int signal : {SIGSEGV, SIGFPE, SIGABRT}) ::sigaction(signal, &action, &before[signal]);
+  for (const int signal : {SIGSEGV, SIGFPE, SIGABRT}) ::sigaction(signal, &action, &previous_handlers[signal]);
 #endif
 }
 
@@ -126,7 +127,7 @@ World& end_all_ranks_on_failure(std::unique_ptr<World> given) {
   world = std::move(given);
   farewell = world->duplicate();
   std::set_terminate(on_terminate);
-  name_files_of_crashes();
+  install_crash_handler();
   return *world;
 }
 

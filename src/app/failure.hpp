@@ -1,7 +1,8 @@
-// How a run ends when something throws. No catch stands between a command and main: an uncaught exception reaches
-// std::terminate with the stack still whole, so no destructor waits in MPI (a shared window is freed collectively) for
-// ranks that know of no failure. There all ranks get a moment to say that they failed too. They did: one message, MPI
-// ends in order. They did not: this rank speaks and takes the others with it.
+// How the program ends when a command throws. Nothing between a command and main catches exceptions. An uncaught
+// exception reaches std::terminate with the stack intact, so that no destructor waits in MPI for ranks that did not
+// fail; freeing a shared window, for example, is collective. The terminate handler gives all ranks a moment to report
+// that they failed too. If all did, one message is printed and MPI is finalized. Otherwise this rank prints its message
+// and aborts all ranks.
 #pragma once
 #include <memory>
 
@@ -9,9 +10,9 @@
 
 namespace millrace::app {
 
-// From here on exceptions end all ranks, with the code of their Error. Collective; takes the world's ownership until
-// release_world().
+// Installs the terminate handler: from now on an uncaught exception ends all ranks with the exit code of its Error.
+// Takes ownership of the world until release_world(). Collective.
 World& end_all_ranks_on_failure(std::unique_ptr<World>);
-void release_world();  // the orderly end: collective
+void release_world();  // for a normal end of the program; collective
 
 }  // namespace millrace::app

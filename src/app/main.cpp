@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,8 +16,8 @@ using namespace millrace::app;
 
 namespace {
 
-// Before MPI starts, a rank knows itself only by its launcher's word.
-bool speaks_first() {
+// Whether this process is rank 0 according to its launcher. Before MPI starts, nothing else is known.
+bool is_first_by_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
   return true;
@@ -28,31 +29,47 @@ std::string overview() {
   for (const Command& command : commands())
     out += cat("  ", command.name, std::string(9 - std::string(command.name).size(), ' '), command.summary, "\n");
   return out +
-         "\nmillrace COMMAND --help says more; millrace --version. Several ranks: mpirun -n 4 millrace train -c FILE\n";
+         "\nmillrace COMMAND --help prints the options of a command, millrace --version the version.\n"
+         "Several ranks: mpirun -n 4 millrace train -c FILE\n";
 }
 
 int answer(const std::string& text, FILE* where = stdout, Exit code = Exit::ok) {
-  if (speaks_first()) std::fputs(text.c_str(), where);
+  if (is_first_by_launcher()) std::fputs(text.c_str(), where);
   return int(code);
+}
+
+const Command* find_command(const std::string& name) {
+  for (const Command& each : commands())
+    if (name == each.name) return &each;
+  return nullptr;
+}
+
+std::string unknown_command(const std::string& name) {
+  const auto nearest = std::min_element(commands().begin(), commands().end(), [&](const Command& a, const Command& b) {
+    return edit_distance(name, a.name) < edit_distance(name, b.name);
+  });
+  return cat("error: unknown command '", name, "'. did you mean ", nearest->name,
+             "? millrace --help lists all commands\n");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   reexec_with_passive_openmp(argv);
-  const std::string name = argc > 1 ? argv[1] : "--help";
+  std::string name = argc > 1 ? argv[1] : "--help";
   if (name == "--help" || name == "-h" || name == "help") return answer(overview());
   if (name == "--version") return answer(version_text() + "\n");
-  if (name == "docs-configuration") return answer(configuration_page());  // the text of docs/configuration.md
-  const Command* command = nullptr;
-  for (const Command& each : commands())
-    if (name == each.name) command = &each;
-  if (!command)
-    return answer(cat("error: '", name, "' is no command. millrace --help lists them\n"), stderr, Exit::config);
+  if (name == "docs-configuration") return answer(configuration_page());
+  if (name == "predict") {
+    answer("warning: the command predict is deprecated. use millrace scaling instead\n", stderr);
+    name = "scaling";
+  }
+  const Command* command = find_command(name);
+  if (!command) return answer(unknown_command(name), stderr, Exit::config);
   for (int i = 2; i < argc; ++i)
     if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return answer(command->help());
 
-  if (command->without_mpi && !speaks_first()) return int(Exit::ok);  // under mpirun one of them is enough
+  if (command->without_mpi && !is_first_by_launcher()) return int(Exit::ok);  // under mpirun, one process does the work
   install_stop_signals();
   receive_stop_signals_in_thread();
   std::unique_ptr<World> started;

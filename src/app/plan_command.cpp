@@ -6,8 +6,9 @@ namespace millrace::app {
 
 std::string plan_help() {
   return "usage: millrace plan -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help({config_flag()}) +
-         "\nPrints the resolved configuration, the network layer by layer, the memory plan, the buckets of gradients\n"
-         "and the steps per epoch. Trains nothing. Keys of checkpoint and log are accepted, and only printed.\n\n" +
+         "\nPrints the resolved configuration, the network layer by layer, the memory plan, the gradient buckets and "
+         "the\n"
+         "steps per epoch. Trains nothing. Keys of checkpoint and log are printed, but have no other effect.\n\n" +
          keys_help({"checkpoint", "log", "account"});
 }
 

@@ -15,14 +15,17 @@ std::string number(const char* form, double value) {
   return text;
 }
 
-// From values to [0, 1], upwards and to the right.
+// Maps values to [0, 1], x to the right and y upwards.
 struct Scales {
   double left, right, low, high;
 
   explicit Scales(const Plot& p) : left(std::log10(p.x.front())), right(std::log10(p.x.back())) {
     low = *std::min_element(p.line.begin(), p.line.end());
     high = std::min(p.top, *std::max_element(p.line.begin(), p.line.end()));
-    for (const double y : p.single) low = std::min(low, y), high = std::max(high, std::min(y, p.top));
+    for (const double y : p.single) {
+      low = std::min(low, y);
+      high = std::max(high, std::min(y, p.top));
+    }
     if (!(right > left)) right = left + 1;
     if (!(high > low)) high = low + 1;
   }
@@ -118,7 +121,7 @@ std::string plot_svg(const Plot& p) {
   for (std::size_t i = 0; i < p.marks.size(); ++i) {
     const double x = px(p.marks[i].x);
     stroke("mark", x, top, x, top + high);
-    const bool over = x > left + wide / 2;  // towards the middle, each in a line of its own
+    const bool over = x > left + wide / 2;  // labels extend towards the middle, one line each
     words(over ? x - 5 : x + 5, top + 14 + 16 * double(i),
           over ? "class=\"label\" text-anchor=\"end\"" : "class=\"label\"", p.marks[i].label);
   }

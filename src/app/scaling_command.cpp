@@ -137,11 +137,11 @@ Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllRed
   };
   if (!sums.times.empty()) {
     const bool between = sums.nodes > 1;
-    (between ? interconnect.far : interconnect.near) =
+    (between ? interconnect.inter_node : interconnect.intra_node) =
         fit_link(sums.times, between ? sums.nodes : sums.ranks, interconnect.ring);
     from = sums.from;
   }
-  given("link", "latency", interconnect.far), given("local-link", "local-latency", interconnect.near);
+  given("link", "latency", interconnect.inter_node), given("local-link", "local-latency", interconnect.intra_node);
   return interconnect;
 }
 

@@ -11,7 +11,7 @@ const std::vector<Flag>& flags() {
       config_flag(),
       {.name = "print-config",
        .value = "",
-       .help = "print the resolved configuration, ready to be run again, and end",
+       .help = "print the resolved configuration as a configuration file, and exit",
        .arity = Flag::Arity::nothing},
   };
   return table;
@@ -22,24 +22,29 @@ const std::vector<Flag>& flags() {
 std::string train_help() {
   return "usage: millrace train -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(flags()) + "\n" +
          keys_help() +
-         "\nEnds with 0 when done, 75 when stopped and resumable (USR2, TERM, a file STOP in run.dir), 2 for a wrong\n"
-         "configuration, 3 for unreadable data, 4 when diverged, 5 when communication failed, 1 for a defect.\n";
+         "\nExit codes: 0 finished; 75 stopped on request with a checkpoint (USR2, TERM, a file STOP in run.dir); 2 "
+         "wrong\n"
+         "configuration; 3 unreadable data; 4 diverged; 5 communication failed; 1 a defect of the program, or out of\n"
+         "memory.\n";
 }
 
 Exit train_command(World& world, const Arguments& arguments) {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
   reject_positional(parsed);
   const RunConfig config = load_config(world, parsed);
-  if (parsed.has("print-config")) return print(world, config.text), Exit::ok;
-  BottleneckMetrics evidence;
-  const Exit result = train(world, config, process_start(), &evidence);
-  if (config.account.probe && result == Exit::ok && evidence.steps > 0) {
+  if (parsed.has("print-config")) {
+    print(world, config.text);
+    return Exit::ok;
+  }
+  BottleneckMetrics metrics;
+  const Exit result = train(world, config, process_start(), &metrics);
+  if (config.account.probe && result == Exit::ok && metrics.run.steps > 0) {
     const std::filesystem::path dir = config.run.dir;
-    const DiagnosisResult found = diagnose(world, parsed, config, {}, evidence, dir / "layers.json");
-    print(world, verdict(found.evidence, found.trials) + found.parts);
+    const DiagnosisResult found = diagnose(world, parsed, config, {}, metrics, dir / "layers.json");
+    print(world, verdict(found.metrics, found.trials) + found.parts);
     std::string problem;
     if (world.rank() == 0) try {
-        rewrite_verdict(dir, found.evidence, found.trials);
+        rewrite_verdict(dir, found.metrics, found.trials);
       } catch (const Error& e) {
         problem = e.what();
       }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/data/read/async_reads.hpp"
@@ -18,12 +18,10 @@
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 class RandomRows {
  public:
-  RandomRows(std::uint64_t turn, int thread, std::int64_t rows)
-      : state_(rng_key(turn * 1000 + std::uint64_t(thread), RngPurpose::shuffle)), rows_(std::uint64_t(rows)) {}
+  RandomRows(std::uint64_t round, int thread, std::int64_t rows)
+      : state_(rng_key(round * 1000 + std::uint64_t(thread), RngPurpose::shuffle)), rows_(std::uint64_t(rows)) {}
   std::uint64_t next() {
     state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
     return ((state_ >> 32) * rows_) >> 32;
@@ -33,7 +31,7 @@ class RandomRows {
   std::uint64_t state_, rows_;
 };
 
-// A range of the file with its neighbourhood up to multiples of `block`.
+// The range of a sample in the file, extended to multiples of `block`.
 struct Window {
   std::uint64_t from;
   std::size_t bytes;
@@ -54,6 +52,7 @@ class OpenFile {
   std::uint64_t block;
 };
 
+// Seconds of `loop` in all threads; false from it: a read failed.
 double timed(int threads, const std::function<void(int)>& prepare_and_wait, const std::function<bool(int)>& loop,
              std::barrier<>& start, const std::string& path) {
   std::atomic<bool> failed{false};
@@ -64,16 +63,16 @@ double timed(int threads, const std::function<void(int)>& prepare_and_wait, cons
       if (!loop(t)) failed = true;
     });
   start.arrive_and_wait();
-  const auto began = Clock::now();
+  const double began = steady_seconds();
   for (auto& t : all) t.join();
-  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  const double seconds = steady_seconds() - began;
   if (failed) fail(Exit::data, "cannot read ", path);
   return seconds;
 }
 
 }  // namespace
 
-double baseline_pread_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
+double baseline_pread_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t round,
                               std::int64_t samples, int threads, bool direct_io) {
   const OpenFile file(path, direct_io);
   const std::size_t place = (std::size_t(o.sample_bytes) + (direct_io ? 2 * 4096 : 0) + (direct_io ? 4095 : 0)) /
@@ -85,20 +84,20 @@ double baseline_pread_seconds(Device& device, const std::string& path, const Loa
   return timed(
       threads, [&](int) { start.arrive_and_wait(); },
       [&](int t) {
-        RandomRows rows(turn, t, o.rows);
+        RandomRows rows(round, t, o.rows);
         char* const to = memory[std::size_t(t)].as<char>();
-        bool whole = true;
+        bool complete = true;
         for (std::int64_t i = 0; i < samples / threads; ++i) {
           const Window w(rows.next(), std::uint64_t(o.sample_bytes), file.block);
           const ssize_t n = ::pread(file.fd, to + std::size_t(i) % slots * place, w.bytes, off_t(w.from));
-          whole = whole && n > 0 && std::size_t(n) + file.block > w.bytes;  // the last block may end early
+          complete = complete && n > 0 && std::size_t(n) + file.block > w.bytes;  // the last block may end early
         }
-        return whole;
+        return complete;
       },
       start, path);
 }
 
-double baseline_async_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t turn,
+double baseline_async_seconds(Device& device, const std::string& path, const LoaderBenchOptions& o, std::uint64_t round,
                               std::int64_t samples, int depth) {
   const OpenFile file(path, true);
   const std::size_t place = (std::size_t(o.sample_bytes) + 3 * 4096 - 1) / 4096 * 4096;
@@ -113,26 +112,26 @@ double baseline_async_seconds(Device& device, const std::string& path, const Loa
   return timed(
       o.workers, [&](int) { start.arrive_and_wait(); },
       [&](int t) {
-        RandomRows rows(turn, t, o.rows);
+        RandomRows rows(round, t, o.rows);
         AsyncReads& queue = *queues[std::size_t(t)];
         const std::int64_t mine = samples / o.workers;
         std::int64_t begun = 0, ended = 0;
-        bool whole = true;
+        bool complete = true;
         const auto begin = [&](std::uint32_t tag) {
           const Window w(rows.next(), std::uint64_t(o.sample_bytes), file.block);
           queue.add({file.fd, w.from, std::uint32_t(w.bytes), memory[std::size_t(t)].as<char>() + tag * place, tag});
           ++begun;
         };
-        const auto most = std::int64_t(std::min(std::size_t(depth), queue.capacity()));
-        while (begun < std::min(most, mine)) begin(std::uint32_t(begun));
+        const auto max_in_flight = std::int64_t(std::min(std::size_t(depth), queue.capacity()));
+        while (begun < std::min(max_in_flight, mine)) begin(std::uint32_t(begun));
         for (AsyncDone done[16]; ended < mine;) {
           const std::size_t n = queue.wait(done);
           for (std::size_t d = 0; d < n; ++d, ++ended) {
-            whole = whole && done[d].result > 0;
+            complete = complete && done[d].result > 0;
             if (begun < mine) begin(done[d].tag);
           }
         }
-        return whole;
+        return complete;
       },
       start, path);
 }

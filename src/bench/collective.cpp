@@ -3,9 +3,9 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/comm/mpi_check.hpp"
 
@@ -13,11 +13,11 @@ namespace millrace {
 namespace {
 
 template <class F>
-double timed(World& world, F f) {
+double slowest_rank_seconds(World& world, F f) {
   world.barrier();
-  const auto began = std::chrono::steady_clock::now();
+  const double began = steady_seconds();
   f();
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  double seconds = steady_seconds() - began;
   world.all_reduce(std::span<double>(&seconds, 1), World::Reduce::max);
   return seconds;
 }
@@ -27,27 +27,29 @@ double timed(World& world, F f) {
 std::vector<AllReduceTiming> bench_all_reduce(World& world, Collective& collective,
                                               const std::vector<std::size_t>& sizes, int repeats, bool beside_mpi,
                                               Device* device) {
-  const std::size_t most = *std::max_element(sizes.begin(), sizes.end());
-  const SharedRegion region = collective.allocate(most);
+  const std::size_t max_bytes = *std::max_element(sizes.begin(), sizes.end());
+  const SharedRegion region = collective.allocate(max_bytes);
   beside_mpi = beside_mpi && world.mpi_comm();
-  std::vector<float> plain(beside_mpi ? most / sizeof(float) : 0, 1.0f);
+  std::vector<float> plain(beside_mpi ? max_bytes / sizeof(float) : 0, 1.0f);
   std::vector<AllReduceTiming> out;
   for (const std::size_t bytes : sizes) {
     const std::size_t count = bytes / sizeof(float);
     std::vector<double> ours, theirs;
     for (int r = 0; r < repeats + 1; ++r) {
-      const double a = timed(world, [&] {
+      const double a = slowest_rank_seconds(world, [&] {
         collective.all_reduce_async(region, 0, count, DType::f32, 0);
         collective.finish();
         if (device) device->synchronize();
       });
       double b = 0;
       if (beside_mpi)
-        b = timed(world, [&] {
+        b = slowest_rank_seconds(world, [&] {
           MR_MPI(MPI_Allreduce(MPI_IN_PLACE, plain.data(), int(count), MPI_FLOAT, MPI_SUM,
                                *static_cast<const MPI_Comm*>(world.mpi_comm())));
         });
-      if (r > 0) ours.push_back(a), theirs.push_back(b);  // the first touches the memory
+      if (r == 0) continue;  // the first one also touches the memory
+      ours.push_back(a);
+      theirs.push_back(b);
     }
     out.push_back({bytes, median(ours), median(theirs)});
   }

@@ -1,4 +1,4 @@
-// The file that benches of the loader read. Private to the data room.
+// The file that benchmarks of the loader read. Internal to bench/.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Rows of x, then labels; removed with its owner.
+// Contains the rows of x, then the labels. The destructor removes it.
 class BenchFile {
  public:
   explicit BenchFile(const LoaderBenchOptions& o)
@@ -39,14 +39,18 @@ class BenchFile {
   std::string path() const { return path_.string(); }
   ShardIndex index() const {
     ShardIndex index;
-    index.rows = rows_, index.sample = {sample_bytes_}, index.y.dtype = DType::i32;
+    index.rows = rows_;
+    index.sample = {sample_bytes_};
+    index.y.dtype = DType::i32;
     Shard shard;
-    shard.path = path(), shard.rows = rows_, shard.y_offset = std::uint64_t(rows_ * sample_bytes_);
+    shard.path = path();
+    shard.rows = rows_;
+    shard.y_offset = std::uint64_t(rows_ * sample_bytes_);
     index.shards = {shard};
     return index;
   }
 
-  // On the disk, and no longer in the page cache, as far as the kernel follows the advice.
+  // Writes the file to the disk and drops it from the page cache, as far as the kernel follows this advice.
   void drop() const {
     const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail(Exit::data, "cannot open ", path_.string());

@@ -1,8 +1,7 @@
-#include <time.h>
-
 #include <cstdio>
 
 #include "bench/loader_harness.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/bench/loader.hpp"
 #include "millrace/data/decode/image_crops.hpp"
@@ -12,13 +11,7 @@
 namespace millrace {
 namespace {
 
-double own_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-// The first images of the set, in memory.
+// The first images of the data set, in memory.
 class Images {
  public:
   explicit Images(const ShardIndex& index)
@@ -34,28 +27,29 @@ class Images {
     }
   }
 
-  // A second of this thread's own time: what other programs take does not count.
-  double rate(DecodeExtent how, std::uint64_t turn) {
-    const double began = own_seconds();
+  // Images per second of CPU time of this thread. round: selects the random crops.
+  double rate(DecodeExtent extent, std::uint64_t round) {
+    const double began = thread_cpu_seconds();
     for (std::size_t i = 0; i < content_.size(); ++i)
       decode_and_resample(
-          content_[i], "an image of the bench",
+          content_[i], "an image of the benchmark",
           [&](std::int64_t height, std::int64_t width) {
-            pixels_ += double(height * width), ++decoded_;
+            pixels_ += double(height * width);
+            ++decoded_;
             return index_.decode.min_area > 0
-                       ? random_resized_crop_grid(index_.decode, turn, std::int64_t(i), resize_crop_, height, width)
-                       : center_crop_grid(resize_crop_, height, width, "an image of the bench");
+                       ? random_resized_crop_grid(index_.decode, round, std::int64_t(i), resize_crop_, height, width)
+                       : center_crop_grid(resize_crop_, height, width, "an image of the benchmark");
           },
-          how, scratch_, out_.data());
-    return double(content_.size()) / (own_seconds() - began);
+          extent, scratch_, out_.data());
+    return double(content_.size()) / (thread_cpu_seconds() - began);
   }
 
-  // After a turn.
+  // Call after rate(): the mean size of an image is known then.
   std::string describe() const {
     return cat(
         "images of ", std::int64_t(pixels_ / decoded_ / 1000), " k pixels in ",
         std::int64_t(bytes_ / double(content_.size()) / 1024), " KiB, to ", index_.sample.str(),
-        index_.decode.min_area > 0 ? cat(", random parts from ", index_.decode.min_area, " of the area on") : "");
+        index_.decode.min_area > 0 ? cat(", random crops of at least ", index_.decode.min_area, " of the area") : "");
   }
 
  private:
@@ -70,26 +64,26 @@ class Images {
 }  // namespace
 
 ImageBench bench_images(Device& device, const ShardIndex& index, int workers, int prefetch, int repeats) {
-  if (!index.encoded()) fail(Exit::config, "bench loader: --data names no encoded images");
+  if (!index.encoded()) fail(Exit::config, "bench loader: --data does not contain encoded images");
   Images images(index);
   const std::int64_t micro_batch = std::min<std::int64_t>(32, index.rows);
-  std::vector<double> whole, needed, loader;
-  for (int turn = 0; turn < repeats; ++turn) {
-    whole.push_back(images.rate(DecodeExtent::plain, std::uint64_t(turn)));
-    needed.push_back(images.rate(DecodeExtent::needed, std::uint64_t(turn)));
-    EngineUnderTest through(device, index, index.rows, micro_batch, workers, prefetch, Reader::automatic);
+  std::vector<double> complete, needed, loader;
+  for (int round = 0; round < repeats; ++round) {
+    complete.push_back(images.rate(DecodeExtent::plain, std::uint64_t(round)));
+    needed.push_back(images.rate(DecodeExtent::needed, std::uint64_t(round)));
+    EngineUnderTest engine(device, index, index.rows, micro_batch, workers, prefetch, Reader::automatic);
     const std::int64_t samples = std::max<std::int64_t>(micro_batch, std::min<std::int64_t>(1024, 2 * index.rows));
-    loader.push_back(double(samples) / through.seconds(samples));
+    loader.push_back(double(samples) / engine.seconds(samples));
   }
-  return {images.describe(), median(whole), median(needed), median(loader), workers};
+  return {images.describe(), median(complete), median(needed), median(loader), workers};
 }
 
 std::string ImageBench::str() const {
   char text[400];
   std::snprintf(text, sizeof text,
                 "%s\n  %-50s %9.0f samples/s\n  %-50s %9.0f samples/s  %.2f x\n  %-50s %9.0f samples/s\n", what.c_str(),
-                "one thread, whole images", whole, "one thread, as far as needed", needed, needed / whole,
-                cat("loader, ", workers, workers == 1 ? " worker" : " workers").c_str(), loader);
+                "one thread, complete images", complete, "one thread, only what samples need", needed,
+                needed / complete, cat("loader, ", workers, workers == 1 ? " worker" : " workers").c_str(), loader);
   return text;
 }
 

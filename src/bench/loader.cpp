@@ -17,26 +17,27 @@ namespace {
 
 struct Case {
   std::string name;
-  bool bare;
-  std::function<double(std::uint64_t turn)> seconds;
+  bool baseline;
+  std::function<double(std::uint64_t round)> seconds;
 };
 
-std::vector<LoaderBenchRow> by_turns(const std::vector<Case>& cases, int repeats, std::int64_t samples,
-                                     std::int64_t sample_bytes) {
+// Measures all cases in each round.
+std::vector<LoaderBenchRow> measure_rounds(const std::vector<Case>& cases, int repeats, std::int64_t samples,
+                                           std::int64_t sample_bytes) {
   std::vector<std::vector<double>> rates(cases.size());
-  for (int turn = -1; turn < repeats; ++turn)  // the first finds cold caches
+  for (int round = -1; round < repeats; ++round)  // the first one warms the caches
     for (std::size_t c = 0; c < cases.size(); ++c) {
-      const double rate = double(samples) / cases[c].seconds(std::uint64_t(turn + 1));
-      if (turn >= 0) rates[c].push_back(rate);
+      const double rate = double(samples) / cases[c].seconds(std::uint64_t(round + 1));
+      if (round >= 0) rates[c].push_back(rate);
     }
   std::size_t best = 0;
   for (std::size_t c = 0; c < cases.size(); ++c)
-    if (cases[c].bare && median(rates[c]) > median(rates[best])) best = c;
+    if (cases[c].baseline && median(rates[c]) > median(rates[best])) best = c;
   std::vector<LoaderBenchRow> out;
   for (std::size_t c = 0; c < cases.size(); ++c) {
     std::vector<double> ratios;
     for (std::size_t t = 0; t < rates[c].size(); ++t)
-      ratios.push_back(cases[c].bare ? 0 : rates[c][t] / rates[best][t]);
+      ratios.push_back(cases[c].baseline ? 0 : rates[c][t] / rates[best][t]);
     const double rate = median(rates[c]);
     out.push_back({cases[c].name, rate, rate * double(sample_bytes) / 1e9, median(ratios)});
   }
@@ -51,14 +52,16 @@ LoaderBenchOptions LoaderBenchOptions::bounded() const {
     return std::max(o.micro_batch, std::min(count, bytes / std::max<std::int64_t>(1, o.sample_bytes)));
   };
   constexpr std::int64_t gib = std::int64_t(1) << 30;
-  o.rows = within(rows, 2 * gib), o.samples = within(samples, 8 * gib), o.cold_samples = within(cold_samples, gib);
+  o.rows = within(rows, 2 * gib);
+  o.samples = within(samples, 8 * gib);
+  o.cold_samples = within(cold_samples, gib);
   return o;
 }
 
 LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   if (o.workers < 1 || o.repeats < 1 || o.rows < o.micro_batch || o.micro_batch < 1 || o.samples < o.micro_batch ||
       o.cold_samples < o.micro_batch)
-    fail(Exit::config, "bench loader: workers, repeats and samples are at least 1, rows and samples a micro-batch");
+    fail(Exit::config, "bench loader: workers and repeats must be at least 1, rows and samples at least a micro-batch");
   const BenchFile file(o);
   const std::string path = file.path();
   const ShardIndex index = file.index();
@@ -76,12 +79,12 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
                      }});
   };
   std::vector<Case> cached;
-  cached.push_back({cat("bare pread, ", o.workers, " threads"), true, [&](std::uint64_t turn) {
-                      return baseline_pread_seconds(device, path, o, turn, o.samples, o.workers, false);
+  cached.push_back({cat("baseline pread, ", o.workers, " threads"), true, [&](std::uint64_t round) {
+                      return baseline_pread_seconds(device, path, o, round, o.samples, o.workers, false);
                     }});
   add(cached, Reader::direct, o.samples, false);
   add(cached, Reader::mmap, o.samples, false);
-  out.cached = by_turns(cached, o.repeats, o.samples, o.sample_bytes);
+  out.cached = measure_rounds(cached, o.repeats, o.samples, o.sample_bytes);
   engines.clear();
 
   out.cold_skipped_reason = reader_facts(index).no_direct_io;
@@ -89,16 +92,17 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   file.drop();
   std::vector<Case> cold;
   for (const int threads : {o.workers, 8, 32})
-    cold.push_back({cat("bare O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t turn) {
-                      return baseline_pread_seconds(device, path, o, turn, o.cold_samples, threads, true);
+    cold.push_back({cat("baseline O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t round) {
+                      return baseline_pread_seconds(device, path, o, round, o.cold_samples, threads, true);
                     }});
   for (const int depth : {8, 32})
-    cold.push_back({cat("bare io_uring, ", o.workers, " threads of ", depth), true, [&, depth](std::uint64_t turn) {
-                      return baseline_async_seconds(device, path, o, turn, o.cold_samples, depth);
+    cold.push_back({cat("baseline io_uring, ", o.workers, " threads with ", depth, " reads in flight"), true,
+                    [&, depth](std::uint64_t round) {
+                      return baseline_async_seconds(device, path, o, round, o.cold_samples, depth);
                     }});
   add(cold, Reader::uring, o.cold_samples, false);
   add(cold, Reader::direct, o.cold_samples, true);
-  out.cold = by_turns(cold, o.repeats, o.cold_samples, o.sample_bytes);
+  out.cold = measure_rounds(cold, o.repeats, o.cold_samples, o.sample_bytes);
   return out;
 }
 
@@ -111,7 +115,7 @@ std::string LoaderBench::str() const {
                     row.gb_per_second);
       out += text;
       if (row.ratio > 0) {
-        std::snprintf(text, sizeof text, "  %3.0f %% of the best bare loop", 100 * row.ratio);
+        std::snprintf(text, sizeof text, "  %3.0f %% of the fastest baseline", 100 * row.ratio);
         out += text;
       }
       out += "\n";

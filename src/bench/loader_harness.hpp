@@ -1,14 +1,14 @@
-// What benches of the loader share. Private to the data room.
+// What the benchmarks of the loader share. Internal to bench/.
 #pragma once
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
@@ -16,15 +16,15 @@
 
 namespace millrace {
 
-// An emulated step: takes no core.
+// An emulated step, which needs no CPU.
 inline void sleep_for(double seconds) {
-  const auto whole = time_t(seconds);
-  timespec left{whole, long((seconds - double(whole)) * 1e9)};
+  const auto full_seconds = time_t(seconds);
+  timespec left{full_seconds, long((seconds - double(full_seconds)) * 1e9)};
   while (::nanosleep(&left, &left) != 0) {
   }
 }
 
-// Its workers have nothing to do any more: what is measured next has the cores and the disk to itself.
+// Waits until the workers have filled the ring, so that they do not use cores and disk during the next measurement.
 inline void wait_until_idle(const Loader& loader) {
   std::uint64_t before = 0;
   do {
@@ -33,7 +33,8 @@ inline void wait_until_idle(const Loader& loader) {
   } while (loader.stats().bytes_read != before);
 }
 
-// Endless random samples through a loader that lives as long as the bench: its engine has settled after the first turn.
+// Endless random samples through a loader that lives as long as the benchmark, so its engine has tuned itself after the
+// first round.
 class EngineUnderTest {
  public:
   EngineUnderTest(Device& device, const ShardIndex& index, std::int64_t rows, std::int64_t micro_batch, int workers,
@@ -47,11 +48,12 @@ class EngineUnderTest {
                                        [this]() -> std::optional<MicroBatch> { return next(); });
   }
 
+  // Seconds for this many samples.
   double seconds(std::int64_t samples) {
-    for (int b = 0; b < 2 * prefetch_; ++b) loader_->next();  // what was read before the turn
-    const auto began = std::chrono::steady_clock::now();
+    for (int b = 0; b < 2 * prefetch_; ++b) loader_->next();  // drops what was read before this round
+    const double began = steady_seconds();
     for (std::int64_t done = 0; done < samples; done += micro_batch_) loader_->next();
-    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double took = steady_seconds() - began;
     wait_until_idle(*loader_);
     return took * double(samples) / double((samples + micro_batch_ - 1) / micro_batch_ * micro_batch_);
   }
@@ -60,7 +62,11 @@ class EngineUnderTest {
 
  private:
   MicroBatch next() {
-    if (first_ + micro_batch_ > rows_) first_ = 0, step_ = 0, ++epoch_;
+    if (first_ + micro_batch_ > rows_) {
+      first_ = 0;
+      step_ = 0;
+      ++epoch_;
+    }
     const MicroBatch item{epoch_, step_++, first_, micro_batch_};
     first_ += micro_batch_;
     return item;
@@ -74,35 +80,38 @@ class EngineUnderTest {
   std::unique_ptr<Loader> loader_;
 };
 
-// A loader that lives as long as the bench: its engine has settled after the first turn.
+// A loader that lives as long as the benchmark, so its engine has tuned itself after the first round.
 class LoaderUnderTest {
  public:
   LoaderUnderTest(Device& device, Source& source, const ShardIndex& index, const Sampler& sampler,
                   const LoaderOptions& options)
       : index_(index), options_(options), loader_(device, source, index, sampler, options, [this] { return item(); }) {}
 
-  struct Turn {
-    double rate, wait_share, chunks;  // chunks decoded for a sample
-    double offered;                   // what workers would deliver that never wait for room, over what the step takes
+  struct Measurement {
+    double rate;        // samples/s
+    double wait_share;  // fraction of the time that steps wait for data
+    double chunks;      // decoded per sample
+    double offered;     // what the workers could deliver without waiting for free slots / what the steps consume
   };
-  // step: seconds that a step takes, asleep; 0: none. A sleep that ends late shortens the next one, by up to a step, or
-  // the emulated step would be a longer one on a busy machine, and the loader look better.
-  Turn turn(double least, double step) {
+  // Takes at least min_seconds. step: seconds that a step sleeps; 0: steps without work. A sleep that ends late
+  // shortens the next one, by up to a step. Otherwise emulated steps would be longer on a busy machine, in favour of
+  // the loader.
+  Measurement measure(double min_seconds, double step) {
     const LoaderStats before = loader_.stats();
-    // What was read ahead before the clock starts is a rate of no use: the ring is emptied first.
+    // Batches that were read before the clock starts would raise the rate: the ring is emptied first.
     if (step == 0) empty_ring();
     if (step > 0) loader_.next();
-    double samples = 0, waited = 0, took = 0, due = 0;  // due: end of the step
-    const auto began = std::chrono::steady_clock::now();
-    const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
-    while ((took = now()) < least) {
+    double samples = 0, waited = 0, took = 0, due = 0;  // due: when the step should end
+    const double began = steady_seconds();
+    const auto elapsed = [&] { return steady_seconds() - began; };
+    while ((took = elapsed()) < min_seconds) {
       const double rows = double(loader_.next()->item.rows), lasts = step * rows / double(options_.max_rows);
-      const double there = now();
-      waited += there - took;
+      const double arrived = elapsed();
+      waited += arrived - took;
       samples += rows;
       if (step == 0) continue;
-      due = std::max(due + (there - took), there - lasts) + lasts;
-      sleep_for(std::max(0.0, due - there));
+      due = std::max(due + (arrived - took), arrived - lasts) + lasts;
+      sleep_for(std::max(0.0, due - arrived));
     }
     const LoaderStats after = loader_.stats();
     const double read =
@@ -115,7 +124,7 @@ class LoaderUnderTest {
   void wait_until_idle() const { millrace::wait_until_idle(loader_); }
 
  private:
-  // As soon as a batch has to be waited for, nothing is left of what was read before.
+  // The ring is empty as soon as a batch has to be waited for.
   void empty_ring() {
     for (int b = 0; b < 1024; ++b) {
       const double before = loader_.stats().wait_seconds;
@@ -125,7 +134,10 @@ class LoaderUnderTest {
   }
 
   std::optional<MicroBatch> item() {
-    if (first_ >= index_.rows) first_ = 0, ++epoch_;
+    if (first_ >= index_.rows) {
+      first_ = 0;
+      ++epoch_;
+    }
     const MicroBatch out{epoch_, 0, first_, std::min(options_.max_rows, index_.rows - first_)};
     first_ += out.rows;
     return out;

@@ -9,17 +9,17 @@
 namespace millrace {
 namespace {
 
-// Seconds of one call of work on a stream: the best of some.
+// Seconds that one call of `work` takes on a stream: the minimum of several.
 template <class F>
 double best_seconds(Device& device, Stream stream, int repeats, F work) {
-  const auto marks = device.make_timestamps(2);
+  const auto timestamps = device.make_timestamps(2);
   double best = 1e30;
   for (int r = 0; r <= repeats; ++r) {
-    marks->record(stream, 0);
+    timestamps->record(stream, 0);
     work();
-    marks->record(stream, 1);
+    timestamps->record(stream, 1);
     std::array<double, 2> at;
-    marks->read(at);
+    timestamps->read(at);
     if (r > 0) best = std::min(best, at[1]);
   }
   return best;
@@ -29,11 +29,14 @@ struct InputPass {
   double seconds, bytes;
 };
 
-// The first operation of the network in training, on a batch of the loader.
+// Measures the first operation of the network, in training mode, on a batch of the loader.
 InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   Device& device = *s.compute.device;
   InputSpec spec = s.spec.model.input;
-  spec.src = batch.x.shape, spec.raw = batch.x.dtype, spec.dtype = s.spec.compute, spec.mode = Mode::train;
+  spec.src = batch.x.shape;
+  spec.raw = batch.x.dtype;
+  spec.dtype = s.spec.compute;
+  spec.mode = Mode::train;
   const auto op = s.compute.backend->make(spec);
   const MemoryRequirements needs = op->memory_requirements();
   const auto buffer = [&](std::size_t bytes) {
@@ -43,9 +46,12 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
                packed_weights = buffer(needs.packed_weights), state = buffer(sizeof(StepState)),
                dst = buffer(std::size_t(spec.dst().count()) * size_of(spec.dtype));
   OpArgs args;
-  args.src[0] = batch.x, args.src[1] = batch.ids;
+  args.src[0] = batch.x;
+  args.src[1] = batch.ids;
   args.dst = {dst.data(), spec.dtype, spec.dst()};
-  args.workspace = workspace.data(), args.saved = saved.data(), args.packed_weights = packed_weights.data();
+  args.workspace = workspace.data();
+  args.saved = saved.data();
+  args.packed_weights = packed_weights.data();
   args.state = static_cast<StepState*>(state.data());
   const double seconds = best_seconds(device, Stream::compute, repeats, [&] { op->forward(args); });
   return {seconds, forward_cost(spec).bytes};
@@ -61,44 +67,46 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   out.source =
       cat(s.data.train_source->describe(), "; workers ", options.workers, ", prefetch ",
           options.prefetch ? std::to_string(options.prefetch) : "auto", ", micro-batches of ", options.max_rows);
-  out.sample_bytes = double(s.data.train.sample_bytes()), out.batch = double(options.max_rows);
+  out.sample_bytes = double(s.data.train.sample_bytes());
+  out.batch = double(options.max_rows);
   std::string problem;
   Exit code = Exit::ok;
   try {
     out.stages = bench_stages(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, repeats,
                               turn_seconds);
   } catch (const Error& e) {
-    problem = e.what(), code = e.code();
+    problem = e.what();
+    code = e.code();
   }
   world.agree(code == Exit::ok ? Exit::data : code, problem);
 
   const Peaks peaks = measure_peaks(s.compute, s.spec.compute);
   Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, s.micro_batches(0, 1));
   const Batch* batch = loader.next();
-  if (!batch) fail(Exit::config, "bench loader: rank ", world.rank(), " has nothing to do. lower train.micro_batch");
+  if (!batch) fail(Exit::config, "bench loader: rank ", world.rank(), " gets no micro-batch. lower train.micro_batch");
   const double rows = double(batch->item.rows);
   const InputPass pass = input_pass(s, *batch, repeats);
   out.augment = rows / pass.seconds;
   out.memory = rows * peaks.memory_bytes / pass.bytes;
   if (!device.shares_host_memory()) {
     const std::size_t bytes = std::size_t(batch->item.rows) * s.data.train.sample_bytes();
-    const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
+    const Buffer host(device, MemoryKind::pinned, bytes), target(device, MemoryKind::device, bytes);
     out.copy = rows / best_seconds(device, Stream::copy, repeats,
-                                   [&] { device.copy_to_device(Stream::copy, there.data(), host.data(), bytes); });
+                                   [&] { device.copy_to_device(Stream::copy, target.data(), host.data(), bytes); });
     out.bare_copy = peaks.copy_bytes / out.sample_bytes;
   }
-  double* const sums[] = {&out.stages.baseline_read,
-                          &out.stages.baseline_decode,
-                          &out.stages.engine,
-                          &out.stages.loader,
-                          &out.copy,
-                          &out.bare_copy,
-                          &out.augment,
-                          &out.memory};
+  double* const rates[] = {&out.stages.baseline_read,
+                           &out.stages.baseline_decode,
+                           &out.stages.engine,
+                           &out.stages.loader,
+                           &out.copy,
+                           &out.bare_copy,
+                           &out.augment,
+                           &out.memory};
   std::vector<double> values;
-  for (const double* v : sums) values.push_back(*v);
+  for (const double* v : rates) values.push_back(*v);
   world.all_reduce(values, World::Reduce::sum);
-  for (std::size_t i = 0; i < values.size(); ++i) *sums[i] = values[i];
+  for (std::size_t i = 0; i < values.size(); ++i) *rates[i] = values[i];
   std::array<double, 1> wait{out.stages.wait_share};
   world.all_reduce(wait, World::Reduce::max);
   out.stages.wait_share = wait[0];
@@ -113,7 +121,7 @@ double PipelineBench::delivers() const {
 std::string PipelineBench::str() const {
   std::string out = source + "\n";
   char text[300];
-  const auto row = [&](const char* name, double rate, double bytes, double bound, const std::string& bare) {
+  const auto row = [&](const char* name, double rate, double bytes, double bound, const std::string& baseline) {
     if (rate > 0) {
       std::snprintf(text, sizeof text, "  %-26s %10.0f samples/s %8.3f GB/s", name, rate, rate * bytes * 1e-9);
       out += text;
@@ -122,11 +130,14 @@ std::string PipelineBench::str() const {
       out += text;
     }
     if (bound > 0) {
-      std::snprintf(text, sizeof text, "  bare %10.0f samples/s  %s", bound, bare.c_str());
+      std::snprintf(text, sizeof text, "  baseline %10.0f samples/s  %s", bound, baseline.c_str());
       out += text;
-      if (rate > 0) std::snprintf(text, sizeof text, ": %.0f %%", 100 * rate / bound), out += text;
+      if (rate > 0) {
+        std::snprintf(text, sizeof text, ": %.0f %%", 100 * rate / bound);
+        out += text;
+      }
     } else {
-      out += "  " + bare;
+      out += "  " + baseline;
     }
     out += "\n";
   };
@@ -134,22 +145,22 @@ std::string PipelineBench::str() const {
   const bool decodes = s.baseline_decode > 0;
   row("read", decodes ? 0 : s.engine, s.stored_bytes, s.baseline_read,
       s.baseline_read > 0 ? s.baseline_method
-      : s.fully_cached    ? "nothing to compare with: every chunk is kept decoded (data.chunk_cache)"
-                          : "nothing to compare with: HDF5 alone reads it");
+      : s.fully_cached    ? "no baseline: all decoded chunks stay in the cache (data.chunk_cache)"
+                          : "no baseline: only the HDF5 library can read it");
   row("decode", 0, sample_bytes, s.baseline_decode,
-      decodes          ? "from memory, as many threads as workers"
-      : s.fully_cached ? "every chunk once; none while this was measured"
-                       : "values are stored as they are");
+      decodes          ? "from memory, one thread for each worker"
+      : s.fully_cached ? "each chunk once; none during this measurement"
+                       : "the values are stored without encoding");
   const double both = decodes ? 1 / (1 / s.baseline_read + 1 / s.baseline_decode) : s.baseline_read;
   if (decodes) row("read and decode", s.engine, sample_bytes, both, "one after the other");
-  row("through the loader's ring", s.loader, sample_bytes, both, "the bare loops above");
+  row("through the loader's ring", s.loader, sample_bytes, both, "the baselines above");
   row("copy to the device", copy, sample_bytes, bare_copy,
-      copy > 0 ? "plain copies" : "none: the device reads the host's memory");
-  row("augment, normalise, cast", augment, sample_bytes, memory, "memory bandwidth");
+      copy > 0 ? "plain copies" : "none: the device reads host memory");
+  row("augment, normalize, cast", augment, sample_bytes, memory, "memory bandwidth");
   std::snprintf(text, sizeof text,
-                "  delivers %.0f samples/s, %.3f GB/s: %s is the limit\n  a step of 1.2 times the loader's time for a "
-                "micro-batch "
-                "(asleep) waits for data %.2f %% of its time\n",
+                "  delivers %.0f samples/s, %.3f GB/s: %s is the limit\n"
+                "  a step that takes 1.2 times as long as the loader needs for a micro-batch waits for data %.2f %% of "
+                "the time\n",
                 delivers(), delivers() * sample_bytes * 1e-9,
                 delivers() == s.loader ? (decodes && s.baseline_decode < s.baseline_read ? "decoding" : "reading")
                 : delivers() == copy   ? "the copy"

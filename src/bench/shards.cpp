@@ -25,13 +25,13 @@ std::filesystem::path shard_path(const std::filesystem::path& folder, const std:
 }
 
 void write_shard(const std::filesystem::path& path, std::int64_t rows, std::int64_t sample_bytes) {
-  const std::filesystem::path aside = path.string() + ".part";
-  io::File file = io::File::create(aside.string());
+  const std::filesystem::path part = path.string() + ".part";
+  io::File file = io::File::create(part.string());
   file.create_dataset("/x", DType::u8, {rows, sample_bytes});
   file.create_dataset("/y", DType::i32, {rows});
   file.set("/", "classes", std::int64_t(1));
   const std::int64_t piece = std::clamp<std::int64_t>((64 << 20) / sample_bytes, 1, rows);
-  std::vector<std::uint8_t> x(std::size_t(piece * sample_bytes));  // no zeros: file systems may leave those out
+  std::vector<std::uint8_t> x(std::size_t(piece * sample_bytes));  // not zeros: file systems may not store those
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::uint8_t((i * 2654435761u) >> 11);
   const std::vector<std::int32_t> y(std::size_t(piece), 0);
   for (std::int64_t row = 0; row < rows; row += piece) {
@@ -40,9 +40,9 @@ void write_shard(const std::filesystem::path& path, std::int64_t rows, std::int6
     file.write_rows("/y", row, count, DType::i32, y.data());
   }
   file.close();
-  fsync_file(aside);
-  rename_durably(aside, path);
-  // Out of the page cache, as far as the kernel follows the advice.
+  fsync_file(part);
+  rename_durably(part, path);
+  // Drops the file from the page cache, as far as the kernel follows this advice.
   if (const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) {
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     ::close(fd);
@@ -71,14 +71,14 @@ BenchShards::BenchShards(World& world, const std::filesystem::path& folder, cons
   folder_ = world.broadcast_string(folder_.string());
 }
 
-// Without a shard, or with all of them: a crash in between leaves them under their final names, but fewer rows, which
-// the index tells.
+// Called when there are no shards. A crash leaves complete shards, but too few of them: bench_storage() notices that by
+// the number of rows.
 void BenchShards::make(std::int64_t samples, std::int64_t sample_bytes) {
   const auto wanted = std::uint64_t(samples * sample_bytes);
   const std::uint64_t free = std::filesystem::space(folder_).available;
   if (wanted + wanted / 20 > free)
-    fail(Exit::data, folder_.string(), " has ", format_bytes(free), " free, ", format_bytes(wanted),
-         " are to be written there. lower --samples, or name another --dir");
+    fail(Exit::data, folder_.string(), " has ", format_bytes(free), " free, but the shards need ", format_bytes(wanted),
+         ". lower --samples, or name another --dir");
   const std::int64_t each = std::max<std::int64_t>(1, gib / sample_bytes), shards = (samples + each - 1) / each;
   for (std::int64_t s = 0; s < shards; ++s)
     write_shard(shard_path(folder_, stem_, s), samples * (s + 1) / shards - samples * s / shards, sample_bytes);

@@ -1,4 +1,4 @@
-// Generated shards of a bench. Private to the data room.
+// Generated shards of a benchmark. Internal to bench/.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,20 +8,20 @@
 
 namespace millrace {
 
-// HDF5 shards of samples of so many bytes, in files of 1 GiB at most. Those that are there already are used.
+// HDF5 shards with samples of the given size, in files of at most 1 GiB. Shards that are there already are used.
 class BenchShards {
  public:
-  // Collective. folder: empty: a new one in the system's temporary folder. Error(data): no room, or not writable.
+  // Collective. folder: empty for a new one in the system's temporary folder. Error(data): no space, or not writable.
   BenchShards(World&, const std::filesystem::path& folder, const std::string& name, std::int64_t samples,
               std::int64_t sample_bytes, bool keep);
   ~BenchShards() { remove(); }
   BenchShards(const BenchShards&) = delete;
   std::string glob() const { return (folder_ / (stem_ + "-*.h5")).string(); }
-  bool made() const { return made_; }  // not found
+  bool made() const { return made_; }  // by this object; else they were there already
 
  private:
   void make(std::int64_t samples, std::int64_t sample_bytes);
-  void remove() noexcept;  // what it made, unless it is to be kept
+  void remove() noexcept;  // removes the shards that it made, unless `keep` was set
 
   std::filesystem::path folder_;
   std::string stem_;

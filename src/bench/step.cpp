@@ -16,33 +16,35 @@
 namespace millrace {
 namespace {
 
-// By marks on the compute stream: how late the host looks does not count. Where the host runs ahead, one call leads and
-// several follow each other between the marks, so that launching does not count either.
+// Measures by timestamps on the compute stream, so delays of the host do not count. Where the host runs ahead of the
+// device, one call precedes the first timestamp and several run between the two, so launch overhead does not count
+// either.
 class StreamTimer {
  public:
   explicit StreamTimer(Device& device)
-      : marks_(device.make_timestamps(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), leads_(calls_ > 1) {}
+      : timestamps_(device.make_timestamps(2)), calls_(steps_in_flight(device) == 0 ? 1 : 5), warms_up_(calls_ > 1) {}
   // Seconds of one call.
   template <class F>
   double time(const F& f) {
-    if (leads_) f();
-    marks_->record(Stream::compute, 0);
+    if (warms_up_) f();
+    timestamps_->record(Stream::compute, 0);
     for (int i = 0; i < calls_; ++i) f();
-    marks_->record(Stream::compute, 1);
+    timestamps_->record(Stream::compute, 1);
     std::array<double, 2> at;
-    marks_->read(at);
+    timestamps_->read(at);
     return at[1] / calls_;
   }
 
  private:
-  std::unique_ptr<Timestamps> marks_;
+  std::unique_ptr<Timestamps> timestamps_;
   int calls_;
-  bool leads_;
+  bool warms_up_;
 };
 
-// As training runs: with steps in flight, over as many epochs as it takes. Steps that are not full do not count, nor do
-// the first ones: on a device that records, those of both slots are launched once and recorded the next time.
-void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
+// Runs complete steps as training does, with steps in flight, over several epochs if necessary. Two kinds of steps do
+// not count: those with fewer samples at the end of an epoch, and the first ones. On a device that captures steps, each
+// of two slots runs a step eagerly and captures the next one.
+void measure_complete_steps(Session& s, Network& network, int repeats, StepBench& out) {
   const int lag = steps_in_flight(*s.compute.device);
   const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
   const auto counts = [&](std::int64_t step) {
@@ -50,12 +52,13 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
                                   s.batching.train_order->rows_of_step(0);
   };
   std::int64_t end = 0;
-  const int paired = lag == 0 ? 2 : 1;  // every other step is without marks, where steps are not recorded with them
+  // Every other step runs without timestamps, unless steps are captured together with them.
+  const int paired = lag == 0 ? 2 : 1;
   for (int counted = 0; counted < paired * repeats; ++end) counted += counts(end);
   Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.step_loader_options(),
                 s.micro_batches(0, end));
   StepRunner runner(s, network, loader);
-  std::vector<double> whole, without_marks;
+  std::vector<double> with_timestamps, without_timestamps;
   std::array<std::vector<double>, phase_count> phases;
   for (std::int64_t issued = 0, collected = 0; collected < end;) {
     if (paired == 2) runner.disable_timestamps(issued % 2 == 1);
@@ -64,25 +67,25 @@ void whole_steps(Session& s, Network& network, int repeats, StepBench& out) {
     const StepMetrics m = runner.collect(collected, false, false).metrics;
     if (!counts(collected++)) continue;
     if (paired == 2 && collected % 2 == 0) {
-      without_marks.push_back(m.seconds);
+      without_timestamps.push_back(m.seconds);
       continue;
     }
-    whole.push_back(m.seconds);
+    with_timestamps.push_back(m.seconds);
     for (std::size_t p = 0; p < phases.size(); ++p) phases[p].push_back(m.phase_seconds[p]);
   }
-  out.full_step_seconds = median(whole);
-  out.without_timestamps_seconds = without_marks.empty() ? 0 : median(without_marks);
+  out.full_step_seconds = median(with_timestamps);
+  out.without_timestamps_seconds = without_timestamps.empty() ? 0 : median(without_timestamps);
   for (std::size_t p = 0; p < phases.size(); ++p) out.phases[p] = median(phases[p]);
   out.communication_seconds = out.phases[std::size_t(Phase::communication)];
 }
 
-// Micro-batches and their operations one by one.
-void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) {
+// Measures micro-batches, and each of their operations by itself.
+void measure_operations(Session& s, Network& network, int repeats, StepBench& out) {
   Device& device = *s.compute.device;
   Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
                 s.micro_batches(0, 1));
   const Batch* batch = loader.next();
-  if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " has nothing to do. lower train.micro_batch");
+  if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " gets no micro-batch. lower train.micro_batch");
   network.complete_weights();
   Program& program = network.train_program(batch->item.rows);
   const auto run = [&] {
@@ -95,7 +98,7 @@ void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) 
   const int nodes = int(program.graph().nodes.size());
   out.ops.resize(std::size_t(nodes));
   for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
-  // In turns, so that a slow moment of the machine meets both sides.
+  // Alternating, so that a slow moment of the machine affects both.
   for (int r = 0; r < repeats; ++r) {
     times.push_back(clock.time(run));
     for (int n = 0; n < nodes; ++n) {
@@ -108,39 +111,43 @@ void parts_of_a_step(Session& s, Network& network, int repeats, StepBench& out) 
   for (int n = 0; n < nodes; ++n) {
     const Node& node = program.graph().nodes[std::size_t(n)];
     OpTime& op = out.ops[std::size_t(n)];
-    op.name = node.name, op.kind = name_of(node.spec), op.implementation = program.op(n).implementation();
-    op.forward = forward_cost(node.spec), op.backward = backward_cost(node.spec);
+    op.name = node.name;
+    op.kind = name_of(node.spec);
+    op.implementation = program.op(n).implementation();
+    op.forward = forward_cost(node.spec);
+    op.backward = backward_cost(node.spec);
     out.ops_seconds += op.forward_seconds + op.backward_seconds;
   }
 }
 
 }  // namespace
 
-StepBench bench_step(World& world, const RunConfig& config, int repeats, bool whole) {
+StepBench bench_step(World& world, const RunConfig& config, int repeats, bool complete_steps) {
   Session s(world, config, Session::Use::train);
   Network network(s.compute, s.spec, plan_within_memory(s));
   StepBench out;
   out.peaks = measure_peaks(s.compute, s.spec.compute);
-  if (whole) whole_steps(s, network, repeats, out);
-  parts_of_a_step(s, network, repeats, out);
+  if (complete_steps) measure_complete_steps(s, network, repeats, out);
+  measure_operations(s, network, repeats, out);
   return out;
 }
 
 std::string StepBench::str(bool every) const {
   char line[256];
   std::snprintf(line, sizeof line,
-                "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\nwhole step with sums and "
-                "optimizer: %.2f ms, of "
-                "which exposed communication %.3f ms (%.2f %%)\n",
+                "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\n"
+                "complete step with all-reduce and optimizer: %.2f ms, including exposed communication of %.3f ms "
+                "(%.2f %%)\n",
                 step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
                 communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
   std::string out = cat(peaks.str(), line);
   if (without_timestamps_seconds > 0) {
-    std::snprintf(line, sizeof line, "every other step without the marks of the account: %.4f ms, %+.2f %% with them\n",
+    std::snprintf(line, sizeof line,
+                  "every other step, without timestamps: %.4f ms; timestamps change this by %+.2f %%\n",
                   without_timestamps_seconds * 1e3, 100 * (full_step_seconds / without_timestamps_seconds - 1));
     out += line;
   }
-  out += "its phases, ms:";
+  out += "phases of the step, ms:";
   for (std::size_t p = 0; p < phases.size(); ++p) {
     if (phases[p] == 0) continue;
     std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);
@@ -159,8 +166,10 @@ std::string StepBench::table(bool every) const {
   Sum all;
   for (const OpTime& op : ops)
     for (Sum* s : {&kinds[op.kind], &all}) {
-      s->forward += op.forward_seconds, s->backward += op.backward_seconds;
-      s->flops += op.forward.flops + op.backward.flops, s->bytes += op.forward.bytes + op.backward.bytes;
+      s->forward += op.forward_seconds;
+      s->backward += op.backward_seconds;
+      s->flops += op.forward.flops + op.backward.flops;
+      s->bytes += op.forward.bytes + op.backward.bytes;
       s->bound += peaks.seconds(op.forward) + peaks.seconds(op.backward);
     }
   kinds["all"] = all;
@@ -183,7 +192,7 @@ std::string StepBench::table(bool every) const {
     });
     listed.resize(std::min<std::size_t>(12, listed.size()));
   }
-  out += every ? "every operation, in the network's order:\n" : "the heaviest:\n";
+  out += every ? "all operations, in the order of the network:\n" : "the slowest operations:\n";
   for (const OpTime* op : listed)
     row(op->name,
         {op->forward_seconds, op->backward_seconds, op->forward.flops + op->backward.flops,

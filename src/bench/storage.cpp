@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -16,6 +15,7 @@
 #include "bench/baseline_reads.hpp"
 #include "bench/loader_harness.hpp"
 #include "bench/shards.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/load/slot_layout.hpp"
@@ -26,27 +26,14 @@
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-// mlcommons/storage, configs/dlio/workload/*.yaml (v2.0; those of b200 later), thresholds of its submission guidelines.
-const StorageWorkload published[] = {
-    {"unet3d", "a100", 146600628, 7, 0.636, 0.90},    {"unet3d", "h100", 146600628, 7, 0.323, 0.90},
-    {"unet3d", "b200", 146600628, 7, 0.162, 0.90},    {"resnet50", "a100", 114660, 400, 0.435, 0.90},
-    {"resnet50", "h100", 114660, 400, 0.224, 0.90},   {"cosmoflow", "a100", 2828486, 1, 0.00551, 0.70},
-    {"cosmoflow", "h100", 2828486, 1, 0.00350, 0.70}, {"retinanet", "b200", 322957, 24, 0.04755, 0.85},
-};
-
-// For its life the caller gets a processor as soon as it wakes up, where the system allows that (CAP_SYS_NICE,
-// ulimit -r): what stands in for an accelerator takes none and waits for none.
+// A scope in which the calling thread gets a CPU as soon as it wakes up, where the system allows that (CAP_SYS_NICE,
+// ulimit -r). An emulated accelerator needs almost no CPU time, and should not wait for it.
 class RealtimeScheduling {
  public:
   RealtimeScheduling() {
-    const sched_param least{1};
+    const sched_param min_priority{1};
     had_ = ::pthread_getschedparam(::pthread_self(), &policy_, &param_) == 0 &&
-           ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &least) == 0;
+           ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &min_priority) == 0;
   }
   ~RealtimeScheduling() {
     if (had_) ::pthread_setschedparam(::pthread_self(), policy_, &param_);
@@ -59,13 +46,14 @@ class RealtimeScheduling {
   bool had_ = false;
 };
 
-// The steps of this rank's accelerators, side by side: a thread each, the first of them the caller's.
+// Runs the steps of this rank's emulated accelerators concurrently: one thread each, of which the first is the
+// caller's.
 class Accelerators {
  public:
   Accelerators(World& world, int mine, int all, const StorageWorkload& workload, int steps)
-      : world_(world), mine_(mine), all_(all), workload_(workload), steps_(steps), together_(std::max(1, mine)) {}
+      : world_(world), mine_(mine), all_(all), workload_(workload), steps_(steps), barrier_(std::max(1, mine)) {}
 
-  // loaders: of each accelerator; none: batches are there at once. Collective.
+  // loaders: one for each accelerator; empty: batches are ready at once. Collective.
   Utilization run(const std::vector<std::unique_ptr<Loader>>& loaders) {
     std::vector<Utilization> each(std::size_t(std::max(1, mine_)));
     failed_ = false;
@@ -78,43 +66,49 @@ class Accelerators {
     double sums[4] = {};
     for (int a = 0; a < mine_; ++a) {
       const Utilization& u = each[std::size_t(a)];
-      sums[0] += u.measured, sums[1] += u.nominal, sums[2] += u.data_wait, sums[3] += u.samples_per_second;
+      sums[0] += u.measured;
+      sums[1] += u.nominal;
+      sums[2] += u.data_wait;
+      sums[3] += u.samples_per_second;
     }
     world_.all_reduce(std::span<double>(sums), World::Reduce::sum);
     return {sums[0] / all_, sums[1] / all_, sums[2] / all_, sums[3]};
   }
 
  private:
-  // Of all ranks. MPI is the first thread's.
+  // Waits for the accelerators of all ranks. Only the first thread may call MPI.
   void wait_for_all(int accelerator) {
-    together_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     if (world_.size() == 1) return;
     if (accelerator == 0) world_.barrier();
-    together_.arrive_and_wait();
+    barrier_.arrive_and_wait();
   }
 
   void steps(int accelerator, Loader* loader, std::vector<Utilization>& out) {
-    ::prctl(PR_SET_TIMERSLACK, 1000ul);  // nanoseconds; of this thread
+    ::prctl(PR_SET_TIMERSLACK, 1000ul);  // timer slack of this thread, in nanoseconds
     const RealtimeScheduling realtime_scheduling;
     wait_for_all(accelerator);
     double first = 0, compute = 0, wait = 0;
-    const auto began = Clock::now();
+    const double began = steady_seconds();
     for (int step = 0; step < steps_; ++step) {
-      const auto asked = Clock::now();
-      // After a failure the others are not left waiting.
+      const double asked = steady_seconds();
+      // After a failure this thread keeps calling wait_for_all(), so the others do not wait forever.
       if (loader && !failed_ && accelerator < mine_) try {
           if (!loader->next()) fail(Exit::internal, "bench storage: the loader ended early");
         } catch (const std::exception& e) {
           if (!failed_.exchange(true)) failure_ = e.what();
         }
-      const auto loaded = Clock::now();
+      const double loaded = steady_seconds();
       if (!failed_ && accelerator < mine_) sleep_for(workload_.compute_seconds);
-      const auto computed = Clock::now();
-      if (step == 0) first = seconds(asked, computed);
-      if (step > 0) compute += seconds(loaded, computed), wait += seconds(asked, loaded);
+      const double computed = steady_seconds();
+      if (step == 0) first = computed - asked;
+      if (step > 0) {
+        compute += computed - loaded;
+        wait += loaded - asked;
+      }
       wait_for_all(accelerator);
     }
-    const double total = seconds(began, Clock::now()) - first, counted = steps_ - 1;
+    const double total = steady_seconds() - began - first, counted = steps_ - 1;
     out[std::size_t(accelerator)] = {compute / total, counted * workload_.compute_seconds / total, wait / total,
                                      counted * double(workload_.batch) / total};
   }
@@ -123,17 +117,18 @@ class Accelerators {
   const int mine_, all_;
   const StorageWorkload& workload_;
   const int steps_;
-  std::barrier<> together_;
+  std::barrier<> barrier_;
   std::atomic<bool> failed_{false};
   std::string failure_;
 };
 
-// The loader's threads, which make() starts, get out of the accelerators' way even where AtOnce is not allowed.
+// Calls make() at a lower priority, which the loader threads that it starts inherit. So they do not delay the
+// accelerators even where RealtimeScheduling is not allowed.
 template <class Make>
-void make_aside(Make make) {
+void make_at_low_priority(Make make) {
   std::exception_ptr failure;
   std::thread([&] {
-    ::setpriority(PRIO_PROCESS, 0, 5);  // of this thread and those that it starts
+    ::setpriority(PRIO_PROCESS, 0, 5);  // of this thread and of the threads that it starts
     try {
       make();
     } catch (...) {
@@ -155,40 +150,31 @@ StorageBenchOptions resolved(const StorageBenchOptions& given) {
   const std::int64_t step = w.batch * o.accelerators;
   if (o.samples == 0) o.samples = std::max(((std::int64_t(2) << 30) / w.sample_bytes / step + 1) * step, 4 * step);
   if (o.samples < step)
-    fail(Exit::config, "bench storage: a step of ", o.accelerators, " accelerators takes ", step,
-         " samples, the data set has ", o.samples, ". raise --samples");
+    fail(Exit::config, "bench storage: a step of ", o.accelerators, " accelerators needs ", step,
+         " samples, but the data set has ", o.samples, ". raise --samples");
   if (o.steps == 0) o.steps = int(std::clamp(std::ceil(10 / w.compute_seconds), 20.0, 2000.0));
   if (o.prefetch == 0) o.prefetch = int(std::clamp<std::int64_t>((128 << 20) / (w.batch * w.sample_bytes), 3, 32));
   return o;
 }
 
-// What the storage gives without a loader: random samples of the first shard, 1 GiB of them at most. This rank alone.
-double bare_rate(Device& device, const ShardIndex& index, Reader reader, std::uint64_t turn) {
+// Bytes/s of the storage without a loader: random samples of the first shard, up to 1 GiB. Only this rank reads.
+double baseline_rate(Device& device, const ShardIndex& index, Reader reader, std::uint64_t round) {
   const Shard& shard = index.shards.front();
   LoaderBenchOptions o;
-  o.sample_bytes = index.sample.count(), o.rows = shard.rows, o.micro_batch = 4;
+  o.sample_bytes = index.sample.count();
+  o.rows = shard.rows;
+  o.micro_batch = 4;
   const std::int64_t samples = std::clamp<std::int64_t>((std::int64_t(1) << 30) / o.sample_bytes, 4, 4 * index.rows);
   std::vector<double> seconds;
   if (reader == Reader::uring)
     for (const int depth : {8, 32})
-      seconds.push_back(baseline_async_seconds(device, shard.path, o, turn, samples, depth));
+      seconds.push_back(baseline_async_seconds(device, shard.path, o, round, samples, depth));
   else
-    seconds.push_back(baseline_pread_seconds(device, shard.path, o, turn, samples, o.workers, false));
+    seconds.push_back(baseline_pread_seconds(device, shard.path, o, round, samples, o.workers, false));
   return double(samples / o.workers * o.workers * o.sample_bytes) / *std::min_element(seconds.begin(), seconds.end());
 }
 
 }  // namespace
-
-StorageWorkload storage_workload(const std::string& name, const std::string& accelerator) {
-  std::string known, of_this;
-  for (const StorageWorkload& w : published) {
-    if (w.name == name && w.accelerator == accelerator) return w;
-    known += (known.empty() ? "" : ", ") + w.name + " on " + w.accelerator;
-    if (w.name == name) of_this += (of_this.empty() ? "" : ", ") + w.accelerator;
-  }
-  fail(Exit::config, "no parameters of ", name, " on ", accelerator, " are published. ",
-       of_this.empty() ? "there are " + known : name + " is there for " + of_this);
-}
 
 StorageBench bench_storage(World& world, Device& device, const StorageBenchOptions& given) {
   StorageBench out;
@@ -203,38 +189,39 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
   const ShardIndex index = index_shards(world, data);
   if (index.rows != o.samples)
     fail(Exit::data, "bench storage: ", shards.glob(), " hold ", index.rows, " samples, not ", o.samples,
-         " (a run that was ended?). remove them");
+         " (was a run interrupted?). remove them");
   const ReaderFacts facts = reader_facts(index);
   if (o.reader == Reader::uring && !facts.no_direct_io.empty())
-    fail(Exit::config, "bench storage: no reads past the page cache there (", facts.no_direct_io,
+    fail(Exit::config, "bench storage: the files cannot be read by O_DIRECT (", facts.no_direct_io,
          "). name another --dir, or read through the page cache: --reader direct");
   const std::uint64_t rings = std::uint64_t(o.accelerators / world.node_count() + 1) * std::uint64_t(o.prefetch) *
                               SlotLayout(index, w.batch).bytes;
   if (rings > facts.available)
-    fail(Exit::config, "bench storage: what is read ahead takes ", format_bytes(rings), ", ",
+    fail(Exit::config, "bench storage: reading ahead needs ", format_bytes(rings), ", but only ",
          format_bytes(facts.available), " of memory are free. lower --prefetch or --accelerators");
-  out.cached = cat(shards.made() ? "written by this run" : "found there", ", ",
-                   o.reader == Reader::uring ? "read past the page cache of this host" : "read through the page cache");
+  out.cached = cat(shards.made() ? "written by this run" : "already there", ", ",
+                   o.reader == Reader::uring ? "read by O_DIRECT, without the page cache of this host"
+                                             : "read through the page cache");
 
-  // Of every turn's epochs, each accelerator its part of every whole step.
+  // Each round has epochs of its own. Each accelerator takes its part of every full step.
   const Sampler sampler(index.rows, w.batch * o.accelerators, w.batch, 1, true);
   const std::int64_t steps_per_epoch = index.rows / (w.batch * o.accelerators);
   Accelerators accelerators(world, mine, o.accelerators, w, o.steps);
-  std::vector<double> bare;
-  for (int turn = 0; turn < o.turns; ++turn) {
-    if (world.rank() == 0) bare.push_back(bare_rate(device, index, o.reader, std::uint64_t(turn)));
+  std::vector<double> baseline;
+  for (int round = 0; round < o.turns; ++round) {
+    if (world.rank() == 0) baseline.push_back(baseline_rate(device, index, o.reader, std::uint64_t(round)));
     out.ceiling.push_back(accelerators.run({}));
     std::vector<std::unique_ptr<Source>> sources;
     std::vector<std::unique_ptr<Loader>> loaders;
     for (int a = 0; a < mine; ++a) {
       sources.push_back(make_source(world, index, o.reader));
-      auto items = [&, turn, accelerator = first + a, step = 0]() mutable -> std::optional<MicroBatch> {
+      auto items = [&, round, accelerator = first + a, step = 0]() mutable -> std::optional<MicroBatch> {
         if (step == o.steps) return std::nullopt;
         const std::int64_t number = step++;
-        return sampler.share(turn * 1000 + number / steps_per_epoch, number % steps_per_epoch, accelerator,
+        return sampler.share(round * 1000 + number / steps_per_epoch, number % steps_per_epoch, accelerator,
                              o.accelerators)[0];
       };
-      make_aside([&] {
+      make_at_low_priority([&] {
         loaders.push_back(std::make_unique<Loader>(device, *sources.back(), index, sampler,
                                                    LoaderOptions{o.workers, o.prefetch, w.batch}, items));
       });
@@ -243,7 +230,7 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
     out.replay.push_back(accelerators.run(loaders));
   }
   out.realtime_scheduling = RealtimeScheduling().allowed();
-  out.baseline_bytes_per_second = bare.empty() ? 0 : median(bare);
+  out.baseline_bytes_per_second = baseline.empty() ? 0 : median(baseline);
   return out;
 }
 
@@ -260,25 +247,25 @@ std::string StorageBench::str() const {
   std::snprintf(
       text, sizeof text,
       "%s on %d x %s, emulated (unofficial: no MLPerf result). parameters: mlcommons/storage; metric: DLIO\n"
-      "  %lld samples a step and accelerator, %s each, compute %g ms; data set of %lld samples, %s, %s\n"
-      "  %s; workers %d, prefetch %d of each accelerator; %d turns of %d steps, the first of each does not count\n"
+      "  %lld samples per step and accelerator, %s each, compute %g ms; data set of %lld samples, %s, %s\n"
+      "  %s; workers %d, prefetch %d of each accelerator; %d rounds of %d steps; the first step of each does not "
+      "count\n"
       "  %-42s %9s %9s %10s\n"
       "  %-42s %7.2f %% %7.2f %% %8.2f %%\n  %-42s %7.2f %% %7.2f %% %8.2f %%\n"
-      "  %-42s %7.2f %% %7.2f %%\n  %.0f samples/s, %.1f MB/s; never waiting, the accelerators take %.1f MB/s; bare "
-      "loops read "
-      "%.1f MB/s of the same files\n"
+      "  %-42s %7.2f %% %7.2f %%\n  %.0f samples/s, %.1f MB/s; without waiting, the accelerators would take %.1f MB/s; "
+      "baseline loops read %.1f MB/s of the same files\n"
       "[METRIC] Number of Simulated Accelerators: %d\n[METRIC] Training Accelerator Utilization [AU] (%%): %.4f\n"
       "[METRIC] train_au_meet_expectation: %s (%.0f %%)\n",
       w.name.c_str(), options.accelerators, w.accelerator.c_str(), static_cast<long long>(w.batch),
       format_bytes(std::uint64_t(w.sample_bytes)).c_str(), w.compute_seconds * 1e3,
       static_cast<long long>(options.samples), format_bytes(std::uint64_t(options.samples * w.sample_bytes)).c_str(),
       cached.c_str(), source.c_str(), options.workers, options.prefetch, options.turns, options.steps,
-      "accelerator utilization, median of turns", "measured", "nominal", "data wait",
-      "ceiling: batches are there at once", 100 * median_of(ceiling, &Utilization::measured),
+      "accelerator utilization, median of rounds", "measured", "nominal", "data wait",
+      "ceiling: batches are ready at once", 100 * median_of(ceiling, &Utilization::measured),
       100 * median_of(ceiling, &Utilization::nominal), 100 * median_of(ceiling, &Utilization::data_wait),
       "replay: through the loader", 100 * median_of(replay, &Utilization::measured),
       100 * median_of(replay, &Utilization::nominal), 100 * median_of(replay, &Utilization::data_wait),
-      "replay / ceiling, median of turns", 100 * relative(&Utilization::measured),
+      "replay / ceiling, median of rounds", 100 * relative(&Utilization::measured),
       100 * relative(&Utilization::nominal), rate, rate * double(w.sample_bytes) / 1e6,
       options.accelerators * double(w.batch) / w.compute_seconds * double(w.sample_bytes) / 1e6,
       baseline_bytes_per_second / 1e6, options.accelerators, 100 * median_of(replay, &Utilization::measured),
@@ -286,10 +273,10 @@ std::string StorageBench::str() const {
   std::string out = text;
   if (!realtime_scheduling)
     out +=
-        "what stands in for the accelerators waits for a processor beside the loader's threads (no real-time class "
-        "without ulimit -r 1): on few cores that lowers the replay\n";
+        "the emulated accelerators compete with the loader's threads for the CPU, because real-time scheduling is not "
+        "allowed (ulimit -r 1): with few cores this lowers the replay\n";
   if (median_of(ceiling, &Utilization::nominal) < 0.9)
-    out += "the accelerators slept far longer than asked, the processors are busy: these figures flatter the storage\n";
+    out += "the CPU is busy, so the accelerators slept far longer than intended: these results are too favourable\n";
   return out;
 }
 

@@ -8,9 +8,10 @@
 namespace millrace {
 namespace {
 
-using Each = std::function<void(const StoredPiece&)>;
+using PieceFunction = std::function<void(const StoredPiece&)>;
 
-void of_box(const ShardIndex& index, const Shard& shard, const Hyperslab& slab, const Each& f) {
+void for_each_piece_of_slab(const ShardIndex& index, const Shard& shard, const Hyperslab& slab,
+                            const PieceFunction& f) {
   if (const io::ChunkedLayout* chunks = shard.x_chunks.get())
     return for_each_chunk(*chunks, slab, [&](std::size_t number, const Hyperslab&) {
       f({chunks->chunks[number].offset, chunks->chunks[number].bytes, chunks, number});
@@ -21,24 +22,26 @@ void of_box(const ShardIndex& index, const Shard& shard, const Hyperslab& slab, 
   });
 }
 
-void of_sample(const ShardIndex& index, const Shard& shard, std::int64_t id, const Each& f) {
+void for_each_piece_of_view(const ShardIndex& index, const Shard& shard, std::int64_t id, const PieceFunction& f) {
   const std::int64_t row = id - shard.first;
   switch (index.view.sample) {
     case SampleKind::patch:
-      return of_box(index, shard, patch_hyperslab(index, shard, id), f);
+      return for_each_piece_of_slab(index, shard, patch_hyperslab(index, shard, id), f);
     case SampleKind::tokens:
-      return of_box(index, shard, window_hyperslab(index, shard, id), f);
+      return for_each_piece_of_slab(index, shard, window_hyperslab(index, shard, id), f);
     case SampleKind::pair:
-      for (const std::int64_t r : {row, row + index.view.lead}) of_box(index, shard, row_hyperslab(shard, r), f);
+      for (const std::int64_t r : {row, row + index.view.lead})
+        for_each_piece_of_slab(index, shard, row_hyperslab(shard, r), f);
       return;
     case SampleKind::rows:
       break;
   }
 }
 
-void of_row(const io::ChunkedLayout* chunks, std::uint64_t offset, std::size_t bytes, std::int64_t row, const Each& f) {
+void for_each_piece_of_row(const io::ChunkedLayout* chunks, std::uint64_t offset, std::size_t bytes, std::int64_t row,
+                           const PieceFunction& f) {
   if (!chunks) return f({offset + std::uint64_t(row) * bytes, bytes});
-  std::size_t sides = 1;  // chunks side by side that hold the same rows
+  std::size_t sides = 1;  // number of chunks that hold the same rows
   for (std::size_t d = 1; d < chunks->shape.size(); ++d) sides *= std::size_t(chunks->chunks_along(d));
   for (std::size_t c = std::size_t(row / chunks->chunk[0]) * sides, end = c + sides; c < end; ++c)
     f({chunks->chunks[c].offset, chunks->chunks[c].bytes, chunks, c});
@@ -46,21 +49,22 @@ void of_row(const io::ChunkedLayout* chunks, std::uint64_t offset, std::size_t b
 
 }  // namespace
 
-void for_each_piece(const ShardIndex& index, ShardFiles& files, std::size_t s, std::int64_t id, const Each& f) {
+void for_each_piece(const ShardIndex& index, ShardFiles& files, std::size_t s, std::int64_t id,
+                    const PieceFunction& f) {
   const Shard shard = index.shards[s];
   if (shard.x_encoded) {
     const EncodedRow e = encoded_row(files.open(s), shard, id);
     return f({e.offset, e.bytes});
   }
-  if (index.samples_are_views()) return of_sample(index, shard, id, f);
+  if (index.samples_are_views()) return for_each_piece_of_view(index, shard, id, f);
   const std::int64_t row = id - shard.first;
   const std::size_t parts = index.x.parts.size();
-  if (parts == 0) return of_row(shard.x_chunks.get(), shard.x_offset, index.sample_bytes(), row, f);
+  if (parts == 0) return for_each_piece_of_row(shard.x_chunks.get(), shard.x_offset, index.sample_bytes(), row, f);
   const std::size_t channel = index.sample_bytes() / std::size_t(index.sample[-1]);
   for (std::size_t p = 0; p < parts; ++p) {
-    const DatasetLocation* more = p ? &shard.extra_x[p - 1] : nullptr;
-    of_row((more ? more->chunks : shard.x_chunks).get(), more ? more->offset : shard.x_offset,
-           std::size_t(index.x.parts[p].count) * channel, row, f);
+    const DatasetLocation* extra = p ? &shard.extra_x[p - 1] : nullptr;
+    for_each_piece_of_row((extra ? extra->chunks : shard.x_chunks).get(), extra ? extra->offset : shard.x_offset,
+                          std::size_t(index.x.parts[p].count) * channel, row, f);
   }
 }
 

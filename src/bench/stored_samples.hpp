@@ -1,4 +1,4 @@
-// Bare loops over what is stored of a data set: reading and decoding without an engine. Private to the data room.
+// Baseline loops over the stored bytes of a data set: reading and decoding without an engine. Internal to bench/.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -22,14 +22,15 @@
 
 namespace millrace {
 
-// One thread's part of a stage: each call does a piece of it and returns how many samples that was worth.
+// The work of one thread in a stage. Each call does a piece of it and returns the equivalent number of samples.
 using StageWork = std::function<double()>;
 
-// The sampler's order, a few samples at each call, of any thread; epoch after epoch.
+// Yields the samples in the order of a sampler, epoch after epoch, `unit` at each call. Thread-safe.
 class SampleOrder {
  public:
   SampleOrder(const Sampler& sampler, std::int64_t rows, std::int64_t unit)
       : sampler_(sampler), rows_(rows), unit_(unit) {}
+  // Replaces `ids` by the next ids and returns their epoch.
   std::int64_t next(std::vector<std::int64_t>& ids) {
     const std::int64_t units = (rows_ + unit_ - 1) / unit_, number = next_++;
     const MicroBatch item{number / units, 0, number % units * unit_, std::min(unit_, rows_ - number % units * unit_)};
@@ -45,12 +46,12 @@ class SampleOrder {
   std::atomic<std::int64_t> next_{0};
 };
 
-// Memory as the loader's: page-aligned, of one thread.
+// Page-aligned memory, like that of the loader.
 inline std::shared_ptr<Buffer> memory(Device& device, std::size_t bytes) {
   return std::make_shared<Buffer>(device, MemoryKind::pinned, bytes);
 }
 
-// What is stored of a set, and how it is read and decoded, without an engine.
+// Reads and decodes the stored bytes of a data set without an engine. Keeps up to 256 samples in memory for decoding.
 class StoredSamples {
  public:
   StoredSamples(Device& device, const ShardIndex& index, bool direct_io)
@@ -61,13 +62,14 @@ class StoredSamples {
       keep(i * index_.rows / 256 % index_.rows);
     block_ = direct_ ? std::max<std::uint64_t>(512, direct_alignment(files_.open(0)).offset) : 1;
   }
-  bool known() const { return known_; }
+  bool known() const { return known_; }  // false: only the HDF5 library can read the data
   bool decodes() const { return index_.encoded() || index_.shards.front().x_chunks; }
-  double bytes() const { return kept_bytes_ / double(std::max<std::size_t>(1, kept_.size())); }  // mean, of a sample
+  // Stored bytes of a sample, on average.
+  double bytes() const { return kept_bytes_ / double(std::max<std::size_t>(1, kept_.size())); }
 
-  // share: the part of what holds a sample that is read and decoded for it: chunks hold several.
+  // share: a chunk holds several samples, so only this fraction of a sample's chunks is read and decoded for it.
   StageWork reader(SampleOrder& order, double share) {
-    auto space = memory(device_, most_ + 2 * block_);
+    auto space = memory(device_, max_piece_bytes_ + 2 * block_);
     return [this, &order, share, space, ids = std::vector<std::int64_t>()]() mutable {
       order.next(ids);
       for (const std::int64_t id : ids) {
@@ -75,8 +77,8 @@ class StoredSamples {
         for_each_piece(index_, plain_, s, id, [&](const StoredPiece& piece) {
           if (piece.bytes == 0) return;
           const std::uint64_t from = piece.offset / block_ * block_;
-          const std::size_t whole = std::size_t((piece.offset + piece.bytes - from + block_ - 1) / block_ * block_);
-          if (::pread(files_.open(s), space->as<char>(), std::min(whole, space->bytes()), off_t(from)) <= 0)
+          const std::size_t bytes = std::size_t((piece.offset + piece.bytes - from + block_ - 1) / block_ * block_);
+          if (::pread(files_.open(s), space->as<char>(), std::min(bytes, space->bytes()), off_t(from)) <= 0)
             fail(Exit::data, "cannot read ", index_.shards[s].path);
         });
       }
@@ -98,17 +100,17 @@ class StoredSamples {
       if (index_.encoded()) {
         state->pixels.resize(index_.sample_bytes());
         decode_and_resample(
-            k.parts[0], "a sample of the bench",
+            k.parts[0], "a sample of the benchmark",
             [&](std::int64_t height, std::int64_t width) {
               return index_.decode.min_area > 0
                          ? random_resized_crop_grid(index_.decode, state->next, k.id, resize_crop_, height, width)
-                         : center_crop_grid(resize_crop_, height, width, "a sample of the bench");
+                         : center_crop_grid(resize_crop_, height, width, "a sample of the benchmark");
             },
             DecodeExtent::needed, state->image, state->pixels.data());
         return 1.0;
       }
       for (std::size_t p = 0; p < k.parts.size(); ++p) {
-        if (k.parts[p].empty()) continue;  // never written, or the values themselves
+        if (k.parts[p].empty()) continue;  // never written, or plain values
         state->raw.resize_uninitialized(k.parts[p].size());
         std::memcpy(state->raw.data(), k.parts[p].data(), k.parts[p].size());
         io::decode_chunk(*k.pieces[p].chunks, k.pieces[p].chunk, state->raw, state->out);
@@ -117,14 +119,14 @@ class StoredSamples {
     };
   }
 
-  // Chunks that hold a part of a sample, on average.
+  // How many chunks contain a part of a sample, on average.
   double chunks() const { return chunks_ / double(std::max<std::size_t>(1, kept_.size())); }
 
  private:
   struct Kept {
     std::int64_t id;
     std::vector<StoredPiece> pieces;
-    std::vector<std::string> parts;  // the bytes of each that is decoded
+    std::vector<std::string> parts;  // the bytes of each piece that needs decoding
   };
 
   void keep(std::int64_t id) {
@@ -132,13 +134,15 @@ class StoredSamples {
     Kept k{id, {}, {}};
     if (index_.encoded()) read_encoded(plain_.open(s), index_.shards[s], id, k.parts.emplace_back());
     for_each_piece(index_, plain_, s, id, [&](const StoredPiece& piece) {
-      kept_bytes_ += double(piece.bytes), most_ = std::max(most_, piece.bytes), chunks_ += piece.chunks ? 1 : 0;
+      kept_bytes_ += double(piece.bytes);
+      max_piece_bytes_ = std::max(max_piece_bytes_, piece.bytes);
+      chunks_ += piece.chunks ? 1 : 0;
       if (index_.encoded()) return;
       k.pieces.push_back(piece);
       std::string& part = k.parts.emplace_back();
       if (!piece.chunks || piece.bytes == 0 || kept_bytes_ > double(256 << 20)) return;
       part.resize(piece.bytes);
-      read_fully(plain_.open(s), index_.shards[s], piece.offset, part.data(), piece.bytes, id, piece.bytes);
+      read_fully(plain_.open(s), index_.shards[s], {piece.offset, piece.bytes, id, piece.bytes}, part.data());
     });
     kept_.push_back(std::move(k));
   }
@@ -149,7 +153,7 @@ class StoredSamples {
   ShardFiles files_, plain_;
   bool known_ = true;
   std::uint64_t block_ = 1;
-  std::size_t most_ = 0, starts_ = 0;
+  std::size_t max_piece_bytes_ = 0, starts_ = 0;
   double kept_bytes_ = 0, chunks_ = 0;
   std::vector<Kept> kept_;
   const ResizeCrop resize_crop_ = index_.encoded()

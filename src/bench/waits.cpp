@@ -1,32 +1,25 @@
-// How long short steps wait for data that comes quickly enough on average. Reads from the page cache, and a processor's
-// time for each micro-batch, as decoding takes; so both workers are at work for 1 / 1.2 of the step.
-#include <time.h>
-
+// Measures how long short steps wait for data although the loader is fast enough on average. The workers read from the
+// page cache and then use CPU time for each micro-batch, as decoding does, so they are busy for 1 / 1.2 of a step.
 #include <atomic>
 #include <cstdio>
 
 #include "bench/file.hpp"
 #include "bench/loader_harness.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/bench/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
 
 namespace millrace {
 namespace {
 
-double own_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-// Each sample costs so much of the reading thread's own time.
+// Adds CPU time of the reading thread to each sample.
 class SlowSource : public Source {
  public:
   SlowSource(std::unique_ptr<Source> inner, double seconds) : inner_(std::move(inner)), seconds_(seconds) {}
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    const double until = own_seconds() + seconds_ * double(ids.size());
+    const double until = thread_cpu_seconds() + seconds_ * double(ids.size());
     inner_->read(ids, x, y);
-    while (own_seconds() < until) continue;
+    while (thread_cpu_seconds() < until) continue;
   }
   std::string describe() const override { return inner_->describe(); }
 
@@ -35,7 +28,8 @@ class SlowSource : public Source {
   const double seconds_;
 };
 
-constexpr double enough = 1.15;  // offered: a machine that others use is not as quick as a moment before
+// Minimum of Measurement::offered in a round that counts: on a shared machine the workers may suddenly be too slow.
+constexpr double min_offered = 1.15;
 
 }  // namespace
 
@@ -50,35 +44,39 @@ WaitBench bench_waits(Device& device, const LoaderBenchOptions& o, const std::ve
     const std::vector<int> rings = {o.prefetch, 0};
     std::vector<std::unique_ptr<LoaderUnderTest>> loaders;
     std::vector<std::vector<double>> waits(rings.size()), all(rings.size());
-    std::vector<double> rates, asked;
+    std::vector<double> rates, step_seconds;
     for (const int prefetch : rings)
       loaders.push_back(std::make_unique<LoaderUnderTest>(device, source, index, sampler,
                                                           LoaderOptions{o.workers, prefetch, o.micro_batch}));
-    for (int turn = 0; turn < o.repeats; ++turn) {
-      const double rate = loaders[0]->turn(std::max(seconds / 2, 10 * step), 0).rate;
-      asked.push_back(1.2 * double(o.micro_batch) / rate), rates.push_back(rate);
+    for (int round = 0; round < o.repeats; ++round) {
+      const double rate = loaders[0]->measure(std::max(seconds / 2, 10 * step), 0).rate;
+      step_seconds.push_back(1.2 * double(o.micro_batch) / rate);
+      rates.push_back(rate);
       for (std::size_t k = 0; k < rings.size(); ++k) {
-        const LoaderUnderTest::Turn t = loaders[k]->turn(std::max(seconds, 20 * step), asked.back());
+        const LoaderUnderTest::Measurement t = loaders[k]->measure(std::max(seconds, 20 * step), step_seconds.back());
         all[k].push_back(t.wait_share);
-        if (t.offered >= enough) waits[k].push_back(t.wait_share);
+        if (t.offered >= min_offered) waits[k].push_back(t.wait_share);
       }
     }
     const auto share = [&](std::size_t k) { return median(waits[k].empty() ? all[k] : waits[k]); };
     out.rows.push_back(
-        {step, median(asked), median(rates), share(0), share(1), int(waits[0].size()), int(waits[1].size())});
+        {step, median(step_seconds), median(rates), share(0), share(1), int(waits[0].size()), int(waits[1].size())});
   }
-  out.turns = o.repeats, out.prefetch = o.prefetch, out.workers = o.workers, out.bytes = o.micro_batch * o.sample_bytes;
+  out.turns = o.repeats;
+  out.prefetch = o.prefetch;
+  out.workers = o.workers;
+  out.bytes = o.micro_batch * o.sample_bytes;
   return out;
 }
 
 std::string WaitBench::str() const {
-  std::string out = "steps that sleep 1.2 times what the loader needs for a micro-batch";
-  char text[300];
-  std::snprintf(
-      text, sizeof text,
-      " (%lld bytes, %d workers); medians of those of %d turns in\nwhich the workers had %.2f times what the step "
-      "took, or of all where none had\n  %12s %14s %25s %21s\n",
-      static_cast<long long>(bytes), workers, turns, enough, "aimed at", "step", "waits, prefetch", "auto");
+  std::string out = "steps that sleep 1.2 times as long as the loader needs for a micro-batch";
+  char text[400];
+  std::snprintf(text, sizeof text,
+                " (%lld bytes, %d workers); medians over those of %d rounds in\nwhich the workers could deliver "
+                "%.2f times what the steps took, or over all rounds if there are none\n  %12s %14s %25s %21s\n",
+                static_cast<long long>(bytes), workers, turns, min_offered, "intended", "step", "waits, prefetch",
+                "auto");
   out += text;
   for (const WaitRow& r : rows) {
     std::snprintf(text, sizeof text, "  %9.1f ms %11.2f ms %10d: %6.2f %% (%2d) %14.2f %% (%2d)\n", r.target_step * 1e3,

@@ -66,9 +66,9 @@ void take(ParsedArguments& out, const po::option& option, const std::vector<Flag
 
 }  // namespace
 
-std::string ParsedArguments::get(const std::string& flag, const std::string& otherwise) const {
+std::string ParsedArguments::get(const std::string& flag, const std::string& default_value) const {
   const auto it = flags.find(flag);
-  return it == flags.end() || it->second.empty() ? otherwise : it->second.front();
+  return it == flags.end() || it->second.empty() ? default_value : it->second.front();
 }
 
 const std::vector<std::string>& ParsedArguments::list(const std::string& flag) const {
@@ -123,13 +123,15 @@ std::string flags_help(const std::vector<Flag>& flags) {
 void reject_positional(const ParsedArguments& parsed) {
   if (!parsed.positional.empty())
     fail(Exit::config, "command line: '", parsed.positional.front(),
-         "' belongs to no option. keys are written --section.key VALUE");
+         "' belongs to no option. write keys as --section.key VALUE");
 }
 
 Flag config_flag() {
   return {.name = "config,c",
           .value = "file",
-          .help = "configuration file; may be given several times, later files win; the command line wins over all",
+          .help =
+              "configuration file. May be given several times; later files override earlier ones, and keys on the "
+              "command line override all files",
           .arity = Flag::Arity::many};
 }
 

@@ -18,7 +18,7 @@ std::string print_number(double value, std::chars_format format) {
   const auto end = std::to_chars(text, text + sizeof text, value, format).ptr;
   std::string out(text, end);
   if (format != std::chars_format::general) return out;
-  // The shortest form of 50000 is "5e+04": people, and whole numbers, want digits where they are few.
+  // to_chars writes 50000 as "5e+04". Plain digits are easier to read if there are few of them.
   const auto plain = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr;
   return plain - text <= 12 ? std::string(text, plain) : out;
 }

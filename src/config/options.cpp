@@ -20,24 +20,28 @@ std::string trimmed(const std::string& text) {
   return first == text.npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-// What one file says: the words of each key, and the line where it stands.
+// A key in a file with its words. `where` is the file and line of its first occurrence.
 struct Entry {
   const Key* key;
   std::string where;
   std::vector<std::string> words;
 };
 
-// Values end up in files again, where '#' begins a comment and a line ends a value.
+// Values of the command line are saved in config.cfg, where '#' begins a comment and a newline ends a value.
 void require_printable(const std::string& where, const std::string& value) {
   if (value.find_first_of("#\n\r") != value.npos)
-    fail(Exit::config, where, ": '", value, "' cannot hold # or the end of a line. rename the file, or link to it");
+    fail(Exit::config, where, ": '", value, "' cannot contain # or a newline. rename the file, or link to it");
+}
+
+bool is_list_of_numbers(const Key& key) {
+  return key.many == Key::Many::words && key.value_format.find("number") != std::string::npos;
 }
 
 std::vector<std::string> words_of(const Key& key, const std::string& value) {
   if (key.many == Key::Many::words) {
-    std::string blanks = value;
-    if (key.value_format.find("number") != std::string::npos) std::replace(blanks.begin(), blanks.end(), ',', ' ');
-    return split_words(blanks);
+    std::string separated = value;
+    if (is_list_of_numbers(key)) std::replace(separated.begin(), separated.end(), ',', ' ');
+    return split_words(separated);
   }
   return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
 }
@@ -46,7 +50,7 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
   fail(Exit::config, where, ": unknown key ", name, ". did you mean ", nearest_key(name), "?");
 }
 
-// One line at a time goes through Boost's parser, so that every complaint can name its line.
+// Passes one line at a time to Boost's parser, so that every error message can name its line.
 std::vector<Entry> parse_file(const ConfigFile& file) {
   static const po::options_description nothing;
   std::vector<Entry> entries;
@@ -70,16 +74,16 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
     try {
       parsed = po::parse_config_file(one, nothing, true).options;
     } catch (const po::error&) {
-      fail(Exit::config, where, ": '", bare, "' is not understood. lines read key = value, [section], or # comment");
+      fail(Exit::config, where, ": '", bare, "' is not a valid line. write key = value, [section] or # comment");
     }
     for (const auto& option : parsed) {
       const std::string& name = option.string_key;
       const Key* key = find_key(name);
       if (!key) refuse_unknown(where, name);
       warn_if_renamed(where, name, *key);
-      const auto [seen, fresh] = first.emplace(key, First{number, name});
+      const auto [seen, is_first] = first.emplace(key, First{number, name});
       const auto words = words_of(*key, trimmed(option.value.empty() ? "" : option.value.front()));
-      if (fresh) {
+      if (is_first) {
         entries.push_back({key, where, words});
         continue;
       }
@@ -101,6 +105,19 @@ void apply(RunConfig& config, const Entry& entry) {
   }
 }
 
+// Checks of several keys together.
+void check_combinations(const RunConfig& c) {
+  if (c.train.micro_batch > c.train.global_batch)
+    fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
+         c.train.global_batch, "). lower the first or raise the second");
+  if (c.model.name == ModelName::layers && c.model.layers.empty())
+    fail(Exit::config, "model.name = layers, but no model.layers is given. write one for each layer");
+  if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
+    fail(Exit::config, "run.stop_margin is not smaller than run.walltime. lower the first or raise the second");
+}
+
+}  // namespace
+
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -116,29 +133,19 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// What no single key can see.
-void check_together(const RunConfig& c) {
-  if (c.train.micro_batch > c.train.global_batch)
-    fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
-         c.train.global_batch, "). lower the one or raise the other");
-  if (c.model.name == ModelName::layers && c.model.layers.empty())
-    fail(Exit::config, "model.name = layers, but there is no line model.layers. write one for each layer");
-  if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
-    fail(Exit::config, "run.stop_margin leaves nothing of run.walltime. lower the one or raise the other");
-}
-
-}  // namespace
-
 std::string nearest_key(const std::string& written) {
   const Key* best = nullptr;
-  std::size_t least = ~std::size_t(0);
+  std::size_t best_distance = ~std::size_t(0);
   for (const Key& key : keys()) {
-    if (key.hidden) continue;
-    // A beginning counts as near; a word without its section is held against the key's last part.
+    if (key.hidden()) continue;
+    // A beginning of a name has distance 1. A word without a section is compared to the part after the dot.
     std::size_t distance = edit_distance(written, key.name);
     if (key.name.starts_with(written)) distance = std::min<std::size_t>(distance, 1);
     if (written.find('.') == written.npos) distance = std::min(distance, edit_distance(written, key.leaf()) + 1);
-    if (distance < least) least = distance, best = &key;
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = &key;
+    }
   }
   return best->name;
 }
@@ -158,8 +165,8 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     Entry entry{key, where, {}};
     for (const auto& word : given.words) {
       require_printable(where, word);
-      // The shell has split paths already: a blank inside one belongs to it.
-      const bool split = key->many != Key::Many::words || key->value_format.find("number") != std::string::npos;
+      // The shell has already split a list of paths, so a blank belongs to the path.
+      const bool split = key->many != Key::Many::words || is_list_of_numbers(*key);
       const auto words = split ? words_of(*key, trimmed(word)) : std::vector<std::string>{trimmed(word)};
       for (const auto& each : words)
         if (!each.empty()) entry.words.push_back(each);
@@ -168,7 +175,7 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
   }
   if (config.run.dir.empty() && !files.empty())
     config.run.dir = "runs/" + std::filesystem::path(files.front().path).stem().string();
-  check_together(config);
+  check_combinations(config);
   config.text = print_config(config);
   return config;
 }
@@ -178,7 +185,7 @@ std::string print_config(const RunConfig& config) {
   std::string out, group;
   for (const Key& key : keys()) {
     const auto words = key.get(config);
-    if (key.hidden && words == key.get(defaults)) continue;
+    if (key.hidden() && words == key.get(defaults)) continue;
     if (key.group() != group) out += cat(group.empty() ? "" : "\n", "[", group = key.group(), "]\n");
     if (key.many == Key::Many::lines)
       for (const auto& line : words) out += cat(key.leaf(), " = ", line, "\n");
@@ -188,14 +195,14 @@ std::string print_config(const RunConfig& config) {
   return out;
 }
 
-std::string keys_help(const std::vector<std::string>& but) {
+std::string keys_help(const std::vector<std::string>& omit) {
   static const RunConfig defaults;
   std::ostringstream out;
-  out << "Keys, with <form> and (default). In a file: [section] and key = value. On the command line they win.\n"
+  out << "Keys with <format> and (default). In a file: [section] and key = value. The command line overrides files.\n"
          "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00.\n";
   std::string group;
   for (const Key& key : keys()) {
-    if (key.hidden || std::find(but.begin(), but.end(), key.group()) != but.end()) continue;
+    if (key.hidden() || std::find(omit.begin(), omit.end(), key.group()) != omit.end()) continue;
     if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
     const std::string default_value = join_words(key, key.get(defaults));
     const std::string head = cat("  --", key.name, " <", key.value_format, ">");

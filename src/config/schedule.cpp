@@ -49,8 +49,8 @@ CheckpointInterval CheckpointInterval::parse(const std::string& text) {
     if (unit.empty() && value == std::floor(value)) return out.steps = std::int64_t(value), out;
     if (!unit.empty()) return out.seconds = parse_seconds(text), out;
   }
-  fail(Exit::config, "checkpoint.every: '", text, "' is no interval",
-       problem == std::errc() && value == 0 ? " (none is the word for never)" : "",
+  fail(Exit::config, "checkpoint.every: '", text, "' is not an interval",
+       problem == std::errc() && value == 0 ? " (write none for never)" : "",
        ". steps (500), epochs (2e), time (10m) or none");
 }
 

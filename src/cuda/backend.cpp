@@ -38,7 +38,7 @@ class CudaBackend : public Backend {
         cublas_(make_cublas(context_, matmuls_, {.tf32 = options.cuda.tf32})) {}
 
   Device& device() override { return device_; }
-  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{*this}, spec); }
+  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
     return cuda::make_optimizer(spec, context_, device_);
   }
@@ -59,19 +59,11 @@ class CudaBackend : public Backend {
   std::string precision_note(DType) const override { return ""; }
 
  private:
-  struct Make {
+  struct Make : MakeKernelOp {
     CudaBackend& b;
+    using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return make_conv(s, b.context_, b.cudnn_); }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
-    std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return make_batch_norm(s, b.context_); }
-    std::unique_ptr<Op> operator()(const PoolSpec& s) const { return make_pool(s, b.context_); }
-    std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return make_activation(s, b.context_); }
-    std::unique_ptr<Op> operator()(const AddSpec& s) const { return make_add(s, b.context_); }
-    std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return make_dropout(s, b.context_); }
-    std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, b.context_, b.device_); }
-    std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, b.context_); }
-    std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, b.context_); }
-    std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, b.context_); }
   };
   CudaDevice& device_;
   LaunchContext context_;

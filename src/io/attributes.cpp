@@ -1,4 +1,4 @@
-// Attributes: small named values on the root group, a group or a data set.
+// Attributes of groups and data sets.
 #include "io/check.hpp"
 #include "io/file.hpp"
 #include "millrace/base/error.hpp"
@@ -23,7 +23,7 @@ struct Attribute {
   hssize_t count = 0;
 };
 
-// None where the object or the attribute is missing.
+// nullopt if the object or the attribute does not exist.
 std::optional<Attribute> find(hid_t file, const std::string& at, const std::string& object, const std::string& key) {
   const Handle owner(H5Oopen(file, absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
   const bool there = owner && H5Aexists(owner, key.c_str()) > 0;
@@ -90,8 +90,8 @@ void File::set(const std::string& object, const std::string& key, const std::vec
   const hsize_t count = values.size();
   const Handle space(count ? MR_H5(at, H5Screate_simple(1, &count, nullptr)) : MR_H5(at, H5Screate(H5S_NULL)),
                      H5Sclose);
-  const double nothing = 0;
-  write(impl_->id(), at, object, key, H5T_NATIVE_DOUBLE, space, count ? values.data() : &nothing);
+  const double unused = 0;
+  write(impl_->id(), at, object, key, H5T_NATIVE_DOUBLE, space, count ? values.data() : &unused);
 }
 
 std::optional<std::string> File::get_string(const std::string& object, const std::string& key) const {

@@ -19,8 +19,8 @@ std::recursive_mutex& room_lock() {
   return lock;
 }
 
-// "file write failed: time = ..., errno = 28, error message = 'No space left on device', buf = ..." -> the reason
-// alone.
+// Reduces "file write failed: time = ..., errno = 28, error message = 'No space left on device', buf = ..." to the
+// reason.
 std::string shorten(std::string_view text) {
   constexpr std::string_view mark = "error message = '";
   const auto at = text.find(mark);
@@ -42,19 +42,19 @@ herr_t collect(unsigned, const H5E_error2_t* entry, void* client) {
 std::string advice(const std::string& reason) {
   const auto says = [&](const char* words) { return reason.find(words) != std::string::npos; };
   if (says("open for write") || says("open for SWMR"))
-    return ". the file is marked open for writing: if no program writes to it, run h5clear -s on it";
+    return ". the file is marked open for writing. if no program writes to it, run h5clear -s on it";
   if (says("truncated file")) return ". the file is cut off: copy or write it again";
   if (says("No space left") || says("Disk quota")) return ". free some space, or write elsewhere";
   return "";
 }
 
-thread_local const char* file_at_work = nullptr;
+thread_local const char* current_file = nullptr;
 
 }  // namespace
 
-Hdf5Lock::Hdf5Lock(const char* file) : lock_(room_lock()), outer_(file_at_work) {
-  if (file) file_at_work = file;
-  // No closing of the library at exit: after a file that could not be closed (a full disk) HDF5 1.10 crashes there, and
+Hdf5Lock::Hdf5Lock(const char* file) : lock_(room_lock()), outer_(current_file) {
+  if (file) current_file = file;
+  // The library must not close itself at exit: HDF5 1.10 crashes there if a file could not be closed (full disk), and
   // with MPI it would run after MPI_Finalize. Files close themselves.
   static const bool stays = H5dont_atexit() >= 0;
   (void)stays;
@@ -64,9 +64,9 @@ Hdf5Lock::Hdf5Lock(const char* file) : lock_(room_lock()), outer_(file_at_work) 
   (void)quiet;
 }
 
-Hdf5Lock::~Hdf5Lock() { file_at_work = outer_; }
+Hdf5Lock::~Hdf5Lock() { current_file = outer_; }
 
-const char* current_hdf5_file() { return file_at_work; }
+const char* current_hdf5_file() { return current_file; }
 
 void initialize_hdf5() {
   const Hdf5Lock entry;

@@ -1,5 +1,5 @@
-// Every HDF5 call passes MR_H5: a negative result becomes an Error(data) with the call's name and the innermost
-// messages of HDF5's error stack, in one line.
+// MR_H5 wraps every HDF5 call. A negative result becomes an Error(data) with the call's name and the innermost messages
+// of HDF5's error stack, in one line.
 #pragma once
 #include <hdf5.h>
 
@@ -7,13 +7,13 @@
 
 namespace millrace::io {
 
-// The innermost messages, "file write failed; No space left on device"; clears the stack.
+// The innermost messages of HDF5's error stack: "file write failed; No space left on device". Clears the stack.
 std::string error_stack();
 [[noreturn]] void fail_hdf5_call(const std::string& where, const char* call);
 
 }  // namespace millrace::io
 
-// where: a string expression (file, or data set in file), evaluated only on failure.
+// where: a string (file, or data set in a file) for the message. It is evaluated only on failure.
 #define MR_H5(where, call)                                             \
   ([&] {                                                               \
     const auto mr_result = (call);                                     \

@@ -1,7 +1,7 @@
-// The chunk index of a data set, in one pass.
+// Lists the chunks of a data set.
 //
-// Cost. HDF5 1.14 walks its index once (H5Dchunk_iter). HDF5 1.10 and 1.12 only have H5Dget_chunk_info, which walks it
-// from the beginning on every call, n * n / 2 visits for n chunks. Measured with 1.10.8 on a 2.1 GHz Xeon: 0.04 s for
+// HDF5 1.14 walks its index once (H5Dchunk_iter). HDF5 1.10 and 1.12 only have H5Dget_chunk_info, which walks the index
+// from the beginning on every call: n * n / 2 visits for n chunks. Measured with 1.10.8 on a 2.1 GHz Xeon: 0.04 s for
 // 2000 chunks, 0.4 s for 8000 (B-tree of the default format); 0.28 s and 3.0 s (fixed array of the latest format).
 #include "io/check.hpp"
 #include "io/file.hpp"
@@ -10,7 +10,7 @@
 namespace millrace::io {
 namespace {
 
-// Chunks by row-major number in the grid.
+// The chunks of a data set in row-major order of their grid.
 struct Grid {
   std::vector<hsize_t> chunk, count;
   std::vector<ChunkInfo> chunks;
@@ -26,7 +26,7 @@ struct Grid {
   void put(const hsize_t* element, const ChunkInfo& info) {
     std::size_t number = 0;
     for (std::size_t d = 0; d < chunk.size(); ++d) {
-      if (element[d] / chunk[d] >= count[d]) return;  // left behind by a data set that was shrunk
+      if (element[d] / chunk[d] >= count[d]) return;  // outside of a data set that was shrunk
       number = number * std::size_t(count[d]) + std::size_t(element[d] / chunk[d]);
     }
     chunks[number] = info;
@@ -58,10 +58,10 @@ void walk(hid_t dataset, hid_t space, const std::string& where, Grid& grid) {
 #endif
 }
 
-// Until 1.14.3 HDF5 left the user block out of the addresses of chunks. Which it is, is found out once, on a file in
-// memory with a user block larger than all the rest of it.
-bool addresses_leave_out_user_block() {
-  static const bool leaves_out = [] {
+// Before 1.14.3, HDF5 reported chunk addresses without the user block. A probe finds out once which is the case, with a
+// file in memory whose user block is larger than the rest of the file.
+bool addresses_omit_user_block() {
+  static const bool omits = [] {
     constexpr hsize_t user_block = 1 << 16;
     const std::string where = "probe in memory";
     const Handle fcpl(MR_H5(where, H5Pcreate(H5P_FILE_CREATE)), H5Pclose);
@@ -82,7 +82,7 @@ bool addresses_leave_out_user_block() {
     walk(dataset, space, where, grid);
     return grid.chunks.at(0).offset < user_block;
   }();
-  return leaves_out;
+  return omits;
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ std::vector<ChunkInfo> File::chunks(const std::string& given) const {
   Grid grid(dataset.shape, std::move(chunk));
   const Handle space(MR_H5(at, H5Dget_space(dataset.id)), H5Sclose);
   walk(dataset.id, space, at, grid);
-  if (const hsize_t block = user_block_of(impl_->id(), impl_->path); block > 0 && addresses_leave_out_user_block())
+  if (const hsize_t block = user_block_of(impl_->id(), impl_->path); block > 0 && addresses_omit_user_block())
     for (ChunkInfo& info : grid.chunks)
       if (info.bytes > 0) info.offset += block;
   return std::move(grid.chunks);

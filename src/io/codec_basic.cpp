@@ -11,7 +11,7 @@
 namespace millrace::io {
 namespace {
 
-// zlib's 40 KiB of state are kept by each thread.
+// Each thread keeps one, because zlib's state takes 40 KiB.
 class Inflater {
  public:
   Inflater() {
@@ -26,13 +26,15 @@ class Inflater {
                                           : std::min(out.max_size(), std::max<std::size_t>(4096, 4 * in.size())));
     std::size_t taken = 0, made = 0;
     for (;;) {
-      const std::size_t give = std::min<std::size_t>(in.size() - taken, UINT_MAX),
-                        room = std::min<std::size_t>(out.size() - made, UINT_MAX);
+      const std::size_t give = std::min<std::size_t>(in.size() - taken, UINT_MAX);
+      const std::size_t space = std::min<std::size_t>(out.size() - made, UINT_MAX);
       stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())) + taken;
       stream_.next_out = reinterpret_cast<Bytef*>(out.data()) + made;
-      stream_.avail_in = uInt(give), stream_.avail_out = uInt(room);
+      stream_.avail_in = uInt(give);
+      stream_.avail_out = uInt(space);
       const int code = ::inflate(&stream_, Z_NO_FLUSH);
-      taken += give - stream_.avail_in, made += room - stream_.avail_out;
+      taken += give - stream_.avail_in;
+      made += space - stream_.avail_out;
       if (code == Z_STREAM_END) break;
       if (code != Z_OK && code != Z_BUF_ERROR)
         fail(Exit::data, "gzip: damaged (", stream_.msg ? stream_.msg : "no reason given", ")");
@@ -59,7 +61,7 @@ void gunzip(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
   inflater(in, out, expected);
 }
 
-// All first bytes, then all second bytes, ...; a rest shorter than an element is kept behind.
+// Undoes the shuffle filter, which stores all first bytes of the elements, then all second bytes, and so on.
 template <std::size_t element>
 void gather(const char* in, char* out, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
@@ -83,20 +85,27 @@ void unshuffle(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::s
   std::memcpy(out.data() + count * element, in.data() + count * element, in.size() - count * element);
 }
 
-// Of 16-bit words, each with its first byte as the higher one.
+// The checksum of big-endian 16-bit words.
 std::uint32_t fletcher32(const char* data, std::size_t bytes) {
   const auto byte = [&](std::size_t i) { return std::uint32_t(std::uint8_t(data[i])); };
   std::uint32_t one = 0, two = 0;
   for (std::size_t at = 0; at + 1 < bytes;) {
-    const std::size_t end = std::min(bytes - bytes % 2, at + 2 * 360);  // so many words without overflow
-    for (; at < end; at += 2) one += byte(at) << 8 | byte(at + 1), two += one;
-    one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+    const std::size_t end = std::min(bytes - bytes % 2, at + 2 * 360);  // 360 words cannot overflow the sums
+    for (; at < end; at += 2) {
+      one += byte(at) << 8 | byte(at + 1);
+      two += one;
+    }
+    one = (one & 0xffff) + (one >> 16);
+    two = (two & 0xffff) + (two >> 16);
   }
   if (bytes % 2) {
-    one += byte(bytes - 1) << 8, two += one;
-    one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+    one += byte(bytes - 1) << 8;
+    two += one;
+    one = (one & 0xffff) + (one >> 16);
+    two = (two & 0xffff) + (two >> 16);
   }
-  one = (one & 0xffff) + (one >> 16), two = (two & 0xffff) + (two >> 16);
+  one = (one & 0xffff) + (one >> 16);
+  two = (two & 0xffff) + (two >> 16);
   return two << 16 | one;
 }
 
@@ -113,11 +122,11 @@ void check_fletcher32(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::s
   in.swap(out);
 }
 
-// Literal runs (a byte below 32: how many, less one) and copies from what is out already (3 bits of length, 13 of
-// distance; length 7: another byte is added).
+// LZF consists of literal runs and copies of earlier output. A literal run begins with a byte below 32: its length
+// minus one. A copy has 3 bits of length and 13 bits of distance; for length 7, another byte is added to the length.
 void expand_lzf(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
   if (expected == 0 && filter.values.size() > 2) expected = filter.values[2];  // the chunk's size, as h5py stores it
-  if (expected / 264 > in.size()) fail(Exit::data, "lzf: damaged");            // three bytes make 264 at most
+  if (expected / 264 > in.size()) fail(Exit::data, "lzf: damaged");            // three bytes produce at most 264
   out.resize_uninitialized(expected > 0 ? expected : std::min(out.max_size(), 16 * in.size() + 512));
   const auto* at = reinterpret_cast<const std::uint8_t*>(in.data());
   const auto* const end = at + in.size();
@@ -125,7 +134,7 @@ void expand_lzf(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::
   const auto need = [&](bool good) {
     if (!good) fail(Exit::data, "lzf: damaged");
   };
-  const auto room_for = [&](std::size_t bytes) {
+  const auto make_room = [&](std::size_t bytes) {
     if (made + bytes <= out.size()) return;
     need(expected == 0);
     out.grow(made + bytes);
@@ -135,9 +144,10 @@ void expand_lzf(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::
     if (control < 32) {
       const std::size_t run = control + 1;
       need(std::size_t(end - at) >= run);
-      room_for(run);
+      make_room(run);
       std::memcpy(out.data() + made, at, run);
-      at += run, made += run;
+      at += run;
+      made += run;
       continue;
     }
     std::size_t length = control >> 5;
@@ -149,7 +159,7 @@ void expand_lzf(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::
     const std::size_t distance = ((control & 31) << 8 | *at++) + 1;
     length += 2;
     need(distance <= made);
-    room_for(length);
+    make_room(length);
     char* to = out.data() + made;
     for (std::size_t i = 0; i < length; ++i) to[i] = to[i - std::ptrdiff_t(distance)];  // may overlap
     made += length;

@@ -1,6 +1,6 @@
-// bitshuffle: blocks of elements transposed bit by bit, each block plain or compressed with LZ4 or Zstandard.
-// Parameters: version (2), bytes of an element, elements of a block (0: by the rule below), compression (0 none, 2 LZ4,
-// 3 Zstandard).
+// bitshuffle: blocks of elements are transposed bit by bit, and each block may be compressed with LZ4 or Zstandard.
+// Filter parameters: version (two numbers), bytes per element, elements per block (0: the default below), compression
+// (0 none, 2 LZ4, 3 Zstandard).
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace millrace::io {
 namespace {
 
-// The transpose of 8 x 8 bits, a byte a row, the lowest bit first.
+// Transposes 8 x 8 bits: one byte per row, the lowest bit first.
 std::uint64_t transposed(std::uint64_t x) {
   std::uint64_t t = (x ^ x >> 7) & 0x00AA00AA00AA00AAull;
   x ^= t ^ t << 7;
@@ -33,20 +33,20 @@ void unshuffle_bits(const char* in, char* out, std::size_t count, std::size_t el
 }
 
 void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size_t) {
-  constexpr std::size_t header = 12, usual_bytes = 8192, least = 128;
+  constexpr std::size_t header = 12, default_block_bytes = 8192, min_block = 128;
   const auto value = [&](std::size_t i) { return i < filter.values.size() ? std::size_t(filter.values[i]) : 0; };
   const std::size_t element = value(2), compression = value(4);
   const auto need = [](bool good) {
     if (!good) fail(Exit::data, "bitshuffle: damaged");
   };
   need(element > 0);
-  std::size_t block = value(3) > 0 ? value(3) : std::max(least, usual_bytes / element / 8 * 8), bytes = in.size(),
-              at = 0;
+  std::size_t block = value(3) > 0 ? value(3) : std::max(min_block, default_block_bytes / element / 8 * 8),
+              bytes = in.size(), at = 0;
   if (compression != 0) {
     need(in.size() >= header);
-    bytes = std::size_t(read_big_endian(in.data(), 8)),
+    bytes = std::size_t(read_big_endian(in.data(), 8));
     block = std::size_t(read_big_endian(in.data() + 8, 4)) / element;
-    need(bytes / 1024 <= in.size());  // neither compression makes more of a byte
+    need(bytes / 1024 <= in.size());  // both compressions produce at most 1024 bytes per byte
     at = header;
   }
   need(block > 0 && block % 8 == 0 && (compression == 0 || compression == 2 || compression == 3));
@@ -65,11 +65,12 @@ void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size
       need(in.size() - at - 4 >= stored);
       shuffled.resize_uninitialized(size);
       (compression == 2 ? lz4_block : zstd_block)(from + 4, stored, shuffled.data(), size);
-      from = shuffled.data(), at += 4 + stored;
+      from = shuffled.data();
+      at += 4 + stored;
     }
     unshuffle_bits(from, out.data() + first * element, n, element);
   }
-  const std::size_t rest = bytes - whole * element;  // less than 8 elements: as they were
+  const std::size_t rest = bytes - whole * element;  // fewer than 8 elements, stored as they are
   need(in.size() - at >= rest);
   std::memcpy(out.data() + whole * element, in.data() + at, rest);
 }

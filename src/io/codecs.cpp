@@ -1,4 +1,4 @@
-// The pipeline: filters undone from the last to the first.
+// Decoding applies the inverse filters from the last to the first. The HDF5 library gets the same codecs.
 #include <hdf5.h>
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace millrace::io {
 namespace {
 
-const Codec* const all[] = {&gzip_codec,       &shuffle_codec, &fletcher32_codec, &szip_codec, &lzf_codec,
-                            &bitshuffle_codec, &lz4_codec,     &zstd_codec,       &blosc_codec};
+const Codec* const all_codecs[] = {&gzip_codec,       &shuffle_codec, &fletcher32_codec, &szip_codec, &lzf_codec,
+                                   &bitshuffle_codec, &lz4_codec,     &zstd_codec,       &blosc_codec};
 
-// What goes into each filter on writing, as far as it can be told: after a compression it cannot.
+// The input size of each filter on writing; 0 where it is unknown, which is so after a compression.
 std::vector<std::size_t> sizes_before(const ChunkedLayout& layout, std::uint32_t mask) {
   std::vector<std::size_t> sizes;
   std::size_t bytes = layout.chunk_bytes();
@@ -27,7 +27,7 @@ std::vector<std::size_t> sizes_before(const ChunkedLayout& layout, std::uint32_t
   return sizes;
 }
 
-bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
+bool reaches_past_end(const ChunkedLayout& layout, std::size_t number) {
   for (std::size_t d = layout.shape.size(); d-- > 0;) {
     const auto along = std::size_t(layout.chunks_along(d));
     if (std::int64_t(number % along + 1) * layout.chunk[d] > layout.shape[d]) return true;
@@ -36,18 +36,21 @@ bool hangs_over_edge(const ChunkedLayout& layout, std::size_t number) {
   return false;
 }
 
-struct Bounded {
+// Limits the size of two buffers during its lifetime.
+struct SizeLimit {
   ByteBuffer &one, &two;
-  Bounded(ByteBuffer& a, ByteBuffer& b, std::size_t most) : one(a), two(b) {
-    one.set_max_size(most), two.set_max_size(most);
+  SizeLimit(ByteBuffer& a, ByteBuffer& b, std::size_t max_bytes) : one(a), two(b) { set(max_bytes); }
+  SizeLimit(const SizeLimit&) = delete;
+  ~SizeLimit() { set(SIZE_MAX); }
+  void set(std::size_t bytes) const {
+    one.set_max_size(bytes);
+    two.set_max_size(bytes);
   }
-  Bounded(const Bounded&) = delete;
-  ~Bounded() { one.set_max_size(SIZE_MAX), two.set_max_size(SIZE_MAX); }
 };
 
 std::vector<int> registered;
 
-// HDF5's side of a codec: takes and gives memory of its allocator; 0 is a failure.
+// A codec as a filter function of HDF5. Memory belongs to HDF5's allocator; the result 0 means failure.
 template <const Codec* codec>
 std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned* values, std::size_t bytes,
                         std::size_t* buffer_bytes, void** buffer) {
@@ -65,7 +68,8 @@ std::size_t hdf5_filter(unsigned flags, std::size_t value_count, const unsigned*
     if (!mine) return 0;
     std::memcpy(mine, out.data(), out.size());
     H5free_memory(*buffer);
-    *buffer = mine, *buffer_bytes = out.size();
+    *buffer = mine;
+    *buffer_bytes = out.size();
     return out.size();
   } catch (const std::exception& e) {
     H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_PLINE, H5E_CANTFILTER, "%s", e.what());
@@ -87,9 +91,9 @@ void ByteBuffer::check(std::size_t bytes) const {
   if (bytes > max_size_) fail(Exit::data, "it is damaged: more than ", max_size_, " bytes would come out");
 }
 
-void ByteBuffer::grow(std::size_t least) {
-  check(least);
-  resize(std::max(least, std::min(2 * size_, max_size_)));
+void ByteBuffer::grow(std::size_t min_bytes) {
+  check(min_bytes);
+  resize(std::max(min_bytes, std::min(2 * size_, max_size_)));
 }
 
 void ByteBuffer::resize(std::size_t bytes) {
@@ -97,14 +101,18 @@ void ByteBuffer::resize(std::size_t bytes) {
   if (bytes > capacity_) {
     std::unique_ptr<char[]> more(new char[bytes]);
     if (size_ > 0) std::memcpy(more.get(), data_.get(), size_);
-    data_ = std::move(more), capacity_ = bytes;
+    data_ = std::move(more);
+    capacity_ = bytes;
   }
   size_ = bytes;
 }
 
 void ByteBuffer::resize_uninitialized(std::size_t bytes) {
   check(bytes);
-  if (bytes > capacity_) data_.reset(new char[bytes]), capacity_ = bytes;
+  if (bytes > capacity_) {
+    data_.reset(new char[bytes]);
+    capacity_ = bytes;
+  }
   size_ = bytes;
 }
 
@@ -115,7 +123,7 @@ std::size_t ChunkedLayout::chunk_bytes() const {
 }
 
 const Codec* find_codec(int id) {
-  for (const Codec* codec : all)
+  for (const Codec* codec : all_codecs)
     if (codec->id == id) return codec;
   return nullptr;
 }
@@ -139,10 +147,11 @@ std::string unsupported_filter_reason(const std::vector<FilterSpec>& filters) {
 
 void decode_chunk(const ChunkedLayout& layout, std::size_t number, ByteBuffer& raw, ByteBuffer& out) {
   std::uint32_t mask = layout.chunks[number].filter_mask;
-  if (layout.partial_chunks_unfiltered && hangs_over_edge(layout, number)) mask = ~0u;
+  if (layout.partial_chunks_unfiltered && reaches_past_end(layout, number)) mask = ~0u;
   const auto sizes = sizes_before(layout, mask);
-  // No encoder makes twice as much of what it is given; damaged bytes behind several filters ask for gigabytes.
-  const Bounded bounded(raw, out, 2 * std::max(layout.chunk_bytes(), raw.size()) + 65536);
+  // No filter doubles the size of its input. Without a limit, damaged data behind several filters could ask for
+  // gigabytes.
+  const SizeLimit limit(raw, out, 2 * std::max(layout.chunk_bytes(), raw.size()) + 65536);
   for (std::size_t f = layout.filters.size(); f-- > 0;) {
     if (mask >> f & 1) continue;
     const FilterSpec& filter = layout.filters[f];
@@ -167,16 +176,16 @@ Encoder make_encoder(const std::string& codec, std::optional<int> level) {
   struct Kind {
     const char* name;
     const Codec& codec;
-    int least, most, usual;
+    int min_level, max_level, default_level;
   };
   for (const Kind& kind : {Kind{"zstd", zstd_codec, 1, 19, 3}, Kind{"lz4", lz4_codec, 0, 12, 0}}) {
     if (codec != kind.name) continue;
     if (kind.codec.package)
       fail(Exit::config, "this build has no ", codec, ". install ", kind.codec.package, " and build again");
-    const int chosen = level.value_or(kind.usual);
-    if (chosen < kind.least || chosen > kind.most)
-      fail(Exit::config, "level ", chosen, " of ", codec, " is not from ", kind.least, " to ", kind.most);
-    // Zstandard's filter keeps the level, for those who write more; LZ4's has none.
+    const int chosen = level.value_or(kind.default_level);
+    if (chosen < kind.min_level || chosen > kind.max_level)
+      fail(Exit::config, "level ", chosen, " of ", codec, " is not from ", kind.min_level, " to ", kind.max_level);
+    // The file keeps the level of Zstandard as a filter parameter, for programs that add to it. LZ4's filter has none.
     return {{kind.codec.id, codec,
              chosen > 0 && kind.codec.id == zstd_codec.id ? std::vector{unsigned(chosen)} : std::vector<unsigned>{}},
             chosen};
@@ -191,8 +200,11 @@ void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, Byt
 }
 
 void register_codecs() {
-  register_one<&lzf_codec>("LZF"), register_one<&bitshuffle_codec>("bitshuffle"), register_one<&lz4_codec>("LZ4");
-  register_one<&zstd_codec>("Zstandard"), register_one<&blosc_codec>("Blosc");
+  register_one<&lzf_codec>("LZF");
+  register_one<&bitshuffle_codec>("bitshuffle");
+  register_one<&lz4_codec>("LZ4");
+  register_one<&zstd_codec>("Zstandard");
+  register_one<&blosc_codec>("Blosc");
   H5Eclear2(H5E_DEFAULT);
 }
 

@@ -1,4 +1,4 @@
-// Data sets created; chunks stored as they are.
+// Creates data sets and stores encoded chunks.
 #include <algorithm>
 
 #include "io/check.hpp"
@@ -8,7 +8,7 @@
 namespace millrace::io {
 namespace {
 
-// Makes the parents too. No times: the ranks' clocks differ.
+// Creates the parent groups too. Times are not stored, because the clocks of the ranks differ.
 Handle make(hid_t file, const std::string& name, DType dtype, const std::vector<std::int64_t>& shape, hid_t dcpl,
             const std::string& at) {
   MR_CHECK(!shape.empty(), at);

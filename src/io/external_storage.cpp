@@ -17,9 +17,9 @@ namespace millrace::io {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr rlim_t files_besides = 64;  // of this program and of MPI
+constexpr rlim_t other_open_files = 64;  // of this program and of MPI
 
-// The name of source `i`, or of the data set in it.
+// The name of source file `i`, or of the data set in it.
 using NameOf = ssize_t (*)(hid_t, std::size_t, char*, std::size_t);
 std::string source_name(hid_t dcpl, std::size_t i, const std::string& path, NameOf name_of) {
   const ssize_t length = MR_H5(path, name_of(dcpl, i, nullptr, 0));
@@ -28,7 +28,7 @@ std::string source_name(hid_t dcpl, std::size_t i, const std::string& path, Name
   return out;
 }
 
-// Where HDF5 would look for it, in this order; "" where it is not.
+// The file that HDF5 would open: it tries these places in this order. "" if the file is in none of them.
 std::string find_source(const std::string& name, const std::string& path) {
   std::error_code none;
   const fs::path here = fs::path(path).parent_path(), real = fs::canonical(path, none).parent_path();
@@ -43,15 +43,15 @@ std::string find_source(const std::string& name, const std::string& path) {
   return "";
 }
 
-bool room_for(std::size_t files) {
+bool allow_open_files(std::size_t files) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
-  if (limit.rlim_cur >= files + files_besides) return true;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, files + files_besides);
-  return limit.rlim_cur == files + files_besides && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  if (limit.rlim_cur >= files + other_open_files) return true;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, files + other_open_files);
+  return limit.rlim_cur == files + other_open_files && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-std::string problem_of_source(const std::string& file, const std::string& dataset) {
+std::string source_problem(const std::string& file, const std::string& dataset) {
   const Handle source(H5Fopen(file.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   const Handle values(source ? H5Dopen2(source, dataset.c_str(), H5P_DEFAULT) : H5I_INVALID_HID, H5Dclose);
   const Handle how(values ? H5Dget_create_plist(values) : H5I_INVALID_HID, H5Pclose);
@@ -74,16 +74,16 @@ std::string virtual_dataset_problem(hid_t dcpl, const std::string& path) {
                       dataset = source_name(dcpl, i, path, H5Pget_virtual_dsetname);
     if (!seen.emplace(name, dataset).second) continue;
     if (name.find('%') != name.npos || dataset.find('%') != dataset.npos)
-      return cat("its sources go by the pattern ", name, ":", dataset,
-                 ", which does not tell whether one is missing. name the source files instead");
+      return cat("its sources are the pattern ", name, ":", dataset,
+                 ", so a missing source cannot be detected. name the source files instead");
     const std::string file = name == "." ? path : find_source(name, path);
-    if (file.empty()) return cat("its source ", name, " is missing, whose values would become the fill value");
-    if (const std::string problem = problem_of_source(file, dataset); !problem.empty()) return problem;
+    if (file.empty()) return cat("its source ", name, " is missing; its values would become the fill value");
+    if (const std::string problem = source_problem(file, dataset); !problem.empty()) return problem;
     files.insert(file);
   }
-  if (!room_for(files.size()))
+  if (!allow_open_files(files.size()))
     return cat("it has ", files.size(), " source files, more than may be open at once. raise ulimit -n to ",
-               files.size() + files_besides);
+               files.size() + other_open_files);
   return "";
 }
 

@@ -1,5 +1,5 @@
-// Data sets whose values lie in other files. HDF5 hands out zeros or the fill value for what is missing there, and says
-// nothing; so it is looked for before. Private to the room.
+// Checks of data sets whose values lie in other files. HDF5 silently returns zeros or the fill value if such a file is
+// missing, so it is checked before. Private to the io room.
 #pragma once
 #include <hdf5.h>
 
@@ -7,10 +7,11 @@
 
 namespace millrace::io {
 
-// Why a virtual data set of `path` would not be read whole, in words for a refusal, or "". Leaves room for its sources
-// among the open files.
+// Why a virtual data set of the file `path` cannot be read completely; "" if it can. Raises the limit of open files for
+// its sources.
 std::string virtual_dataset_problem(hid_t dcpl, const std::string& path);
-// The same of one in external files. from_here: their names count from the file's folder, not from the working one.
+// The same for a data set in external files. Sets relative_to_file if their names are relative to the folder of `path`
+// instead of the working directory.
 std::string external_storage_problem(hid_t dcpl, const std::string& path, bool& relative_to_file);
 
 }  // namespace millrace::io

@@ -7,7 +7,7 @@
 namespace millrace::io {
 namespace {
 
-constexpr std::size_t header_bytes = 16;  // of a collection, and of an object in it
+constexpr std::size_t header_bytes = 16;  // of a collection, and of each object in it
 
 std::uint64_t number(const char* at, std::size_t bytes) {
   std::uint64_t out = 0;

@@ -1,4 +1,4 @@
-// An owner for an HDF5 identifier, and the room's lock.
+// Handle owns an HDF5 identifier; Hdf5Lock serializes all calls of HDF5. Private to the io room.
 #pragma once
 #include <hdf5.h>
 
@@ -7,8 +7,8 @@
 
 namespace millrace::io {
 
-// Closes what it owns; moves, never copies. The destructor ignores failures: whoever needs to know calls release() and
-// closes by hand.
+// Closes the identifier that it owns. Movable, not copyable. The destructor ignores failures; a caller that needs to
+// know calls release() and closes the identifier itself.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -18,7 +18,8 @@ class Handle {
   Handle(Handle&& other) noexcept
       : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(std::exchange(other.close_, nullptr)) {}
   Handle& operator=(Handle&& other) noexcept {
-    std::swap(id_, other.id_), std::swap(close_, other.close_);
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
     return *this;
   }
   operator hid_t() const { return id_; }
@@ -34,13 +35,13 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// HDF5 built with MPI is not thread-safe: every entry into the room holds this one lock. Two threads of a rank may thus
-// read and write different files; but they must not both be in collective calls, whose order could differ from rank to
-// rank.
+// HDF5 built with MPI is not thread-safe, so every function of this room that calls it holds this recursive lock. Two
+// threads of a rank may read and write different files. They must not both make collective calls, because the order of
+// these could differ between ranks.
 class Hdf5Lock {
  public:
-  // file: what HDF5 works on, for file_in_hdf5(); null: what the Entry around this one says. Also switches off HDF5's
-  // own printing of errors, which is per thread in thread-safe builds.
+  // file: the file that HDF5 works on, for current_hdf5_file(); null: that of the enclosing Hdf5Lock. Also switches off
+  // HDF5's own printing of errors, which is a setting per thread in thread-safe builds.
   explicit Hdf5Lock(const char* file = nullptr);
   ~Hdf5Lock();
   Hdf5Lock(const Hdf5Lock&) = delete;

@@ -1,4 +1,4 @@
-// What a file holds: names, shapes, types, layouts.
+// Describes the data sets of a file: names, shapes, types, layouts.
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -72,7 +72,7 @@ std::string advice_for(const FilterSpec& filter) {
              "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without");
 }
 
-std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
+std::string unsupported_reason_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
   if (!dataset.element.unsupported_reason.empty()) return dataset.element.unsupported_reason;
   if (H5Aexists(dataset.id, "MATLAB_empty") > 0)
     return "it is an empty MATLAB array, whose extents are stored in place of values";
@@ -91,19 +91,19 @@ std::string refusal_of(const OpenDataset& dataset, hid_t dcpl, const std::string
   return "";
 }
 
-// Rows of a chunked data set come out of whole chunks: the cache holds one band of chunks, so that rows read in order
-// inflate every chunk once.
+// HDF5 reads rows of a chunked data set from whole chunks. Its cache holds all chunks of the same rows, so that rows
+// which are read in order decode every chunk once.
 std::size_t cache_bytes(hid_t dcpl, const OpenDataset& dataset) {
-  constexpr std::size_t least = 1u << 20, most = 256u << 20;
+  constexpr std::size_t min_bytes = 1u << 20, max_bytes = 256u << 20;
   std::vector<hsize_t> chunk(dataset.shape.size());
-  if (H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()) < 0) return least;
+  if (H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()) < 0) return min_bytes;
   double bytes = double(H5Tget_size(dataset.type)) * double(chunk[0]);
   for (std::size_t d = 1; d < chunk.size(); ++d)
     bytes *= double((dataset.shape[d] + chunk[d] - 1) / chunk[d] * chunk[d]);
-  return bytes < double(least) ? least : bytes > double(most) ? most : std::size_t(bytes);
+  return bytes < double(min_bytes) ? min_bytes : bytes > double(max_bytes) ? max_bytes : std::size_t(bytes);
 }
 
-// Set where elements are byte sequences in heaps whose addresses have 8 bytes.
+// DatasetInfo::global_heap_base: set if elements are byte sequences in heaps with 8-byte addresses.
 std::optional<std::uint64_t> heap_base_of(hid_t file, hid_t type, const std::string& path) {
   if (H5Tget_class(type) != H5T_VLEN) return std::nullopt;
   const Handle element(MR_H5(path, H5Tget_super(type)), H5Tclose),
@@ -145,6 +145,7 @@ std::size_t OpenDataset::row_elements() const {
 OpenDataset& File::Impl::cache_dataset(const std::string& name, Handle id) {
   const std::string at = where(name);
   OpenDataset d;
+  d.name = name;
   d.id = std::move(id);
   d.type = Handle(MR_H5(at, H5Dget_type(d.id)), H5Tclose);
   d.space = Handle(MR_H5(at, H5Dget_space(d.id)), H5Sclose);
@@ -152,7 +153,7 @@ OpenDataset& File::Impl::cache_dataset(const std::string& name, Handle id) {
   if (!d.shape.empty()) MR_H5(at, H5Sget_simple_extent_dims(d.space, d.shape.data(), nullptr));
   d.element = describe_type(d.type, converting);
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(d.id)), H5Pclose);
-  d.unsupported_reason = refusal_of(d, dcpl, at, converting);
+  d.unsupported_reason = unsupported_reason_of(d, dcpl, at, converting);
   const H5D_layout_t layout = H5Pget_layout(dcpl);
   bool relative_to_file = false;
   if (d.unsupported_reason.empty() && layout == H5D_VIRTUAL) d.unsupported_reason = virtual_dataset_problem(dcpl, path);
@@ -163,7 +164,7 @@ OpenDataset& File::Impl::cache_dataset(const std::string& name, Handle id) {
     const Handle dapl(MR_H5(at, H5Pcreate(H5P_DATASET_ACCESS)), H5Pclose);
     if (chunked) MR_H5(at, H5Pset_chunk_cache(dapl, 10007, cache_bytes(dcpl, d), H5D_CHUNK_CACHE_W0_DEFAULT));
     if (relative_to_file) MR_H5(at, H5Pset_efile_prefix(dapl, "${ORIGIN}"));
-    d.id.reset();  // both are taken when the data set is opened first
+    d.id.reset();  // HDF5 applies both properties only when the data set is opened for the first time
     d.id = Handle(MR_H5(at, H5Dopen2(file, name.c_str(), dapl)), H5Dclose);
   }
   return open.insert_or_assign(name, std::move(d)).first->second;
@@ -204,7 +205,7 @@ bool File::has(const std::string& name) const {
   return H5Iget_type(object) == H5I_DATASET;
 }
 
-// The name of the file that an object of HDF5 lies in.
+// The name of the file that an HDF5 object lies in.
 std::string file_of(hid_t object) {
   const ssize_t length = H5Fget_name(object, nullptr, 0);
   std::string name(std::size_t(std::max<ssize_t>(0, length)), '\0');
@@ -218,7 +219,8 @@ DatasetInfo File::info(const std::string& given) const {
   DatasetInfo info;
   info.name = absolute(given);
   const std::string at = impl_->where(info.name);
-  info.dtype = dataset.element.dtype, info.big_endian = dataset.element.big_endian;
+  info.dtype = dataset.element.dtype;
+  info.big_endian = dataset.element.big_endian;
   info.shape.assign(dataset.shape.begin(), dataset.shape.end());
   info.unsupported_reason = dataset.unsupported_reason;
   std::error_code unknown;

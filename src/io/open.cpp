@@ -1,4 +1,4 @@
-// Files opened, created, flushed and closed.
+// Opens, creates, flushes and closes files.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,13 +23,13 @@ namespace millrace::io {
 namespace {
 
 constexpr hsize_t alignment_bytes = 4096;
-constexpr std::size_t sieve_bytes = 4096;  // the default, 64 KiB, is read anew for every row of a random order
+constexpr std::size_t sieve_bytes = 4096;  // HDF5 would read the default of 64 KiB for every row in random order
 
 Handle access_properties(const std::string& path, MPI_Comm comm) {
   Handle fapl(MR_H5(path, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
   MR_H5(path, H5Pset_sieve_buf_size(fapl, sieve_bytes));
-  // File locks fail on many parallel file systems, and protect nothing here: shards are written aside and renamed.
-  // HDF5_USE_FILE_LOCKING, where the user has set it, wins.
+  // File locks fail on many parallel file systems. They are not needed: shards are written under another name and then
+  // renamed. HDF5_USE_FILE_LOCKING takes precedence if the user has set it.
 #if MR_H5_LOCKING_PROPERTY
   MR_H5(path, H5Pset_file_locking(fapl, false, true));
 #else
@@ -41,26 +41,25 @@ Handle access_properties(const std::string& path, MPI_Comm comm) {
 
 Handle writing_properties(const std::string& path, MPI_Comm comm) {
   Handle fapl = access_properties(path, comm);
-  // What is smaller than the threshold (metadata, tiny data sets) stays packed together.
+  // Objects below the threshold (metadata, tiny data sets) are not aligned.
   MR_H5(path, H5Pset_alignment(fapl, alignment_bytes, alignment_bytes));
-  // Attributes above 64 KiB need the object headers of HDF5 1.8; every reader of today knows them.
+  // Attributes above 64 KiB need the object headers of HDF5 1.8, which all current readers know.
   MR_H5(path, H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_LATEST));
-  // Metadata is written by all ranks together. Reading it stays independent: a data set may be opened by one rank
-  // alone.
+  // All ranks write metadata together. Reading metadata stays independent, so that one rank alone may open a data set.
   if (comm != MPI_COMM_NULL) MR_H5(path, H5Pset_coll_metadata_write(fapl, true));
   return fapl;
 }
 
-// No times in the root group: the same rows give the same bytes.
+// Without times in the root group, the same rows give the same bytes.
 Handle creation_properties(const std::string& path) {
   Handle fcpl(MR_H5(path, H5Pcreate(H5P_FILE_CREATE)), H5Pclose);
   MR_H5(path, H5Pset_obj_track_times(fcpl, false));
   return fcpl;
 }
 
-// Of opening it and reading its first byte, by own reads, since HDF5 tells no reason; 0: none. What may pass is tried
-// again, for a second in all.
-int error_at_start(const std::string& path) {
+// The errno of opening a file and reading its first byte, or 0. HDF5 itself does not report it. Transient errors are
+// retried for one second in total.
+int open_error(const std::string& path) {
   int error = 0;
   for (int wait_ms : {100, 300, 600, 0}) {
     char first = 0;
@@ -73,15 +72,14 @@ int error_at_start(const std::string& path) {
   return error;
 }
 
-// What HDF5 would say less clearly. Returns the message, or "" when the file may be opened.
+// Detects common problems, for clearer messages than those of HDF5. "" if the file can be opened.
 std::string problem_with(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
   if (S_ISDIR(status.st_mode))
     return cat("cannot open ", path, " (it is a folder). name a file, or a pattern like *.h5");
-  if (!S_ISREG(status.st_mode)) return cat("cannot open ", path, " (it is no ordinary file)");
-  if (const int error = error_at_start(path); error != 0)
-    return cat("cannot open ", path, " (", std::strerror(error), ")");
+  if (!S_ISREG(status.st_mode)) return cat("cannot open ", path, " (it is not a regular file)");
+  if (const int error = open_error(path); error != 0) return cat("cannot open ", path, " (", std::strerror(error), ")");
   if (status.st_size == 0) return cat(path, " is empty (0 bytes)");
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 <= 0) H5Eclear2(H5E_DEFAULT);
@@ -104,7 +102,7 @@ File& File::operator=(File&&) noexcept = default;
 File::~File() = default;
 
 hid_t File::Impl::id() const {
-  if (!file) fail(Exit::data, path, failure.empty() ? " is closed" : " was given up after a failure");
+  if (!file) fail(Exit::data, path, failure.empty() ? " is closed" : " was abandoned after a failure");
   return file;
 }
 
@@ -129,7 +127,8 @@ File File::open_converting(const std::string& path) {
 File File::create(const std::string& path) {
   const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
-  impl->path = path, impl->writable = true;
+  impl->path = path;
+  impl->writable = true;
   if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
   const Handle fapl = writing_properties(path, MPI_COMM_NULL);
   impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation_properties(path), fapl)), H5Fclose);
@@ -139,15 +138,16 @@ File File::create(const std::string& path) {
 File File::append(const std::string& path) {
   const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
-  impl->path = path, impl->writable = true;
+  impl->path = path;
+  impl->writable = true;
   if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
   const Handle fapl = writing_properties(path, MPI_COMM_NULL);
-  MR_H5(path, H5Pset_alignment(fapl, 1, 1));  // compressed chunks, which are no multiples of anything
+  MR_H5(path, H5Pset_alignment(fapl, 1, 1));  // compressed chunks have arbitrary sizes
   impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDWR, fapl)), H5Fclose);
   return File(std::move(impl));
 }
 
-// A failure on any rank is agreed upon, so that none waits for the others in a later collective call.
+// A failure on any rank fails on all, so that no rank waits for the others in a later collective call.
 File File::open_parallel(const std::string& path, World& world) {
   const MPI_Comm comm = communicator_of(world);
   if (comm == MPI_COMM_NULL) return open(path);  // a World without MPI: reading needs no other rank
@@ -177,7 +177,8 @@ File File::create_parallel(const std::string& path, World& world) {
   if (comm == MPI_COMM_NULL)
     fail(Exit::config, path, " cannot be written by ", world.size(), " ranks (they have no MPI)");
   auto impl = std::make_unique<Impl>();
-  impl->path = path, impl->writable = true;
+  impl->path = path;
+  impl->writable = true;
   std::string problem;
   if (world.rank() == 0) problem = problem_creating(path);
   world.agree(Exit::data, problem);

@@ -1,10 +1,10 @@
-// How the ranks that write one file stay together when one of them fails.
+// Error handling of files that several ranks write.
 //
-// HDF5's collective calls wait inside for every rank: where a write fails on one rank alone (a full disk), the others
-// hang, in the very call or in the next flush or close. So the blocks are taken before; the ranks tell each other how
-// they are, over a communicator of the file's own; and where one failed, none enters HDF5 again: the file is abandoned,
-// its identifiers are left to the end of the program, its bytes are given back. What stays is a device that fails after
-// its blocks were taken: the watchdog's matter.
+// HDF5's collective calls wait for every rank. If a write fails on one rank alone (full disk), the others hang, in the
+// same call or in the next flush or close. Therefore blocks are allocated before a write, and the ranks exchange their
+// state over a communicator of the file's own. If one rank failed, no rank calls HDF5 for this file again: the file is
+// abandoned, its identifiers stay open until the program ends, and the file is truncated. One case remains: a device
+// that fails after the blocks were allocated. The watchdog handles it.
 #include <fcntl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -23,12 +23,12 @@ MPI_Comm communicator_of(const World& world) {
   return comm ? *static_cast<const MPI_Comm*>(comm) : MPI_COMM_NULL;
 }
 
-// False when the file must be abandoned.
+// Returns false if the file must be abandoned.
 bool File::Impl::exchange(std::int64_t rounds, bool wrong, bool leaving) {
   const std::int64_t mine[5] = {rounds, wrong, !failure.empty(), leaving, !leaving};
-  if (MPI_Allreduce(mine, most_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
-    fail(Exit::comm, "the ranks that share ", path, " lost each other (MPI_Allreduce failed)");
-  return !most_[2] && !(most_[3] && most_[4]);
+  if (MPI_Allreduce(mine, maxima_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
+    fail(Exit::comm, "the ranks that share ", path, " lost contact (MPI_Allreduce failed)");
+  return !maxima_[2] && !(maxima_[3] && maxima_[4]);
 }
 
 bool File::Impl::all_ranks_ok(bool leaving) { return exchange(0, false, leaving); }
@@ -37,19 +37,24 @@ File::Impl::Agreement File::Impl::agree(std::int64_t rounds, bool wrong) {
   if (!exchange(rounds, wrong, false)) {
     if (failure.empty()) failure = path + ": another rank could not write its part" + free_space_note();
     abandon();
-    fail(Exit::data, failure, ". the file is given up");
+    fail(Exit::data, failure, ". the file is abandoned");
   }
-  return {most_[0], most_[1]};
+  return {maxima_[0], maxima_[1]};
 }
 
 void File::Impl::abandon() noexcept {
-  for (auto& [name, dataset] : open) dataset.id.release(), dataset.space.release(), dataset.type.release();
+  for (auto& [name, dataset] : open) {
+    dataset.id.release();
+    dataset.space.release();
+    dataset.type.release();
+  }
   open.clear();
   file.release();
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
-  MPI_Barrier(comm);                                          // every rank has looked at the disk
-  if (rank == 0 && ::truncate(path.c_str(), 0) != 0) return;  // it stays open: removing it would not free its bytes
+  MPI_Barrier(comm);  // every rank has read the free space for its message
+  if (rank == 0 && ::truncate(path.c_str(), 0) != 0)
+    return;  // the file stays open, so removing it would not free its bytes
 }
 
 std::string File::Impl::free_space_note() const {
@@ -71,7 +76,7 @@ void File::Impl::reserve(std::uint64_t offset, std::uint64_t bytes) {
 }
 
 void File::Impl::finish_writing() {
-  id();  // closed or given up: on all ranks alike
+  id();  // throws if the file is closed or abandoned, which it is on all ranks or on none
   if (!parallel()) {
     MR_H5(path, H5Fflush(id(), H5F_SCOPE_GLOBAL));
     return;

@@ -123,7 +123,7 @@ hid_t native_type(DType dtype) {
 TypeInfo describe_type(hid_t type, bool converting) {
   const H5T_class_t type_class = H5Tget_class(type);
   TypeInfo info;
-  if (type_class == H5T_ENUM) {  // h5py stores booleans so
+  if (type_class == H5T_ENUM) {  // h5py stores booleans as enumerations
     const Handle integers(MR_H5("an enumeration", H5Tget_super(type)), H5Tclose);
     return describe_type(integers, converting);
   }

@@ -1,4 +1,5 @@
-// Links as sysfs tells of them: Documentation/ABI/testing/sysfs-class-net and sysfs-class-infiniband of the kernel.
+// Reads the links from sysfs. The kernel documents it in Documentation/ABI/testing/sysfs-class-net and
+// sysfs-class-infiniband.
 #include "millrace/system/network_link.hpp"
 
 #include <fstream>
@@ -14,7 +15,7 @@ std::string first_line(const std::filesystem::path& file) {
   return line;
 }
 
-// A number at the beginning; 0: none.
+// The number at the beginning of the text; 0: there is none.
 double number_in(const std::string& text) { return text.empty() ? 0 : std::strtod(text.c_str(), nullptr); }
 
 }  // namespace
@@ -31,13 +32,14 @@ NetworkLink fastest_network_link(const std::filesystem::path& root) {
       if (first_line(port.path() / "state").find("ACTIVE") != std::string::npos)  // "4: ACTIVE", "100 Gb/sec (4X EDR)"
         offer({device.path().filename(), number_in(first_line(port.path() / "rate")) * 1e9 / 8,
                NetworkLink::Kind::infiniband});
-  // Bridges and pairs of containers leave no host, whatever speed they state; a bond has the speed of its links.
+  // Bridges and the virtual pairs of containers do not leave the host, whatever speed they report. A bond does; it
+  // reports the speed of its links together.
   const auto leaves_the_host = [&](const fs::path& i) {
     return fs::exists(i / "device", none) || fs::exists(i / "bonding", none);
   };
   for (const auto& device : fs::directory_iterator(root / "class/net", none))
     if (leaves_the_host(device.path()) && first_line(device.path() / "operstate") == "up")
-      // of Mbit/s; reading fails or gives -1 where it is not known
+      // in Mbit/s; reading fails or gives -1 if it is not known
       offer({device.path().filename(), number_in(first_line(device.path() / "speed")) * 1e6 / 8});
   return best;
 }

@@ -1,4 +1,4 @@
-// What the kernel says of this process and of the cores that it runs on.
+// Reads /proc and the control group of this process.
 #include "millrace/system/process.hpp"
 
 #include <sys/resource.h>
@@ -18,7 +18,7 @@ using namespace std::string_literals;
 
 namespace {
 
-// -1: that group has no such figure.
+// A value from the cpu.stat of a control group; -1: the group has no such value.
 double from_cpu_stat(const std::string& group, const std::string& wanted, double unit) {
   std::ifstream stat(group + "/cpu.stat");
   std::string key;
@@ -27,8 +27,9 @@ double from_cpu_stat(const std::string& group, const std::string& wanted, double
   return -1;
 }
 
-// Of the control group that this process is in: version 2 has one tree, version 1 one for each list of controllers.
-// Inside a container its path may be that of the host, and what is mounted be the group itself.
+// Seconds that the CPU quota of this process's control group throttled it. Version 2 of control groups has one tree,
+// version 1 one for each list of controllers. Inside a container, the path of the group may be that on the host, while
+// the mounted tree is the group itself.
 double throttled_seconds(const std::filesystem::path& root) {
   const std::string trees = (root / "sys/fs/cgroup").string();
   std::ifstream groups(root / "proc/self/cgroup");
@@ -55,19 +56,23 @@ void read_cores(const std::filesystem::path& root, ProcessStats& out) {
     if (line.starts_with(key)) std::istringstream(line.substr(key.size())) >> out.cores;
   const std::set<int> mine = cores_of(out.cores);
   std::set<int> found;
-  double busy = 0, stolen = 0;
+  double busy = 0, stolen = 0;  // clock ticks
   std::ifstream stat(root / "proc/stat");
   for (std::string line; std::getline(stat, line);) {
     int core = 0;
     double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft = 0, steal = 0;
     if (std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &user, &nice, &system, &idle,
                     &waiting, &interrupts, &soft, &steal) == 9 &&
-        mine.count(core))
-      found.insert(core), busy += user + nice + system + interrupts + soft, stolen += steal;
+        mine.count(core)) {
+      found.insert(core);
+      busy += user + nice + system + interrupts + soft;
+      stolen += steal;
+    }
   }
   if (found.empty() || found != mine) return;
   const double tick = 1.0 / double(::sysconf(_SC_CLK_TCK));
-  out.cores_busy_seconds = busy * tick, out.stolen_seconds = stolen * tick;
+  out.cores_busy_seconds = busy * tick;
+  out.stolen_seconds = stolen * tick;
 }
 
 }  // namespace
@@ -99,9 +104,11 @@ ProcessStats process_stats(const std::filesystem::path& root) {
 
 ProcessStats ProcessStats::since(const ProcessStats& before) const {
   ProcessStats out = *this;
-  const auto take = [](double& now, double then) { now = now < 0 || then < 0 ? -1 : std::max(0.0, now - then); };
-  take(out.cpu_seconds, before.cpu_seconds), take(out.throttled_seconds, before.throttled_seconds);
-  take(out.cores_busy_seconds, before.cores_busy_seconds), take(out.stolen_seconds, before.stolen_seconds);
+  const auto subtract = [](double& now, double then) { now = now < 0 || then < 0 ? -1 : std::max(0.0, now - then); };
+  subtract(out.cpu_seconds, before.cpu_seconds);
+  subtract(out.throttled_seconds, before.throttled_seconds);
+  subtract(out.cores_busy_seconds, before.cores_busy_seconds);
+  subtract(out.stolen_seconds, before.stolen_seconds);
   out.preempted -= std::min(out.preempted, before.preempted);
   return out;
 }

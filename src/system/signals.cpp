@@ -9,11 +9,11 @@ namespace millrace {
 namespace {
 
 constexpr int stop_signals[] = {SIGUSR2, SIGTERM, SIGINT};
-volatile std::sig_atomic_t seen = 0;
+volatile std::sig_atomic_t received = 0;
 
 void on_signal(int signal) {
-  if (signal == SIGINT && seen == SIGINT) ::_exit(130);
-  seen = signal;
+  if (signal == SIGINT && received == SIGINT) ::_exit(130);
+  received = signal;
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void receive_stop_signals_in_thread() {
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads started from here on inherit it
 }
 
-int stop_signal() { return seen; }
-void clear_stop_signal() { seen = 0; }
+int stop_signal() { return received; }
+void clear_stop_signal() { received = 0; }
 
 }  // namespace millrace

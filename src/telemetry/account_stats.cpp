@@ -1,4 +1,4 @@
-// Figures that are gathered while a run goes on.
+// Statistics that are updated during a run, and rates derived from them.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,7 +24,9 @@ double RankAccount::demand() const {
 void StepTimeHistogram::add(double seconds) {
   const double octave = std::log2(std::max(seconds, 1e-9) / 1e-9);
   ++bins_[std::min(bins_.size() - 1, std::size_t(octave * per_octave))];
-  ++count_, sum_ += seconds, longest_ = std::max(longest_, seconds);
+  ++count_;
+  sum_ += seconds;
+  longest_ = std::max(longest_, seconds);
 }
 
 double StepTimeHistogram::middle_of(std::size_t bin) { return 1e-9 * std::exp2((double(bin) + 0.5) / per_octave); }
@@ -38,7 +40,7 @@ std::vector<TimeBin> StepTimeHistogram::bins() const {
 
 StepTimeStats StepTimeHistogram::stats() const {
   if (count_ == 0) return {};
-  // The middle of the bin that the share of all falls in.
+  // The middle of the bin that contains the percentile.
   const auto percentile = [&](double share) {
     std::uint64_t seen = 0;
     std::size_t bin = 0;
@@ -56,12 +58,13 @@ void LossScaleStats::add(std::int64_t step, double scale) {
 }
 
 InputPathRates input_path_rates(const std::vector<RankAccount>& ranks) {
-  InputPathRates way;
+  InputPathRates rates;
   for (const RankAccount& r : ranks) {
-    way.copy_bytes += r.loader.copy_bytes_rate(), way.copy += r.loader.copy_rate();
-    if (r.pace.input_pass > 0) way.input_pass += 1 / r.pace.input_pass;
+    rates.copy_bytes += r.loader.copy_bytes_rate();
+    rates.copy += r.loader.copy_rate();
+    if (r.pace.input_pass > 0) rates.input_pass += 1 / r.pace.input_pass;
   }
-  return way;
+  return rates;
 }
 
 }  // namespace millrace

@@ -11,23 +11,25 @@ namespace {
 
 using nlohmann::json;
 
-double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+double percent(double part, double all) { return all > 0 ? 100 * part / all : 0; }
 
-// Least, median and most over the ranks that were traced, in percent of the traced time.
-std::string spread(const std::vector<RankAccount>& ranks, double DeviceTime::*part) {
+// Median, minimum and maximum over the traced ranks, in percent of the traced time.
+std::string percent_text(const std::vector<RankAccount>& ranks, double DeviceTime::*part) {
   std::vector<double> shares;
   for (const RankAccount& r : ranks)
-    if (r.device.seconds > 0) shares.push_back(share(r.device.*part, r.device.seconds));
+    if (r.device.seconds > 0) shares.push_back(percent(r.device.*part, r.device.seconds));
   std::sort(shares.begin(), shares.end());
   if (shares.size() == 1) return text("%.2f %%", shares.front());
   return text("%.2f %% (%.2f to %.2f over ranks)", shares[shares.size() / 2], shares.front(), shares.back());
 }
 
 std::string kernel_lines(const DeviceTime& device) {
-  std::string out = "  heaviest kernels of a rank: time, launches, time each, share of the roofline\n";
+  std::string out =
+      "  most expensive kernels of a rank: share of the time, launches, time per launch, share of the roofline\n";
   for (const KernelTime& k : device.kernels) {
-    const std::string roofline = k.least_seconds > 0 ? text("%6.0f %%", share(k.least_seconds, k.seconds)) : "       -";
-    out += text("    %6.2f %% %8llu x %10.1f us %s  %.110s\n", share(k.seconds, device.seconds),
+    const std::string roofline =
+        k.least_seconds > 0 ? text("%6.0f %%", percent(k.least_seconds, k.seconds)) : "       -";
+    out += text("    %6.2f %% %8llu x %10.1f us %s  %.110s\n", percent(k.seconds, device.seconds),
                 (unsigned long long)k.launches, k.seconds / double(k.launches) * 1e6, roofline.c_str(), k.name.c_str());
   }
   return out;
@@ -43,7 +45,7 @@ std::string health_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   if (slowest) {
     const DeviceHealthStats& h = slowest->health;
-    out = text("  slowest device: %.0f MHz on average (least %.0f, top %.0f)", h.clock_mhz, h.least_clock_mhz,
+    out = text("  slowest device: %.0f MHz on average (min %.0f, supported %.0f)", h.clock_mhz, h.least_clock_mhz,
                h.top_clock_mhz);
     if (h.watts >= 0) out += text(", %.0f W of %.0f", h.watts, h.limit_watts);
     if (h.celsius >= 0) out += text(", up to %.0f C", h.celsius);
@@ -51,9 +53,9 @@ std::string health_lines(const std::vector<RankAccount>& ranks) {
   }
   if (joules >= 0) out += text("  energy of all devices: %.1f kJ\n", joules * 1e-3);
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    for (const auto& [reason, part] : ranks[r].health.slowed)
+    for (const auto& [reason, part] : ranks[r].health.throttle_reasons)
       if (part >= 0.1)
-        out += text("  the clock of rank %zu on %s was held down %.0f %% of the time: %s\n", r, ranks[r].host.c_str(),
+        out += text("  the clock of rank %zu on %s was throttled %.0f %% of the time: %s\n", r, ranks[r].host.c_str(),
                     100 * part, reason.c_str());
   return out;
 }
@@ -75,15 +77,18 @@ json to_json(const DeviceTime& d) {
           {"computing_seconds", d.computing},
           {"exposed_communication_seconds", d.exposed_sums},
           {"exposed_copy_seconds", d.exposed_copies},
-          {"busy_percent", share(d.busy, d.seconds)},
+          {"busy_percent", percent(d.busy, d.seconds)},
           {"kernels", kernels}};
 }
 
 DeviceTime device_time_from(const json& j) {
   DeviceTime d;
-  d.steps = j.at("steps"), d.seconds = j.at("seconds");
-  d.busy = j.at("busy_seconds"), d.computing = j.at("computing_seconds");
-  d.exposed_sums = j.at("exposed_communication_seconds"), d.exposed_copies = j.at("exposed_copy_seconds");
+  d.steps = j.at("steps");
+  d.seconds = j.at("seconds");
+  d.busy = j.at("busy_seconds");
+  d.computing = j.at("computing_seconds");
+  d.exposed_sums = j.at("exposed_communication_seconds");
+  d.exposed_copies = j.at("exposed_copy_seconds");
   for (const json& k : j.at("kernels"))
     d.kernels.push_back({k.at("name"), k.at("launches"), k.at("seconds"),
                          k.at("least_seconds").is_null() ? 0 : k.at("least_seconds").get<double>()});
@@ -104,22 +109,27 @@ json to_json(const DeviceHealthStats& h) {
           {"top_pcie", {known(h.top_pcie_generation), known(h.top_pcie_lanes)}},
           {"nvlinks", known(h.nvlinks)},
           {"nvlink_rate", known(h.nvlink_rate)},
-          {"slowed", h.slowed}};
+          {"slowed", h.throttle_reasons}};
 }
 
 DeviceHealthStats health_from(const json& j) {
-  const auto of = [&](const char* key) { return j.at(key).is_null() ? -1 : j.at(key).get<double>(); };
+  const auto value = [&](const char* key) { return j.at(key).is_null() ? -1 : j.at(key).get<double>(); };
   DeviceHealthStats h;
   h.samples = j.at("samples");
-  h.clock_mhz = of("clock_mhz"), h.least_clock_mhz = of("least_clock_mhz"), h.top_clock_mhz = of("top_clock_mhz");
+  h.clock_mhz = value("clock_mhz");
+  h.least_clock_mhz = value("least_clock_mhz");
+  h.top_clock_mhz = value("top_clock_mhz");
   const auto pair = [&](const char* key, int& generation, int& lanes) {
     const auto number = [](const json& one) { return one.is_null() ? -1 : one.get<int>(); };
     if (j.contains(key)) generation = number(j.at(key).at(0)), lanes = number(j.at(key).at(1));
   };
   pair("pcie", h.pcie_generation, h.pcie_lanes), pair("top_pcie", h.top_pcie_generation, h.top_pcie_lanes);
-  if (j.contains("nvlinks")) h.nvlinks = int(of("nvlinks")), h.nvlink_rate = of("nvlink_rate");
-  h.watts = of("watts"), h.limit_watts = of("limit_watts"), h.celsius = of("celsius"), h.joules = of("joules");
-  for (const auto& [reason, part] : j.at("slowed").items()) h.slowed[reason] = part;
+  if (j.contains("nvlinks")) h.nvlinks = int(value("nvlinks")), h.nvlink_rate = value("nvlink_rate");
+  h.watts = value("watts");
+  h.limit_watts = value("limit_watts");
+  h.celsius = value("celsius");
+  h.joules = value("joules");
+  for (const auto& [reason, part] : j.at("slowed").items()) h.throttle_reasons[reason] = part;
   return h;
 }
 
@@ -127,10 +137,10 @@ std::string device_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   const auto traced = std::find_if(ranks.begin(), ranks.end(), [](const auto& r) { return r.device.seconds > 0; });
   if (traced != ranks.end()) {
-    out = text("  the device in %d traced steps: busy %s, computing %s\n", traced->device.steps,
-               spread(ranks, &DeviceTime::busy).c_str(), spread(ranks, &DeviceTime::computing).c_str());
-    out += text("  exposed: communication %s, copies %s\n", spread(ranks, &DeviceTime::exposed_sums).c_str(),
-                spread(ranks, &DeviceTime::exposed_copies).c_str());
+    out = text("  device, in %d traced steps: busy %s, computing %s\n", traced->device.steps,
+               percent_text(ranks, &DeviceTime::busy).c_str(), percent_text(ranks, &DeviceTime::computing).c_str());
+    out += text("  exposed: communication %s, copies %s\n", percent_text(ranks, &DeviceTime::exposed_sums).c_str(),
+                percent_text(ranks, &DeviceTime::exposed_copies).c_str());
     out += kernel_lines(traced->device);
   }
   return out + health_lines(ranks);

@@ -1,4 +1,4 @@
-// The device's part of an account: as JSON, and as lines for people.
+// The device part of an account, as JSON and as lines for people. Internal to telemetry/.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -12,7 +12,7 @@ nlohmann::json to_json(const DeviceHealthStats&);
 DeviceTime device_time_from(const nlohmann::json&);
 DeviceHealthStats health_from(const nlohmann::json&);
 
-// Of all ranks; kernels are those of the first that was traced. "" where no device told anything.
+// Lines for all ranks. The kernels are those of the first traced rank. Empty if no device reported anything.
 std::string device_lines(const std::vector<RankAccount>&);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The messages, by field number and wire type (tensorboard/compat/proto/event.proto and summary.proto):
+// The messages by field number and wire type (tensorboard/compat/proto/event.proto and summary.proto):
 //   Event: double wall_time = 1, int64 step = 2, string file_version = 3, Summary summary = 5, SessionLog session_log =
 //   7 Summary: repeated Value value = 1.  Value: string tag = 1, float simple_value = 2 SessionLog: enum status = 1
 //   (START = 1)
@@ -24,7 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t head_bytes = 12, enough_bytes = 64 << 10, most_bytes = 1 << 20;
+constexpr std::size_t head_bytes = 12;              // of a record
+constexpr std::size_t flush_bytes = 64 << 10;       // waiting events that are written at once
+constexpr std::size_t max_waiting_bytes = 1 << 20;  // on a full disk
 constexpr double flush_seconds = 2;
 constexpr char prefix[] = "events.out.tfevents.";
 
@@ -73,7 +75,7 @@ void put_summary(std::string& out, std::span<const Scalar> scalars) {
   }
 }
 
-// A checksum of zeros, or one over bytes that hold a checksum, would be weak: hence the mask.
+// TFRecord masks its checksums: the CRC of data that contains CRCs would be weak.
 std::uint32_t masked(const char* data, std::size_t bytes) { return std::rotr(crc32c(data, bytes), 15) + 0xa282ead8u; }
 
 std::int64_t seconds_in_name(const std::string& name) {
@@ -96,7 +98,7 @@ EventFile::~EventFile() {
   if (file_ >= 0) ::close(file_);
 }
 
-void EventFile::record(std::size_t begin) {
+void EventFile::frame_record(std::size_t begin) {
   const std::size_t message = begin + head_bytes, bytes = waiting_.size() - message;
   std::string head;
   put_fixed(head, std::uint64_t(bytes));
@@ -114,28 +116,28 @@ void EventFile::begin_file(double wall_time) {
       put_text(waiting_, '\x1a', "brain.Event:2");
     else
       put_text(waiting_, '\x3a', "\x08\x01");
-    record(begin);
+    frame_record(begin);
   }
   flushed_ = wall_time;
 }
 
 void EventFile::add(std::int64_t step, double wall_time, std::span<const Scalar> scalars) {
-  if (state_ == State::given_up) return;
-  if (state_ == State::fresh && waiting_.empty()) begin_file(wall_time);
-  if (waiting_.size() < most_bytes) {
+  if (state_ == State::disabled) return;
+  if (state_ == State::no_file && waiting_.empty()) begin_file(wall_time);
+  if (waiting_.size() < max_waiting_bytes) {
     const std::size_t begin = waiting_.size();
     waiting_.append(head_bytes, '\0');
     put_time_and_step(waiting_, wall_time, step);
     put_summary(waiting_, scalars);
-    record(begin);
+    frame_record(begin);
   }
-  const bool much = waiting_.size() >= enough_bytes && !full_;
-  if (!much && std::abs(wall_time - flushed_) < flush_seconds) return;
+  const bool enough = waiting_.size() >= flush_bytes && !disk_full_;
+  if (!enough && std::abs(wall_time - flushed_) < flush_seconds) return;
   flush();
   flushed_ = wall_time;
 }
 
-// TensorBoard reads files by name, and never goes back to an earlier one.
+// TensorBoard reads files in the order of their names and never returns to an earlier one.
 bool EventFile::open() {
   std::error_code error;
   fs::create_directories(folder_, error);
@@ -146,33 +148,41 @@ bool EventFile::open() {
   ::gethostname(host, sizeof host - 1);
   path_ = folder_ / cat(prefix, seconds, ".", host);
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-  if (file_ < 0) return trouble("create"), false;
-  return state_ = State::open, true;
+  if (file_ < 0) {
+    fail_with_errno("create");
+    return false;
+  }
+  state_ = State::open;
+  return true;
 }
 
-void EventFile::trouble(const char* doing) {
-  full_ = errno == ENOSPC || errno == EDQUOT;
-  if (!said_ || !full_)
-    log::warn(cat("cannot ", doing, " ", path_.string(), " (", std::strerror(errno), "). training goes on",
-                  full_ ? ", events for TensorBoard wait, and the newest are left out: free the disk"
-                        : " without events for TensorBoard"));
-  said_ = true;
-  if (!full_) state_ = State::given_up, waiting_.clear();
+void EventFile::fail_with_errno(const char* action) {
+  disk_full_ = errno == ENOSPC || errno == EDQUOT;
+  if (!warned_ || !disk_full_)
+    log::warn(cat("cannot ", action, " ", path_.string(), " (", std::strerror(errno), "). training goes on",
+                  disk_full_
+                      ? ", events for TensorBoard wait in memory and the newest ones are dropped. free disk space"
+                      : " without events for TensorBoard"));
+  warned_ = true;
+  if (disk_full_) return;
+  state_ = State::disabled;
+  waiting_.clear();
 }
 
 void EventFile::flush() {
-  if (state_ == State::given_up || waiting_.empty() || (state_ == State::fresh && !open())) return;
+  if (state_ == State::disabled || waiting_.empty() || (state_ == State::no_file && !open())) return;
   std::size_t done = 0;
   while (done < waiting_.size()) {
     const ssize_t n = ::write(file_, waiting_.data() + done, waiting_.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      trouble("write");
+      fail_with_errno("write");
       break;
     }
-    done += std::size_t(n), full_ = false;
+    done += std::size_t(n);
+    disk_full_ = false;
   }
-  waiting_.erase(0, std::min(done, waiting_.size()));  // the rest of a record may follow later
+  waiting_.erase(0, std::min(done, waiting_.size()));  // the rest of a record follows with the next flush
 }
 
 void EventFile::sync() {

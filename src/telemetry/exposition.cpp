@@ -24,7 +24,7 @@ std::string number(double v) {
   if (std::isnan(v)) return "NaN";
   if (std::isinf(v)) return v > 0 ? "+Inf" : "-Inf";
   char text[32];
-  return {text, std::to_chars(text, text + sizeof text, v).ptr};  // the shortest that reads back the same
+  return {text, std::to_chars(text, text + sizeof text, v).ptr};  // the shortest text that is read back exactly
 }
 
 }  // namespace

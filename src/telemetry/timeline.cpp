@@ -21,7 +21,7 @@ std::chrono::steady_clock::time_point process_start() {
   std::ifstream in("/proc/self/stat");
   std::string text;
   std::getline(in, text);
-  const auto name_end = text.rfind(')');  // the name may hold blanks
+  const auto name_end = text.rfind(')');  // the name may contain blanks
   timespec since_boot{};
   if (name_end == std::string::npos || ::clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0) return now;
   std::istringstream fields(text.substr(name_end + 1));
@@ -66,15 +66,15 @@ std::array<double, phase_count> Timeline::seconds() const {
 }
 
 double timestamp_cost() {
-  constexpr int marks = 64;
-  double least = 1;
+  constexpr int count = 64;
+  double min = 1;
   Timeline t;
   for (int round = 0; round < 8; ++round) {
     const auto began = Timeline::Clock::now();
-    for (int i = 0; i < marks; ++i) t.enter(Phase(i % phase_count));
-    least = std::min(least, between(began, Timeline::Clock::now()) / marks);
+    for (int i = 0; i < count; ++i) t.enter(Phase(i % phase_count));
+    min = std::min(min, between(began, Timeline::Clock::now()) / count);
   }
-  return least;
+  return min;
 }
 
 double unix_time() {

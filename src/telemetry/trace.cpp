@@ -14,13 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-json figures_json(const Span& s) {
+json stats_json(const Span& s) {
   json out = json::object();
   for (const auto& [name, value] : s.stats) out[name] = value;
   return out;
 }
 
-std::vector<std::pair<std::string, double>> figures_from(const json& j) {
+std::vector<std::pair<std::string, double>> stats_from(const json& j) {
   std::vector<std::pair<std::string, double>> out;
   for (const auto& [name, value] : j.items()) out.emplace_back(name, value.get<double>());
   return out;
@@ -28,31 +28,32 @@ std::vector<std::pair<std::string, double>> figures_from(const json& j) {
 
 bool earlier(const Span& a, const Span& b) { return a.began != b.began ? a.began < b.began : a.ended > b.ended; }
 
-// A track's spans in order, by name of the track in the order of their first span.
+// The spans of each track, sorted. The tracks are in the order of their first span.
 std::vector<std::pair<std::string, std::vector<Span>>> tracks_of(const RankTrace& rank) {
   std::vector<std::pair<std::string, std::vector<Span>>> out;
   std::map<std::string, std::size_t> number;
   for (const Span& s : rank.spans) {
-    const auto [at, fresh] = number.emplace(s.track, out.size());
-    if (fresh) out.push_back({s.track, {}});
+    const auto [at, is_new] = number.emplace(s.track, out.size());
+    if (is_new) out.push_back({s.track, {}});
     out[at->second].second.push_back(s);
   }
   for (auto& [name, spans] : out) std::stable_sort(spans.begin(), spans.end(), earlier);
   return out;
 }
 
-json named(const char* what, int pid, int tid, const char* key, const json& value) {
+// A metadata event.
+json metadata(const char* what, int pid, int tid, const char* key, const json& value) {
   return {{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"args", {{key, value}}}};
 }
 
-// Rounded to nanoseconds, which keeps what nests nested.
+// Rounded to nanoseconds, so that nested spans stay nested.
 double micros(double seconds) { return double(std::llround(seconds * 1e9)) * 1e-3; }
 
 }  // namespace
 
 std::string RankTrace::json() const {
   auto list = nlohmann::json::array();
-  for (const Span& s : spans) list.push_back({s.track, s.name, s.began, s.ended, figures_json(s)});
+  for (const Span& s : spans) list.push_back({s.track, s.name, s.began, s.ended, stats_json(s)});
   return json_text(nlohmann::json{
       {"host", host}, {"offset", clock_offset}, {"error", clock_error}, {"left_out", left_out}, {"spans", list}});
 }
@@ -60,19 +61,19 @@ std::string RankTrace::json() const {
 RankTrace RankTrace::from_json(const std::string& text) {
   const auto j = nlohmann::json::parse(text);
   RankTrace out{j.at("host"), j.at("offset"), j.at("error"), {}, j.at("left_out")};
-  for (const auto& s : j.at("spans")) out.spans.push_back({s.at(0), s.at(1), s.at(2), s.at(3), figures_from(s.at(4))});
+  for (const auto& s : j.at("spans")) out.spans.push_back({s.at(0), s.at(1), s.at(2), s.at(3), stats_from(s.at(4))});
   return out;
 }
 
-void limit(RankTrace& rank, std::size_t most) {
-  if (rank.spans.size() <= most) return;
-  rank.left_out += rank.spans.size() - most;
-  rank.spans.resize(most);
+void limit(RankTrace& rank, std::size_t max_spans) {
+  if (rank.spans.size() <= max_spans) return;
+  rank.left_out += rank.spans.size() - max_spans;
+  rank.spans.resize(max_spans);
 }
 
 std::vector<int> lanes_of(const std::vector<Span>& spans) {
-  constexpr double rounding = 1e-9;       // a file's times are whole nanoseconds
-  std::vector<std::vector<double>> open;  // by lane: ends of the spans that a next one would lie in
+  constexpr double rounding = 1e-9;       // times in a file are whole nanoseconds
+  std::vector<std::vector<double>> open;  // by lane: the ends of the spans that have not ended yet
   std::vector<int> out;
   for (const Span& s : spans) {
     std::size_t lane = 0;
@@ -88,44 +89,52 @@ std::vector<int> lanes_of(const std::vector<Span>& spans) {
   return out;
 }
 
+namespace {
+
+// Appends the events of one rank. first: the beginning of the trace on rank 0's clock.
+void add_rank(json& events, const RankTrace& rank, int pid, double first) {
+  const auto since_first = [&](double seconds) { return seconds - rank.clock_offset - first; };
+  events.push_back(metadata("process_name", pid, 0, "name", "rank " + std::to_string(pid) + " on " + rank.host));
+  events.push_back(metadata("process_sort_index", pid, 0, "sort_index", pid));
+  int tid = 0;
+  for (const auto& [track, spans] : tracks_of(rank)) {
+    const std::vector<int> lanes = lanes_of(spans);
+    const int count = spans.empty() ? 0 : 1 + *std::max_element(lanes.begin(), lanes.end());
+    for (int lane = 0; lane < count; ++lane)
+      events.push_back(metadata("thread_name", pid, tid + lane, "name",
+                                lane == 0 ? track : track + " (" + std::to_string(lane + 1) + ")"));
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const Span& s = spans[i];
+      const double began = micros(since_first(s.began));
+      const double ended = micros(since_first(std::max(s.began, s.ended)));
+      events.push_back({{"ph", "X"},
+                        {"name", s.name},
+                        {"cat", track},
+                        {"pid", pid},
+                        {"tid", tid + lanes[i]},
+                        {"ts", began},
+                        {"dur", ended - began}});
+      if (!s.stats.empty()) events.back()["args"] = stats_json(s);
+    }
+    tid += count;
+  }
+}
+
+}  // namespace
+
 std::string trace_json(const std::vector<RankTrace>& ranks) {
   double first = std::numeric_limits<double>::infinity(), error = 0;
   std::size_t left_out = 0;
   auto clocks = json::array();
   for (const RankTrace& r : ranks) {
     for (const Span& s : r.spans) first = std::min(first, s.began - r.clock_offset);
-    error = std::max(error, r.clock_error), left_out += r.left_out;
+    error = std::max(error, r.clock_error);
+    left_out += r.left_out;
     clocks.push_back({{"host", r.host}, {"offset_us", r.clock_offset * 1e6}, {"error_us", r.clock_error * 1e6}});
   }
   auto events = json::array();
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const int pid = int(r);
-    events.push_back(named("process_name", pid, 0, "name", "rank " + std::to_string(r) + " on " + ranks[r].host));
-    events.push_back(named("process_sort_index", pid, 0, "sort_index", pid));
-    int tid = 0;
-    for (const auto& [track, spans] : tracks_of(ranks[r])) {
-      const std::vector<int> lanes = lanes_of(spans);
-      const int count = spans.empty() ? 0 : 1 + *std::max_element(lanes.begin(), lanes.end());
-      for (int lane = 0; lane < count; ++lane)
-        events.push_back(named("thread_name", pid, tid + lane, "name",
-                               lane == 0 ? track : track + " (" + std::to_string(lane + 1) + ")"));
-      for (std::size_t i = 0; i < spans.size(); ++i) {
-        const Span& s = spans[i];
-        const double began = micros(s.began - ranks[r].clock_offset - first);
-        const double ended = micros(std::max(s.began, s.ended) - ranks[r].clock_offset - first);
-        events.push_back({{"ph", "X"},
-                          {"name", s.name},
-                          {"cat", track},
-                          {"pid", pid},
-                          {"tid", tid + lanes[i]},
-                          {"ts", began},
-                          {"dur", ended - began}});
-        if (!s.stats.empty()) events.back()["args"] = figures_json(s);
-      }
-      tid += count;
-    }
-  }
-  // One event a line: trees of millions of them are looked at with text tools too.
+  for (std::size_t r = 0; r < ranks.size(); ++r) add_rank(events, ranks[r], int(r), first);
+  // One event per line, so that text tools can handle files of millions of events.
   std::string out = "{\"traceEvents\":[\n";
   for (std::size_t i = 0; i < events.size(); ++i) out += json_text(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");
   const json about{{"program", "millrace"},
@@ -152,7 +161,7 @@ std::vector<RankTrace> trace_from_json(const std::string& text) {
     const double began = e.at("ts").get<double>() * 1e-6;
     ranks.at(e.at("pid").get<std::size_t>())
         .spans.push_back({e.at("cat"), e.at("name"), began, began + e.at("dur").get<double>() * 1e-6,
-                          figures_from(e.value("args", json::object()))});
+                          stats_from(e.value("args", json::object()))});
   }
   return ranks;
 }

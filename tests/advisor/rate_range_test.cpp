@@ -12,7 +12,7 @@ namespace {
 
 double uniform(std::mt19937& random) { return double(random()) / 4294967296.0 - 0.5; }
 
-// Stays at 2.3, falls by 1.5 around 0.01, and rises at 3 and beyond: rates from 1e-5 to 10.
+// A loss that starts at 2.3, falls by 1.5 around a rate of 0.01 and rises beyond 3; rates from 1e-5 to 10.
 RateSweep known(double noise, int steps = 200) {
   std::mt19937 random(3);
   RateSweep out;
@@ -26,7 +26,7 @@ RateSweep known(double noise, int steps = 200) {
   return out;
 }
 
-TEST(RateRange, FindsWhereAKnownCurveFallsAndWhereItRises) {
+TEST(RateRange, FindsWhereAKnownCurveFallsAndRises) {
   for (const double noise : {0.0, 0.3}) {
     const RateAdvice advice = advise(known(noise));
     ASSERT_TRUE(advice.falls);
@@ -38,26 +38,26 @@ TEST(RateRange, FindsWhereAKnownCurveFallsAndWhereItRises) {
   }
   RateSweep calm = known(0);
   calm.rate.resize(150), calm.loss.resize(150);
-  EXPECT_EQ(advise(calm).rises, 0) << "the sweep ended before";
+  EXPECT_EQ(advise(calm).rises, 0) << "the sweep ended before the loss rose";
   EXPECT_NEAR(advise(calm).suggested / advise(calm).steepest, 1, 0.06);
   RateSweep early = known(0);
   for (double& rate : early.rate) rate *= 100;
-  for (double& loss : early.loss) loss = loss < 1.2 ? 10 : loss;  // it diverges amid the fall
+  for (double& loss : early.loss) loss = loss < 1.2 ? 10 : loss;  // it diverges while it falls
   const RateAdvice advice = advise(early);
   ASSERT_TRUE(advice.falls);
-  EXPECT_LT(advice.rises, 10) << "all from 1.78 on";
+  EXPECT_LT(advice.rises, 10);
   EXPECT_NEAR(advice.suggested, advice.rises / 10, 0.06 * advice.suggested);
 }
 
-TEST(RateRange, SuggestsNothingWhereTheLossDoesNotFall) {
+TEST(RateRange, SuggestsNothingIfTheLossDoesNotFall) {
   RateSweep flat = known(0.3);
   std::mt19937 random(5);
   for (double& loss : flat.loss) loss = 2.3 + 0.3 * uniform(random);
   EXPECT_FALSE(advise(flat).falls);
-  EXPECT_FALSE(advise(known(0, 10)).falls) << "too few steps to say anything";
+  EXPECT_FALSE(advise(known(0, 10)).falls) << "too few steps for any advice";
 }
 
-TEST(RateRange, SweepsAreTheSameOnAllRanksGrowEvenlyAndEndWhereTheLossIsLost) {
+TEST(RateRange, SweepsAreEqualOnAllRanksGrowEvenlyAndEndAtDivergence) {
   RunConfig c = test::small_run(true, "512");
   std::vector<RateSweep> sweeps(2);
   run_thread_world(2, [&](World& world) { sweeps[std::size_t(world.rank())] = sweep_rates(world, c, 1e-4, 1e-1, 31); });

@@ -13,24 +13,31 @@ namespace {
 constexpr double ms = 1e-3;
 constexpr std::uint64_t bucket = 1 << 20;
 
-// One rank: 1 ms of waiting, 5 forward, 10 backward, 2 optimizer, 2 besides. Four buckets, evenly in the backward pass.
+// One rank: 1 ms of waiting, 5 forward, 10 backward, 2 optimizer, 2 for the rest. The buckets become ready at regular
+// intervals in the backward pass.
 StepProfile plain(int buckets = 4) {
   StepProfile s;
-  s.samples = 32, s.step = 20 * ms;
-  s.input = 1 * ms, s.forward = 5 * ms, s.backward = s.last_backward = 10 * ms, s.optimizer = 2 * ms, s.other = 2 * ms;
+  s.samples = 32;
+  s.step = 20 * ms;
+  s.input = 1 * ms;
+  s.forward = 5 * ms;
+  s.backward = s.last_backward = 10 * ms;
+  s.optimizer = 2 * ms;
+  s.other = 2 * ms;
   for (int b = 1; b <= buckets; ++b) s.ready.push_back({b * bucket, 10 * ms * b / buckets});
   s.own = {{20 * ms, 100}};
-  s.bucket_bytes = bucket, s.meets = false;
+  s.bucket_bytes = bucket;
+  s.meets = false;
   return s;
 }
-// Of two ranks on two nodes a bucket takes so long.
+// An interconnect on which two ranks on two nodes all-reduce a bucket in this time.
 Interconnect taking(double seconds) {
   Interconnect w;
-  w.far.bytes_per_second = double(bucket) / seconds;
+  w.inter_node.bytes_per_second = double(bucket) / seconds;
   return w;
 }
 
-TEST(Predict, OneRankIsAsItWasMeasured) {
+TEST(ScalingModel, OneRankIsPredictedAsMeasured) {
   for (const Scaling scaling : {Scaling::weak, Scaling::strong}) {
     const Prediction p = predict(plain(), taking(1), 1, scaling);
     EXPECT_NEAR(p.step, 20 * ms, 1e-12);
@@ -40,44 +47,45 @@ TEST(Predict, OneRankIsAsItWasMeasured) {
   }
 }
 
-TEST(Predict, TheOnlyBucketIsAddedWhole) {
+TEST(ScalingModel, ASingleBucketIsFullyExposed) {
   const Prediction p = predict(plain(1), taking(3 * ms), 2, Scaling::weak);
   EXPECT_NEAR(p.exposed, 3 * ms, 1e-12);
   EXPECT_NEAR(p.step, 23 * ms, 1e-12);
-  EXPECT_TRUE(p.hides) << "but for the last";
+  EXPECT_TRUE(p.fully_overlapped) << "except for the last bucket";
   EXPECT_NEAR(p.efficiency, 20. / 23, 1e-12);
   EXPECT_EQ(p.samples, 64);
 }
 
-TEST(Predict, WithoutOverlapAllSumsAreAdded) {
+TEST(ScalingModel, WithoutOverlapAllCommunicationIsExposed) {
   StepProfile off = plain(), inside = plain();
-  off.overlap = false, inside.beside = false;
+  off.overlap = false;
+  inside.beside = false;
   for (const StepProfile& s : {off, inside}) {
     const Prediction p = predict(s, taking(1 * ms), 2, Scaling::weak);
     EXPECT_NEAR(p.sums, 4 * ms, 1e-12);
     EXPECT_NEAR(p.exposed, 4 * ms, 1e-12);
     EXPECT_NEAR(p.step, 24 * ms, 1e-12);
-    EXPECT_FALSE(p.hides);
+    EXPECT_FALSE(p.fully_overlapped);
   }
 }
 
 // Ready at 2.5, 5, 7.5 and 10 ms.
-TEST(Predict, WhatTheBackwardPassDoesNotHideIsAdded) {
+TEST(ScalingModel, CommunicationBeyondTheBackwardPassIsExposed) {
   Prediction p = predict(plain(), taking(2 * ms), 2, Scaling::weak);
   EXPECT_NEAR(p.exposed, 2 * ms, 1e-12) << "the last bucket";
-  EXPECT_TRUE(p.hides);
-  p = predict(plain(), taking(4 * ms), 2, Scaling::weak);  // one after the other from 2.5 ms on, to 18.5
+  EXPECT_TRUE(p.fully_overlapped);
+  p = predict(plain(), taking(4 * ms), 2, Scaling::weak);  // one after the other, from 2.5 ms to 18.5 ms
   EXPECT_NEAR(p.exposed, 8.5 * ms, 1e-12);
-  EXPECT_FALSE(p.hides);
+  EXPECT_FALSE(p.fully_overlapped);
   EXPECT_NEAR(p.sums, 16 * ms, 1e-12);
   StepProfile s = plain();
-  s.ready[2].seconds = 10 * ms;  // the last two come at once
+  s.ready[2].seconds = 10 * ms;  // the last two become ready together
   p = predict(s, taking(2 * ms), 2, Scaling::weak);
   EXPECT_NEAR(p.exposed, 4 * ms, 1e-12);
-  EXPECT_TRUE(p.hides);
+  EXPECT_TRUE(p.fully_overlapped);
 }
 
-TEST(Predict, SixteenBitsAreHalfTheBytesAndStatisticsComeFirst) {
+TEST(ScalingModel, Bf16HalvesTheBytesAndStatisticsComeFirst) {
   StepProfile s = plain();
   s.element_bytes = 2;
   EXPECT_NEAR(predict(s, taking(4 * ms), 2, Scaling::weak).exposed, 2 * ms, 1e-12);
@@ -86,26 +94,27 @@ TEST(Predict, SixteenBitsAreHalfTheBytesAndStatisticsComeFirst) {
   EXPECT_NEAR(predict(s, taking(4 * ms), 2, Scaling::weak).sums, (34 + 8) * ms, 1e-12);
 }
 
-TEST(Predict, ASumTakesTwoPartsOfTheBytesAndItsMessages) {
+TEST(ScalingModel, AllReduceTimeFollowsTheFormula) {
   Interconnect w;
-  w.far = {1e9, 5e-6};
+  w.inter_node = {1e9, 5e-6};
   EXPECT_NEAR(all_reduce_seconds(8e6, 8, w), 2 * 7. / 8 * 8e-3 + 2 * 3 * 5e-6, 1e-15);
   EXPECT_NEAR(all_reduce_seconds(8e6, 5, w), 2 * 4. / 5 * 8e-3 + 2 * 3 * 5e-6, 1e-15) << "log2 rounded up";
   w.ring = true;
   EXPECT_NEAR(all_reduce_seconds(8e6, 8, w), 2 * 7. / 8 * 8e-3 + 2 * 7 * 5e-6, 1e-15);
   EXPECT_EQ(all_reduce_seconds(8e6, 1, w), 0);
   EXPECT_NEAR(reduce_scatter_seconds(8e6, 8, w), all_reduce_seconds(8e6, 8, w) / 2, 1e-15);
-  // Inside of nodes first, then between them, whose ranks share the link.
+  // First inside the nodes, then between them; the ranks of a node share the link.
   w = {{1e9, 5e-6}, {10e9, 1e-6}, 4, false};
   EXPECT_NEAR(all_reduce_seconds(8e6, 16, w), 2 * (3. / 4 * 0.8e-3 + 2 * 1e-6) + 2 * (3. / 4 * 8e-3 + 2 * 5e-6), 1e-15);
   EXPECT_NEAR(all_reduce_seconds(8e6, 4, w), 2 * (3. / 4 * 0.8e-3 + 2 * 1e-6), 1e-15) << "one node";
 }
 
-TEST(Predict, AFitGivesBackTheLink) {
+TEST(ScalingModel, FitRecoversTheLink) {
   for (const bool ring : {false, true})
     for (const int ranks : {2, 3, 8}) {
       Interconnect w;
-      w.far = {3e9, 7e-6}, w.ring = ring;
+      w.inter_node = {3e9, 7e-6};
+      w.ring = ring;
       std::vector<AllReduceTime> times;
       for (const double bytes : {8e3, 64e3, 512e3, 4e6}) times.push_back({bytes, all_reduce_seconds(bytes, ranks, w)});
       const LinkModel fitted = fit_link(times, ranks, ring);
@@ -119,49 +128,53 @@ TEST(Predict, AFitGivesBackTheLink) {
   EXPECT_THROW(fit_link({}, 2, false), Error);
 }
 
-TEST(Predict, TheLongestOfMoreDrawsIsLonger) {
+TEST(ScalingModel, TheMaximumGrowsWithTheNumberOfDraws) {
   const std::vector<TimeBin> bins{{10 * ms, 1}, {20 * ms, 1}};
   EXPECT_NEAR(expected_longest(bins, 1), 15 * ms, 1e-12);
   EXPECT_NEAR(expected_longest(bins, 2), 17.5 * ms, 1e-12);
   EXPECT_NEAR(expected_longest(bins, 1000), 20 * ms, 1e-12);
   EXPECT_EQ(expected_longest({}, 4), 0);
   StepProfile s = plain(1);
-  s.own = {{15 * ms, 1}, {25 * ms, 1}};  // 20 on average; the slower of two 22.5
+  s.own = {{15 * ms, 1}, {25 * ms, 1}};  // 20 ms on average; the slower of two: 22.5 ms
   const Prediction p = predict(s, {}, 2, Scaling::weak);
   EXPECT_NEAR(p.straggling, 2.5 * ms, 1e-12);
   EXPECT_NEAR(p.step, 22.5 * ms, 1e-12);
-  const auto moves = scaling_advice(s, {}, {2}, Scaling::weak, 0.9);  // 20 of 22.5 is not enough
+  const auto moves = scaling_advice(s, {}, {{2}, Scaling::weak, 0.9});  // 20 of 22.5 is below 0.9
   ASSERT_EQ(moves.size(), 1u);
   EXPECT_EQ(moves[0].change, "ranks of equal speed");
 }
 
-TEST(Predict, WithTheBatchFixedARankComputesItsPartOfIt) {
+TEST(ScalingModel, StrongScalingDividesTheBatch) {
   StepProfile s = plain();
-  const Prediction p = predict(s, {}, 4, Scaling::strong);  // a quarter of 16 ms, and 4 ms as before
+  const Prediction p = predict(s, {}, 4, Scaling::strong);  // a quarter of 16 ms, and the other 4 ms unchanged
   EXPECT_NEAR(p.step, 8 * ms, 1e-12);
   EXPECT_NEAR(p.efficiency, 20. / (4 * 8), 1e-12);
   EXPECT_EQ(p.samples, 32);
-  // Micro-batches of a fixed size: of 4 in all, three ranks take two at most, eight one.
-  s.fixed_micro_batch = true, s.micro_batches = 4, s.last_backward = 2.5 * ms;
+  // Micro-batches of a fixed size, 4 in total: three ranks take at most two each, eight ranks one.
+  s.fixed_micro_batch = true;
+  s.micro_batches = 4;
+  s.last_backward = 2.5 * ms;
   EXPECT_NEAR(predict(s, {}, 3, Scaling::strong).step, 12 * ms, 1e-12);
   EXPECT_NEAR(predict(s, {}, 8, Scaling::strong).step, 8 * ms, 1e-12);
   EXPECT_NEAR(predict(s, {}, 1, Scaling::strong).step, 20 * ms, 1e-12);
   EXPECT_NEAR(predict(s, {}, 8, Scaling::weak).step, 20 * ms, 1e-12);
 }
 
-// Two buckets, needed at 0 and 2.5 ms of the forward pass; each takes half of 4 ms to be gathered, half to be summed.
-TEST(Predict, ZeroScattersSumsGathersWeightsAndSharesTheOptimizer) {
+// Two buckets, needed at 0 and 2.5 ms of the forward pass. All-gather and reduce-scatter take 2 ms each.
+TEST(ScalingModel, ZeroUsesReduceScatterAllGatherAndAShardedOptimizer) {
   StepProfile s = plain(2);
   s.zero = true;
   const Prediction p = predict(s, taking(4 * ms), 2, Scaling::weak);
   const double squares = 2. * bucket / 4 / 4096 * 8 / bucket * 4 * ms;
   EXPECT_NEAR(p.own, 19 * ms, 1e-12);
-  EXPECT_NEAR(p.exposed, 2 * ms + 2 * ms + squares, 1e-12) << "the first gathered, the last scattered";
+  EXPECT_NEAR(p.exposed, 2 * ms + 2 * ms + squares, 1e-12)
+      << "the first all-gather and the last reduce-scatter are exposed";
   EXPECT_NEAR(p.sums, 8 * ms + squares, 1e-12);
   s.beside = false;
   EXPECT_NEAR(predict(s, taking(4 * ms), 2, Scaling::weak).exposed, 8 * ms + squares, 1e-12);
-  // 256 ranks of 16 KiB each are four of these buckets.
-  s = plain(8), s.zero = true;
+  // The shards of 256 ranks, 16 KiB each, fill four of these buckets.
+  s = plain(8);
+  s.zero = true;
   EXPECT_NEAR(predict(s, taking(1 * ms), 256, Scaling::weak).exposed,
               predict(
                   [&] {
@@ -174,61 +187,70 @@ TEST(Predict, ZeroScattersSumsGathersWeightsAndSharesTheOptimizer) {
               1e-12);
 }
 
-TEST(Predict, LatencyEndsTheReachAndLargerBucketsMoveIt) {
+TEST(ScalingModel, LatencyLimitsScalingAndLargerBucketsExtendIt) {
   StepProfile s = plain(16);
   Interconnect w;
-  w.far = {100e9, 20e-6}, w.ring = true;
-  const ScalingLimit now = scaling_limit(s, w, {4096}, Scaling::weak, 0.9);
+  w.inter_node = {100e9, 20e-6};
+  w.ring = true;
+  const ScalingLimit now = scaling_limit(s, w, {{4096}, Scaling::weak, 0.9});
   EXPECT_GT(now.ranks, 1);
   EXPECT_EQ(now.fails_at, 2 * now.ranks);
   EXPECT_GE(now.efficiency, 0.9);
   EXPECT_LT(predict(s, w, now.fails_at, Scaling::weak).efficiency, 0.9);
-  EXPECT_GE(now.fails_at, now.hides_to);
-  const auto moves = scaling_advice(s, w, {4096}, Scaling::weak, 0.9);
+  EXPECT_GE(now.fails_at, now.overlapped_up_to);
+  const auto moves = scaling_advice(s, w, {{4096}, Scaling::weak, 0.9});
   ASSERT_FALSE(moves.empty());
   for (const ScalingAdvice& r : moves) EXPECT_GT(r.scaling_limit.ranks, now.ranks) << r.change;
   EXPECT_TRUE(std::any_of(moves.begin(), moves.end(),
                           [](const ScalingAdvice& r) { return r.change == "comm.bucket_size = 4MiB"; }));
   EXPECT_TRUE(std::none_of(moves.begin(), moves.end(), [](const ScalingAdvice& r) {
     return r.change == "comm.overlap = on";
-  })) << "it is on";
+  })) << "it is on already";
 }
 
-TEST(Predict, TheFirstLineSaysHowFarAndWhatMovesIt) {
+TEST(ScalingModel, TheFirstLineStatesTheLimitAndTheRemedies) {
   ScalingForecast f;
-  f.shape = plain(), f.interconnect = taking(1 * ms), f.ranks = {2, 64};
-  EXPECT_EQ(report(f).find("scales to 64 ranks at 91 % of what each does alone, with 32 samples a rank\n"), 0u)
-      << report(f);
-  EXPECT_EQ(report(f).find("beware"), std::string::npos) << "a single rank is as it was";
+  f.shape = plain();
+  f.interconnect = taking(1 * ms);
+  f.ranks = {2, 64};
+  EXPECT_EQ(report(f).find("scales to 64 ranks at 91 % efficiency, with 32 samples per rank\n"), 0u) << report(f);
+  EXPECT_EQ(report(f).find("warning"), std::string::npos) << "the model of a single rank is exact";
   ScalingForecast off = f;
-  off.shape.ranks = 2, off.of_run = taking(1 * ms);  // 21 ms
-  EXPECT_EQ(report(off).find("beware"), std::string::npos) << report(off);
+  off.shape.ranks = 2;  // 21 ms
+  off.of_run = taking(1 * ms);
+  EXPECT_EQ(report(off).find("warning"), std::string::npos) << report(off);
   off.shape.step = 25 * ms;
-  EXPECT_NE(report(off).find("beware: the model gives 21.00 ms for a step of the run itself, which took 25.00 (-16 %)"),
-            std::string::npos)
+  EXPECT_NE(
+      report(off).find("warning: the model gives 21.00 ms for a step of the run itself, which took 25.00 ms (-16 %)"),
+      std::string::npos)
       << report(off);
   off.interconnect = taking(5 * ms);
-  EXPECT_NE(report(off).find("gives 21.00 ms"), std::string::npos) << "whatever link is asked for";
+  EXPECT_NE(report(off).find("gives 21.00 ms"), std::string::npos) << "the requested link does not matter";
   f.interconnect = taking(2.5 * ms);
   EXPECT_EQ(
-      report(f).find("does not scale at 90 %: on 2 ranks, 2.5 ms of communication are not hidden in a step of 22.5 "
-                     "ms; it goes to 8 with comm.grad_dtype = bf16, to 2 with "),
+      report(f).find("does not scale at 90 % efficiency: on 2 ranks, 2.5 ms of communication are exposed in a step of "
+                     "22.5 ms; it scales to 8 with comm.grad_dtype = bf16, to 2 with "),
       0u)
       << report(f);
   const auto j = nlohmann::json::parse(report_json(f));
   EXPECT_EQ(j["weak"]["steps"].size(), 2u);
-  EXPECT_EQ(j["strong"]["steps"].size(), 1u) << "64 ranks have no sample each";
+  EXPECT_EQ(j["strong"]["steps"].size(), 1u) << "64 ranks need at least 64 samples";
   EXPECT_NEAR(j["weak"]["steps"][0]["step"], 22.5 * ms, 1e-9);
   EXPECT_EQ(j["weak"]["reach"]["fails_at"], 2);
 }
 
-TEST(Predict, AShapeIsTheMeanOfTheRanksAndAnOldRunHasNone) {
+TEST(ScalingModel, TheProfileIsTheMeanOfTheRanksAndOldRunsHaveNone) {
   Account a;
   for (const double more : {0., 2 * ms}) {
     RankAccount r;
     StepTimingStats& p = r.pace;
-    p.steps = 10, p.step = 20 * ms, p.forward = 5 * ms + more, p.backward = p.last_backward = 8 * ms, p.samples = 64;
-    p.ready = {{bucket, 4 * ms + more}, {2 * bucket, 8 * ms}}, p.own = {{13 * ms + more, 10}};
+    p.steps = 10;
+    p.step = 20 * ms;
+    p.forward = 5 * ms + more;
+    p.backward = p.last_backward = 8 * ms;
+    p.samples = 64;
+    p.ready = {{bucket, 4 * ms + more}, {2 * bucket, 8 * ms}};
+    p.own = {{13 * ms + more, 10}};
     r.sums = {{0, 10, 10 * bucket, 0, 10 * (2 * ms + more), 0}, {-1, 10, 80, 0, 1, 0}};
     a.ranks.push_back(r);
   }
@@ -243,7 +265,7 @@ TEST(Predict, AShapeIsTheMeanOfTheRanksAndAnOldRunHasNone) {
   EXPECT_EQ(sums[0].bytes, double(bucket));
   a.ranks[0].pace = {};
   EXPECT_THROW(step_profile_of(a), Error);
-  // With ZeRO the two halves of a sum; by older summaries as one of twice as many times.
+  // ZeRO has two collectives per bucket; older summaries list them as one all-reduce that ran twice as often.
   for (RankAccount& r : a.ranks)
     r.sums = {{0, 10, 10 * bucket, 0, 10 * ms, 0, CollectiveOp::reduce_scatter},
               {0, 10, 10 * bucket, 0, 30 * ms, 0, CollectiveOp::all_gather}};

@@ -41,7 +41,7 @@ CFG
 cat >ranked <<SH
 #!/bin/bash
 times=(\$TIMES)
-exec "$millrace" "\$@" --train.test_compute \${times[\${OMPI_COMM_WORLD_RANK:-0}]}
+exec "$millrace" "\$@" --test.compute_delay \${times[\${OMPI_COMM_WORLD_RANK:-0}]}
 SH
 chmod +x ranked
 # train DIR TIMES ARGS...
@@ -125,7 +125,7 @@ SH
     row "2, computing, one with half of a core's time" "whole half"
     quota 4000  # on a busy machine the other rank may have no more than half of a core either
     train named "whole half" --train.steps 8 --train.balance even --train.micro_batch 2
-    grep -q "straggler: rank 1 on .*: a quota held its processor back for " named.log || complain "the quota is not named: $(grep straggler named.log)"
+    grep -q "straggler: rank 1 on .*: a CPU quota throttled it for " named.log || complain "the quota is not named: $(grep straggler named.log)"
   fi
   ;;
 *) complain "no case $3" ;;

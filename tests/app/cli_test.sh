@@ -24,8 +24,8 @@ printf '[data]\ntrain = none-*.h5\n' >data.cfg
 if [ "$3" = solo ]; then
   expect 0 "usage: millrace COMMAND" "$millrace" --help
   expect 0 "millrace 0." "$millrace" --version
-  expect 2 "error: 'trian' is no command" "$millrace" trian
-  for command in train eval pack inspect plan diagnose report tune predict top bench; do
+  expect 2 "error: unknown command 'trian'. did you mean train?" "$millrace" trian
+  for command in train eval pack inspect plan diagnose report tune scaling top bench; do
     expect 0 "usage: millrace $command" "$millrace" $command --help
     # Every option has a line that says what it does, and the help is whole: it points to no other command's.
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out || complain "an option of $command has no help"
@@ -33,14 +33,16 @@ if [ "$3" = solo ]; then
   done
   for command in train plan eval "bench step"; do  # with keys: groups, defaults, units
     "$millrace" $command --help >out 2>err
-    for text in "[run] the run as a whole" "[data] what is read, and how" "[model] the network" "[comm] sums over ranks" \
+    for text in "[run] the run as a whole" "[data] what is read, and how" "[model] the network" "[comm] communication between ranks" \
       "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket_size <size>  (8MiB)" "--train.global_batch <whole number>  (128)" \
       "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."; do
       grep -qF -- "$text" out || complain "the help of $command does not say '$text'"
     done
   done
+  expect 0 "usage: millrace scaling" "$millrace" predict --help
+  grep -qx "warning: the command predict is deprecated. use millrace scaling instead" err || complain "predict does not name its new name"
   expect 0 "[checkpoint] saved states" "$millrace" train --help
-  expect 0 "--checkpoint <file>  (the newest whole one of run.dir)" "$millrace" eval --help
+  expect 0 "--checkpoint <file>  (the newest complete one of run.dir)" "$millrace" eval --help
   expect 0 "--shard-size <size>  (1GiB)" "$millrace" pack --help
   for group in "what is read:" "what is written:" "order and split of the rows:"; do grep -qx "$group" out || complain "pack has no group $group"; done
   expect 0 "--layout <auto|channels_last|channels_first|no_channels>  (auto)" "$millrace" inspect --help
@@ -50,9 +52,9 @@ if [ "$3" = solo ]; then
   done
   [ "$(grep -cF -- "--repeats <N>  (15)" out)" -eq 4 ] || complain "not every bench says its repeats"
   expect 0 "--sample-bytes <size>  (3072)" "$millrace" bench loader --help
-  expect 2 "--workload: no parameters of resnet50 on b200 are published. resnet50 is there for a100, h100" "$millrace" bench storage --accelerator b200
+  expect 2 "--workload: no parameters of resnet50 on b200 are published. resnet50 is published for a100, h100" "$millrace" bench storage --accelerator b200
   expect 2 "--accelerators: '0' is out of range (must be at least 1 and at most 65536)" "$millrace" bench storage --accelerators 0
-  expect 2 "--workers is for the bench without a configuration" "$millrace" bench loader -c /dev/null --workers 2
+  expect 2 "--workers is for the benchmark without a configuration" "$millrace" bench loader -c /dev/null --workers 2
   expect 0 "[METRIC] Training Accelerator Utilization [AU] (%): " "$millrace" bench storage --workload retinanet --accelerator b200 --samples 48 --steps 3 --turns 1 --reader direct --dir "$folder"
   expect 2 "cannot open none.cfg (No such file or directory)" "$millrace" train -c none.cfg
   expect 2 "no configuration file. give one with -c FILE" "$millrace" train
@@ -171,11 +173,11 @@ elif [ "$3" = inputs ]; then  # what pack takes besides arrays, and what does no
   expect 0 "y are targets" "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect 2 "--level and --chunk-rows do nothing without --codec" "$millrace" pack --x table.csv --y-name class --level 3 --out coded
   expect 2 "--codec: 'gzip' is none of none|zstd|lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded
-  expect 2 "--targets is for CSV. leave it away" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
+  expect 2 "--targets is for CSV. remove it" "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
   expect 0 "tokens of 1 byte, 6 windows of 5" "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
-  expect 2 "--tokens: 'int4' is none of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
+  expect 2 "--tokens: 'int4' is not one of uint8|uint16|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2
   mkdir images
-  expect 2 "--encoded keeps images as they are. leave --resize away" "$millrace" pack --x images --encoded --resize 8 --out pictures
+  expect 2 "--encoded stores images as they are. remove --resize" "$millrace" pack --x images --encoded --resize 8 --out pictures
   expect 2 "data.resize and data.crop are for encoded images" "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.resize 8
   expect 3 "holds no folders of images" "$millrace" pack --x images --encoded --out pictures
   expect 2 "--resize: " "$millrace" pack --x images --resize 0 --out pictures
@@ -186,7 +188,7 @@ else
   [ "$(grep -c 'error:' err)" -eq 1 ] || complain "a wrong key gave more than one error"
   expect 2 "error: command line: unknown key train.st. did you mean --train.steps?" "$mpiexec" -n 2 "$millrace" train --train.st 5
   expect 3 "none-*.h5" "$mpiexec" -n 2 "$millrace" train -c data.cfg
-  expect 3 "nothing is called none.idx" "$mpiexec" -n 2 "$millrace" pack --x none.idx --out shards
+  expect 3 "no file is called none.idx" "$mpiexec" -n 2 "$millrace" pack --x none.idx --out shards
 fi
 
 [ $failures -eq 0 ]

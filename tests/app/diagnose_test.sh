@@ -38,8 +38,8 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   grep -q "^  data.reader -> mmap: not tried, .*train-.* cannot be mapped (No such device)" out || complain "files that cannot be mapped are no reason"
   first_line "^input-bound: .* data\.[a-z]* .* gives "
   gain "data.workers|data.reader" 1.25
-  grep -A 3 "^the input, each part by itself:" out | grep -q "^  read  .* samples/s .*  bare " || complain "no word of what reading gives"
-  grep -q "ms a step: .* without the optimizer, too$" out || complain "no step without the optimizer"
+  grep -A 3 "^the parts of the input, each by itself:" out | grep -q "^  read  .* samples/s .*  baseline " || complain "no word of what reading gives"
+  grep -q "ms per step: .* also without the optimizer$" out || complain "no step without the optimizer"
   grep -q "^peaks measured here: matrix product .* GFLOP/s" out || complain "no word of what the device can do"
   [ ! -e runs ] || complain "diagnose has written something"
   # What four workers were said to give they give, within what a busy machine leaves of it.
@@ -56,14 +56,14 @@ input)  # each read of the files takes 1 ms: one worker is too few, whatever the
   ;;
 sums)  # sleep most of the step; MPI's own waits leave the core to the other rank
   export OMPI_MCA_mpi_yield_when_idle=1
-  "$mpiexec" --bind-to none -n 2 "$millrace" diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --comm.test_delay 0.02 --run.threads 1 --data.prefetch 2 \
+  "$mpiexec" --bind-to none -n 2 "$millrace" diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --test.all_reduce_delay 0.02 --run.threads 1 --data.prefetch 2 \
     >out 2>err || complain "diagnose failed on two ranks"
   first_line "^communication-bound: .* gives "
   gain "comm.grad_dtype" 1.25
   # 0.02 s a MB of 0.8 MB
-  awk '/of gradients are summed in .* ms by themselves/ { for (i = 1; i < NF; i++) if ($i == "in") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
+  awk '/^an all-reduce of the whole gradient .* ms by itself/ { for (i = 1; i < NF; i++) if ($i == "takes") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
   # rank 1 takes three times as long for a sample; divided by speed, nothing is left to gain
-  printf '#!/bin/bash\nexec "$@" --train.test_compute $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >rank
+  printf '#!/bin/bash\nexec "$@" --test.compute_delay $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >rank
   chmod +x rank
   for balance in even auto; do
     "$mpiexec" --bind-to none -n 2 ./rank "$millrace" diagnose -c net.cfg --seconds 0.3 --data.reader mmap --run.threads 1 --train.global_batch 32 --train.balance $balance >out 2>err ||
@@ -78,13 +78,13 @@ train)  # what a run says at its end, without any trial
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002 "$millrace" train -c net.cfg --run.dir slow "$@" >out 2>err || complain "the run failed"
   verdict | grep -q "^input-bound: .* data.workers 1 -> [2-9].*: at most [0-9.]*x" || complain "slow reads: $(verdict)"
   grep -q '"advice": "data.workers 1 -> ' slow/summary.json || complain "summary.json does not say what to change"
-  "$mpiexec" --bind-to none -n 2 "$millrace" train -c net.cfg --run.dir sums --data.reader mmap --comm.test_delay 0.1 --run.threads 1 "$@" --model.hidden 400 400 >out 2>err ||
+  "$mpiexec" --bind-to none -n 2 "$millrace" train -c net.cfg --run.dir sums --data.reader mmap --test.all_reduce_delay 0.1 --run.threads 1 "$@" --model.hidden 400 400 >out 2>err ||
     complain "the run on two ranks failed"
   verdict | grep -q "^communication-bound: .* comm.grad_dtype none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
   grep -q "^    bucket 0: " out || complain "no figures of buckets"
   LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 --budget 1ms >out 2>err || complain "diagnose failed in a millisecond"
   grep -q "^  data.workers -> 2: not tried, its time is up (--budget 0.001s)$" out || complain "it went on when its time was up"
-  grep -q "^measured, ms a step: " out || complain "nothing was measured when its time was up"
+  grep -q "^measured, ms per step: " out || complain "nothing was measured when its time was up"
   ;;
 probe)  # measured after the run; asked to stop meanwhile, it tries no more. Reads take far longer than two ranks that share busy cores wait for each other
   "$mpiexec" --bind-to none -n 2 env LD_PRELOAD="$library" MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir probed \

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Bottlenecks planted one at a time into real runs, what the verdict says of each, and what following it gives:
-# diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]. Prints a table for docs/diagnosis.md. Each advice that was tried by
-# diagnose is followed in runs of its own, by turns with the run as it was; what they gain stands beside the prediction. Fails where a
-# kind is not named, or fewer than nine of ten predictions are within 15 % (or 0.05x). TURNS=1 WITHIN=40: on a machine that may be busy.
+# Plants one bottleneck at a time into real runs and compares the verdict with what its advice gains:
+# diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]. Prints a table for docs/benchmarks. Advice that diagnose has tried is
+# followed in separate runs, in alternating rounds with the original configuration. Fails if a bottleneck is not named, or if fewer than
+# nine of ten predictions are within 15 % (or 0.05x). For a busy machine: TURNS=1 WITHIN=40.
 set -u
 support=$(dirname "$(readlink -f "$0")")/../support/slurm
 millrace=$(readlink -f "$1")
@@ -40,7 +40,7 @@ global_batch = 8
 every = none
 CFG
 
-# run COMMAND ARGS...: with the planted fault and on so many ranks, one on each of virtual hosts where there are any.
+# run COMMAND ARGS...: runs millrace with the planted fault on $ranks ranks; with virtual hosts, one rank on each.
 hosts=
 run() {
   if [ "$hosts" ]; then
@@ -51,21 +51,21 @@ run() {
     "$mpiexec" --bind-to none -n "$ranks" env $fault "$millrace" "$@"
   fi
 }
-# Samples/s: the mean of the middle five of nine parts of the steps behind the first tenth, so that a moment in which the
-# host had no time for this machine does not count.
+# Samples/s: skips the first tenth of the steps, divides the rest into nine parts and averages the middle five. A moment in
+# which the host gave this machine no time therefore does not count.
 rate() {
   sed -E 's/.*"samples":([0-9]+),.*"step_ms":([0-9.]+),.*/\1 \2/' "$1/metrics.jsonl" |
     awk '{ s[NR] = $1; t[NR] = t[NR - 1] + $2 }
       END { first = int(NR / 10); for (p = 0; p < 9; p++) { a = first + int(p * (NR - first) / 9); b = first + int((p + 1) * (NR - first) / 9); if (b > a) print 1000 * (s[b] - s[a]) / (t[b] - t[a]) } }' |
     sort -g | awk '{ r[NR] = $1 } END { for (i = int(NR / 4) + 1; i <= NR - int(NR / 4); i++) { sum += r[i]; n++ } print sum / n }'
 }
-# Of a run after its start.
+# Seconds of a run after its start-up.
 seconds() {
   awk -F'[:,] *' '/^  "seconds": /{ all = $2 } /^      "startup": [{]/ { inside = 1 } inside && /"median"/ { start = $2; inside = 0 } END { print all - start }' "$1/summary.json"
 }
 middle() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
 
-# The same keys as a file: of several files the last counts.
+# Options as a configuration file. A later file overrides an earlier one.
 to_cfg() {
   while [ $# -gt 0 ]; do
     local key=${1#--} values=
@@ -75,8 +75,8 @@ to_cfg() {
   done
 }
 
-# kind NAME WORD STEPS ARGS...: the first line must match ^WORD, a regular expression. STEPS: of the run as it is, some
-# seconds of them; the run that follows the advice gets as much time, by as many more steps as it should be faster.
+# kind NAME WORD STEPS ARGS...: the first line of the verdict must match ^WORD, a regular expression. STEPS: of the original run, a few
+# seconds. The run with the advice takes about as long: it gets more steps, in proportion to the predicted gain.
 kind() {
   local name=$1 word=$2 steps=$3 line key value promised gain='' ok=yes
   shift 3
@@ -120,7 +120,7 @@ wanted codec && kind "Zstandard chunks of 64 rows, a cache of two" "input-bound:
 wanted threads && kind "8 compute threads on a rank's cores" "compute-bound: .* run.threads" 1600 --run.threads 8 --run.precision bf16 --model.hidden 1024 1024 --train.global_batch 64 --data.workers 0
 wanted precision && kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
 wanted batch && kind "2 samples a step" "compute-bound: .* train.global_batch" 12000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512
-# Of the disk that this folder is on, by the kernel: a cgroup whose processes get so many reads a second.
+# Makes a control group whose processes get $1 reads per second of the disk of this folder.
 throttled() {
   local disk root=/sys/fs/cgroup
   disk=$(findmnt -no MAJ:MIN -T .) || return 1
@@ -134,7 +134,7 @@ throttled() {
 }
 if wanted device; then
   if throttled 2000 2>log; then
-    # 300,000 images of 28x28, read past the page cache; small steps would take what 64 reads do.
+    # 300,000 images of 28x28, read without the page cache.
     number() { printf "\\\\x%02x" $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
     { printf "\\x00\\x00\\x08\\x03$(number 300000)$(number 28)$(number 28)" && head -c $((300000 * 784)) /dev/urandom; } >x.idx
     { printf "\\x00\\x00\\x08\\x01$(number 300000)" && head -c 300000 /dev/zero; } >y.idx
@@ -154,7 +154,7 @@ stated=checkpoint-bound
 wanted checkpoint && kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
-wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
+wanted sums && kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --test.all_reduce_delay 0.05 --data.reader mmap --model.hidden 400 400
 # Between hosts, where a message costs the kernel's time: what one costs between cores of a virtual machine changes by half
 # from one second to the next.
 if wanted buckets; then
@@ -191,8 +191,8 @@ stated=
 if wanted slow; then
   cat >slow_rank <<SH
 #!/bin/bash
-[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --train.test_compute 12ms
-exec "\$@" --train.test_compute 4ms
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec "\$@" --test.compute_delay 12ms
+exec "\$@" --test.compute_delay 4ms
 SH
   chmod +x slow_rank
   fault=$folder/slow_rank

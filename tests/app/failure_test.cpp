@@ -13,7 +13,8 @@
 namespace millrace::app {
 namespace {
 
-// Rank 0 of two. In gather() the other one answers what it is told to, or never.
+// Rank 0 of two ranks. gather() returns `answer` for the other rank, throws if it is "throws", or never returns if it
+// is empty.
 class TwoRanks : public World {
  public:
   explicit TwoRanks(std::string answer = "") : answer_(std::move(answer)) {}
@@ -48,7 +49,7 @@ class TwoRanks : public World {
   std::string host_ = "here", answer_;
 };
 
-enum class Lack { nothing, threads, memory };
+enum class Exhausted { nothing, threads, memory };
 
 void take_all_memory() {
   rlimit none{1, RLIM_INFINITY};
@@ -57,52 +58,52 @@ void take_all_memory() {
     while (void* volatile taken = std::malloc(bytes)) (void)taken;
 }
 
-// A run in which `thrown` leaves the command.
+// A run whose command throws `thrown`.
 template <class Thrown>
-void run(std::unique_ptr<World> world, const Thrown& thrown, Lack lack = Lack::nothing) {
+void run(std::unique_ptr<World> world, const Thrown& thrown, Exhausted exhausted = Exhausted::nothing) {
   end_all_ranks_on_failure(std::move(world));
-  if (lack == Lack::threads) {  // a stack that no thread can have
+  if (exhausted == Exhausted::threads) {  // a stack size that no thread can get
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, std::size_t(1) << 50);
     pthread_setattr_default_np(&attributes);
   }
-  if (lack == Lack::memory) take_all_memory();
+  if (exhausted == Exhausted::memory) take_all_memory();
   [&]() noexcept { [&] { throw thrown; }(); }();
 }
 
 const Error disk(Exit::data, "the disk is gone");
 auto code(Exit value) { return testing::ExitedWithCode(int(value)); }
 
-TEST(Failure, OfAllRanksIsSaidOnce) {
+TEST(Failure, OfAllRanksIsReportedOnce) {
   EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the disk is gone"), disk), code(Exit::data),
               "^error: the disk is gone\n$");
   EXPECT_EXIT(run(solo_world(), disk), code(Exit::data), "^error: the disk is gone\n$");
 }
 
-TEST(Failure, OfOneRankEndsTheOthers) {
+TEST(Failure, OfOneRankEndsAllRanks) {
   EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
   EXPECT_EXIT(run(std::make_unique<TwoRanks>("throws"), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
 }
 
-TEST(Failure, WithoutAThreadLeftKeepsMessageAndCode) {
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the disk is gone"), disk, Lack::threads), code(Exit::data),
+TEST(Failure, KeepsMessageAndCodeIfNoThreadCanStart) {
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the disk is gone"), disk, Exhausted::threads), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
 }
 
-TEST(Failure, WithoutMemoryLeftKeepsMessageAndCode) {
+TEST(Failure, KeepsMessageAndCodeIfMemoryIsExhausted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers end the program themselves when memory is short";
+  GTEST_SKIP() << "sanitizers end the program themselves if memory is exhausted";
 #endif
-  const char* words =
+  const char* message =
       "^error: out of memory. lower train.micro_batch, data.prefetch or the number of ranks on a host\n";
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), std::bad_alloc(), Lack::memory), code(Exit::internal), words);
-  EXPECT_EXIT(run(solo_world(), std::bad_alloc(), Lack::memory), code(Exit::internal), words);
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), std::bad_alloc(), Exhausted::memory), code(Exit::internal), message);
+  EXPECT_EXIT(run(solo_world(), std::bad_alloc(), Exhausted::memory), code(Exit::internal), message);
 }
 
-TEST(Failure, OfUnknownTypeIsNamedAsSuch) {
+TEST(Failure, OfAnUnknownTypeIsReportedAsSuch) {
   EXPECT_EXIT(run(solo_world(), 7), code(Exit::internal), "^error: terminated by an exception of unknown type\n$");
 }
 

@@ -75,7 +75,7 @@ if [ "$4" = go_on ]; then
   same_run whole header
   mkfifo pipe.h5
   alone none "" --data.train pipe.h5
-  expect 3 "cannot open pipe.h5 (it is no ordinary file)"
+  expect 3 "cannot open pipe.h5 (it is not a regular file)"
   grep -q '"retries": [1-9]' passing/summary.json || complain "the summary counts no try"
 
   # Samples that cannot be read count for nothing: 60, 181 and 182.
@@ -150,7 +150,7 @@ if [ "$4" = end ]; then # what ends a run, names rank and file, and takes the ot
     'error: listing the data: set/train-00002.h5 has not answered for .*data.read_timeout'
   # Both in their first batches: neither waits for the other.
   run fails "train-00000,4096,28096,0,1,-1" "train-00002,4096,28096,$eio,999999,0" --data.retries 1
-  expect 3 '^\[rank 1 @ .*error: cannot read sample .* of set/train-00002.h5 (Input/output error), in spite of data.retries = 1'
+  expect 3 '^\[rank 1 @ .*error: cannot read sample .* of set/train-00002.h5 (Input/output error), even after data.retries = 1'
   alone mpio "train-00002,4096,4500,$eio,999999,0" --data.reader mpio
   expect 3 'error: .*set/train-00002.h5.*\(Input/output error\|H5Dread failed\)'  # as MPI-IO has it
   # Collectively one rank may read for both.

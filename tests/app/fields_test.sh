@@ -47,7 +47,7 @@ fields)
   guess=$("$make_fields" "$from/ch2bet.nii.gz" "$from/brodmann.nii.gz" .) || die "make_fields"
   data=(--data.train train.h5 --data.valid valid.h5)
   run fields "${data[@]}"
-  grep -q "2 data sets side by side: /t1, /edge" run/run.json || die "run.json does not name the data sets"
+  grep -q "2 concatenated data sets: /t1, /edge" run/run.json || die "run.json does not name the data sets"
   below "$(figure valid_loss)" "$(awk -v g="$guess" 'BEGIN { print g / 2 }')" || die "loss $(figure valid_loss), of a guess $guess"
   # Its own mean and deviation, and one of the inputs alone.
   run fields "${data[@]}" --data.channels 0 --data.mean 3.5 --data.std 1 --train.epochs 1 --run.resume never

@@ -35,7 +35,8 @@ layers = linear outputs
 epochs = 3
 global_batch = 36
 micro_batch = 6
-test_force_overflow_at = 20
+[test]
+force_overflow_at = 20
 [optim]
 lr = 0.05
 scale_interval = 8
@@ -73,13 +74,13 @@ resume)  # stopped in the middle of an epoch, twice: by a file and by a signal
   train 2 whole >log 2>&1
   expect_code 0 $? "the uninterrupted run"
   grep -q '"skipped":true' whole/metrics.jsonl || complain "no step was skipped"
-  train 2 parts --comm.test_delay 5 >>log 2>&1 &
+  train 2 parts --test.all_reduce_delay 5 >>log 2>&1 &
   pid=$!
   until_step parts 5
   touch parts/STOP
   wait $pid
   expect_code 75 $? "the run stopped by a file"
-  train 2 parts --comm.test_delay 5 >>log 2>&1 &
+  train 2 parts --test.all_reduce_delay 5 >>log 2>&1 &
   pid=$!
   until_step parts 22
   kill -USR2 $pid
@@ -92,7 +93,7 @@ resume)  # stopped in the middle of an epoch, twice: by a file and by a signal
   ;;
 terminated)  # SIGTERM to one rank alone: all finish the step, a checkpoint is written, and the rest follows as if nothing was
   train 2 whole >log 2>&1
-  train 2 parts --comm.test_delay 5 >>log 2>&1 &
+  train 2 parts --test.all_reduce_delay 5 >>log 2>&1 &
   pid=$!
   until_step parts 5
   kill -TERM "$(pgrep -n -P $pid)"
@@ -106,7 +107,7 @@ terminated)  # SIGTERM to one rank alone: all finish the step, a checkpoint is w
   ;;
 killed)  # a rank is killed in the middle: all end, and the next start goes on from the last checkpoint
   train 2 whole --checkpoint.every 7 >log 2>&1
-  train 2 parts --checkpoint.every 7 --comm.test_delay 5 >>log 2>&1 &
+  train 2 parts --checkpoint.every 7 --test.all_reduce_delay 5 >>log 2>&1 &
   pid=$!
   until_step parts 17
   began=$SECONDS
@@ -203,7 +204,7 @@ overlap)  # sums during backward or after it, by a thread or not, in small bucke
   same_run plain overlapped
   ;;
 diverged)
-  train 2 run --run.precision fp32 --train.test_force_overflow_at 12 --checkpoint.every 5 --log.every 0 >log 2>&1
+  train 2 run --run.precision fp32 --test.force_overflow_at 12 --checkpoint.every 5 --log.every 0 >log 2>&1
   expect_code 4 $? "a run whose loss is not finite"
   [ "$(grep -c 'error:' log)" -eq 1 ] || complain "the error was not said once"
   grep -q "lower optim.lr" log || complain "no advice"
@@ -223,7 +224,7 @@ full_disk)  # training goes on while a disk is full; what could not be saved in 
   mkdir disk && mount -t tmpfs -o size=4m none disk || exit 77
   train 2 whole >log 2>&1
   for freed in later soon; do
-    train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 --log.tensorboard on >log 2>&1 &
+    train 2 disk/$freed --checkpoint.every 4 --test.all_reduce_delay 10 --log.tensorboard on >log 2>&1 &
     pid=$!
     until_step disk/$freed 6
     dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null
@@ -268,7 +269,7 @@ twice)  # two runs in one folder: the second is refused, the first is not distur
   expect_code 75 $? "the first run"
   ;;
 files)  # metrics.jsonl and summary.json have all that is promised, and their figures agree
-  train 2 run --run.precision fp32 --train.test_force_overflow_at -1 >log 2>&1
+  train 2 run --run.precision fp32 --test.force_overflow_at -1 >log 2>&1
   expect_code 0 $? "the run"
   for key in step epoch samples loss lr grad_norm loss_scale samples_per_second step_ms data_wait_ms copy_ms forward_ms backward_ms \
     communication_ms optimizer_ms other_ms; do
@@ -317,12 +318,12 @@ eval)  # the same figures at any number of ranks, those that the run saw at its 
 walltime)  # time runs out, by run.walltime and by Slurm's word: a checkpoint, 75, and the same run afterwards
   set -- --checkpoint.every none --train.evaluate off
   train 2 whole "$@" >log 2>&1
-  train 2 parts "$@" --comm.test_delay 30 --run.walltime 3s --run.stop_margin 2500ms >>log 2>&1
+  train 2 parts "$@" --test.all_reduce_delay 30 --run.walltime 3s --run.stop_margin 2500ms >>log 2>&1
   expect_code 75 $? "the run with little time"
   first=$(steps_of parts)
   [ "$first" -gt 0 ] && [ "$first" -lt 42 ] || complain "stopped after $first steps"
   [ -e "parts/checkpoints/$(printf 'step-%08d.h5' "$first")" ] || complain "no checkpoint of the last step, $first"
-  SLURM_JOB_END_TIME=$(($(date +%s) + 4)) train 2 parts "$@" --comm.test_delay 30 --run.stop_margin 3s >>log 2>&1
+  SLURM_JOB_END_TIME=$(($(date +%s) + 4)) train 2 parts "$@" --test.all_reduce_delay 30 --run.stop_margin 3s >>log 2>&1
   expect_code 75 $? "the run whose job ends"
   second=$(steps_of parts)
   [ "$second" -gt "$first" ] && [ "$second" -lt 42 ] || complain "stopped after $second steps, first after $first"
@@ -358,7 +359,7 @@ must)  # run.resume: must fails without a checkpoint and goes on with one; never
   ;;
 samples)  # any number of ranks sees the same samples, crops and dropout: with weights that stand still the losses are the same, but for the
   # order in which doubles are summed
-  set -- --run.precision fp32 --optim.lr 0 --train.test_force_overflow_at -1 --train.evaluate off
+  set -- --run.precision fp32 --optim.lr 0 --test.force_overflow_at -1 --train.evaluate off
   losses() { LC_ALL=C awk -F'[:,]' '{ printf "%d %.12f\n", $6, $8 }' "$1/metrics.jsonl"; }
   for ranks in 1 2 3; do
     train $ranks run$ranks "$@" >log 2>&1
@@ -374,31 +375,31 @@ predict)  # from the figures of a finished run; what is not known is asked for
   "$millrace" train -c net.cfg --run.dir run --train.steps 12 --run.threads 1 >log 2>&1
   expect_code 0 $? "the run to predict from"
   steps() { sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' seen; }
-  "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100 >seen 2>&1
+  "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100 >seen 2>&1
   [ $? -eq 2 ] && grep -q "^error: .*--latency: '100' has no unit. write 100us" seen || complain "a latency without a unit: $(cat seen)"
-  "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100us --json >seen 2>>log
+  "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100us --json >seen 2>>log
   expect_code 0 $? "predict"
   # Of the run; then on 1, 2 and 8 ranks with its batch, and with its samples a rank.
   [ "$(steps | wc -l)" -eq 7 ] && steps | awk 'NR == 1 { run = $1 } (NR == 2 || NR == 5) && ($1 < 0.999 * run || $1 > 1.001 * run) { bad = 1 }
     NR == 6 { two = $1 } END { exit bad || two <= run || $1 <= two }' || complain "one rank is not as measured, or more are not slower: $(steps | paste -sd ' ')"
-  "$millrace" predict run --ranks 2,64 --link 400Gb/s >seen 2>>log
-  grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples a rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
+  "$millrace" scaling run --ranks 2,64 --link 400Gb/s >seen 2>>log
+  grep -qE "^(scales to|does not scale at) " seen && grep -q "^weak: 36 samples per rank" seen && grep -q "fewer than one sample a rank" seen || complain "predict says: $(cat seen)"
   grep -q "^warning: .* is of an earlier launch" seen log && complain "an earlier launch is reported, but there is only one"
   cp -r run older && sed -i 's/"started": "[^"]*"/"started": "2200-01-01T00:00:00Z"/' older/run.json
-  "$millrace" predict older --ranks 2 --link 400Gb/s >seen 2>&1
+  "$millrace" scaling older --ranks 2 --link 400Gb/s >seen 2>&1
   expect_code 0 $? "predict from an earlier start"
   [ "$(grep -c "^warning: older/summary.json is of an earlier launch of the run than run.json" seen)" -eq 1 ] || complain "the earlier launch is not reported: $(cat seen)"
   for words in "--ranks 2" "--ranks 2 --measure" "--ranks 2 --link 400"; do
-    "$millrace" predict run $words >seen 2>&1
-    expect_code 2 $? "predict $words"
-    [ "$(grep -c "^error: command line: " seen)" -eq 1 ] || complain "predict $words says: $(cat seen)"
+    "$millrace" scaling run $words >seen 2>&1
+    expect_code 2 $? "scaling $words"
+    [ "$(grep -c "^error: command line: " seen)" -eq 1 ] || complain "scaling $words says: $(cat seen)"
   done
-  "$millrace" predict nowhere --ranks 2 --link 1Gb/s >seen 2>&1
+  "$millrace" scaling nowhere --ranks 2 --link 1Gb/s >seen 2>&1
   expect_code 3 $? "predict without a run"
-  "$mpiexec" --bind-to none -n 2 "$millrace" predict run --ranks 2 --ranks-per-node 2 --measure >seen 2>>log
+  "$mpiexec" --bind-to none -n 2 "$millrace" scaling run --ranks 2 --ranks-per-node 2 --measure >seen 2>>log
   expect_code 0 $? "predict --measure"
   grep -q "^links (measured on 2 ranks of 1 node): " seen || complain "nothing was measured: $(cat seen)"
-  "$mpiexec" --bind-to none -n 2 "$millrace" predict run --measure >seen 2>log  # as the help has it: as far as it is known
+  "$mpiexec" --bind-to none -n 2 "$millrace" scaling run --measure >seen 2>log  # as the help has it: as far as it is known
   expect_code 0 $? "predict --measure without --ranks"
   grep -q "^warning: the link between nodes is unknown: predicting only up to the 2 ranks of one node" log || complain "not said where it ends: $(cat log)"
   [ "$(grep -cE "^ +2 +72 " seen)" -eq 1 ] && ! grep -qE "^ +4 " seen || complain "predict --measure without --ranks: $(cat seen)"

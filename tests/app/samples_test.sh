@@ -84,7 +84,7 @@ forecast)  # a sum of waves that travel at different speeds, and noise
   alone forecast --run.dir other --data.augment on >seen 2>&1
   [ $? -eq 2 ] && grep -q "data.augment: with data.sample = pair the target is a whole row" seen || { complain "augmented pairs"; cat seen; }
   alone forecast --run.dir other --data.reader uring >seen 2>&1
-  [ $? -eq 2 ] && grep -q "uring reads whole rows, data.sample = pair cuts samples out of an array" seen || { complain "uring"; cat seen; }
+  [ $? -eq 2 ] && grep -q "uring reads whole rows, but data.sample = pair extracts samples from an array" seen || { complain "uring"; cat seen; }
   ;;
 *) complain "no case $4" ;;
 esac

@@ -1,4 +1,4 @@
-// What tune prints: lines that are a configuration, and curves.
+// The output of tune: configuration lines and curves.
 #include "millrace/advisor/trials/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace millrace::app {
 namespace {
 
-TEST(Tune, ASnippetBehindTheConfigurationWinsOverIt) {
+TEST(Tune, ASnippetOverridesTheConfigurationBeforeIt) {
   const Settings settings{{"data.reader", "uring"},       {"data.workers", "0"},         {"data.prefetch", "auto"},
                           {"comm.bucket_size", "256KiB"}, {"train.global_batch", "512"}, {"train.micro_batch", "64"},
                           {"model.fusion", "2"}};
@@ -30,7 +30,7 @@ TEST(Tune, ASnippetBehindTheConfigurationWinsOverIt) {
   }
 }
 
-TEST(Tune, EverySearchedKeyIsAKey) {
+TEST(Tune, EverySearchedKeyExists) {
   for (const std::string& name : tuned_keys()) EXPECT_NE(find_key(name), nullptr) << name;
 }
 
@@ -38,7 +38,9 @@ Plot valley() {
   Plot p{"a & b", "rate", "loss", {}, {}, {}, {{1e-2, "here <"}}, 5};
   for (int i = 0; i <= 40; ++i) {
     const double x = std::pow(10, -4 + 0.1 * i), d = std::log10(x) + 2;
-    p.x.push_back(x), p.line.push_back(d * d), p.single.push_back(d * d + (i % 2 ? 0.1 : -0.1));
+    p.x.push_back(x);
+    p.line.push_back(d * d);
+    p.single.push_back(d * d + (i % 2 ? 0.1 : -0.1));
   }
   p.single.back() = 1000;
   return p;
@@ -50,7 +52,7 @@ TEST(Plot, TextShowsTheValleyWhereItIs) {
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 1u + 11 + 2 + 1);
   for (const auto& line : lines) EXPECT_LE(line.size(), 10u + 41 + 8 + 8) << line;
-  EXPECT_EQ(lines[1].find('#'), std::string::npos) << "the points alone reach the top";
+  EXPECT_EQ(lines[1].find('#'), std::string::npos) << "only single points reach the top";
   const std::string& bottom = lines[11];
   const auto first = bottom.find('#'), last = bottom.rfind('#');
   ASSERT_NE(first, bottom.npos);
@@ -60,7 +62,7 @@ TEST(Plot, TextShowsTheValleyWhereItIs) {
   EXPECT_EQ(plot_text({}), "");
 }
 
-TEST(Plot, SvgStandsAloneAndEveryPointIsInside) {
+TEST(Plot, SvgIsCompleteAndContainsEveryPoint) {
   const std::string svg = plot_svg(valley());
   EXPECT_EQ(svg.find("<svg xmlns=\"http://www.w3.org/2000/svg\""), 0u);
   EXPECT_NE(svg.find("a &amp; b"), svg.npos);

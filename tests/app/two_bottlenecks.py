@@ -1,6 +1,6 @@
-"""Two bottlenecks at once, of kinds and magnitudes drawn by a seed that the rules do not know: two_bottlenecks.py MILLRACE MPIEXEC
-FAULTY_FILES [--seed N] [--count N]. The larger is the one whose removal gains more, measured by runs with the other alone; the first line
-of the verdict must name it. Prints a table for docs/diagnosis.md; fails where fewer than 80 % are right."""
+"""Plants two bottlenecks at once, of random kinds and magnitudes: two_bottlenecks.py MILLRACE MPIEXEC FAULTY_FILES [--seed N] [--count N].
+The larger one is the one whose removal gains more, as runs with only the other one show. The first line of the verdict must name it.
+Prints a table for docs/benchmarks; fails if fewer than 80 % are right."""
 import argparse
 import json
 import math
@@ -33,12 +33,12 @@ lr = 0.001
 
 
 class Kind:
-    """A bottleneck: the word of its verdict, its magnitudes, and what plants one of them: keys, and the environment of a rank."""
+    """A bottleneck: the first word of its verdict, the range of its magnitudes, and the keys and environment variables that plant it."""
 
     def __init__(self, word, low, high, unit, keys=None, rank_keys=None, environment=None):
         self.word, self.low, self.high, self.unit = word, low, high, unit
         self.keys = keys or (lambda m: [])
-        self.rank_keys = rank_keys or (lambda m: [])  # of rank 1 alone
+        self.rank_keys = rank_keys or (lambda m: [])  # for rank 1 only
         self.environment = environment or (lambda m: {})
 
 
@@ -48,15 +48,15 @@ def kinds(library):
 
     return {
         "slow reads": Kind("input-bound", 1, 12, "ms each", environment=slow_reads),
-        "slow sums": Kind("communication-bound", 20, 240, "ms a MB", keys=lambda m: ["--comm.test_delay", f"{m / 1e3}"]),
+        "slow all-reduces": Kind("communication-bound", 20, 240, "ms a MB", keys=lambda m: ["--test.all_reduce_delay", f"{m / 1e3}"]),
         "checkpoints": Kind("checkpoint-bound", 1, 12, "steps apart", keys=lambda m: ["--checkpoint.every", str(round(m))]),
         "evaluation": Kind("evaluation-bound", 1, 12, "files", keys=lambda m: ["--train.evaluate", "on", "--data.valid", *(f"set/valid-{i}.h5" for i in range(round(m)))]),
-        "a slow rank": Kind("imbalanced", 0.5, 10, "ms a sample", rank_keys=lambda m: ["--train.test_compute", f"{m}ms"]),
+        "a slow rank": Kind("imbalanced", 0.5, 10, "ms a sample", rank_keys=lambda m: ["--test.compute_delay", f"{m}ms"]),
     }
 
 
 def run(options, planted, folder, probe):
-    """Seconds of a step with all that comes with it, and what was printed."""
+    """Seconds per step, including checkpoints and evaluation, and the output of the run."""
     keys, rank_keys, environment = [], [], dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1")
     for kind, magnitude in planted:
         keys += kind.keys(magnitude)
@@ -80,7 +80,7 @@ def run(options, planted, folder, probe):
 
 
 def first_word(said):
-    """Of the verdict's first line; the others are numbered."""
+    """The bound in the first line of the verdict; the other lines are numbered."""
     words = re.findall(r"^(nothing worth changing|[a-z]+-bound|imbalanced): ", said, re.MULTILINE)
     return words[-1] if words else "nothing"
 
@@ -120,7 +120,7 @@ def main():
             right += word == larger
             cells = [f"{n}, {m:.2g} {k.unit} | {g:.2f}x" for n, (k, m), g in zip(names, planted, gains)]
             print(f"| {' | '.join(cells)} | {word} | {'yes' if word == larger else 'no'} |", flush=True)
-    print(f"\n{right} of {options.count} name the larger first")
+    print(f"\n{right} of {options.count} name the larger one first")
     sys.exit(right < 0.8 * options.count)
 
 

@@ -15,11 +15,14 @@
 namespace millrace {
 namespace {
 
-// Correctness only: speed is judged by `millrace bench loader` on a quiet machine.
-TEST(Bench, LoaderAgainstBareReadsGivesFigures) {
+// Tests correctness only. Speed is measured by `millrace bench loader` on an idle machine.
+TEST(Bench, LoaderAndBaselineReadsGiveRates) {
   test::HostDevice device;
   LoaderBenchOptions o;
-  o.rows = 2048, o.samples = 4096, o.cold_samples = 256, o.repeats = 3;
+  o.rows = 2048;
+  o.samples = 4096;
+  o.cold_samples = 256;
+  o.repeats = 3;
   if (std::getenv("MILLRACE_BENCH")) o = {};
   const LoaderBench b = bench_loader(device, o);
   ASSERT_EQ(b.cached.size(), 3u);
@@ -34,13 +37,14 @@ TEST(Bench, LoaderAgainstBareReadsGivesFigures) {
   EXPECT_THROW(bench_loader(device, o), Error);
 }
 
-TEST(Bench, ShortStepsWaitForAShareOfTheirTime) {
+TEST(Bench, ShortStepsWaitForAFractionOfTheirTime) {
   test::HostDevice device;
   LoaderBenchOptions o;
-  o.rows = 1024, o.repeats = 2;
+  o.rows = 1024;
+  o.repeats = 2;
   const WaitBench b = bench_waits(device, o, {0.002}, 0.05);
   ASSERT_EQ(b.rows.size(), 1u);
-  EXPECT_GT(b.rows[0].step, 0.0005);  // of cores' own time, so a busy machine only makes it longer
+  EXPECT_GT(b.rows[0].step, 0.0005);  // measured in CPU time, so a busy machine only makes it longer
   for (const double share : {b.rows[0].wait_fixed, b.rows[0].wait_auto}) {
     EXPECT_GE(share, 0);
     EXPECT_LT(share, 1);
@@ -48,8 +52,8 @@ TEST(Bench, ShortStepsWaitForAShareOfTheirTime) {
   std::cout << b.str() << "\n";
 }
 
-// Chunks of 4 rows, a random order: most samples cost a chunk, as a cache of one byte keeps none.
-TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
+// Chunks of 4 rows in a random order: most samples need decoding, because a cache of one byte keeps no chunk.
+TEST(Bench, StagesOfPlainAndChunkedDataHaveBaselines) {
   const test::TemporaryFolder folder;
   test::HostDevice device;
   const auto world = solo_world();
@@ -84,14 +88,15 @@ TEST(Bench, StagesOfPlainAndOfChunkedDataHaveTheirLimits) {
   EXPECT_THROW(bench_stages(device, *source, synthetic, Sampler(64, 10, 10, 1, true), {1, 3, 10}, 1), Error);
 }
 
-// Bytes read for a sample: of what is cut out of an array, and of joined data sets.
-TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
+// The bytes that are read per sample, for views of an array and for concatenated data sets.
+TEST(Bench, StagesCountTheBytesOfViewsAndConcatenatedSamples) {
   const test::TemporaryFolder folder;
   test::HostDevice device;
   const auto world = solo_world();
   const std::vector<std::uint16_t> text(40 * 100, 7), scene(12 * 10 * 5, 3);
   std::vector<std::int32_t> map(12 * 10, 0), y(12, 1);
-  map[5 * 10 + 5] = 1, map[6 * 10 + 4] = 2;  // whole patches
+  map[5 * 10 + 5] = 1;  // both patches lie within the scene
+  map[6 * 10 + 4] = 2;
   test::write_file(folder / "a.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {4000}, text.data()}});
   test::write_file(folder / "b.h5", {{"x", H5T_STD_U16LE, H5T_NATIVE_UINT16, {12, 10, 5}, scene.data()},
                                      {"y", H5T_STD_I32LE, H5T_NATIVE_INT32, {12, 10}, map.data()}});
@@ -103,7 +108,7 @@ TEST(Bench, StagesOfWhatIsCutOutAndOfWhatIsJoined) {
     const char* file;
     SampleView view;
     const char* x;
-    double bytes;  // 0: chunks
+    double bytes;  // 0: chunked
   };
   for (const Case& c : {Case{"a.h5", {.sample = SampleKind::tokens, .window = 32, .stride = 16}, "x", 66},
                         Case{"b.h5", {.sample = SampleKind::patch, .patch = 5}, "x", 250},
@@ -130,7 +135,11 @@ TEST(Bench, EmulatedAcceleratorsAreFedFromGeneratedShards) {
   const test::TemporaryFolder folder;
   StorageBenchOptions o;
   o.workload = {"test", "none", 5000, 8, 0.002, 0.5};
-  o.accelerators = 3, o.samples = 75, o.steps = 10, o.turns = 2, o.reader = Reader::direct;
+  o.accelerators = 3;
+  o.samples = 75;
+  o.steps = 10;
+  o.turns = 2;
+  o.reader = Reader::direct;
   o.folder = folder.path;
   const auto run = [&] {
     run_thread_world(2, [&](World& world) {
@@ -154,12 +163,12 @@ TEST(Bench, EmulatedAcceleratorsAreFedFromGeneratedShards) {
   run();
   EXPECT_EQ(files(), 1);
   o.keep = false;
-  run();  // what it found is not its own
+  run();  // shards that were there already are kept
   EXPECT_EQ(files(), 1);
   o.samples = 23;
-  EXPECT_THROW(run(), Error);  // not one step
+  EXPECT_THROW(run(), Error);  // too few for a step
   o.samples = std::int64_t(1) << 44;
-  EXPECT_THROW(run(), Error);  // no room
+  EXPECT_THROW(run(), Error);  // no space
   EXPECT_EQ(files(), 1);
 }
 
@@ -170,7 +179,7 @@ TEST(Bench, StorageWorkloadsAreThePublishedOnes) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_NE(std::string(e.what()).find("retinanet is there for b200"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("retinanet is published for b200"), std::string::npos) << e.what();
   }
 }
 

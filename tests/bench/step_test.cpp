@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-// Five steps an epoch, the last of them short: more repeats than an epoch has full steps.
-TEST(StepBench, MeasuresAllOperationsAndWholeStepsOverSeveralEpochs) {
+// An epoch has five steps, of which the last is shorter. There are more repeats than full steps in an epoch.
+TEST(StepBench, MeasuresAllOperationsAndCompleteStepsOverSeveralEpochs) {
   for (const int ranks : {1, 2})
     run_thread_world(ranks, [](World& world) {
       RunConfig c = test::small_run(true);
@@ -31,7 +31,7 @@ TEST(StepBench, MeasuresAllOperationsAndWholeStepsOverSeveralEpochs) {
     });
 }
 
-TEST(StepBench, OfAnEpochOfOneStepEnds) {
+TEST(StepBench, EndsWhereAnEpochHasOneStep) {
   RunConfig c = test::small_run(false, "20");
   const auto world = solo_world();
   EXPECT_GT(bench_step(*world, c, 3).full_step_seconds, 0);

@@ -24,7 +24,7 @@ TEST(Nvml, ReadsWhatTheGpuReportsAndLeavesTheRestUnknown) {
   EXPECT_EQ(h.top_pcie_lanes, 16);
   EXPECT_EQ(h.nvlinks, 3);
   EXPECT_DOUBLE_EQ(h.nvlink_rate, 3 * 26.562e9);
-  EXPECT_EQ(h.slowed, (std::vector<std::string>{"power cap", "heat (hardware)"}));
+  EXPECT_EQ(h.throttle_reasons, (std::vector<std::string>{"power cap", "heat (hardware)"}));
   void* library = dlopen(MILLRACE_FAKE_NVML, RTLD_NOW);
   ASSERT_TRUE(library);
   const auto users = reinterpret_cast<int (*)()>(dlsym(library, "nvml_users"));

@@ -1,9 +1,8 @@
-// Chunked data sets read without HDF5, against its own reading and against what was written.
+// Chunked data sets that are read without the HDF5 library, compared with the library and with what was written.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -11,6 +10,8 @@
 
 #include "data/files.hpp"
 #include "data/index/index_serialization.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/median.hpp"
 #include "millrace/data/load/block_order.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/load/sampler.hpp"
@@ -30,7 +31,7 @@ using test::message_of;
 using test::TemporaryFolder;
 using test::write_filtered;
 
-const std::string version = io::library_version();  // enters the room before HDF5 is called here
+const std::string version = io::library_version();  // initializes HDF5 under its lock before this test calls it
 
 struct Rows {
   std::string x, y;
@@ -73,34 +74,37 @@ std::vector<std::int64_t> shuffled(std::int64_t rows) {
   return ids;
 }
 
-TEST(Chunked, EveryPackingReadsAsHdf5ReadsIt) {
+TEST(Chunked, EveryFilterReadsAsHdf5ReadsIt) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   struct Shape {
     std::vector<hsize_t> sample, chunk;
   };
-  // Whole rows, parts of rows with edges, many rows, one; and chunks that are wider than the samples.
+  // Chunks of complete rows, of parts of rows with edges, of many rows and of one; and chunks wider than the samples.
   const std::vector<Shape> shapes{
       {{5, 7, 3}, {4, 5, 7, 3}}, {{5, 7, 3}, {4, 2, 3, 3}}, {{5, 7, 3}, {64, 5, 4, 2}}, {{35}, {1, 35}}, {{35}, {7, 8}},
       {{9, 8}, {1, 1, 8}}};
-  for (const ChunkFilter& packing : test::chunk_filters())
+  for (const ChunkFilter& filter : test::chunk_filters())
     for (const Shape& shape : shapes) {
       const hid_t type = shape.sample.size() == 3 ? H5T_IEEE_F32BE : H5T_STD_U8LE;
-      SCOPED_TRACE(cat(packing.name, " of rank ", shape.sample.size(), ", ", H5Tget_size(type), " bytes"));
+      SCOPED_TRACE(cat(filter.name, " of rank ", shape.sample.size(), ", ", H5Tget_size(type), " bytes"));
       std::vector<std::string> paths;
       std::int64_t first = 0;
       for (const std::int64_t rows : {23, 1, 13}) {  // chunked y, contiguous y, chunked y
         std::size_t values = std::size_t(rows);
         std::vector<hsize_t> full{hsize_t(rows)}, chunk = shape.chunk, y_chunk{8};
-        for (const hsize_t e : shape.sample) values *= std::size_t(e), full.push_back(e);
-        chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 wants it so
+        for (const hsize_t e : shape.sample) {
+          values *= std::size_t(e);
+          full.push_back(e);
+        }
+        chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 demands this
         if (rows == 1) y_chunk.clear();
         paths.push_back(folder / cat("part", paths.size(), ".h5"));
         const std::string x = numbers(values * H5Tget_size(type), std::uint64_t(first));
         write_filtered(
             paths.back(),
             {{"x", type, full, chunk, x}, {"y", H5T_STD_I64LE, {hsize_t(rows)}, y_chunk, bytes_of(labels(rows))}},
-            packing, rows == 13);
+            filter, rows == 13);
         first += rows;
       }
       const ShardIndex d = index_shards(*world, {.paths = paths, .layout = Layout::channels_last});
@@ -141,7 +145,7 @@ TEST(Chunked, ManyWorkersReadTheSameAsOne) {
   }
 }
 
-TEST(Chunked, WhatOnlyHdf5DecodesIsReadThroughItAndSaidSo) {
+TEST(Chunked, DataThatOnlyHdf5DecodesIsReadThroughItAndTheDescriptionSaysWhy) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   write_filtered(
@@ -156,7 +160,7 @@ TEST(Chunked, WhatOnlyHdf5DecodesIsReadThroughItAndSaidSo) {
   EXPECT_NE(message.find("a.h5:/x: scaleoffset"), std::string::npos) << message;
 }
 
-TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
+TEST(Chunked, ErrorsNameFileAndRowOfADamagedChunkAndTruncation) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const std::string path = folder / "a.h5";
@@ -173,7 +177,7 @@ TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
     file.put('!');
   }
   EXPECT_NO_THROW(read(*source, d, {15, 24}));
-  for (int turn = 0; turn < 2; ++turn) {  // a failed chunk is not kept
+  for (int attempt = 0; attempt < 2; ++attempt) {  // a chunk that failed is not kept in the cache
     const std::string message = message_of([&] { read(*source, d, {15, 17}); });
     for (const char* words : {"row 17", "a.h5:x", "fletcher32", "write the file again"})
       EXPECT_NE(message.find(words), std::string::npos) << message;
@@ -182,8 +186,8 @@ TEST(Chunked, DamageIsNamedWithFileAndRowAndTruncationBeforeTheRun) {
   EXPECT_NE(message_of([&] { read(*source, d, {39}); }).find("truncated while in use"), std::string::npos);
 }
 
-// What ranks share of an index: the addresses of chunks, in memory that the index keeps.
-TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
+// Ranks share the addresses of chunks. The index keeps the memory that holds them alive.
+TEST(Chunked, AChunkTableLiesInTheMemoryThatTheCallerGives) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   write_filtered(folder / "a.h5",
@@ -204,21 +208,21 @@ TEST(Chunked, AddressesOfChunksLieInMemoryThatIsGiven) {
   };
   const auto shared = copy(tables);
   {
-    const ShardIndex there = deserialize_index(text, copy(plain), plain.size(), shared),
+    const ShardIndex outside = deserialize_index(text, copy(plain), plain.size(), shared),
                      inside = deserialize_index(serialize_index(d), copy(plain), plain.size());
     EXPECT_GT(shared.use_count(), 1);
-    const auto &of_memory = there.shards[0].x_chunks->chunks, &own = inside.shards[0].x_chunks->chunks;
-    EXPECT_EQ(static_cast<const void*>(of_memory.begin()), shared.get());
+    const auto &given = outside.shards[0].x_chunks->chunks, &own = inside.shards[0].x_chunks->chunks;
+    EXPECT_EQ(static_cast<const void*>(given.begin()), shared.get());
     for (std::size_t c = 0; c < 15; ++c) {
-      EXPECT_EQ(of_memory.at(c).offset, chunks[c].offset);
+      EXPECT_EQ(given.at(c).offset, chunks[c].offset);
       EXPECT_EQ(own.at(c).bytes, chunks[c].bytes);
     }
-    EXPECT_THROW(of_memory.at(15), std::out_of_range);
+    EXPECT_THROW(given.at(15), std::out_of_range);
   }
   EXPECT_EQ(shared.use_count(), 1);
 }
 
-// Two files of gzip chunks, two side by side, of 16 rows of 60 values.
+// Two files of gzip chunks. A row has 60 values, and two chunks beside each other hold 16 rows.
 ShardIndex files_of_chunks(const TemporaryFolder& folder) {
   for (const hsize_t rows : {530, 203})
     write_filtered(folder / cat(rows, ".h5"),
@@ -232,14 +236,14 @@ TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
   const TemporaryFolder folder;
   const ShardIndex d = files_of_chunks(folder);
   constexpr std::uint64_t band = 2 * 16 * 32, all_chunks = 2 * (34 + 13);
-  const BlockShuffle blocks = block_shuffle(d, 0, 0, 9 * band);  // half of it holds four
+  const BlockShuffle blocks = block_shuffle(d, 0, 0, 9 * band);  // half of the cache holds four blocks
   EXPECT_EQ(blocks.str(), "blocks of 16 rows, windows of 4 blocks");
   EXPECT_EQ(blocks.problem, "");
   const auto order = std::make_shared<const BlockOrder>(blocks.layout, 5);
   const auto decoded = [&](const Sampler& sampler, int workers, std::int64_t epochs) {
     const auto world = solo_world();
     const auto source = make_source(*world, d, Reader::direct, {}, {8 * band, false}),
-               whole = make_source(*world, d, Reader::direct);
+               reference = make_source(*world, d, Reader::direct);
     test::HostDevice device(true);
     std::int64_t step = 0;
     Loader loader(device, *source, d, sampler, {workers, 3, 13}, [&]() -> std::optional<MicroBatch> {
@@ -249,19 +253,20 @@ TEST(Chunked, BlockShuffleDecodesEachChunkOnceAnEpoch) {
     });
     while (const Batch* b = loader.next()) {
       const auto* ids = b->ids.as<std::int64_t>();
-      const Rows same = read(*whole, d, {ids, ids + b->item.rows});
+      const Rows same = read(*reference, d, {ids, ids + b->item.rows});
       EXPECT_EQ(std::memcmp(b->x.data, same.x.data(), same.x.size()), 0);
     }
     return loader.stats().decoded.chunks;
   };
   for (const int workers : {0, 1, 3}) {
     EXPECT_EQ(decoded(Sampler(13, 13, order), workers, 1), all_chunks) << workers << " workers";
-    EXPECT_LE(decoded(Sampler(13, 13, order), workers, 3), 3 * all_chunks);  // an epoch may find some of the last's
+    EXPECT_LE(decoded(Sampler(13, 13, order), workers, 3),
+              3 * all_chunks);  // an epoch may find chunks of the previous one in the cache
   }
-  EXPECT_GT(decoded(Sampler(d.rows, 13, 13, 5, true), 1, 1), 5 * all_chunks);  // at random over all
+  EXPECT_GT(decoded(Sampler(d.rows, 13, 13, 5, true), 1, 1), 5 * all_chunks);  // random over all samples
 }
 
-TEST(Chunked, BlockShuffleTellsWhatDoesNotFit) {
+TEST(Chunked, BlockShuffleSaysWhatDoesNotFitIntoTheCache) {
   const TemporaryFolder folder;
   const ShardIndex d = files_of_chunks(folder);
   const BlockShuffle large = block_shuffle(d, 32, 100, 8 << 10);
@@ -270,47 +275,53 @@ TEST(Chunked, BlockShuffleTellsWhatDoesNotFit) {
                             "or lower data.shuffle_window"})
     EXPECT_NE(large.problem.find(words), std::string::npos) << large.problem;
   EXPECT_EQ(block_shuffle(d, 32, 100, 16 << 10).problem, "");
-  EXPECT_EQ(block_shuffle(d, 0, 1 << 20, 1 << 20).layout.window, 47);  // no more than there are
-  EXPECT_NE(message_of([&] { block_shuffle(d, 40, 0, 1 << 20); }, Exit::config).find("no multiple of the 16 rows"),
+  EXPECT_EQ(block_shuffle(d, 0, 1 << 20, 1 << 20).layout.window, 47);  // all blocks of the data set
+  EXPECT_NE(message_of([&] { block_shuffle(d, 40, 0, 1 << 20); }, Exit::config).find("not a multiple of the 16 rows"),
             std::string::npos);
   const std::string advice = block_shuffle_advice(d, 16 << 10);
   EXPECT_NE(advice.find("chunks of 16 rows, 47.00 KiB when decoded"), std::string::npos) << advice;
   EXPECT_EQ(block_shuffle_advice(d, 1 << 20), "");
 }
 
-// 16 MiB (MILLRACE_BENCH: 64) in gzip chunks of 16 rows of 64 KiB, read in order by units of 4 rows, as the loader's
-// workers claim them. The bound: zlib alone over the same chunks, by as many threads, by turns with the source, since
-// others use the machine too; more turns while none has come near the bound.
+// Bytes that gzip compresses well, but not to nothing.
+std::string compressible(std::size_t bytes) {
+  std::string out(bytes, '\0');
+  for (std::size_t i = 0, state = 1; i < bytes; ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    out[i] = char((state >> 40) % 24 * (i / 7 % 3));
+  }
+  return out;
+}
+
+double seconds_of_threads(int count, const std::function<void(int)>& work) {
+  const double began = steady_seconds();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < count; ++w) threads.emplace_back([&, w] { work(w); });
+  for (auto& t : threads) t.join();
+  return steady_seconds() - began;
+}
+
+// 16 MiB (64 with MILLRACE_BENCH) in gzip chunks of 16 rows of 64 KiB. The source reads them in order, in units of 4
+// rows, as the workers of the loader do. The bound is zlib alone on the same chunks with as many threads. Both are
+// measured in the same round, because others use the machine too. Rounds are added while none has come near the bound.
 TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "zlib is not instrumented, the source is: their rates tell nothing";
+  GTEST_SKIP() << "zlib is not instrumented but the source is, so their rates cannot be compared";
 #endif
   const TemporaryFolder folder;
   const auto world = solo_world();
   const hsize_t rows = std::getenv("MILLRACE_BENCH") ? 1024 : 256;
-  const std::size_t turns = std::getenv("MILLRACE_BENCH") ? 15 : 3;
+  const std::size_t rounds = std::getenv("MILLRACE_BENCH") ? 15 : 3;
   constexpr hsize_t row_bytes = 64 << 10, chunk_rows = 16;
-  std::string x(rows * row_bytes, '\0');
-  for (std::size_t i = 0, state = 1; i < x.size(); ++i) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    x[i] = char((state >> 40) % 24 * (i / 7 % 3));
-  }
   write_filtered(folder / "a.h5",
-                 {{"x", H5T_STD_U8LE, {rows, row_bytes}, {chunk_rows, row_bytes}, x},
+                 {{"x", H5T_STD_U8LE, {rows, row_bytes}, {chunk_rows, row_bytes}, compressible(rows * row_bytes)},
                   {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(rows))}},
                  {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
   const std::string file = test::content(folder / "a.h5");
   const auto& chunks = d.shards[0].x_chunks->chunks;
-  const auto rate_of = [&](int workers, const std::function<void(int)>& work) {
-    const auto began = std::chrono::steady_clock::now();
-    std::vector<std::thread> threads;
-    for (int w = 0; w < workers; ++w) threads.emplace_back([&, w] { work(w); });
-    for (auto& t : threads) t.join();
-    return double(x.size()) / 1e6 / std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  };
-  const auto zlib_rate = [&](int workers) {
-    return rate_of(workers, [&](int w) {
+  const auto zlib_seconds = [&](int workers) {
+    return seconds_of_threads(workers, [&](int w) {
       std::vector<Bytef> out(chunk_rows * row_bytes);
       for (std::size_t c = std::size_t(w); c < chunks.size(); c += std::size_t(workers)) {
         uLongf size = out.size();
@@ -319,10 +330,10 @@ TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
       }
     });
   };
-  const auto source_rate = [&](int workers) {
+  const auto source_seconds = [&](int workers) {
     const auto source = make_source(*world, d, Reader::direct);
     std::atomic<std::int64_t> next{0};
-    return rate_of(workers, [&](int) {
+    return seconds_of_threads(workers, [&](int) {
       std::string to(4 * row_bytes, '\0'), y(16, '\0');
       for (std::int64_t row = next.fetch_add(4); row < std::int64_t(rows); row = next.fetch_add(4)) {
         const std::int64_t ids[4] = {row, row + 1, row + 2, row + 3};
@@ -331,19 +342,21 @@ TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
     });
   };
   for (const int workers : {1, 2}) {
-    std::vector<double> of_zlib, of_one;
-    double best = 0;
-    const auto near = [&] { return std::any_of(of_zlib.begin(), of_zlib.end(), [](double r) { return r > 0.6; }); };
-    while (of_zlib.size() < turns || (of_zlib.size() < 20 && !near())) {
-      const double one = zlib_rate(1), same = zlib_rate(workers), own = source_rate(workers);
-      of_zlib.push_back(own / same), of_one.push_back(own / one), best = std::max(best, own);
+    std::vector<double> ratios, speedups;  // of the source: to zlib with as many threads, to zlib with one
+    double best = 1e300;
+    const auto near = [&] { return std::any_of(ratios.begin(), ratios.end(), [](double r) { return r > 0.6; }); };
+    while (ratios.size() < rounds || (ratios.size() < 20 && !near())) {
+      const double one = zlib_seconds(1), same = zlib_seconds(workers), own = source_seconds(workers);
+      ratios.push_back(same / own);
+      speedups.push_back(one / own);
+      best = std::min(best, own);
     }
-    EXPECT_TRUE(near()) << "workers " << workers << ": under 60 % of zlib's rate in each of " << of_zlib.size()
-                        << " turns";
-    std::sort(of_zlib.begin(), of_zlib.end()), std::sort(of_one.begin(), of_one.end());
+    EXPECT_TRUE(near()) << "workers " << workers << ": under 60 % of zlib's rate in each of " << ratios.size()
+                        << " rounds";
     std::printf(
-        "gzip chunks, workers %d: %.0f MB/s at best; medians: %.2f x one core's zlib, %.0f %% of as many threads'\n",
-        workers, best, of_one[of_one.size() / 2], 100 * of_zlib[of_zlib.size() / 2]);
+        "gzip chunks, workers %d: up to %.0f MB/s; medians: %.2f x zlib on one core, %.0f %% of zlib with as "
+        "many threads\n",
+        workers, double(rows * row_bytes) / 1e6 / best, median(speedups), 100 * median(ratios));
   }
 }
 

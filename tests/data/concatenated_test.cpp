@@ -97,7 +97,7 @@ TEST(Joined, EveryReaderGivesTheDataSetsSideBySide) {
         source->read(ids, x.data(), y.data());
         expect_fields(ids, x.data(), y.data(), source->describe());
       }
-      EXPECT_NE(source->describe().find("3 data sets side by side: /u, /v, /w"), std::string::npos);
+      EXPECT_NE(source->describe().find("3 concatenated data sets: /u, /v, /w"), std::string::npos);
       for (const int workers : {0, 3}) {
         test::HostDevice device;
         const Sampler sampler(64, 16, 16, 5, true);

@@ -269,7 +269,7 @@ TEST(Encoded, WhereImagesLieIsReadWithThem) {
   std::int32_t y;
   const auto read = [&](std::int64_t id) { source->read({&id, 1}, x.data(), &y); };
   EXPECT_NO_THROW(read(1));
-  EXPECT_NE(message_of([&] { read(2); }).find("x_offsets': image 2 is from byte"), std::string::npos);
+  EXPECT_NE(message_of([&] { read(2); }).find("x_offsets': image 2 spans bytes"), std::string::npos);
   EXPECT_NO_THROW(read(4));
 }
 
@@ -302,7 +302,7 @@ TEST(Encoded, DamageIsNamedWithFileAndImage) {
              },
              Exit::config),
          {"data.layout", "encoded images"});
-  expect(message_of([&] { set.index({set.blob("end.h5", {}, 1 << 30)}); }), {"x_offsets': image 22 is from byte"});
+  expect(message_of([&] { set.index({set.blob("end.h5", {}, 1 << 30)}); }), {"x_offsets': image 22 spans bytes"});
   expect(message_of([&] { set.index({set.blob("chunked.h5", {1000})}); }), {"'/x' holds encoded images, but is not"});
   const std::string sequences = set.sequences("v.h5", {}, 0);
   std::string bytes = test::content(sequences);
@@ -399,7 +399,7 @@ TEST(Encoded, ShardsOfImagesArePackedAnewAsPixels) {
   };
   EXPECT_EQ(rows_of(*found), rows_of(*expected));
   shards.layout = Layout::channels_first;
-  EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("leave --layout away"), std::string::npos);
+  EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("remove --layout"), std::string::npos);
 }
 
 TEST(Encoded, PackKeepsBytesLabelsAndEveryImageOnce) {

@@ -23,23 +23,23 @@ namespace {
 using test::message_of;
 using test::RawSet;
 
-// Reads as a kernel may give them: in any order, in parts, interrupted; or not at all.
-class HardReads : public AsyncReads {
+// Reads that a kernel may legally do: in any order, in parts, interrupted; or failing.
+class DifficultReads : public AsyncReads {
  public:
   enum class Kind { parts, no_such_memory, broken };
-  HardReads(Kind kind, std::span<const std::span<char>> memory)
+  DifficultReads(Kind kind, std::span<const std::span<char>> memory)
       : kind_(kind), own_(memory.empty() ? std::span<char>() : memory[0]) {}
   std::size_t capacity() const override { return 5; }
-  void add(const AsyncRead& read) override { under_way_.push_back(read); }
+  void add(const AsyncRead& read) override { in_flight_.push_back(read); }
   void start() override {}
   std::size_t wait(std::span<AsyncDone> out) override {
     ++count_;
-    const AsyncRead read = count_ % 2 ? under_way_.back() : under_way_.front();
-    count_ % 2 ? under_way_.pop_back() : under_way_.pop_front();
+    const AsyncRead read = count_ % 2 ? in_flight_.back() : in_flight_.front();
+    count_ % 2 ? in_flight_.pop_back() : in_flight_.pop_front();
     out[0] = {read.tag, result(read)};
     return 1;
   }
-  std::string describe() const override { return "a hard life"; }
+  std::string describe() const override { return "difficult reads"; }
 
  private:
   std::int32_t result(const AsyncRead& read) {
@@ -47,13 +47,13 @@ class HardReads : public AsyncReads {
     if (kind_ == Kind::no_such_memory && (read.to < own_.data() || read.to >= own_.data() + own_.size()))
       return -EFAULT;
     if (count_ % 5 == 0) return count_ % 2 ? -EINTR : -EAGAIN;
-    const std::size_t most = count_ % 3 && read.bytes >= 8192 ? read.bytes / 2 / 4096 * 4096 : read.bytes;
-    return std::int32_t(::pread(read.fd, read.to, most, off_t(read.offset)));
+    const std::size_t bytes = count_ % 3 && read.bytes >= 8192 ? read.bytes / 2 / 4096 * 4096 : read.bytes;
+    return std::int32_t(::pread(read.fd, read.to, bytes, off_t(read.offset)));
   }
   const Kind kind_;
-  const std::span<char> own_;  // the engine's, not the loader's
+  const std::span<char> own_;  // memory of the engine, not of the loader
   int count_ = 0;
-  std::deque<AsyncRead> under_way_;
+  std::deque<AsyncRead> in_flight_;
 };
 
 struct Engine {
@@ -64,28 +64,31 @@ struct Engine {
 Engine unbuffered(const std::string& name, const MakeAsyncReads& reads) {
   return {name, [reads](const ShardIndex& d) { return make_uring_source(d, "", reads); }};
 }
-Engine hard(const std::string& name, HardReads::Kind kind) {
-  return unbuffered(name, [kind](auto memory) { return std::make_unique<HardReads>(kind, memory); });
+Engine hard(const std::string& name, DifficultReads::Kind kind) {
+  return unbuffered(name, [kind](auto memory) { return std::make_unique<DifficultReads>(kind, memory); });
 }
 
 std::vector<Engine> engines() {
   std::vector<Engine> all{{"direct", [](const ShardIndex& d) { return make_direct_source(d, ""); }},
                           {"mmap", [](const ShardIndex& d) { return make_mmap_source(d, ""); }},
                           unbuffered("threads", [](auto) { return make_pooled_reads(3); }),
-                          hard("parts", HardReads::Kind::parts),
-                          hard("no such memory", HardReads::Kind::no_such_memory)};
+                          hard("parts", DifficultReads::Kind::parts),
+                          hard("no such memory", DifficultReads::Kind::no_such_memory)};
   if (uring_unavailable_reason().empty()) all.push_back(unbuffered("uring", make_uring_reads));
   return all;
 }
 
-// Sizes around blocks of 512 and 4096 bytes and of what one read takes, at offsets that are multiples of them and not.
+// Sizes around blocks of 512 and 4096 bytes and around the maximum of a read, at aligned and unaligned offsets.
 TEST(Engines, AllGiveTheSameBytesAtAnyOffset) {
   for (const std::int64_t bytes : {1, 3072, 5003, 114660, 300001})
     for (const std::uint64_t offset : {0, 37, 4096 - 4 * 9}) {
       const RawSet set(bytes, {9, 1, 23}, offset);
       std::vector<std::int64_t> up(33), down(33), jumps(33);
       std::iota(up.begin(), up.end(), 0);
-      for (std::size_t i = 0; i < 33; ++i) down[i] = std::int64_t(32 - i), jumps[i] = std::int64_t(i * 10 % 33);
+      for (std::size_t i = 0; i < 33; ++i) {
+        down[i] = std::int64_t(32 - i);
+        jumps[i] = std::int64_t(i * 10 % 33);
+      }
       for (const Engine& engine : engines()) {
         const auto source = engine.make(set.index);
         for (const auto& ids : {up, down, jumps, {32}, {8, 9, 10}}) {
@@ -100,7 +103,10 @@ TEST(Engines, AllGiveTheSameBytesAtAnyOffset) {
 
 std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t rows, std::int64_t each, int epochs) {
   return [=, e = std::int64_t(0), first = std::int64_t(0)]() mutable -> std::optional<MicroBatch> {
-    if (first == rows) first = 0, ++e;
+    if (first == rows) {
+      first = 0;
+      ++e;
+    }
     if (e == epochs) return std::nullopt;
     const MicroBatch item{e, first / each, first, std::min(each, rows - first)};
     first += item.rows;
@@ -129,7 +135,7 @@ TEST(Engines, GiveTheLoaderTheSameBatchesWithAnyWorkers) {
   }
 }
 
-TEST(Engines, NameTheFileAndTheSampleThatIsNotThere) {
+TEST(Engines, NameTheFileAndTheFirstMissingSample) {
   for (const Engine& engine : engines()) {
     const RawSet set(5000, {20, 20}, 100);
     const auto source = engine.make(set.index);
@@ -137,7 +143,7 @@ TEST(Engines, NameTheFileAndTheSampleThatIsNotThere) {
     std::vector<std::int32_t> y(5);
     const auto read = [&](std::vector<std::int64_t> ids) { source->read(ids, x.data(), y.data()); };
     read({25, 3});
-    // Within a page, at the end of one, and many pages away.
+    // The file ends within a page, at the end of one, and many pages before the sample.
     for (const std::uint64_t cut : {6 * 5000 + 17, 5 * 5000, 1000}) {
       std::filesystem::resize_file(set.index.shards[1].path, set.index.shards[1].x_offset + cut);
       const std::int64_t first = 20 + std::int64_t(cut / 5000);
@@ -147,17 +153,17 @@ TEST(Engines, NameTheFileAndTheSampleThatIsNotThere) {
     }
     read({3, 4});
     std::filesystem::remove(set.index.shards[0].path);
-    const auto anew = engine.make(set.index);
-    const std::string message = message_of([&] { anew->read(std::vector<std::int64_t>{1}, x.data(), y.data()); });
+    const auto reopened = engine.make(set.index);
+    const std::string message = message_of([&] { reopened->read(std::vector<std::int64_t>{1}, x.data(), y.data()); });
     EXPECT_NE(message.find("raw0 (No such file"), std::string::npos) << engine.name << message;
   }
 }
 
-TEST(Engines, ADiskThatFailsIsNamedByTheLoader) {
+TEST(Engines, TheLoaderNamesTheFileOnAFailingDisk) {
   const RawSet set(5000, {40}, 100);
   for (const int workers : {0, 2}) {
     test::HostDevice device;
-    const auto source = hard("", HardReads::Kind::broken).make(set.index);
+    const auto source = hard("", DifficultReads::Kind::broken).make(set.index);
     const Sampler sampler(40, 8, 8, 5, true);
     Loader loader(device, *source, set.index, sampler, {workers, 3, 8}, micro_batches(40, 8, 1));
     const std::string message = message_of([&] {
@@ -168,7 +174,7 @@ TEST(Engines, ADiskThatFailsIsNamedByTheLoader) {
   }
 }
 
-TEST(Engines, EndWithReadsUnderWay) {
+TEST(Engines, AreDestroyedWithReadsInFlight) {
   const RawSet set(100000, {64}, 0);
   for (const Engine& engine : engines())
     for (int round = 0; round < 5; ++round) {
@@ -180,7 +186,7 @@ TEST(Engines, EndWithReadsUnderWay) {
     }
 }
 
-TEST(Engines, SayWhatTheyAre) {
+TEST(Engines, DescribeThemselves) {
   const RawSet set(100, {5}, 0);
   const auto world = solo_world();
   EXPECT_EQ(make_source(*world, set.index, Reader::mmap)->describe(), "mmap: contiguous data, 1 shard, y in memory");
@@ -194,7 +200,9 @@ TEST(Engines, SayWhatTheyAre) {
 TEST(ReaderChoice, FollowsTheFacts) {
   constexpr std::uint64_t gib = std::uint64_t(1) << 30;
   ReaderFacts f;
-  f.file_system = "ext4", f.bytes = 9 * gib, f.available = 20 * gib;
+  f.file_system = "ext4";
+  f.bytes = 9 * gib;
+  f.available = 20 * gib;
   const auto expect = [&](Reader reader, const std::string& why) {
     const ReaderChoice choice = choose_reader(f);
     EXPECT_EQ(int(choice.reader), int(reader)) << choice.why;
@@ -203,18 +211,25 @@ TEST(ReaderChoice, FollowsTheFacts) {
   expect(Reader::mmap, "fit in half of the ");
   f.bytes = 11 * gib;
   expect(Reader::uring, "are more than half of the ");
-  f.no_mmap = "No such device", f.bytes = gib;
+  f.no_mmap = "No such device";
+  f.bytes = gib;
   expect(Reader::direct, "free memory, but cannot be mapped: No such device");
   f.in_memory = true;
   expect(Reader::direct, "in memory, but cannot be mapped");
-  f.no_mmap = "", f.in_memory = false, f.bytes = 11 * gib;
+  f.no_mmap = "";
+  f.in_memory = false;
+  f.bytes = 11 * gib;
   f.no_uring = "the kernel refuses it (Operation not permitted)";
   expect(Reader::uring, "no io_uring: the kernel refuses it (Operation not permitted)");
   f.no_direct_io = "Invalid argument";
   expect(Reader::direct, "no O_DIRECT: Invalid argument");
-  f.in_memory = true, f.file_system = "tmpfs";
+  f.in_memory = true;
+  f.file_system = "tmpfs";
   expect(Reader::mmap, "files on tmpfs are in memory");
-  f.in_memory = false, f.local = false, f.file_system = "lustre", f.bytes = gib;
+  f.in_memory = false;
+  f.local = false;
+  f.file_system = "lustre";
+  f.bytes = gib;
   expect(Reader::direct, "lustre");
   f.file_system = "";
   expect(Reader::direct, "a file system unknown here");
@@ -224,7 +239,7 @@ TEST(ReaderChoice, FollowsTheFacts) {
   expect(Reader::mpio, "only HDF5 can read it");
 }
 
-TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
+TEST(ReaderChoice, UnsupportedEnginesAreRefusedWithTheRemedy) {
   const RawSet set(100, {5}, 0);
   const auto has = [&](Reader reader, const ReaderFacts& f, const std::string& text) {
     const std::string problem = unsupported_reason(reader, f, set.index);
@@ -246,8 +261,8 @@ TEST(ReaderChoice, WhatCannotBeIsRefusedWithTheMend) {
   has(Reader::direct, f, "data.reader = direct cannot read scaleoffset. use auto or mpio");
 }
 
-// A disk of `servers` heads that take `service` seconds a read each; the queue is always full. Returns the mean depth
-// of the last half of the reads.
+// Simulates a disk that works on up to `servers` reads at once, each for `service` seconds; the queue is always full.
+// Returns the mean depth over the last half of the reads.
 double settle(QueueDepthTuner& depth, int servers, double service, int reads) {
   static double clock = 0;
   double sum = 0;
@@ -259,7 +274,7 @@ double settle(QueueDepthTuner& depth, int servers, double service, int reads) {
   return sum / (reads - reads / 2);
 }
 
-TEST(QueueDepthTuner, FindsTheDepthAtWhichADiskIsBusy) {
+TEST(QueueDepthTuner, FindsTheDepthThatSaturatesADisk) {
   for (const int servers : {3, 10, 40}) {
     QueueDepthTuner depth(64);
     const double found = settle(depth, servers, 1e-3, 40000);
@@ -275,7 +290,7 @@ TEST(QueueDepthTuner, FollowsADiskThatChanges) {
   EXPECT_LE(settle(depth, 4, 1e-3, 80000), 12);
 }
 
-TEST(QueueDepthTuner, LearnsNothingWhileTheLoaderIsAhead) {
+TEST(QueueDepthTuner, IgnoresRatesWhileTheQueueIsNotFull) {
   QueueDepthTuner depth(64);
   const int before = depth.depth();
   for (int i = 0; i < 10000; ++i) depth.read_completed(4096, i * 1e-3, i % 8 != 0);

@@ -1,4 +1,5 @@
-// A fault of each kind under the loader: it is named, tried again or skipped, and nothing else changes.
+// Faults of each kind below the loader. The file is named, the read is retried or the sample is skipped, and nothing
+// else changes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -30,11 +31,13 @@ using test::message_of;
 using test::RawSet;
 
 constexpr std::int64_t sample_bytes = 5000, rows = 40, global = 16, micro = 4;
-constexpr std::uint64_t x_offset = 4096 - 4 * 20;  // with the labels of 20 samples before, the first begins a page
+constexpr std::uint64_t x_offset = 4096 - 4 * 20;  // so that, after 20 labels, the first sample begins a page
 
 FaultOptions options(OnError on_error, int retries) {
   FaultOptions o;
-  o.on_error = on_error, o.retries = retries, o.retry_delay = 1e-3;
+  o.on_error = on_error;
+  o.retries = retries;
+  o.retry_delay = 1e-3;
   return o;
 }
 
@@ -42,7 +45,7 @@ struct Engine {
   const char* name;
   std::function<std::unique_ptr<Source>(const ShardIndex&)> make;
 };
-// All ways of reading but the kernel's own: io_uring's results are what threads' are.
+// All engines. io_uring is left out: its results are like those of the threads.
 std::vector<Engine> engines() {
   return {{"direct", [](const ShardIndex& d) { return make_direct_source(d, ""); }},
           {"mmap", [](const ShardIndex& d) { return make_mmap_source(d, ""); }},
@@ -62,8 +65,8 @@ struct Seen {
   FaultStats faults;
 };
 
-// One epoch of one rank: what it gets is what the sampler says, but for samples in [bad, bad_end), which are zeros
-// without a label.
+// Reads one epoch of one rank. Expects the samples that the sampler yields, except that those in [bad, bad_end) are
+// zeros without a label.
 Seen expect_epoch(const RawSet& set, std::unique_ptr<Source> engine, const FaultOptions& o, int workers,
                   std::int64_t bad, std::int64_t bad_end, int rank = 0, int ranks = 1) {
   test::HostDevice device;
@@ -101,9 +104,9 @@ Seen expect_epoch(const RawSet& set, std::unique_ptr<Source> engine, const Fault
   return seen;
 }
 
-// Where a mapped file fails for good, by two workers, none may open it again: faulty_files.cpp takes its pages away
-// only a moment after they were mapped.
-TEST(Faults, ThatPassAreTriedAgainAndChangeNothing) {
+// ESTALE is tested without workers. With two, a reopened mapping could be read before faulty_files.cpp removes its
+// pages.
+TEST(Faults, TransientErrorsAreRetriedAndChangeNothing) {
   for (const Engine& engine : engines())
     for (const int error : {EIO, EAGAIN, ETIMEDOUT, EREMOTEIO, ESTALE}) {
       SCOPED_TRACE(cat(engine.name, ", ", std::strerror(error)));
@@ -114,35 +117,34 @@ TEST(Faults, ThatPassAreTriedAgainAndChangeNothing) {
       EXPECT_EQ(seen.rows, rows);
       EXPECT_EQ(seen.skipped, 0);
       EXPECT_EQ(seen.faults.skipped_samples, 0u);
-      // The first two reads may be those of two workers: then both have success at once when they read again.
+      // The first two reads may be those of two workers. Then both succeed at once when they read again.
       EXPECT_LE(seen.faults.files.size(), 1u);
       for (const FileFaults& f : seen.faults.files) EXPECT_NE(f.path.find("raw1"), std::string::npos);
-      if (error == ESTALE && engine.name != std::string("uring")) {  // whose files of y are opened apart
+      if (error == ESTALE && engine.name != std::string("uring")) {  // it opens the files twice, once for y
         EXPECT_GE(seen.faults.retries, 1u);
       }
     }
 }
 
-TEST(Faults, ThatDoNotPassEndTheRunWithFileSampleAndTries) {
+TEST(Faults, PermanentErrorsEndTheRunAndNameFileSampleAndRetries) {
   for (const Engine& engine : engines()) {
     const RawSet set(sample_bytes, {20, 20}, x_offset);
     const Faults faults({fault_at(25, 26, EIO)});
     const std::string message =
         message_of([&] { expect_epoch(set, engine.make(set.index), options(OnError::stop, 2), 1, 0, 0); });
     EXPECT_NE(message.find("cannot read sample 2"), std::string::npos) << engine.name << message;
-    EXPECT_NE(message.find("raw1 (Input/output error), in spite of data.retries = 2"), std::string::npos)
+    EXPECT_NE(message.find("raw1 (Input/output error), even after data.retries = 2"), std::string::npos)
         << engine.name << message;
   }
 }
 
-TEST(Faults, ASkippedSampleCountsForNothingAndAllOthersAreAsWithout) {
+TEST(Faults, SkippedSamplesAreZerosAndAllOthersAreUnchanged) {
   for (const Engine& engine : engines())
     for (const int ranks : {1, 3})
       for (const int workers : {0, 2}) {
         SCOPED_TRACE(cat(engine.name, ", ", ranks, " ranks, ", workers, " workers"));
         const RawSet set(sample_bytes, {20, 20}, x_offset);
-        // Of whole pages: a mapped file fails by them. 20 + 4096 / 5000 ... : samples 20 to 23 are bytes 0 to 20000 of
-        // x.
+        // Samples 20 to 23 are bytes 0 to 20000 of x. Engines that read pages also fail on sample 24, which shares one.
         const Faults faults({{"raw1", 4096, 4096 + 20000, EIO}});
         const bool by_page = engine.name == std::string("mmap") || engine.name == std::string("uring");
         Seen all;
@@ -151,14 +153,15 @@ TEST(Faults, ASkippedSampleCountsForNothingAndAllOthersAreAsWithout) {
                                         by_page ? 25 : 24, rank, ranks);
           EXPECT_EQ(one.skipped, one.zeros);
           EXPECT_EQ(one.faults.skipped_samples, std::uint64_t(one.zeros));
-          all.rows += one.rows, all.zeros += one.zeros;
+          all.rows += one.rows;
+          all.zeros += one.zeros;
         }
         EXPECT_EQ(all.rows, rows);
         EXPECT_EQ(all.zeros, by_page ? 5 : 4);
       }
 }
 
-TEST(Faults, FilesThatAreMissingCutOffOrNotToBeOpenedAreSkippedToTheSample) {
+TEST(Faults, ExactlyTheSamplesOfMissingTruncatedAndUnreadableFilesAreSkipped) {
   for (const Engine& engine : engines()) {
     SCOPED_TRACE(engine.name);
     const RawSet set(sample_bytes, {20, 20}, x_offset);
@@ -169,7 +172,7 @@ TEST(Faults, FilesThatAreMissingCutOffOrNotToBeOpenedAreSkippedToTheSample) {
     ASSERT_EQ(seen.faults.files.size(), 1u);
     EXPECT_NE(seen.faults.files[0].error.find("truncated while in use"), std::string::npos)
         << seen.faults.files[0].error;
-    EXPECT_EQ(seen.faults.retries, 0u);  // it does not pass
+    EXPECT_EQ(seen.faults.retries, 0u);  // the error is permanent
     {
       const Faults faults({{.file = "raw0", .error = EACCES, .opening = true}, {.file = "raw1", .error = EIO}});
       seen = expect_epoch(set, engine.make(set.index), options(OnError::skip, 0), 2, 0, 40);
@@ -182,7 +185,7 @@ TEST(Faults, FilesThatAreMissingCutOffOrNotToBeOpenedAreSkippedToTheSample) {
   }
 }
 
-TEST(Faults, AFileThatGrewIsSomebodyElsesWork) {
+TEST(Faults, AFileThatGrewIsAnError) {
   for (const Engine& engine : engines()) {
     const RawSet set(sample_bytes, {20, 20}, x_offset);
     std::ofstream(set.index.shards[1].path, std::ios::app) << "more";
@@ -193,8 +196,8 @@ TEST(Faults, AFileThatGrewIsSomebodyElsesWork) {
   }
 }
 
-// Of the same size: another file under the name, and other bytes in a file that is open. Told once, and read.
-TEST(Faults, AFileWrittenToSinceTheStartIsNamed) {
+// The size stays the same: another file under this name, or other bytes in an open file. One warning, then it is read.
+TEST(Faults, AFileWrittenToSinceTheStartCausesAWarning) {
   for (const bool open : {false, true})
     for (const Engine& engine : engines()) {
       RawSet set(sample_bytes, {20, 20}, x_offset);
@@ -217,19 +220,21 @@ TEST(Faults, AFileWrittenToSinceTheStartIsNamed) {
       if (open) read(25);
       EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << engine.name;
       std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(60));
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // files are not looked at all the time
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // files are checked ten times a second
       testing::internal::CaptureStderr();
-      read(26), read(27);
-      const std::string told = testing::internal::GetCapturedStderr();
-      EXPECT_NE(told.find("raw1 has been written to since the start"), std::string::npos) << engine.name << told;
+      read(26);
+      read(27);
+      const std::string output = testing::internal::GetCapturedStderr();
+      EXPECT_NE(output.find("raw1 has been written to since the start"), std::string::npos) << engine.name << output;
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       testing::internal::CaptureStderr();
-      read(3), read(28);
+      read(3);
+      read(28);
       EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << engine.name;
     }
 }
 
-TEST(Faults, AShortageOfHandlesIsNoFaultOfTheFile) {
+TEST(Faults, TooManyOpenFilesIsNotAFaultOfTheFile) {
   const RawSet set(sample_bytes, {20, 20}, x_offset);
   const Faults faults({{.file = "raw1", .error = EMFILE, .opening = true}});
   const std::string message =
@@ -237,8 +242,8 @@ TEST(Faults, AShortageOfHandlesIsNoFaultOfTheFile) {
   EXPECT_NE(message.find("raise ulimit -n"), std::string::npos) << message;
 }
 
-// Chunks that do not decode, and what only the HDF5 library reads.
-TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
+// By the engine `direct` and by the HDF5 library.
+TEST(Faults, OnlyTheRowsOfADamagedChunkAreSkipped) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
   std::vector<std::uint8_t> x(30 * 600);
@@ -282,48 +287,48 @@ TEST(Faults, ADamagedChunkIsSkippedWithItsRowsAlone) {
   EXPECT_NE(message_of([&] { measure_statistics(*world, measured); }).find("a.h5"), std::string::npos);
 }
 
-TEST(Faults, ASlowReadIsToldOnceWithItsFile) {
+TEST(Faults, ASlowReadCausesOneWarningThatNamesTheFile) {
   for (const Engine& engine : engines()) {
-    if (engine.name == std::string("mmap")) continue;  // a page that comes late cannot be made here
+    if (engine.name == std::string("mmap")) continue;  // this test cannot delay a page
     const RawSet set(sample_bytes, {20, 20}, x_offset);
     FaultOptions o = options(OnError::stop, 0);
     o.slow_read = 0.1;
-    std::string told;
-    for (double seconds = 0.3; told.empty() && seconds < 5; seconds *= 3) {  // the watch is a thread, and may come late
+    std::string output;
+    for (double seconds = 0.3; output.empty() && seconds < 5;
+         seconds *= 3) {  // the monitor is a thread and may be late
       Fault slow = fault_at(24, 26, 0, 2);
       slow.seconds = seconds;
       const Faults faults({slow});
       testing::internal::CaptureStderr();
       const Seen seen = expect_epoch(set, engine.make(set.index), o, 2, 0, 0);
-      told = testing::internal::GetCapturedStderr();
+      output = testing::internal::GetCapturedStderr();
       EXPECT_EQ(seen.rows, rows);
-      EXPECT_EQ(seen.faults.files.empty(), told.empty())
-          << "where others take the processor, a sound file may be slow, too";
+      EXPECT_EQ(seen.faults.files.empty(), output.empty()) << "on a busy CPU, an intact file may be slow too";
       for (const FileFaults& f : seen.faults.files) EXPECT_TRUE(f.slow);
     }
-    EXPECT_NE(told.find("raw1 has not returned for "), std::string::npos) << engine.name << told;
-    EXPECT_EQ(told.find("raw1 has not returned for "), told.rfind("raw1 has not returned for ")) << told;
+    EXPECT_NE(output.find("raw1 has not returned for "), std::string::npos) << engine.name << output;
+    EXPECT_EQ(output.find("raw1 has not returned for "), output.rfind("raw1 has not returned for ")) << output;
   }
 }
 
-// A step may take its time with reads under way that nobody waits for.
-TEST(Faults, OnlyAReadThatIsWaitedForIsSlow) {
+// During a long step, reads may be in flight that nobody waits for.
+TEST(Faults, OnlyAReadThatAWorkerWaitsForIsSlow) {
   const RawSet set(sample_bytes, {20, 20}, x_offset);
   FaultOptions o;
   o.slow_read = 0.02;
-  SlowReadMonitor watch(set.index, o);
+  SlowReadMonitor monitor(set.index, o);
   InFlightReads places;
   places.begin(7, set.index.shards[1].first);
-  watch.add(places);
+  monitor.add(places);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_TRUE(watch.slow().empty());
+  EXPECT_TRUE(monitor.slow().empty());
   const WorkerReadScope here(places);
-  while (watch.slow().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(watch.slow(), std::vector<std::int64_t>{1});
-  watch.remove(places);
+  while (monitor.slow().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(monitor.slow(), std::vector<std::int64_t>{1});
+  monitor.remove(places);
 }
 
-TEST(Faults, ALoaderThatEndsWaitsForNoTry) {
+TEST(Faults, DestroyingALoaderDoesNotWaitForRetries) {
   const RawSet set(sample_bytes, {20, 20}, x_offset);
   const Faults faults({{.file = "raw", .error = EIO}});
   FaultOptions o = options(OnError::stop, 100);  // would take minutes

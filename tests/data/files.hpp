@@ -1,4 +1,4 @@
-// Data sets that the tests of this room make: files as other programs write them, and an importer in memory.
+// Data sets for the tests of data/: files as other programs write them, and an importer that generates its rows.
 #pragma once
 #include <hdf5.h>
 
@@ -31,14 +31,18 @@ inline void write_file(const std::string& path, const std::vector<Column>& colum
     const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
     if (!c.chunk.empty()) {
       H5Pset_chunk(dcpl, int(c.chunk.size()), c.chunk.data());
-      H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 4);
+      H5Pset_shuffle(dcpl);
+      H5Pset_deflate(dcpl, 4);
     }
     const hid_t space = H5Screate_simple(int(c.shape.size()), c.shape.data(), nullptr);
     const hid_t dataset = H5Dcreate2(file, c.name.c_str(), c.stored, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     H5Dwrite(dataset, c.native, H5S_ALL, H5S_ALL, H5P_DEFAULT, c.values);
-    H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Pclose(dcpl);
   }
-  H5Fclose(file), H5Pclose(fcpl);
+  H5Fclose(file);
+  H5Pclose(fcpl);
 }
 
 inline std::string content(const std::filesystem::path& path) {
@@ -72,16 +76,18 @@ class Rows : public Importer {
           static_cast<float*>(x)[r * one.count() + i] = float(value(row, i)) / 7;
         else
           static_cast<std::uint8_t*>(x)[r * one.count() + i] = value(row, i);
-      if (targets)
-        static_cast<float*>(y)[2 * r] = float(row), static_cast<float*>(y)[2 * r + 1] = -float(row);
-      else
+      if (targets) {
+        static_cast<float*>(y)[2 * r] = float(row);
+        static_cast<float*>(y)[2 * r + 1] = -float(row);
+      } else {
         static_cast<std::int64_t*>(y)[r] = row % 7;
+      }
     }
   }
   std::string describe() const override { return "rows of a test"; }
 };
 
-// The message and code of the Error that f throws; fails the test if it throws none.
+// The message of the Error that f throws. Fails the test if f throws none, or one with another code.
 template <class F>
 std::string message_of(F f, Exit code = Exit::data) {
   try {

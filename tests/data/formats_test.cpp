@@ -195,7 +195,7 @@ TEST_F(Formats, IdxRefusalsSayWhy) {
 }
 
 TEST_F(Formats, CifarRefusalsSayWhy) {
-  EXPECT_SAYS(message_of([&] { import({put("a.bin", counted(3000))}); }), "no multiple of 3073");
+  EXPECT_SAYS(message_of([&] { import({put("a.bin", counted(3000))}); }), "not a multiple of 3073");
   EXPECT_SAYS(message_of([&] { import({put("a.bin", '\x20' + counted(3072))}); }), "a label above 9");
 }
 
@@ -230,7 +230,7 @@ TEST_F(Formats, WhatIsMissingIsNamed) {
   const std::string x = put("x.npy", npy(1, "|u1", "(2, 2)", "abcd"));
   EXPECT_SAYS(message_of([&] { import({x}); }), "no labels or targets");
   EXPECT_SAYS(message_of([&] { import({put("x.npz", "PK\3\4 and more")}, {x}); }), "no directory at its end");
-  EXPECT_SAYS(message_of([&] { import({put("x.dat", "what is this")}, {x}); }), "no known kind");
+  EXPECT_SAYS(message_of([&] { import({put("x.dat", "what is this")}, {x}); }), "unknown format");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-"""Files as h5py and hdf5plugin write them, for tests/data/h5py_test.cpp.
+"""Writes files with h5py and hdf5plugin, for tests/data/h5py_test.cpp.
 
-usage: h5py_files.py write FOLDER    FOLDER/*.h5, with what is in x and y beside each as plain bytes, and FOLDER/list.txt
+usage: h5py_files.py write FOLDER    FOLDER/*.h5, the values of x and y of each as plain bytes, and FOLDER/list.txt
        h5py_files.py read FILE...    compares x and y of shards that `millrace pack` wrote with FOLDER/packed.npz
 """
 import os
@@ -51,7 +51,7 @@ def filters():
         out["szip-nn"] = {"compression": "szip", "compression_opts": ("nn", 8)}
         out["szip-ec"] = {"compression": "szip", "compression_opts": ("ec", 16)}
     else:
-        print("h5py has no szip here")
+        print("this h5py was built without szip")
     out["lz4"] = dict(hdf5plugin.LZ4())
     out["lz4-blocks"] = dict(hdf5plugin.LZ4(nbytes=64))
     out["zstd"] = dict(hdf5plugin.Zstd(clevel=5))
@@ -74,11 +74,11 @@ def write(folder):
             put(folder, f"contiguous-{name}-{user}", values(dtype), userblock=user)
         for label, options in filters().items():
             if label.startswith("szip") and dtype[1:] == "f2":
-                continue  # libaec takes 16-bit words for what they are; h5py refuses
-            # Whole rows; parts of rows with edges; a row.
+                continue  # libaec supports 16-bit words, but h5py refuses them
+            # Chunks of complete rows, of parts of rows with edges, and of one row.
             for number, chunk in enumerate([(4,) + SAMPLE, (5, 2, 3, 3), (1,) + SAMPLE]):
                 put(folder, f"{label}-{name}-{number}", values(dtype), userblock=512 * (number == 2), chunks=chunk, **options)
-    # How the file lists its chunks. The latest format of h5py's HDF5 may be newer than what millrace was built with.
+    # The ways in which a file lists its chunks. The newest format of h5py's HDF5 may be newer than the HDF5 that millrace was built with.
     for libver in ("earliest", "v110", "latest"):
         expect = "newer" if libver == "latest" else "read"
         for label, grows in {"fixed": None, "one": (None,) + SAMPLE, "two": (None, 5, None, 3)}.items():
@@ -100,14 +100,14 @@ def write(folder):
         d[:ROWS] = x
         d.resize(ROWS, axis=0)
     put(folder, "resized", values("<f4"), make=resized)
-    # Labels and targets, stored like anything else.
+    # Labels and targets in each type and layout.
     for dtype in ("<u1", ">i2", "<i8", ">i8"):
         put(folder, f"labels-{dtype[1:]}-{dtype[0] == '>'}", values("<u1"), y=rng.integers(0, 9, size=ROWS).astype(dtype),
             y_options={"chunks": (8,), "compression": "gzip", "shuffle": True})
     for dtype in ("<f4", ">f4", "<f8"):
         put(folder, f"targets-{dtype[1:]}-{dtype[0] == '>'}", values("<u1"), y=values(dtype, (ROWS, 3)),
             y_options=dict(hdf5plugin.Blosc(), chunks=(8, 2)))
-    # Only HDF5 can read these.
+    # Only the HDF5 library can read these.
     put(folder, "scaleoffset", values("<i2"), chunks=(4,) + SAMPLE, scaleoffset=0)
 
     def compact(f, x):
@@ -116,7 +116,7 @@ def write(folder):
         space = h5py.h5s.create_simple(x.shape)
         h5py.h5d.create(f.id, b"x", h5py.h5t.py_create(x.dtype), space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, x)
     put(folder, "compact", values("<u1"), make=compact)
-    # Nobody here can.
+    # Nothing in millrace can read these.
     put(folder, "blosc2", values("<i2"), expect="refuse", chunks=(4,) + SAMPLE, **hdf5plugin.Blosc2())
     put(folder, "zfp", values("<f4"), expect="refuse", chunks=(4, 5, 7, 3), **hdf5plugin.Zfp(reversible=True))
     put(folder, "complex", values("<f4").astype("<c8"), expect="refuse")

@@ -1,5 +1,5 @@
-// Files as h5py and hdf5plugin write them (h5py_files.py), byte for byte, by every engine that takes them. long.h5py
-// makes them and runs this.
+// Files that h5py and hdf5plugin wrote (h5py_files.py), compared byte for byte, by every engine that supports them. The
+// test long.h5py makes the files and runs this test.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -17,8 +17,8 @@ namespace {
 void expect_rows(World& world, const ShardIndex& d, Reader reader, const std::string& x, const std::string& y) {
   std::vector<std::int64_t> ids(std::size_t(d.rows));
   const std::size_t y_bytes = y_batch_bytes(d);
-  const FaultOptions unwatched{.slow_read = 0, .read_timeout = 0};  // without a thread for each of thousands
-  const auto source = make_source(world, d, reader, unwatched);
+  const FaultOptions unmonitored{.slow_read = 0, .read_timeout = 0};  // saves a thread for each of thousands of files
+  const auto source = make_source(world, d, reader, unmonitored);
   for (const bool shuffle : {false, true}) {
     Sampler(d.rows, d.rows, d.rows, 3, shuffle).ids({0, 0, 0, d.rows}, ids.data());
     std::string got_x(ids.size() * d.sample_bytes(), '?'), got_y(ids.size() * y_bytes, '?');
@@ -37,12 +37,12 @@ void expect_rows(World& world, const ShardIndex& d, Reader reader, const std::st
 
 TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
   const char* const where = std::getenv("MILLRACE_TEST_H5PY");
-  if (!where) GTEST_SKIP() << "ctest -R long.h5py makes the files";
+  if (!where) GTEST_SKIP() << "run ctest -R long.h5py, which makes the files";
   const std::filesystem::path folder = where;
   const auto world = solo_world();
   std::ifstream list(folder / "list.txt");
   std::string name, expected;
-  int files = 0, own = 0;
+  int files = 0, without_hdf5 = 0;
   while (list >> name >> expected) {
     SCOPED_TRACE(name);
     const DataOptions options{.paths = {(folder / (name + ".h5")).string()}, .layout = Layout::channels_last};
@@ -56,7 +56,7 @@ TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
       const ShardIndex d = index_shards(*world, options);
       const std::string x = test::content(folder / (name + ".x")), y = test::content(folder / (name + ".y"));
       const ReaderFacts facts = reader_facts(d);
-      own += readable_without_hdf5(d);
+      without_hdf5 += readable_without_hdf5(d);
       for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mmap, Reader::uring, Reader::mpio})
         if (reader == Reader::automatic || uses_mpi_io(reader) || unsupported_reason(reader, facts, d).empty())
           expect_rows(*world, d, reader, x, y);
@@ -66,7 +66,7 @@ TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
     }
   }
   EXPECT_GT(files, 500);
-  std::printf("%d files, %d of them read without HDF5\n", files, own);
+  std::printf("%d files, %d of them read without the HDF5 library\n", files, without_hdf5);
 }
 
 }  // namespace

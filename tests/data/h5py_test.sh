@@ -1,6 +1,6 @@
 #!/bin/bash
-# h5py_test.sh BUILD MILLRACE TEST_DATA: files that h5py and hdf5plugin wrote, read by millrace; shards that millrace packed, read by h5py. Both come
-# from PyPI into a virtual environment, BUILD/h5py. 77: skipped, they cannot be had.
+# h5py_test.sh BUILD MILLRACE TEST_DATA: millrace reads files that h5py and hdf5plugin wrote; h5py reads shards that millrace packed. Both packages are
+# installed from PyPI into the virtual environment BUILD/h5py. Exit status 77: skipped, because they cannot be installed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1

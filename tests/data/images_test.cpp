@@ -50,10 +50,10 @@ TEST_F(Images, WhatAFolderLacksIsSaid) {
   std::ofstream(at("cat/a.png")) << "GIF89a";
   refuses({"a.png is neither PNG nor JPEG"});
   options.y = {at("cat/a.png")};
-  refuses({"leave --y away"}, Exit::config);
+  refuses({"remove --y"}, Exit::config);
   options.y.clear();
   options.layout = Layout::channels_first;
-  refuses({"leave --layout away"}, Exit::config);
+  refuses({"remove --layout"}, Exit::config);
   options.layout = Layout::automatic;
   options.resize = 8, options.crop = 9;
   refuses({"a crop of 9 pixels does not fit"}, Exit::config);
@@ -76,7 +76,7 @@ TEST_F(Images, PngOfEveryKindByClassInTheOrderOfNames) {
   ASSERT_EQ(in->rows(), 5);
   EXPECT_EQ(in->sample(), (Shape{3, 4, 3}));
   EXPECT_EQ(in->class_names(), (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_NE(in->describe().find("1 other files left out"), std::string::npos) << in->describe();
+  EXPECT_NE(in->describe().find("1 other files ignored"), std::string::npos) << in->describe();
   const auto expect = [&](std::int64_t number, int wanted, const Pixel& pixel) {
     const auto got = row(*in, number);
     EXPECT_EQ(label, wanted);
@@ -105,9 +105,9 @@ TEST_F(Images, ResizingKeepsRampsAveragesDetailAndCropsTheCentre) {
   test::write_png(at("a/2.png"), 120, 60, PNG_COLOR_TYPE_RGB, ramp);
   test::write_png(at("a/3.png"), 16, 15, PNG_COLOR_TYPE_RGB, ramp);  // enlarged
   test::write_png(at("a/4.png"), 101, 99, PNG_COLOR_TYPE_GRAY, [](int y, int x, int) { return (x + y) % 2 ? 255 : 0; });
-  refuses({"2.png is of 120x60 pixels, the first image of 60x120", "--resize"});
+  refuses({"2.png has 120x60 pixels, the first image 60x120", "--resize"});
   options.crop = 20;
-  refuses({"3.png is of 16x15 pixels, smaller than --crop 20"});
+  refuses({"3.png has 16x15 pixels, less than --crop 20"});
   options.resize = 30;
   const auto in = make_importer(options);
   EXPECT_EQ(in->sample(), (Shape{20, 20, 3}));

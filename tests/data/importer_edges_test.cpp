@@ -81,7 +81,7 @@ TEST_F(ImportersEdges, ContentsTellTheKind) {
   }
   EXPECT_EQ(first_x(*make_importer(files({path("set.data")}, {y})), 2), "ijkl");
   expect_refusal(files({put("text.h5", "this is no HDF5 file")}, {y}), {path("text.h5"), "not an HDF5 file"});
-  expect_refusal(files({put("none", "")}, {y}), {path("none"), "no known kind"});
+  expect_refusal(files({put("none", "")}, {y}), {path("none"), "unknown format"});
 }
 
 // int64 has a test of its own below.

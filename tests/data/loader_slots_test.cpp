@@ -1,4 +1,5 @@
-// The hand-over of slots on the device, on one that does its work as late as may be, or copies as early as may be.
+// The events that hand over device slots between loader and step. The test device runs its work as late as possible, or
+// copies as early as possible, so a missing event shows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,20 +19,23 @@ constexpr std::int64_t rows = 4;
 
 struct Ids : Source {
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      static_cast<std::uint8_t*>(x)[i] = std::uint8_t(ids[i]), static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i]);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      static_cast<std::uint8_t*>(x)[i] = std::uint8_t(ids[i]);
+      static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i]);
+    }
   }
   std::string describe() const override { return "ids"; }
 };
 
-enum class Order { right, without_begin, without_end };
+enum class Events { all, without_begin_use, without_end_use };
 struct Case {
   int max_batches_per_take = 1, prefetch = 3, device_slots = 2;
-  bool recorded = true, eager_copies = false;
-  Order order = Order::right;
+  bool captured = true, eager_copies = false;
+  Events events = Events::all;
 };
 
-// What steps of `together` micro-batches see on the device, two of them under way at a time, as in training.
+// The ids that steps of max_batches_per_take micro-batches find on the device. Two steps are in flight at a time, as in
+// training.
 std::vector<std::int64_t> ids_seen(const Case& c) {
   const int max_batches_per_take = c.max_batches_per_take;
   const std::int64_t steps = 12;
@@ -53,7 +57,7 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
   const std::size_t each = std::size_t(rows * max_batches_per_take);
   std::vector<std::int64_t> seen[2] = {std::vector<std::int64_t>(each), std::vector<std::int64_t>(each)}, all;
   std::unique_ptr<Event> done[2] = {device.make_event(), device.make_event()};
-  std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> steps_made;
+  std::map<std::pair<std::size_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_steps;
   const auto collect = [&](std::size_t k) {
     done[k]->synchronize();
     all.insert(all.end(), seen[k].begin(), seen[k].end());
@@ -63,19 +67,19 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
     const auto batches = loader.take(std::size_t(max_batches_per_take));
     const auto work = [&, k, batches = std::vector<Batch>(batches.begin(), batches.end())] {
       for (std::size_t m = 0; m < batches.size(); ++m) {
-        if (c.order != Order::without_begin) batches[m].begin_use();
+        if (c.events != Events::without_begin_use) batches[m].begin_use();
         device.copy_to_host(Stream::compute, seen[k].data() + m * rows, batches[m].ids.data,
                             rows * sizeof(std::int64_t));
-        if (c.order != Order::without_end) batches[m].end_use();
+        if (c.events != Events::without_end_use) batches[m].end_use();
       }
       done[k]->record(Stream::compute);
     };
-    auto& made = steps_made[{k, batches[0].slot}];
-    if (!c.recorded)
+    auto& captured_step = captured_steps[{k, batches[0].slot}];
+    if (!c.captured)
       work();
-    else if (!made)
-      made = device.record("step", work);
-    if (made) made->run();
+    else if (!captured_step)
+      captured_step = device.record("step", work);
+    if (captured_step) captured_step->run();
     if (step > 0) collect(1 - k);
   }
   collect((steps - 1) % 2);
@@ -89,38 +93,38 @@ std::vector<std::int64_t> in_order(int max_batches_per_take) {
 }
 
 TEST(LoaderSlots, EveryBatchIsReadAsItWasWritten) {
-  for (const bool recorded : {false, true})
+  for (const bool captured : {false, true})
     for (const bool eager_copies : {false, true})
       for (const int max_batches_per_take : {1, 2, 3, 5})
         for (const int prefetch : {0, 2, 3, 6})
           for (const int slots :
                {std::max(2, max_batches_per_take), max_batches_per_take + 1, max_batches_per_take + 3})
-            EXPECT_EQ(ids_seen({max_batches_per_take, prefetch, slots, recorded, eager_copies}),
+            EXPECT_EQ(ids_seen({max_batches_per_take, prefetch, slots, captured, eager_copies}),
                       in_order(max_batches_per_take))
-                << max_batches_per_take << " together, " << prefetch << " read ahead, " << slots << " slots, recorded "
-                << recorded << ", copies at once " << eager_copies;
+                << max_batches_per_take << " batches per take, prefetch " << prefetch << ", " << slots
+                << " slots, captured " << captured << ", eager copies " << eager_copies;
 }
 
-// Or the test above could not fail. Where a step is one batch, two slots are enough without a word of their use: the
-// host has waited for the step before the last.
-TEST(LoaderSlots, AForgottenEventShowsAtOnce) {
-  for (const bool recorded : {false, true})
+// Shows that the test above can fail. If a step is one batch, two slots need no `consumed` event: the host has waited
+// for the step before the last.
+TEST(LoaderSlots, AMissingEventIsDetected) {
+  for (const bool captured : {false, true})
     for (const int max_batches_per_take : {1, 2, 3, 5}) {
       const int slots = std::max(2, max_batches_per_take);
-      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, recorded, false, Order::without_begin}),
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, false, Events::without_begin_use}),
                 in_order(max_batches_per_take))
           << max_batches_per_take;
       if (max_batches_per_take == 1) continue;
-      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, recorded, true, Order::without_end}),
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, true, Events::without_end_use}),
                 in_order(max_batches_per_take))
           << max_batches_per_take;
     }
 }
 
-// In a recording it could not be handed over: an event's wait there is for what was recorded before the launch.
-TEST(LoaderSlots, AStepNeverGetsASlotTwice) { EXPECT_THROW(ids_seen({3, 3, 2}), Error); }
+// A captured step could not hand a slot over within itself: waits in it refer to events recorded before its launch.
+TEST(LoaderSlots, TooFewSlotsForAStepAreRefused) { EXPECT_THROW(ids_seen({3, 3, 2}), Error); }
 
-TEST(LoaderSlots, OfAnOwnerServeOneLoaderAfterTheOther) {
+TEST(LoaderSlots, SlotsOfTheCallerServeOneLoaderAfterTheOther) {
   ShardIndex index;
   index.rows = 20;
   index.sample = {1, 1, 1};

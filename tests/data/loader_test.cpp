@@ -22,7 +22,7 @@
 #include "millrace/data/read/sources.hpp"
 #include "support/host_device.hpp"
 
-// Every allocation of this program, counted.
+// Counts every allocation of this program.
 static std::atomic<long> allocations{0};
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
@@ -45,26 +45,26 @@ ShardIndex index_of(std::int64_t rows) {
   return d;
 }
 
-// Row id holds id in all of its values; slow and failing on request.
+// All values of sample `id` are id. Reads are slow, or fail, on request.
 class Numbers : public Source {
  public:
   std::int64_t fail_at = -1;
   std::atomic<std::chrono::microseconds> delay{std::chrono::microseconds(0)};
-  std::atomic<int> at_once{0}, most_at_once{0};
+  std::atomic<int> concurrent{0}, max_concurrent{0};
   int limit = 1 << 20;
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
-    const int now = ++at_once;
-    for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) continue;
+    const int now = ++concurrent;
+    for (int max = max_concurrent; max < now && !max_concurrent.compare_exchange_weak(max, now);) continue;
     if (const auto wait = delay.load(); wait.count()) std::this_thread::sleep_for(wait);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == fail_at) {
-        --at_once;
+        --concurrent;
         fail(Exit::data, "shard-7 ends before sample ", ids[i]);
       }
       for (int v = 0; v < 15; ++v) static_cast<std::int16_t*>(x)[i * 15 + std::size_t(v)] = std::int16_t(ids[i]);
       static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i] * 2);
     }
-    --at_once;
+    --concurrent;
   }
   std::string describe() const override { return "numbers"; }
   int max_workers() const override { return limit; }
@@ -82,7 +82,7 @@ std::function<std::optional<MicroBatch>()> items_of(const Sampler& sampler, std:
   };
 }
 
-// Everything that a loader hands out, as text; checks every value on the way.
+// The ids of all samples that a loader hands out. Checks every value.
 std::vector<std::int64_t> all_ids(Loader& loader) {
   std::vector<std::int64_t> out;
   while (const Batch* b = loader.next()) {
@@ -125,8 +125,8 @@ TEST(Loader, BatchesAreTheSameForAnyWorkersAndPrefetch) {
       }
 }
 
-// Slots of 4 are planned ahead; once a step has waited although they were full, 8, and so on.
-TEST(Loader, ARingThatWasFullGrowsWhenTheStepWaits) {
+// The ring starts with 4 slots. When a step has waited although the ring had been full, it has 8, and so on.
+TEST(Loader, AutomaticPrefetchGrowsWhenTheStepWaits) {
   const Sampler sampler(4000, 8, 8, 5, true);
   const ShardIndex index = index_of(4000);
   HostDevice device;
@@ -134,26 +134,29 @@ TEST(Loader, ARingThatWasFullGrowsWhenTheStepWaits) {
     Numbers source;
     std::atomic<int> planned{0};
     auto next = items_of(sampler, 480);
-    Loader loader(device, source, index, sampler, {2, prefetch, 8}, [&] { return ++planned, next(); });
-    int taken = 0, most = 0;
+    Loader loader(device, source, index, sampler, {2, prefetch, 8}, [&] {
+      ++planned;
+      return next();
+    });
+    int taken = 0, max_planned = 0;
     const auto until_quiet = [&] {  // the ring is full: nothing more is planned
       for (int before = -1; before != planned; std::this_thread::sleep_for(std::chrono::milliseconds(20)))
         before = planned;
-      most = std::max(most, planned - taken);
+      max_planned = std::max(max_planned, planned - taken);
     };
     until_quiet();
-    EXPECT_LE(most, 4);
+    EXPECT_LE(max_planned, 4);
     source.delay = std::chrono::milliseconds(2);
-    for (int burst = 0; burst < 20 && most < 16; ++burst) {
-      for (int b = 0; b < most + 3; ++b, ++taken) ASSERT_TRUE(loader.next());
+    for (int burst = 0; burst < 20 && max_planned < 16; ++burst) {
+      for (int b = 0; b < max_planned + 3; ++b, ++taken) ASSERT_TRUE(loader.next());
       until_quiet();
     }
-    EXPECT_EQ(most >= 15, prefetch == 0) << most;  // one is in use
-    EXPECT_LE(most, prefetch == 0 ? 64 : 4);
+    EXPECT_EQ(max_planned >= 15, prefetch == 0) << max_planned;  // the step uses one of 16
+    EXPECT_LE(max_planned, prefetch == 0 ? 64 : 4);
   }
 }
 
-TEST(Loader, WhatWorkersDidIsNotedWhileItIsAskedFor) {
+TEST(Loader, WorkersRecordSpansWhileTracingIsOn) {
   const Sampler sampler(400, 8, 8, 5, true);
   const ShardIndex index = index_of(400);
   HostDevice device;
@@ -168,16 +171,17 @@ TEST(Loader, WhatWorkersDidIsNotedWhileItIsAskedFor) {
     std::set<std::uint64_t> batches;
     for (const LoaderSpan& s : loader.take_spans()) {
       EXPECT_LE(s.began, s.ended);
-      EXPECT_GE(s.began, free_from[s.worker]);  // a worker does one thing after the other
-      free_from[s.worker] = s.ended, batches.insert(s.batch);
+      EXPECT_GE(s.began, free_from[s.worker]);  // spans of a worker do not overlap
+      free_from[s.worker] = s.ended;
+      batches.insert(s.batch);
     }
-    EXPECT_GE(batches.size(), 20u);  // but those that were read before it was asked for
+    EXPECT_GE(batches.size(), 20u);  // all but those that were read before tracing was on
     all_ids(loader);
     EXPECT_TRUE(loader.take_spans().empty());
   }
 }
 
-TEST(Loader, ABatchStaysUntilTheNextCall) {
+TEST(Loader, ABatchIsValidUntilTheNextCall) {
   const Sampler sampler(4000, 8, 8, 5, true);
   const ShardIndex index = index_of(4000);
   HostDevice device;
@@ -191,7 +195,7 @@ TEST(Loader, ABatchStaysUntilTheNextCall) {
   }
 }
 
-TEST(Loader, AfterARewindBatchesLieWhereTheFirstOnesDid) {
+TEST(Loader, AfterRewindBatchesUseTheSameSlotsAsTheFirstOnes) {
   const Sampler sampler(4000, 8, 8, 5, true);
   const ShardIndex index = index_of(4000);
   HostDevice device(false);
@@ -210,7 +214,7 @@ TEST(Loader, AfterARewindBatchesLieWhereTheFirstOnesDid) {
   }
 }
 
-TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
+TEST(Loader, TimesOneOfEightCopiesToTheDevice) {
   const Sampler sampler(4000, 8, 8, 5, true);
   const ShardIndex index = index_of(4000);
   class SlowCopies : public HostDevice {
@@ -236,7 +240,7 @@ TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
       continue;
     }
     EXPECT_EQ(stats.batches, 30u);
-    const double copies = double(stats.copied_samples) / 8;  // the second, the tenth and so on
+    const double copies = double(stats.copied_samples) / 8;  // the second, the tenth, and so on
     EXPECT_EQ(copies, 4);
     EXPECT_EQ(double(stats.copied_bytes), copies * double(device.bytes) / 30);
     EXPECT_GE(stats.copy_seconds, copies * 0.002);
@@ -245,7 +249,7 @@ TEST(Loader, TimesSomeCopiesWhereThereAreAny) {
   }
 }
 
-TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
+TEST(Loader, AFailureIsThrownForItsOwnBatchAndNothingHangs) {
   const Sampler sampler(100, 10, 10, 5, false);
   const ShardIndex index = index_of(100);
   for (int workers = 0; workers <= 4; ++workers) {
@@ -268,7 +272,7 @@ TEST(Loader, AFailureArrivesOnceInTurnAndNothingHangs) {
   }
 }
 
-TEST(Loader, AFailingOrWrongItemIsAnErrorToo) {
+TEST(Loader, AFailingItemFunctionOrAWrongItemIsAnError) {
   const Sampler sampler(100, 10, 10, 5, false);
   const ShardIndex index = index_of(100);
   for (const int workers : {0, 2}) {
@@ -286,7 +290,7 @@ TEST(Loader, AFailingOrWrongItemIsAnErrorToo) {
   }
 }
 
-TEST(Loader, EndsAtAnyMoment) {
+TEST(Loader, CanBeDestroyedAtAnyMoment) {
   const Sampler sampler(1000, 10, 10, 5, true);
   const ShardIndex index = index_of(1000);
   for (int round = 0; round < 40; ++round) {
@@ -298,7 +302,7 @@ TEST(Loader, EndsAtAnyMoment) {
   }
 }
 
-TEST(Loader, WorkersShareTheOldestSlotAndObeyTheSource) {
+TEST(Loader, WorkersShareTheOldestSlotWithinTheSourcesLimitOfWorkers) {
   const Sampler sampler(1000, 40, 40, 5, true);
   const ShardIndex index = index_of(1000);
   HostDevice device;
@@ -308,18 +312,19 @@ TEST(Loader, WorkersShareTheOldestSlotAndObeyTheSource) {
     Loader loader(device, source, index, sampler, {4, 2, 40}, items_of(sampler, 10));
     EXPECT_EQ(all_ids(loader).size(), 400u);
   }
-  EXPECT_GT(source.most_at_once, 1);
+  EXPECT_GT(source.max_concurrent, 1);
   Numbers alone;
   alone.limit = 1;
   Loader loader(device, alone, index, sampler, {4, 2, 40}, items_of(sampler, 10));
   EXPECT_EQ(all_ids(loader).size(), 400u);
-  EXPECT_EQ(alone.most_at_once, 1);
+  EXPECT_EQ(alone.max_concurrent, 1);
 }
 
-// A process without room for their stacks: what runs is joined, and the key to lower is named.
-TEST(Loader, ThreadsThatCannotStartAreAnError) {
+// The process has too little address space for the stacks. Threads that run are joined, and the error names the key to
+// lower.
+TEST(Loader, ThreadsThatCannotBeStartedAreAnError) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer needs the address space that is taken away here";
+  GTEST_SKIP() << "a sanitizer needs more address space than this test allows";
 #endif
   const pid_t child = fork();
   if (child == 0) {
@@ -363,8 +368,8 @@ TEST(Loader, CountsWaitsAndDepth) {
   EXPECT_GE(ready.stats().queue_depth_sum, 15u);
 }
 
-// A unit is 256 KiB of samples, and its begin and its end are clock reads, as those of a wait are.
-TEST(Loader, CountsItsClockReadsUnitByUnit) {
+// A unit is 256 KiB of samples. Each unit and each wait reads the clock twice.
+TEST(Loader, CountsItsClockReads) {
   ShardIndex index = index_of(64);
   index.sample = {1 << 13, 8, 1};  // 128 KiB
   const Sampler sampler(64, 16, 16, 5, true);
@@ -373,9 +378,10 @@ TEST(Loader, CountsItsClockReadsUnitByUnit) {
     Numbers source;
     Loader loader(device, source, index, sampler, {workers, 3, 16}, items_of(sampler, 4));
     for (int b = 0; b < 4; ++b) ASSERT_NE(loader.next(), nullptr);
-    const std::uint64_t least = 2 * (4 + units), read = loader.stats().clock_reads;
-    EXPECT_GE(read, least) << workers << " workers";
-    EXPECT_LE(read, least + 2 * (units + std::uint64_t(workers))) << workers << " workers: and waits for room";
+    const std::uint64_t expected = 2 * (4 + units), read = loader.stats().clock_reads;
+    EXPECT_GE(read, expected) << workers << " workers";
+    EXPECT_LE(read, expected + 2 * (units + std::uint64_t(workers)))
+        << workers << " workers, including waits for free slots";
   }
 }
 
@@ -397,7 +403,7 @@ TEST(Loader, NoEngineAllocatesInSteadyState) {
   const auto world = solo_world();
   for (const Reader reader : {Reader::direct, Reader::mmap, Reader::uring}) {
     if (!unsupported_reason(reader, reader_facts(set.index), set.index).empty())
-      continue;  // no O_DIRECT where the tests run
+      continue;  // O_DIRECT cannot be used here
     HostDevice device(false);
     const auto source = make_source(*world, set.index, reader);
     Loader loader(device, *source, set.index, sampler, {2, 3, 10}, items_of(sampler, 300));

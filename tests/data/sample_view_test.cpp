@@ -382,7 +382,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
     const std::string message = message_of([&] { index_of(path, view); }, code);
     EXPECT_NE(message.find(words), std::string::npos) << message;
   };
-  refused(folder / "scene.h5", patches_of(4), "data.patch: 4 is no side", Exit::config);
+  refused(folder / "scene.h5", patches_of(4), "data.patch: 4 is not the side", Exit::config);
   refused(folder / "scene.h5", patches_of(15), "patches of 15x15 do not fit a scene of 11x7");
   refused(folder / "scene.h5", patches_of(3, 1), "outside of what is held out");
   SampleView mixed = patches_of(3);
@@ -411,7 +411,7 @@ TEST(SampleView, WhatCannotBeCutIsRefusedWithTheReason) {
   const ShardIndex index = index_of(folder / "scene.h5", patches_of(3));
   for (const Reader reader : {Reader::uring, Reader::mpio}) {
     const std::string message = message_of([&] { make_source(*solo_world(), index, reader); }, Exit::config);
-    EXPECT_NE(message.find("data.sample = patch cuts samples out of an array"), std::string::npos) << message;
+    EXPECT_NE(message.find("data.sample = patch extracts samples from an array"), std::string::npos) << message;
   }
 }
 

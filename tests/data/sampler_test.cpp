@@ -30,7 +30,7 @@ TEST(Permutation, IsABijection) {
     }
 }
 
-TEST(Permutation, StaysInsideAndNeverMeetsAtTwoToTheForty) {
+TEST(Permutation, IsABijectionUpToTwoToTheForty) {
   for (const std::uint64_t n : {std::uint64_t(1) << 40, (std::uint64_t(1) << 40) - 1, (std::uint64_t(1) << 39) + 1}) {
     const Permutation p(3, 0, n);
     std::set<std::uint64_t> seen;
@@ -57,8 +57,8 @@ TEST(Permutation, DependsOnSeedEpochAndPurpose) {
   EXPECT_LT(same, 10);
 }
 
-// Where a sample stands tells nothing of where its neighbour or it stands in the next epoch: chi-square of a 16 x 16
-// grid, 225 degrees of freedom (standard deviation 21).
+// The position of a sample says nothing about the position of its neighbour, or about its own in the next epoch:
+// chi-square test of a 16 x 16 grid, 225 degrees of freedom (standard deviation 21).
 TEST(Permutation, NeighboursAndEpochsAreIndependent) {
   for (const std::uint64_t n : {1000, 50000}) {
     for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
@@ -82,7 +82,7 @@ struct Case {
   std::int64_t rows, global, micro;
 };
 
-TEST(Sampler, SharesOfAllRanksAreExactlyTheStep) {
+TEST(Sampler, TheMicroBatchesOfAllRanksAreExactlyTheStep) {
   for (const Case c : {Case{1, 1, 1},
                        {10, 4, 3},
                        {10, 100, 3},
@@ -113,7 +113,7 @@ TEST(Sampler, SharesOfAllRanksAreExactlyTheStep) {
     }
 }
 
-TEST(Sampler, IdsAreTheSameAtAnyRankCount) {
+TEST(Sampler, IdsAreTheSameForAnyRankCount) {
   const Sampler sampler(1003, 97, 13, 9, true);
   const auto ids_of_step = [&](std::int64_t step, int size) {
     std::vector<std::int64_t> ids;
@@ -134,7 +134,7 @@ TEST(Sampler, IdsAreTheSameAtAnyRankCount) {
   EXPECT_EQ(*epoch.rbegin(), 1002);
 }
 
-TEST(Sampler, RanksShareTheMicroBatchesOfAStepRoundedUpOrDown) {
+TEST(Sampler, MicroBatchCountsOfRanksDifferByAtMostOne) {
   for (const std::int64_t rows : {96, 131, 144, 160, 200})
     for (int size = 1; size <= 5; ++size) {
       const Sampler sampler(rows, 48, 8, 1, true);
@@ -143,7 +143,8 @@ TEST(Sampler, RanksShareTheMicroBatchesOfAStepRoundedUpOrDown) {
         std::int64_t all = 0;
         for (int rank = 0; rank < size; ++rank) {
           const auto share = std::int64_t(sampler.share(0, step, rank, size).size());
-          shares.insert(share), all += share;
+          shares.insert(share);
+          all += share;
         }
         EXPECT_EQ(sampler.micro_batches(step), all) << rows << " rows, step " << step << ", " << size;
         EXPECT_EQ(*shares.begin(), all / size) << rows << " rows, step " << step << ", " << size;
@@ -201,7 +202,7 @@ std::pair<std::size_t, std::int64_t> block_of(const BlockLayout& l, std::int64_t
   return {file, id / l.block};
 }
 
-// Every sample once; and the order falls into windows of so many whole blocks, none of which comes again.
+// Expects every sample once, and an order that consists of windows of complete blocks, which do not overlap.
 void check_blocks(const BlockLayout& l, std::uint64_t seed, std::int64_t epoch) {
   const BlockOrder order(l, seed);
   const auto ids = block_ids(order, epoch, 0, order.rows());
@@ -211,7 +212,7 @@ void check_blocks(const BlockLayout& l, std::uint64_t seed, std::int64_t epoch) 
   std::map<std::pair<std::size_t, std::int64_t>, std::int64_t> left;  // rows of each block
   for (const auto id : sorted) ++left[block_of(l, id)];
   std::set<std::pair<std::size_t, std::int64_t>> window;
-  std::int64_t open = 0;  // rows to come of the window's blocks
+  std::int64_t open = 0;  // rows of the window's blocks that are still to come
   for (const auto id : ids) {
     const auto block = block_of(l, id);
     if (window.insert(block).second) open += left.at(block);
@@ -222,7 +223,7 @@ void check_blocks(const BlockLayout& l, std::uint64_t seed, std::int64_t epoch) 
   EXPECT_EQ(open, 0);
 }
 
-TEST(SamplerBlocks, EverySampleOnceInWindowsOfWholeBlocks) {
+TEST(SamplerBlocks, EverySampleOnceInWindowsOfCompleteBlocks) {
   for (const BlockLayout& l : {BlockLayout{{1}, 1, 1},
                                {{1}, 64, 8},
                                {{10}, 64, 8},
@@ -243,7 +244,8 @@ TEST(SamplerBlocks, EverySampleOnceInWindowsOfWholeBlocks) {
     };
     BlockLayout l;
     for (std::int64_t files = random(5); files > 0; --files) l.file_rows.push_back(random(700));
-    l.block = random(round % 2 ? 80 : 9), l.window = random(20);
+    l.block = random(round % 2 ? 80 : 9);
+    l.window = random(20);
     SCOPED_TRACE(round);
     check_blocks(l, round, std::int64_t(round % 3));
   }
@@ -263,40 +265,42 @@ TEST(SamplerBlocks, IsExactAtTwoToTheForty) {
       }
     std::set<std::pair<std::size_t, std::int64_t>> blocks;
     for (const auto id : block_ids(order, 5, 0, 7000)) blocks.insert(block_of(l, id));
-    EXPECT_LE(blocks.size(), 8u);  // 8: a short one is among them
+    EXPECT_LE(blocks.size(), 8u);  // 8 if a short block is among them
     EXPECT_GE(blocks.size(), 7u);
   }
 }
 
-TEST(SamplerBlocks, PiecesOfAnEpochAreTheEpochAndSeedAndEpochChangeIt) {
+TEST(SamplerBlocks, AnyPieceOfAnEpochMatchesTheEpochAndSeedAndEpochChangeIt) {
   const BlockLayout l{{1000, 77}, 13, 5};
   const BlockOrder order(l, 3);
-  const auto whole = block_ids(order, 4, 0, 1077);
+  const auto all = block_ids(order, 4, 0, 1077);
   for (const std::int64_t piece : {1, 2, 64, 65, 66, 500})
     for (std::int64_t first = 0; first < 1077; first += piece) {
       const std::int64_t count = std::min<std::int64_t>(piece, 1077 - first);
       const auto part = block_ids(order, 4, first, count);
-      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << piece << " at " << first;
-      if (piece == 500) block_ids(order, first % 7, 0, 1);  // other epochs between
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + first)) << piece << " at " << first;
+      if (piece == 500) block_ids(order, first % 7, 0, 1);  // other epochs in between
     }
-  EXPECT_NE(block_ids(order, 5, 0, 1077), whole);
-  EXPECT_NE(block_ids(BlockOrder(l, 4), 4, 0, 1077), whole);
+  EXPECT_NE(block_ids(order, 5, 0, 1077), all);
+  EXPECT_NE(block_ids(BlockOrder(l, 4), 4, 0, 1077), all);
 }
 
-// Within a window a sample's successor is of its own block as often as chance has it: 1 of 32.
+// Within a window, the next sample is of the same block with a probability of 1 / 32, as for a random order.
 TEST(SamplerBlocks, SamplesOfAWindowAreMixed) {
   const BlockLayout l{{64 * 1024}, 64, 32};
   const BlockOrder order(l, 3);
   const auto ids = block_ids(order, 0, 0, order.rows());
   std::int64_t same = 0, ascending = 0;
-  for (std::size_t i = 0; i + 1 < ids.size(); ++i)
-    same += ids[i] / 64 == ids[i + 1] / 64, ascending += ids[i] < ids[i + 1];
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+    same += ids[i] / 64 == ids[i + 1] / 64;
+    ascending += ids[i] < ids[i + 1];
+  }
   const double n = double(order.rows() - 1);
   EXPECT_NEAR(double(same) / n, 63.0 / (64 * 32 - 1), 6 * std::sqrt(1.0 / 32 / n));
   EXPECT_NEAR(double(ascending) / n, 0.5, 6 * 0.5 / std::sqrt(n));
 }
 
-TEST(SamplerBlocks, IdsAreTheSameAtAnyRankCountAndAccumulation) {
+TEST(SamplerBlocks, IdsAreTheSameForAnyRankCountAndMicroBatch) {
   const auto blocks = std::make_shared<const BlockOrder>(BlockLayout{{700, 303}, 16, 6}, 9);
   const auto ids_of = [&](std::int64_t micro, int size) {
     const Sampler sampler(97, micro, blocks);

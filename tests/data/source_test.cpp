@@ -40,7 +40,7 @@ std::vector<std::int64_t> shuffled(std::int64_t rows) {
   return ids;
 }
 
-// Three files of 40, 1 and 59 rows of 5 x 7 int16, labels of the type given.
+// Three files of 40, 1 and 59 rows of 5 x 7 int16, with labels of the given type.
 std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x, hid_t stored_y,
                                    const std::vector<hsize_t>& chunk = {}) {
   std::vector<std::string> paths;
@@ -55,7 +55,10 @@ std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x
     paths.push_back(folder / cat("part", paths.size(), ".h5"));
     const hsize_t n = hsize_t(rows);
     std::vector<hsize_t> x_chunk = chunk, y_chunk = chunk;
-    if (!chunk.empty()) x_chunk = {std::min(n, chunk[0]), 5, 4}, y_chunk = {std::min(n, chunk[0])};
+    if (!chunk.empty()) {
+      x_chunk = {std::min(n, chunk[0]), 5, 4};
+      y_chunk = {std::min(n, chunk[0])};
+    }
     test::write_file(paths.back(), {{"x", stored_x, H5T_NATIVE_INT16, {n, 5, 7}, x.data(), x_chunk},
                                     {"y", stored_y, H5T_NATIVE_INT64, {n}, y.data(), y_chunk}});
     first += rows;
@@ -73,7 +76,7 @@ void expect_set(const Rows& rows, const std::vector<std::int64_t>& ids) {
   }
 }
 
-TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
+TEST(Source, EveryEngineGivesTheSameRowsForEveryStorage) {
   struct Storage {
     hid_t x, y;
     std::vector<hsize_t> chunk;
@@ -99,7 +102,7 @@ TEST(Source, EveryReaderGivesTheSameRowsForEveryStorage) {
   }
 }
 
-// HDF5 1.10 reads them wrongly by all ranks together.
+// HDF5 1.10 reads such chunks wrongly in collective mode.
 TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
@@ -113,7 +116,11 @@ TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
               dataset = H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
   H5Sselect_hyperslab(space, H5S_SELECT_SET, none, nullptr, chunk, nullptr);
   H5Dwrite(dataset, H5T_NATIVE_UINT8, half, space, H5P_DEFAULT, x.data());
-  H5Dclose(dataset), H5Sclose(half), H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  H5Dclose(dataset);
+  H5Sclose(half);
+  H5Sclose(space);
+  H5Pclose(dcpl);
+  H5Fclose(file);
   const ShardIndex d = index_shards(*solo_world(), {.paths = {path}});
   const std::string message =
       test::message_of([&] { make_source(*solo_world(), d, Reader::mpio_collective); }, Exit::config);
@@ -125,7 +132,7 @@ TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
   EXPECT_EQ(read(*make_source(*solo_world(), d, Reader::mpio), d, ids), direct);
 }
 
-TEST(Source, WorkersReadAtOnce) {
+TEST(Source, ThreadsReadConcurrently) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const ShardIndex d = index_shards(*world, {.paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE)});
@@ -152,7 +159,7 @@ TEST(Source, MoreShardsThanOpenFilesAreRead) {
   const ShardIndex d = index_shards(*world, {.paths = paths});
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  // In a child, since the hard limit cannot be raised again.
+  // In a child process, because the hard limit cannot be raised again.
   const pid_t child = fork();
   if (child == 0) {
     const rlimit few{40, 40};
@@ -193,7 +200,7 @@ TEST(Source, TargetsOfAnyTypeBecomeFloat) {
   }
 }
 
-TEST(Source, AFileThatShrinksOrGoesIsNamedWithTheSample) {
+TEST(Source, ATruncatedOrRemovedFileIsNamedWithTheSample) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   const auto paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE);
@@ -209,7 +216,7 @@ TEST(Source, AFileThatShrinksOrGoesIsNamedWithTheSample) {
   EXPECT_NE(message.find("part1.h5"), std::string::npos) << message;
 }
 
-TEST(Source, LabelsPastInt32AreNamed) {
+TEST(Source, LabelsThatDoNotFitIntoInt32AreAnError) {
   const TemporaryFolder folder;
   const std::vector<std::uint8_t> x(4);
   const std::vector<std::int64_t> y{0, std::int64_t(1) << 40};
@@ -222,8 +229,8 @@ TEST(Source, LabelsPastInt32AreNamed) {
   io::File file = io::File::append(folder / "t.h5");
   file.set("/", "classes", std::int64_t(2));
   file.close();
-  const ShardIndex told = index_shards(*world, {.paths = {folder / "t.h5"}});  // wrongly
-  const std::string reading = message_of([&] { read(*make_source(*world, told, Reader::direct), told, {0, 1}); });
+  const ShardIndex wrong = index_shards(*world, {.paths = {folder / "t.h5"}});  // the attribute is wrong
+  const std::string reading = message_of([&] { read(*make_source(*world, wrong, Reader::direct), wrong, {0, 1}); });
   EXPECT_NE(reading.find("t.h5"), std::string::npos) << reading;
 }
 
@@ -249,8 +256,8 @@ TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
   }
 }
 
-// The nearest mean of 20 samples a class names the class of others.
-TEST(Source, SyntheticClassesCanBeLearnt) {
+// Other samples are nearest to the mean of their class, taken over about 30 samples.
+TEST(Source, SyntheticClassesCanBeLearned) {
   const auto world = solo_world();
   for (const char* shape : {"16x16x3", "64"}) {
     const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=400,classes=6,shape=", shape)}});
@@ -270,11 +277,14 @@ TEST(Source, SyntheticClassesCanBeLearnt) {
     int right = 0;
     for (std::size_t r = 200; r < 400; ++r) {
       int best = 0;
-      double least = 1e300;
+      double min_distance = 1e300;
       for (std::size_t c = 0; c < 6; ++c) {
         double distance = 0;
         for (std::size_t v = 0; v < n; ++v) distance += std::pow(value(r, v) - means[c][v] / counts[c], 2);
-        if (distance < least) least = distance, best = int(c);
+        if (distance < min_distance) {
+          min_distance = distance;
+          best = int(c);
+        }
       }
       right += best == label(r);
     }

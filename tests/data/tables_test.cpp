@@ -206,7 +206,7 @@ TEST_F(Tables, ClassesOfACsvMayBeWords) {
   refuses(put("c.csv", "size,kind\n1,rose\n2,\n"), {"c.csv:3: nothing in column 2"});
   refuses(put("c.csv", "size,kind\n1,3\n2,rose\n"), {"c.csv:3: 'rose' in column 'kind' is not a number", "all words"});
   options.targets = true;
-  refuses(folder / "a.csv", {"words in column kind", "leave --targets away"});
+  refuses(folder / "a.csv", {"words in column kind", "remove --targets"});
 }
 
 TEST_F(Tables, WholeNumbersAreTargetsWhenAsked) {
@@ -308,7 +308,7 @@ TEST_F(Tables, TextIsItsBytesFileByFile) {
   options.context = 0;
   refuses(first, {"--context"}, Exit::config);
   options.context = 4;
-  refuses(folder.path.string(), {"is no file"});
+  refuses(folder.path.string(), {"is not a regular file"});
   options.resize = 3;
   refuses(first, {"--resize, --crop, --grey and --upright are for images"}, Exit::config);
   options.token_bytes = 0, options.resize = 0;

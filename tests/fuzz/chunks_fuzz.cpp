@@ -1,4 +1,4 @@
-// A stored chunk through every decoder of filters, alone and behind each other.
+// Decodes a stored chunk with one to three filters of all kinds.
 #include <cstring>
 
 #include "fuzz.hpp"
@@ -9,10 +9,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Choices choose({reinterpret_cast<const char*>(data), size});
   io::ChunkedLayout layout;
   layout.element_bytes = std::size_t(1) << choose.below(4);
-  layout.shape = {7, 16}, layout.chunk = {4, std::int64_t(1 + choose.below(32))};
+  layout.shape = {7, 16};
+  layout.chunk = {4, std::int64_t(1 + choose.below(32))};
   layout.partial_chunks_unfiltered = choose.below(2);
   layout.chunks.resize(std::size_t(layout.chunks_along(0) * layout.chunks_along(1)));
-  const int ids[] = {1, 2, 3, 4, 32000, 32001, 32004, 32008, 32015};  // HDF5's registered numbers
+  const int ids[] = {1, 2, 3, 4, 32000, 32001, 32004, 32008, 32015};  // filter numbers registered with HDF5
   for (unsigned f = 1 + choose.below(3); f-- > 0;) {
     io::FilterSpec filter{ids[choose.below(9)], "a filter", {}};
     for (unsigned v = choose.below(8); v-- > 0;) filter.values.push_back(choose.below(70));

@@ -1,4 +1,4 @@
-// In a file of its own, which is not instrumented: clang declares the same names in those that are.
+// This file is not instrumented, because clang declares the same names in files that are.
 #include "fuzz.hpp"
 
 extern "C" char __start___sancov_cntrs[], __stop___sancov_cntrs[];

@@ -1,8 +1,8 @@
-// Damaged HDF5 files, opened, listed and read as training does, each in a process of its own: the HDF5 library itself
-// may crash, hang or ask for all memory on them (1.10 has published flaws), which is counted and is no finding here. It
-// is one where the innermost function that is not the C library's or the sanitizer's is millrace's own. What a process
-// covered of millrace's code is handed back where it came to its end: libFuzzer keeps what is new by that, and no
-// crash.
+// Damaged HDF5 files, opened, listed and read as in training. A separate process reads each file, because the HDF5
+// library itself may crash, hang or use up the memory (1.10 has published flaws). These cases are counted, but are not
+// findings. A crash is a finding if the innermost function, apart from the C library's and the sanitizer's, belongs to
+// millrace. A process that ends normally returns its coverage counters, so that libFuzzer keeps inputs that reach new
+// code, but no crashes.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -29,22 +29,22 @@ namespace {
 
 const std::span<char> covered = millrace::fuzz::covered();
 
-// As large as these, between a process and those that it forks.
+// Memory of the size of `covered` that this process shares with the processes that it forks.
 char* shared_counters() {
   void* const map = ::mmap(nullptr, covered.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) std::abort();
   return static_cast<char*>(map);
 }
 
-constexpr int library_hangs = 93, was_read = 94;  // exit codes of the process; libFuzzer's own are around 70
+constexpr int library_hangs = 93, was_read = 94;  // exit codes of the forked process; those of libFuzzer are around 70
 int library_crashes = 0, library_hang_count = 0, inputs = 0, inputs_read = 0;
 
-void tell() {
+void print_counts() {
   std::fprintf(stderr, "HDF5 itself: %d crashes, %d hangs in %d inputs, %d of them read\n", library_crashes,
                library_hang_count, inputs, inputs_read);
 }
 
-// On a disk: HDF5 asks for the real path, which a file in memory has not.
+// A file on disk: HDF5 needs its real path, which a file in memory does not have.
 const std::string& path() {
   static const std::string path =
       (std::filesystem::temp_directory_path() / ("millrace-fuzz-" + std::to_string(::getpid()) + ".h5")).string();
@@ -56,7 +56,7 @@ bool in_library(const void* frame) {
   return ::dladdr(frame, &info) && info.dli_fname && std::strstr(info.dli_fname, "libhdf5");
 }
 
-// After the time limit: whose loop it is.
+// After the time limit: finds out whether the endless loop is in HDF5.
 void at_limit(int) {
   void* frames[64];
   const int count = ::backtrace(frames, 64);
@@ -65,8 +65,8 @@ void at_limit(int) {
   std::abort();
 }
 
-// Whether the file was taken for a data set, and its samples asked for.
-bool train_on() {
+// Reads the file as training does. Returns whether it was accepted as a data set, so that samples were read.
+bool read_as_training() {
   using namespace millrace;
   bool read = false;
   fuzz::refuses_or_works([&] {
@@ -85,11 +85,11 @@ bool train_on() {
   return read;
 }
 
-constexpr const char* in_module = " module ";  // in each frame of a report: where a library's symbols are installed,
-                                               // the default's frames do not name it
+constexpr const char* in_module = " module ";  // part of each frame in a report. The default format omits the
+                                               // module if the symbols of a library are installed
 
-// Whether of a report's frames the first that is HDF5's or millrace's, so no sanitizer's and no library's that others
-// call, is HDF5's.
+// Whether the first frame of a report that belongs to HDF5 or to millrace belongs to HDF5. Frames of the sanitizer and
+// of other libraries are skipped.
 bool library_crashed(const std::string& report) {
   std::istringstream lines(report);
   for (std::string line; std::getline(lines, line);) {
@@ -114,19 +114,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(report[1], 2), ::close(report[0]), ::close(report[1]);
-    if (::chdir("/") != 0) ::_exit(1);  // libFuzzer in this process keeps no inputs then: the other judges
+    if (::chdir("/") != 0) ::_exit(1);  // prevents libFuzzer in this process from saving inputs; the parent decides
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
     ::signal(SIGALRM, at_limit), ::alarm(5);
-    const bool read = train_on();
+    const bool read = read_as_training();
     std::memcpy(counters, covered.data(), covered.size());
     ::_exit(read ? was_read : 0);
   }
   ::close(report[1]);
-  std::string said;
+  std::string output;
   char block[4096];
-  for (ssize_t n; (n = ::read(report[0], block, sizeof block)) > 0 || (n < 0 && errno == EINTR);)  // libFuzzer's timer
-    said.append(block, std::size_t(std::max<ssize_t>(n, 0)));
+  for (ssize_t n;
+       (n = ::read(report[0], block, sizeof block)) > 0 || (n < 0 && errno == EINTR);)  // EINTR: libFuzzer's timer
+    output.append(block, std::size_t(std::max<ssize_t>(n, 0)));
   ::close(report[0]);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
@@ -135,13 +136,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ++inputs;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   inputs_read += code == was_read;
-  if (inputs % 100 == 0) tell();
+  if (inputs % 100 == 0) print_counts();
   if (code == library_hangs)
     ++library_hang_count;
-  else if (code != 0 && code != was_read && library_crashed(said))
+  else if (code != 0 && code != was_read && library_crashed(output))
     ++library_crashes;
   else if (code != 0 && code != was_read)
     std::fprintf(stderr, "%s\n", said.c_str()), tell(), std::abort();
-  std::memcpy(covered.data(), counters, covered.size());  // in place of what this process did
+  std::memcpy(covered.data(), counters, covered.size());  // replaces the counters of this process
   return 0;
 }

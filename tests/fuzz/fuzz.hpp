@@ -1,5 +1,6 @@
-// What the fuzzers share. Any bytes are an input: what reads them either works or throws an Error of bad input. All
-// else (a crash, another exception, a broken invariant, memory beyond the limit, no end) is a finding.
+// Shared by all fuzzers. Any bytes are an input: the code under test either works or throws an Error with the code
+// `data` or `config`. Everything else is a finding: a crash, another exception, a broken invariant, too much memory, or
+// an endless loop.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,11 +21,13 @@ void refuses_or_works(F f) {
   try {
     f();
   } catch (const Error& e) {
-    if (e.code() != Exit::data && e.code() != Exit::config) std::fprintf(stderr, "%s\n", e.what()), std::abort();
+    if (e.code() == Exit::data || e.code() == Exit::config) return;
+    std::fprintf(stderr, "%s\n", e.what());
+    std::abort();
   }
 }
 
-// libFuzzer's counters of what this process covered of the code. (covered.cpp)
+// The counters of libFuzzer for the code that this process executed (covered.cpp).
 std::span<char> covered();
 
 // A file in memory, with a path.
@@ -41,7 +44,7 @@ class MemoryFile {
   int fd_;
 };
 
-// Small numbers off the front of the input, for what chooses.
+// Takes small numbers from the front of the input, by which a fuzzer chooses what to test.
 class Choices {
  public:
   explicit Choices(std::string_view bytes) : rest_(bytes) {}

@@ -1,4 +1,4 @@
-// PNG and JPEG, whole and as the loader decodes them. Of the libraries only the calls are instrumented, not the code.
+// PNG and JPEG images, decoded in full and as the loader does. The code of the libraries is not instrumented.
 #include <vector>
 
 #include "fuzz.hpp"

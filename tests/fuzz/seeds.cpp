@@ -1,4 +1,4 @@
-// seeds FOLDER: small valid inputs for each fuzzer, in a folder by its name; libFuzzer starts from these.
+// seeds FOLDER: writes small valid inputs for each fuzzer into a folder with its name. libFuzzer starts from them.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -77,8 +77,8 @@ void images() {
 #ifdef MILLRACE_WITH_JPEG
   test::write_jpeg(path_of("images", "jpeg"), 33, 40, 3, pixel);
   test::write_jpeg(path_of("images", "jpeg-progressive"), 33, 40, 3, pixel, {.progressive = true, .quality = 60});
-  test::write_jpeg(path_of("images", "jpeg-grey"), 20, 20, 1, pixel),
-      test::write_jpeg(path_of("images", "jpeg-cmyk"), 20, 20, 4, pixel);
+  test::write_jpeg(path_of("images", "jpeg-grey"), 20, 20, 1, pixel);
+  test::write_jpeg(path_of("images", "jpeg-cmyk"), 20, 20, 4, pixel);
 #endif
 }
 
@@ -137,5 +137,5 @@ int main(int, char** argv) {
       "bias=off\ntanh\nlinear outputs from=input\n");
   put("config", "file",
       "# a comment\n[train]\nepochs = 20\nglobal_batch = 256\n[data]\ntrain = a.h5 b\\ c.h5\nread_timeout = "
-      "1h30m\n[model]\nname = layers\nlayers = linear 4\nlayers = linear outputs\n[comm]\nbucket = 8MiB\n");
+      "1h30m\n[model]\nname = layers\nlayers = linear 4\nlayers = linear outputs\n[comm]\nbucket_size = 8MiB\n");
 }

@@ -1,4 +1,4 @@
-// Arrays and tables of other programs: idx, .npy, .npz and CSV, plain or gzipped.
+// Arrays and tables in other formats: idx, .npy, .npz and CSV, plain or gzipped, and raw tokens.
 #include <vector>
 
 #include "data/pack/importers.hpp"

@@ -22,7 +22,7 @@ CollectiveOptions with(CollectiveOptions::Progress progress, bool private_memory
   return o;
 }
 
-TEST(Collective, SumsEqualTheSumInRankOrderWithEveryProgress) {
+TEST(Collective, AllReduceEqualsTheSumInRankOrderWithEveryProgress) {
   for (const auto progress : {CollectiveOptions::Progress::thread, CollectiveOptions::Progress::inline_}) {
     const auto collective = make_host_collective(test_world(), with(progress));
     check_all(test_world(), *collective);
@@ -30,13 +30,13 @@ TEST(Collective, SumsEqualTheSumInRankOrderWithEveryProgress) {
   }
 }
 
-TEST(Collective, PrivateMemorySumsEqualThoseOfTheWindow) {
+TEST(Collective, AllReduceInPrivateMemoryEqualsTheSumInRankOrder) {
   const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_, true));
   check_all(test_world(), *collective);
   check_pipeline(test_world(), *collective);
 }
 
-TEST(Collective, SumsOfManyMessagesEqualTheSumInRankOrder) {
+TEST(Collective, AllReduceOfManyMessagesEqualsTheSumInRankOrder) {
   CollectiveOptions options = with(CollectiveOptions::Progress::thread, true);
   options.chunk_bytes = 8 << 20;
   const auto collective = make_host_collective(test_world(), options);
@@ -55,7 +55,7 @@ TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
   }
 }
 
-TEST(Collective, SumsOfDevicesThroughHostMemoryEqualTheSumInRankOrder) {
+TEST(Collective, AllReduceOfDevicesThroughHostMemoryEqualsTheSumInRankOrder) {
   for (const bool private_memory : {false, true}) {
     test::HostDevice device(false);
     const auto collective =
@@ -66,7 +66,7 @@ TEST(Collective, SumsOfDevicesThroughHostMemoryEqualTheSumInRankOrder) {
   }
 }
 
-TEST(Collective, TheBoardShowsWhoIsBehind) {
+TEST(Collective, TheBoardShowsTheRanksThatAreBehind) {
   const auto board = make_progress_board(test_world());
   board->post(test_world().rank() == 0 ? 1 : 2);
   test_world().barrier();
@@ -79,21 +79,21 @@ TEST(Collective, TheBoardShowsWhoIsBehind) {
   }
 }
 
-// The ranks' main threads are in MPI here, or asleep: neither answers for them.
+// The main threads of the ranks are in MPI calls here, or asleep, so other threads answer for them.
 TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
   World& world = test_world();
-  for (const char* pretended : {"", "1000"}) {  // room for the boards in /dev/shm, and none: each rank for itself
-    if (*pretended) ::setenv("MILLRACE_TEST_SHM_BYTES", pretended, 1);
+  for (const char* shm_bytes : {"", "1000"}) {  // space for the boards in /dev/shm, or none: a board for each rank
+    if (*shm_bytes) ::setenv("MILLRACE_TEST_SHM_BYTES", shm_bytes, 1);
     const auto board = make_progress_board(world);
     ::unsetenv("MILLRACE_TEST_SHM_BYTES");
     const int late = world.size() - 1;
     board->post(world.rank() == late ? 6 : 7);
     world.barrier();
-    for (const std::uint64_t number : {7, 6}) {  // all ask at once
-      const auto standing = board->query_ranks(number, 10);
-      EXPECT_EQ(standing.behind, number == 7 ? std::vector<int>{late} : std::vector<int>{});
-      EXPECT_TRUE(standing.silent.empty());
-      const std::string words = board->words(standing);
+    for (const std::uint64_t number : {7, 6}) {  // all ranks ask at the same time
+      const auto status = board->query_ranks(number, 10);
+      EXPECT_EQ(status.behind, number == 7 ? std::vector<int>{late} : std::vector<int>{});
+      EXPECT_TRUE(status.silent.empty());
+      const std::string words = board->words(status);
       if (number == 7)
         EXPECT_EQ(words, cat("late: rank ", late, " on ", world.host()));
       else
@@ -101,8 +101,8 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     }
     world.barrier();
     if (world.rank() == 0) {
-      const auto standing = board->query_ranks(8, 10);
-      EXPECT_EQ(int(standing.behind.size()), world.size());
+      const auto status = board->query_ranks(8, 10);
+      EXPECT_EQ(int(status.behind.size()), world.size());
     }
     world.barrier();
   }
@@ -113,21 +113,21 @@ TEST(Collective, AHostThatDoesNotAnswerIsNamed) {
   auto board = make_progress_board(world);
   board->post(1);
   world.barrier();
-  if (world.node() == world.node_count() - 1) board.reset();  // its thread is gone
+  if (world.node() == world.node_count() - 1) board.reset();  // ends its thread
   world.barrier();
   if (board) {
-    const auto standing = board->query_ranks(1, 0.5);
-    EXPECT_TRUE(standing.behind.empty());
-    EXPECT_EQ(standing.silent.empty(), world.node_count() == 1);
+    const auto status = board->query_ranks(1, 0.5);
+    EXPECT_TRUE(status.behind.empty());
+    EXPECT_EQ(status.silent.empty(), world.node_count() == 1);
     if (world.node_count() > 1) {
-      EXPECT_EQ(standing.silent.back(), world.size() - 1);
-      EXPECT_EQ(board->words(standing).find("no answer: rank "), 0u) << board->words(standing);
+      EXPECT_EQ(status.silent.back(), world.size() - 1);
+      EXPECT_EQ(board->words(status).find("no answer: rank "), 0u) << board->words(status);
     }
   }
   world.barrier();
 }
 
-TEST(Collective, TooSmallSharedMemoryFallsBackAndSaysSo) {
+TEST(Collective, FallsBackToPrivateMemoryWhereSharedMemoryIsTooSmall) {
   ::setenv("MILLRACE_TEST_SHM_BYTES", "100000", 1);
   const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_));
   check_sum<float>(test_world(), *collective, DType::f32, 3, 50000);
@@ -151,15 +151,15 @@ TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
   EXPECT_EQ(world.duplicate()->rank(), world.rank());
 }
 
-TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryAndARoomlessHostHasCopies) {
+TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryOrHaveCopiesWithoutSpace) {
   World& world = test_world();
   const std::string bytes(5'000'000, 'b');
-  for (const char* pretended : {"", "100000"}) {
-    if (*pretended) ::setenv("MILLRACE_TEST_SHM_BYTES", pretended, 1);
+  for (const char* shm_bytes : {"", "100000"}) {
+    if (*shm_bytes) ::setenv("MILLRACE_TEST_SHM_BYTES", shm_bytes, 1);
     const NodeMemory copy = node_copy(world, world.rank() == 0 ? bytes : "");
     EXPECT_EQ(std::string(copy.data.get(), copy.bytes), bytes);
     const NodeMemory board = node_memory(world, 2'000'000);
-    EXPECT_EQ(board.shared, !*pretended || world.local_size() == 1);
+    EXPECT_EQ(board.shared, !*shm_bytes || world.local_size() == 1);
     board.data.get()[world.local_rank()] = 1;
     world.barrier();
     int written = 0;

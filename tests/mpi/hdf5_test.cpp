@@ -1,5 +1,5 @@
-// Parallel HDF5. Every rank writes its own part of one file through MPI-IO; what each moved is counted by the kernel
-// too, so that one rank writing for all would be seen.
+// Parallel HDF5. Every rank writes its own part of one file through MPI-IO. The kernel counts the bytes that each
+// process writes, so the tests notice if one rank writes for all.
 #include "millrace/io/hdf5.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One path that all ranks use; the file goes with its owner.
+// One path that all ranks use. The destructor removes the file.
 struct SharedPath {
   World& world;
   std::string path;
@@ -34,7 +34,7 @@ struct SharedPath {
   }
 };
 
-// Bytes that this process handed to write calls so far.
+// Bytes that this process has passed to write calls so far.
 std::int64_t kernel_written() {
   std::ifstream in("/proc/self/io");
   std::string key;
@@ -45,7 +45,7 @@ std::int64_t kernel_written() {
 
 std::int64_t part(std::int64_t rows, int rank, int size) { return rows * rank / size; }
 
-// All ranks' ranges are checked on all ranks, so that they fail together.
+// All ranks check the ranges of all ranks, so that they fail together.
 void everywhere(World& world, bool mine, const std::string& what) {
   std::vector<std::int64_t> failed{mine ? 0 : 1};
   world.all_reduce(std::span<std::int64_t>(failed), World::Reduce::sum);
@@ -79,7 +79,7 @@ void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t c
   }
   world.barrier();
   {
-    const File file = File::open(shared.path);  // serial, by every rank
+    const File file = File::open(shared.path);  // by every rank, with the serial driver
     std::vector<std::int32_t> all(std::size_t(rows * columns));
     file.read_rows("x", 0, rows, DType::i32, all.data());
     bool right = true;
@@ -103,7 +103,7 @@ TEST(Hdf5, EveryRankWritesItsOwnRowsIndependently) {
   write_and_read(world, DType::i32, 597, 4300, File::Transfer::independent, "");
 }
 
-// HDF5 1.14 converts within a collective transfer, 1.10 leaves it.
+// HDF5 1.14 converts values in a collective transfer; 1.10 falls back to an independent one.
 TEST(Hdf5, ConvertedRowsArriveAndTheModeSaysWhyNotCollective) {
   World& world = test_world();
   write_and_read(world, DType::i64, 97, 43, File::Transfer::collective, "independent (elements are converted)");
@@ -124,7 +124,7 @@ TEST(Hdf5, RanksWithoutRowsTakePart) {
   file.close();
 }
 
-// As checkpoints do: created by all, written by whoever has them.
+// As for checkpoints: all ranks create a data set, and the rank that has the values writes it.
 TEST(Hdf5, OneRankAloneWritesADatasetThatAllCreated) {
   World& world = test_world();
   const SharedPath shared(world);
@@ -159,7 +159,7 @@ std::string message_of(Function&& function) {
   return "";
 }
 
-TEST(Hdf5, AWrongPartOnOneRankFailsOnAll) {
+TEST(Hdf5, AnInvalidRangeOnOneRankFailsOnAll) {
   World& world = test_world();
   const SharedPath shared(world);
   File file = File::create_parallel(shared.path, world);
@@ -172,7 +172,7 @@ TEST(Hdf5, AWrongPartOnOneRankFailsOnAll) {
   file.close();
 }
 
-// A limit on the size of files stands in for a full disk.
+// A limit on the size of files simulates a full disk.
 struct FileLimit {
   rlimit before{};
   explicit FileLimit(rlim_t bytes) {
@@ -199,11 +199,11 @@ TEST(Hdf5, AFullDiskOnOneRankIsReportedOnAllAndNobodyHangs) {
       if (last) full.emplace(rlim_t(rows * world.rank() + rows / 2));
       problem = message_of([&] { file.write_rows("x", rows * world.rank(), rows, DType::u8, bytes.data(), kind); });
     }
-    if (kind == File::Transfer::independent) {  // the others learn of it when they flush
+    if (kind == File::Transfer::independent) {  // the other ranks see the error when they flush
       everywhere(world, last != problem.empty(), problem);
       problem = message_of([&] { file.flush(); });
     }
-    everywhere(world, problem.find("the file is given up") != std::string::npos, problem);
+    everywhere(world, problem.find("the file is abandoned") != std::string::npos, problem);
     everywhere(world, last != (problem.find("another rank could not") != std::string::npos), problem);
     file.close();  // nothing is left to close
     everywhere(world, fs::file_size(shared.path) == 0, "the file gives its bytes back");
@@ -215,7 +215,7 @@ TEST(Hdf5, AFullDiskOnOneRankIsReportedOnAllAndNobodyHangs) {
   EXPECT_GT(fs::file_size(shared.path), 0u);
 }
 
-TEST(Hdf5, AFileThatOneRankGivesUpIsGivenUpByAll) {
+TEST(Hdf5, AFileThatOneRankAbandonsIsAbandonedByAll) {
   World& world = test_world();
   if (world.size() == 1) GTEST_SKIP() << "needs two ranks";
   const SharedPath shared(world);

@@ -10,8 +10,8 @@ namespace {
 
 World* world = nullptr;
 
-// Meets after every test: ranks stay in step, and each learns of the others' failures.
-class InStep : public ::testing::EmptyTestEventListener {
+// Synchronizes the ranks after every test, and tells each rank about failures of the others.
+class RankSynchronizer : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo& info) override {
     std::int64_t failed = info.result()->Failed();
     world->all_reduce(std::span<std::int64_t>(&failed, 1), World::Reduce::max);
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   millrace::world = owner.get();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (owner->rank() != 0) delete listeners.Release(listeners.default_result_printer());
-  listeners.Append(new millrace::InStep);
+  listeners.Append(new millrace::RankSynchronizer);
   const int result = RUN_ALL_TESTS();
-  return result != 0 || millrace::InStep::failed_;
+  return result != 0 || millrace::RankSynchronizer::failed_;
 }

@@ -1,5 +1,5 @@
-// Packing by several ranks: each writes its own part of every shard, collectively, and the files do not tell how many
-// there were.
+// Packing on several ranks: each writes its own part of every shard, collectively. The files do not depend on the
+// number of ranks.
 #include "millrace/data/pack/pack.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ std::uint32_t crc_of(const std::string& path) {
 
 test::Rows rows() {
   test::Rows in;
-  in.count = 1013, in.one = Shape{9, 7, 3};
+  in.count = 1013;
+  in.one = Shape{9, 7, 3};
   return in;
 }
 
@@ -51,13 +52,16 @@ TEST(PackMpi, EveryRankWritesItsOwnRowsCollectively) {
   everywhere(world, report.files.size() == 3, "shards");
 }
 
-// Rank 0 packs alone what all ranks pack together.
+// Rank 0 alone packs the same data set again.
 TEST(PackMpi, FilesAreTheSameBytesAsThoseOfOneRank) {
   World& world = test_world();
   const SharedFolder folder(world);
   for (const bool first : {false, true}) {
     test::Rows in = rows();
-    if (first) in.first = true, in.one = Shape{3, 9, 7};
+    if (first) {
+      in.first = true;
+      in.one = Shape{3, 9, 7};
+    }
     const PackOptions options{
         .out = folder.path / (first ? "nchw" : "nhwc"), .shard_bytes = 50000, .seed = 5, .valid_fraction = 0.1};
     const PackReport report = pack(world, in, options);
@@ -74,7 +78,7 @@ TEST(PackMpi, FilesAreTheSameBytesAsThoseOfOneRank) {
   }
 }
 
-// Of a shard's chunks in order, every rank has written its consecutive part, and the labels of these rows.
+// Every rank writes a consecutive part of a shard's chunks, and the labels of these rows.
 TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
   World& world = test_world();
 #ifdef MILLRACE_WITH_ZSTD
@@ -97,7 +101,8 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
     for (std::int64_t c = 0; c < count; ++c) {
       const std::uint64_t bytes =
           chunks[std::size_t(c)].bytes + 8 * std::uint64_t(std::min<std::int64_t>(5, s.rows - 5 * c));
-      all += bytes, mine += c >= first && c < last ? bytes : 0;
+      all += bytes;
+      mine += c >= first && c < last ? bytes : 0;
     }
   }
   everywhere(world, mine > 0 && report.own_bytes == mine, cat("own bytes ", report.own_bytes, ", not ", mine));
@@ -128,7 +133,7 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
 }
 
 #ifdef MILLRACE_WITH_PNG
-// No more of an image than pack looks at: PNG up to its first pixels.
+// As much of an image as pack inspects: a PNG file up to its first pixels.
 std::string header_of_png(std::size_t bytes) {
   const auto chunk = [](const std::string& type, const std::string& data) {
     const auto big_endian = [](std::uint32_t number) {
@@ -169,7 +174,7 @@ TEST(PackMpi, EncodedImagesAreTheSameBytesAsThoseOfOneRank) {
 }
 #endif
 
-// By label, which is the row of the input: every sample channels last, as double.
+// Returns all samples by their label, which is the row of the input, with channels last, as double.
 std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
   const auto source = make_source(world, d, Reader::automatic);
   const std::size_t count = std::size_t(d.sample.count()), channels = std::size_t(d.sample[-1]),
@@ -189,7 +194,7 @@ std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
   return out;
 }
 
-// What another program wrote, read in place and packed, on any number of ranks.
+// A file of another program is read in place and packed, on any number of ranks.
 TEST(PackMpi, PackedPixelsAreThoseReadInPlace) {
   World& world = test_world();
   const SharedFolder folder(world);
@@ -283,8 +288,8 @@ TEST(PackMpi, AFailureOfOneRankReachesAllAndLeavesNoShard) {
   everywhere(world, fs::is_empty(folder.path), "no file stays");
 }
 
-// The disk of one rank is full (its file size limit stands for that) in the middle of a collective write.
-TEST(PackMpi, AFullDiskOnOneRankEndsAllOfThem) {
+// The disk of one rank, simulated by its file size limit, becomes full in the middle of a collective write.
+TEST(PackMpi, AFullDiskOnOneRankEndsAllRanks) {
   World& world = test_world();
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};

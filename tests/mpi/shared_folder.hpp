@@ -1,4 +1,4 @@
-// What tests of several ranks share.
+// What tests on several ranks share.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 namespace millrace::test {
 
-// One folder that all ranks use; it goes with its owner.
+// One folder that all ranks use. The destructor removes it.
 struct SharedFolder {
   World& world;
   std::filesystem::path path;
@@ -25,7 +25,7 @@ struct SharedFolder {
   }
 };
 
-// Judged on all ranks, so that they fail together.
+// Fails on all ranks if `mine` is false on any.
 inline void everywhere(World& world, bool mine, const std::string& what) {
   std::int64_t failed = mine ? 0 : 1;
   world.all_reduce(std::span<std::int64_t>(&failed, 1), World::Reduce::sum);

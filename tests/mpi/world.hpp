@@ -1,4 +1,4 @@
-// The World of the test binary: made in its main, before any test.
+// The World of the test binary. main() makes it before any test runs.
 #pragma once
 #include "millrace/comm/world.hpp"
 

@@ -61,13 +61,13 @@ TEST(EmbeddingOp, ASumIsTheSameBitsEveryTime) {
   EXPECT_EQ(sums[0], sums[1]);
 }
 
-TEST(EmbeddingOp, ValuesThatAreNoTokensAreRefused) {
+TEST(EmbeddingOp, ValuesThatCannotBeTokensAreRejected) {
   try {
     backend().make(EmbeddingSpec{{2, 2}, DType::f32, 4, 4, DType::f32, Mode::train});
     FAIL() << "nothing was thrown";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_NE(std::string(e.what()).find("are no tokens"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("cannot be tokens"), std::string::npos) << e.what();
   }
 }
 

@@ -66,7 +66,7 @@ TEST_F(GraphedSteps, SkipAnOverflowAsStepsOneByOneDo) {
   RunConfig c = graphed_run(3);
   c.run.precision = Precision::fp16;
   c.optim.scale_interval = 4;
-  c.train.test_force_overflow_at = 11;  // from a replay
+  c.test.force_overflow_at = 11;  // from a replay
   const Outcome outcome = outcome_of(c);
   ASSERT_GE(outcome.steps.size(), 11u);
   EXPECT_NE(outcome.steps[10].find("skipped true"), std::string::npos) << outcome.steps[10];

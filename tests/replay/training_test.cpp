@@ -103,7 +103,7 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
   RunConfig c = small_run(true);
   c.run.precision = Precision::fp16;
   c.optim.scale_interval = 3;
-  c.train.test_force_overflow_at = 4;
+  c.test.force_overflow_at = 4;
   expect_same_training(c, 1, 2e-2);
 }
 
@@ -123,7 +123,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
     find_key("optim.name")->set(c, {optimizer});
     c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = LrSchedule::constant;
     c.run.precision = precision;
-    if (half) c.train.test_force_overflow_at = 3;
+    if (half) c.test.force_overflow_at = 3;
     c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket_size = 4096;
     const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
     c.optim.zero = 1;

@@ -91,7 +91,7 @@ class FakeGpu : public DeferredDevice {
   bool read_health(DeviceHealth& h) override {
     h.clock_mhz = 1200;
     h.top_clock_mhz = 2000;
-    h.slowed = {"power cap"};
+    h.throttle_reasons = {"power cap"};
     return true;
   }
 

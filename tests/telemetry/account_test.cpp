@@ -16,8 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// Figures that differ in every field and in every rank, of no round numbers.
-RankAccount stats(int rank) {
+// An account whose values differ in every field and in every rank; most are not round.
+RankAccount sample_account(int rank) {
   RankAccount r;
   r.host = "node" + std::to_string(rank);
   for (int p = 0; p < phase_count; ++p) r.seconds[std::size_t(p)] = (p + 1) / 7.0 + (rank * 5 % 3) * 10;
@@ -42,24 +42,38 @@ RankAccount stats(int rank) {
   r.process = {12.5 + rank, 0.25, 77, 1u << 30, "0-" + std::to_string(rank), 99.5 + rank, 0.125};
   r.network_link = {"eth" + std::to_string(rank), 1.25e9,
                     rank == 0 ? NetworkLink::Kind::interface : NetworkLink::Kind::infiniband};
-  r.pace.steps = 40, r.pace.step = 0.1 / 3, r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
-  r.pace.own = {{0.03, 39}, {0.05, 1}}, r.pace.meets = false, r.pace.micro_batches = 2;
+  r.pace.steps = 40;
+  r.pace.step = 0.1 / 3;
+  r.pace.ready = {{4096, 1e-3}, {8192, 2e-3 + rank}};
+  r.pace.own = {{0.03, 39}, {0.05, 1}};
+  r.pace.meets = false;
+  r.pace.micro_batches = 2;
   r.pace.input_pass = 1e-6 / 3;
-  r.cores = 4, r.threads = 3 + rank, r.checkpoints = 2, r.evaluations = 5 + rank, r.skipped_steps = 7;
+  r.cores = 4;
+  r.threads = 3 + rank;
+  r.checkpoints = 2;
+  r.evaluations = 5 + rank;
+  r.skipped_steps = 7;
   r.scales.add(1, 65536), r.scales.add(9, 32768);
-  r.flops = 1e9 / 3, r.marks = 24, r.mark_seconds = 3e-8, r.memory_limit = 8e9;
-  r.faults.retries = 3u + unsigned(rank), r.faults.skipped_samples = 4u + unsigned(rank);
+  r.flops = 1e9 / 3;
+  r.marks = 24;
+  r.mark_seconds = 3e-8;
+  r.memory_limit = 8e9;
+  r.faults.retries = 3u + unsigned(rank);
+  r.faults.skipped_samples = 4u + unsigned(rank);
   r.faults.files = {
       {"a" + std::to_string(rank) + ".h5", 3u + unsigned(rank), 4u + unsigned(rank), rank == 1, "no luck"}};
   r.comm_busy_seconds = 2 / 3.0 + rank;
   r.comm_bytes = 6'000'000'000u + unsigned(rank);
-  r.steps = 42, r.samples = 1500u + unsigned(rank), r.memory_bytes = 7'000'000'000u + unsigned(rank);
+  r.steps = 42;
+  r.samples = 1500u + unsigned(rank);
+  r.memory_bytes = 7'000'000'000u + unsigned(rank);
   return r;
 }
 
-TEST(Account, ARankComesBackFromItsJsonBitForBit) {
+TEST(Account, JsonRoundTripKeepsEveryBit) {
   for (int rank = 0; rank < 3; ++rank) {
-    const RankAccount sent = stats(rank), got = RankAccount::from_json(Account{{sent}}.json());
+    const RankAccount sent = sample_account(rank), got = RankAccount::from_json(Account{{sent}}.json());
     EXPECT_EQ(got.host, sent.host);
     EXPECT_EQ(got.wall_seconds, sent.wall_seconds);
     EXPECT_EQ(got.seconds, sent.seconds);
@@ -89,7 +103,7 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
     EXPECT_EQ(got.steps, sent.steps);
     EXPECT_EQ(got.samples, sent.samples);
     EXPECT_EQ(got.memory_bytes, sent.memory_bytes);
-    // And the rest: all that is told is told again.
+    // The rest: the JSON of what was read is the same.
     EXPECT_EQ(got.loader.queue_depths, sent.loader.queue_depths);
     EXPECT_EQ(got.loader.capacity(), sent.loader.capacity());
     EXPECT_EQ(got.sums.size(), 2u);
@@ -99,37 +113,46 @@ TEST(Account, ARankComesBackFromItsJsonBitForBit) {
   }
 }
 
-TEST(Account, TellsWhatTheLoaderCouldDeliverAndWhatTheStepCouldTake) {
+TEST(Account, ReportsWhatTheLoaderCanDeliverAndTheStepCanConsume) {
   RankAccount r;
-  r.steps = 100, r.step_times.mean = 0.03;  // of which 0.01 waits
+  r.steps = 100;  // of which 0.01 waits
+  r.step_times.mean = 0.03;
   r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200 * 500'000ull, .queue_depths = {100}};
-  r.loader.wait_seconds = 1, r.loader.read_seconds = 3, r.loader.decoded.seconds = 1, r.loader.room_seconds = 1;
+  r.loader.wait_seconds = 1;
+  r.loader.read_seconds = 3;
+  r.loader.decoded.seconds = 1;
+  r.loader.room_seconds = 1;
   r.loader.workers = 2;
   const std::string table = Account{{r, r}}.table();
-  EXPECT_NE(table.find("could deliver 4.27 k samples/s, 2.133 GB/s; the step could take 3.2 k, 1.600 GB/s; first"),
-            table.npos)
+  EXPECT_NE(
+      table.find("can deliver 4.27 k samples/s, 2.133 GB/s; the step can consume 3.2 k samples/s, 1.600 GB/s; first"),
+      table.npos)
       << table;
   EXPECT_NE(
-      table.find("its workers' time: reading 50 % (alone 6.4 k samples/s, 3.200 GB/s), decoding 25 % (alone 12.8 k "
-                 "samples/s, 6.400 GB/s), waiting for room 25 %\n"),
+      table.find(
+          "time of the loader's workers: reading 50 % (reading alone: 6.4 k samples/s, 3.200 GB/s), decoding 25 % "
+          "(decoding alone: 12.8 k samples/s, 6.400 GB/s), waiting for a free slot 25 %\n"),
       table.npos)
       << table;
 }
 
-TEST(Account, TellsWhatBringsSamplesIntoTheNetwork) {
+TEST(Account, ReportsTheInputPathOnlyIfItWasTimed) {
   RankAccount r;
   r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200 * 500'000ull, .queue_depths = {100}};
   const std::string without = Account{{r, r}}.table();
-  EXPECT_EQ(without.find("by themselves"), without.npos);
+  EXPECT_EQ(without.find("copies to the device"), without.npos);
   EXPECT_EQ(without.find("input pass"), without.npos);
-  r.loader.copy_seconds = 0.5, r.loader.copied_bytes = 4'000'000'000, r.loader.copied_samples = 7000;
-  r.pace.steps = 100, r.pace.input_pass = 1e-4;
+  r.loader.copy_seconds = 0.5;
+  r.loader.copied_bytes = 4'000'000'000;
+  r.loader.copied_samples = 7000;
+  r.pace.steps = 100;
+  r.pace.input_pass = 1e-4;
   const std::string table = Account{{r, r}}.table();
-  EXPECT_NE(table.find("copies to the device, by themselves: 16.000 GB/s, 28 k samples/s\n"), table.npos) << table;
-  EXPECT_NE(table.find("the input pass, by itself: 20 k samples/s, 10.000 GB/s of them\n"), table.npos) << table;
+  EXPECT_NE(table.find("copies to the device alone: 28 k samples/s, 16.000 GB/s\n"), table.npos) << table;
+  EXPECT_NE(table.find("the input pass alone: 20 k samples/s, 10.000 GB/s\n"), table.npos) << table;
 }
 
-TEST(Account, TheFastestLinkIsOneThatIsUp) {
+TEST(Account, TheFastestNetworkLinkIsUp) {
   const test::TemporaryFolder root;
   const auto write = [&](const std::string& path, const std::string& text) {
     const std::filesystem::path file = root / path;
@@ -161,7 +184,7 @@ TEST(Account, TheFastestLinkIsOneThatIsUp) {
   EXPECT_EQ(best.kind, NetworkLink::Kind::infiniband);
 }
 
-TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
+TEST(Account, CpuQuotaTimeIsReadFromBothControlGroupVersions) {
   struct Case {
     const char *groups, *file, *text;
     double seconds;
@@ -184,7 +207,7 @@ TEST(Account, TimeUnderAQuotaIsReadOfBothVersionsOfControlGroups) {
   }
 }
 
-TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
+TEST(Account, CoreContentionIsReadFromTheKernel) {
   const test::TemporaryFolder root;
   std::filesystem::create_directories(root.path / "proc/self");
   const auto write = [&](const char* allowed, const char* cores) {
@@ -216,9 +239,13 @@ TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
   EXPECT_EQ(between.stolen_seconds, 0.5);
   EXPECT_EQ(later.since({}).cores_busy_seconds, -1) << "not known before";
   std::vector<RankAccount> ranks(3);
-  for (RankAccount& r : ranks) r.host = "a", r.wall_seconds = 4, r.process = between;  // two share two cores
+  for (RankAccount& r : ranks) {  // two share two cores
+    r.host = "a";
+    r.wall_seconds = 4;
+    r.process = between;
+  }
   ranks[2].process.cores = "2";
-  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).of, 2);
+  EXPECT_DOUBLE_EQ(core_contention(ranks, 0).cores, 2);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).others, 0.25);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).stolen, 0.125);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).share(), 0.1875);
@@ -233,7 +260,7 @@ TEST(Account, WhatOthersTookOfARanksCoresIsReadOfTheKernel) {
 
 TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
   Account all;
-  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(stats(rank));  // 0, 20 and 10 s more in each phase
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(sample_account(rank));  // 0, 20 and 10 s more in each phase
   const json j = json::parse(all.json());
   ASSERT_EQ(j.at("ranks").size(), 3u);
   double least = 0, median = 0, most = 0;
@@ -244,7 +271,8 @@ TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
     EXPECT_EQ(phase.at("max"), (p + 1) / 7.0 + 20);
     EXPECT_EQ(phase.at("min_rank"), 0);
     EXPECT_EQ(phase.at("max_rank"), 1);
-    least += phase.at("min").get<double>(), median += phase.at("median").get<double>();
+    least += phase.at("min").get<double>();
+    median += phase.at("median").get<double>();
     most += phase.at("max").get<double>();
   }
   EXPECT_EQ(j.at("phases").size(), std::size_t(phase_count));
@@ -255,16 +283,15 @@ TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
     EXPECT_EQ(j.at("ranks").at(std::size_t(rank)).at("host"), all.ranks[std::size_t(rank)].host);
   const std::string table = all.table();
   EXPECT_NE(table.find("  0 (node0), 1 (node1)\n"), table.npos) << table;
-  EXPECT_NE(
-      table.find("bucket 0: 100 B, ready at 9.52 ms of a step, queued 2.38 ms, summed 7.14 ms at 0.00 GB/s on the "
-                 "bus, needed at 16.67 ms, exposed 4.76 ms\n"),
-      table.npos)
+  EXPECT_NE(table.find("bucket 0: 100 B, ready at 9.52 ms of a step, queued 2.38 ms, all-reduce 7.14 ms (bus bandwidth "
+                       "0.00 GB/s), needed at 16.67 ms, exposed 4.76 ms\n"),
+            table.npos)
       << table;
 }
 
 TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
   Account all;
-  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(stats(rank));
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(sample_account(rank));
   std::istringstream in(all.table());
   double shares = 0;
   int phases = 0;
@@ -284,19 +311,19 @@ TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
   EXPECT_NE(all.table().find("on 3 ranks\n"), std::string::npos);
 }
 
-TEST(Account, TellsOfStepsLoaderBucketsAndMemory) {
-  const std::string table = Account{{stats(0), stats(1)}}.table();
+TEST(Account, ReportsStepsLoaderBucketsAndMemory) {
+  const std::string table = Account{{sample_account(0), sample_account(1)}}.table();
   for (const char* part :
-       {"steps, ms: 100.00 on average, 200.00 median, 300.00 p90, 400.00 p99, 500.00 at most; 3.33 GFLOP/s a rank; "
-        "measured by 24 marks a step of 30 ns",
-        "loader: 3 workers a rank, ", "first batch after 1.111 s",
-        "sums of 1 bucket: busy 0.301 s, of which exposed 0.200", "bucket 0: 100 B",
-        "loss scale: 7 steps skipped, 1 change, 32768 at the end", "1.00 GiB resident at most"})
+       {"step time, ms: mean 100.00, median 200.00, p90 300.00, p99 400.00, max 500.00; 3.33 GFLOP/s per rank; "
+        "timing overhead: 24 timestamps per step, 30 ns each",
+        "loader: 3 workers per rank can deliver ", "first batch after 1.111 s",
+        "communication of 1 bucket: busy 0.301 s, of which exposed 0.200 s, overlapped 0.101 s", "bucket 0: 100 B",
+        "loss scale: 7 steps skipped for an overflow, 1 change, 32768 at the end", "at most 1.00 GiB resident"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 
-TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
-  Account all{{stats(0), stats(1)}};
+TEST(Account, AllGatherAndReduceScatterHaveTheirOwnBusBandwidth) {
+  Account all{{sample_account(0), sample_account(1)}};
   for (RankAccount& r : all.ranks)
     r.sums = {{0, 10, 10'000'000'000, 0, 2, 0, CollectiveOp::reduce_scatter},
               {0, 10, 10'000'000'000, 0, 4, 0, CollectiveOp::all_gather}};
@@ -304,21 +331,21 @@ TEST(Account, GathersAndReduceScattersHaveTheirOwnBusBandwidth) {
   EXPECT_EQ(got.ranks[1].sums[0].op, CollectiveOp::reduce_scatter);
   EXPECT_EQ(got.ranks[1].sums[1].op, CollectiveOp::all_gather);
   const std::string table = got.table();
-  for (const char* part : {"sums of 1 bucket: ", "reduce-scattered 200.00 ms at 2.50 GB/s on the bus",
-                           "gathered 400.00 ms at 1.25 GB/s on the bus"})
+  for (const char* part : {"communication of 1 bucket: ", "reduce-scatter 200.00 ms (bus bandwidth 2.50 GB/s)",
+                           "all-gather 400.00 ms (bus bandwidth 1.25 GB/s)"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 
-TEST(Account, ASummaryThatKnowsNoOperationsHasSums) {
-  std::string text = Account{{stats(0), stats(1)}}.json();
+TEST(Account, SummariesWithoutOperationsHaveAllReduces) {
+  std::string text = Account{{sample_account(0), sample_account(1)}}.json();
   const std::string operation = "\"op\":\"sum\",";
   for (std::size_t at; (at = text.find(operation)) != text.npos;) text.erase(at, operation.size());
   const Account got = Account::from_json(text);
   EXPECT_EQ(got.ranks[0].sums[0].op, CollectiveOp::all_reduce);
-  EXPECT_EQ(got.table(), (Account{{stats(0), stats(1)}}.table()));
+  EXPECT_EQ(got.table(), (Account{{sample_account(0), sample_account(1)}}.table()));
 }
 
-TEST(StepTimeHistogram, PercentilesAreWithinABinOfTheTruth) {
+TEST(StepTimeHistogram, PercentilesAreWithinOneBin) {
   StepTimeHistogram clock;
   EXPECT_EQ(clock.stats().p99, 0);
   for (int i = 1; i <= 1000; ++i) clock.add(i * 1e-4);
@@ -332,10 +359,10 @@ TEST(StepTimeHistogram, PercentilesAreWithinABinOfTheTruth) {
   EXPECT_EQ(clock.stats().longest, 1e9);
 }
 
-TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
+TEST(Account, TheCountOfLossScalesIsExactAndTheLastIsKept) {
   RankAccount r;
   r.skipped_steps = 1;
-  for (int step = 1; step <= 1000; ++step) r.scales.add(step, step <= 2 ? 1 : step);  // the second is no change
+  for (int step = 1; step <= 1000; ++step) r.scales.add(step, step <= 2 ? 1 : step);  // step 2 changes nothing
   const RankAccount got = RankAccount::from_json(Account{{r}}.json());
   EXPECT_EQ(got.scales.changes(), 998u);
   EXPECT_EQ(got.scales.last(), 1000);
@@ -345,26 +372,28 @@ TEST(Account, OfManyLossScalesTheCountIsExactAndTheLastIsKept) {
   EXPECT_EQ(kept[31].step, 33);
   EXPECT_EQ(kept[32].step, 1000 - 31);
   const std::string table = Account{{got}}.table();
-  EXPECT_NE(table.find("loss scale: 1 steps skipped, 998 changes, 1000 at the end"), table.npos) << table;
+  EXPECT_NE(table.find("loss scale: 1 step skipped for an overflow, 998 changes, 1000 at the end"), table.npos)
+      << table;
 }
 
-TEST(Account, APathThatIsNoUtf8IsSentAndTold) {
-  RankAccount sent = stats(0);
-  sent.host = "caf\xe9", sent.faults.files[0].path = "\xff.h5";  // Latin-1
+TEST(Account, InvalidUtf8InPathsIsReplaced) {
+  RankAccount sent = sample_account(0);
+  sent.host = "caf\xe9";  // Latin-1
+  sent.faults.files[0].path = "\xff.h5";
   const RankAccount got = RankAccount::from_json(Account{{sent}}.json());
   EXPECT_EQ(got.host, "caf\ufffd");
   EXPECT_EQ(got.faults.files[0].path, "\ufffd.h5");
 }
 
-TEST(Account, LossScalesOfAnOlderFileAreRead) {
-  json j = json::parse(Account{{stats(0)}}.json());
+TEST(Account, LossScalesOfOlderFilesAreRead) {
+  json j = json::parse(Account{{sample_account(0)}}.json());
   j["ranks"][0].erase("loss_scale_changes"), j["ranks"][0].erase("loss_scale");
   const RankAccount got = Account::from_json(j.dump()).ranks.at(0);
   EXPECT_EQ(got.scales.changes(), 1u);
   EXPECT_EQ(got.scales.last(), 32768);
 }
 
-TEST(Account, ARankThatDidNothingYetHasFiguresToo) {
+TEST(Account, AnIdleRankHasAnAccount) {
   const RankAccount got = RankAccount::from_json(Account{{RankAccount{}}}.json());
   EXPECT_EQ(got.loader.queue_depth_sum, 0u);
   EXPECT_EQ(got.wall_seconds, 0);

@@ -35,8 +35,8 @@ class EventFiles : public ::testing::Test {
   }
 };
 
-TEST_F(EventFiles, AreReadByAnotherDecoder) {
-  const std::string longer(300, 'x');  // lengths of two bytes
+TEST_F(EventFiles, AreReadByAnIndependentDecoder) {
+  const std::string longer(300, 'x');  // its length takes two bytes
   {
     EventFile events(folder, 1);
     events.add(1, 1.7e9 + 0.25, std::vector<Scalar>{{"train/loss", 2.5}, {"lr", 1e-3}, {longer, -7}});
@@ -58,7 +58,7 @@ TEST_F(EventFiles, AreReadByAnotherDecoder) {
   EXPECT_TRUE(std::isinf(events[3].scalars.at("lr")));
 }
 
-TEST_F(EventFiles, ARunThatGoesOnShowsNoStepTwice) {
+TEST_F(EventFiles, AResumedRunShowsNoStepTwice) {
   write(1, 9, 2000);
   write(6, 8, 1000);  // from a checkpoint of step 5, on a host whose clock is behind
   write(7, 12, 1000);
@@ -70,18 +70,18 @@ TEST_F(EventFiles, ARunThatGoesOnShowsNoStepTwice) {
     EXPECT_EQ(point.step, step);
     EXPECT_EQ(point.value, float((step <= 5 ? 200000 : 100000) + step));
   }
-  write(1, 2, 3000);  // anew
+  write(1, 2, 3000);  // a new training
   EXPECT_EQ(files().size(), 1u);
   EXPECT_EQ(test::shown_by_tensorboard(folder).at("a/b").size(), 2u);
 }
 
-TEST_F(EventFiles, AStartWithoutStepsLeavesNoFile) {
+TEST_F(EventFiles, ALaunchWithoutStepsLeavesNoFile) {
   write(1, 3, 1000);
   { EventFile events(folder, 4); }
   EXPECT_EQ(files().size(), 1u);
 }
 
-TEST_F(EventFiles, WaitsAreShort) {
+TEST_F(EventFiles, EventsAreWrittenSoon) {
   EventFile events(folder, 1);
   const std::vector<Scalar> one{{"loss", 1}};
   events.add(1, 100, one), events.add(2, 101, one);
@@ -92,7 +92,7 @@ TEST_F(EventFiles, WaitsAreShort) {
   EXPECT_GT(test::read_events(folder / files().at(0)).size(), 1000u);
 }
 
-TEST_F(EventFiles, AFolderThatCannotBeMadeIsSaidOnce) {
+TEST_F(EventFiles, AFolderThatCannotBeCreatedIsReportedOnce) {
   fs::create_directories(folder);
   std::ofstream(folder / "file") << "x";
   ::testing::internal::CaptureStderr();
@@ -105,11 +105,11 @@ TEST_F(EventFiles, AFolderThatCannotBeMadeIsSaidOnce) {
   EXPECT_NE(said.find("training goes on without events for TensorBoard"), said.npos) << said;
 }
 
-TEST_F(EventFiles, AWriteThatFailsIsSaidOnceAndEndsIt) {
+TEST_F(EventFiles, AFailedWriteIsReportedOnceAndStopsWriting) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit little{4096, before.rlim_max};  // less than the file has by then; the captured words are fewer
+  const rlimit little{4096, before.rlim_max};  // less than the file has by then, and more than the captured output
   ::testing::internal::CaptureStderr();
   {
     EventFile events(folder, 1);

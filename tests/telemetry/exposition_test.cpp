@@ -9,7 +9,7 @@ namespace {
 
 using enum Exposition::Kind;
 
-TEST(Exposition, IsWhatTheFormatSays) {
+TEST(Exposition, FollowsTheFormat) {
   Exposition out({{"run", "a\\b \"c\"\nd"}, {"job_id", ""}});
   out.add("millrace_loss", gauge, "Of the last step.", std::nan(""));
   out.add("millrace_samples_total", counter, "Samples.", 123456789012345);
@@ -30,7 +30,7 @@ TEST(Exposition, IsWhatTheFormatSays) {
   EXPECT_EQ(read.at("millrace_samples_total").at(0).value, 123456789012345);
 }
 
-TEST(Exposition, FiguresNeedNoLabels) {
+TEST(Exposition, MetricsNeedNoLabels) {
   Exposition out({});
   out.add("millrace_step", gauge, "Steps.", 5);
   out.add("millrace_phase_seconds_total", counter, "Time.", "phase", {{"forward", 1e-7}});
@@ -38,8 +38,8 @@ TEST(Exposition, FiguresNeedNoLabels) {
   EXPECT_EQ(test::read_exposition(out.text()).at("millrace_phase_seconds_total").at(0).value, 1e-7);
 }
 
-// The reader of the tests would let nothing pass that Prometheus refuses.
-TEST(Exposition, TheReaderOfTheTestsIsStrict) {
+// The reader of the tests refuses what Prometheus refuses.
+TEST(Exposition, TheTestReaderIsStrict) {
   const std::string head = "# HELP millrace_a A.\n# TYPE millrace_a gauge\n";
   EXPECT_EQ(test::read_exposition(head + "millrace_a{x=\"1\"} 2\n").at("millrace_a").at(0).value, 2);
   for (const std::string& text :

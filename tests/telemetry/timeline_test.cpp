@@ -18,7 +18,7 @@ double sum(const std::array<double, phase_count>& seconds) {
 }
 double of(const Timeline& t, Phase p) { return t.seconds()[std::size_t(p)]; }
 
-// The wall time is read before and after the phases: their sum lies between, but for the rounding of doubles.
+// The wall time is read before and after the phases, so their sum lies in between, except for rounding.
 void expect_whole(const Timeline& t) {
   const double before = t.wall_seconds(), all = sum(t.seconds()), after = t.wall_seconds();
   EXPECT_GE(all, before - 1e-9 * before);
@@ -31,14 +31,14 @@ TEST(Timeline, PhasesSumToTheWallTime) {
   for (int round = 0; round < 2000; ++round) t.enter(Phase(round % phase_count));
   t.add(Phase::forward, 0.25);
   expect_whole(t);
-  std::this_thread::sleep_for(2ms);  // the phase that is not yet left counts too
+  std::this_thread::sleep_for(2ms);  // the current phase counts too
   expect_whole(t);
   const Timeline since(Timeline::Clock::now() - 1h);
   EXPECT_GE(of(since, Phase::startup), 3600);
   expect_whole(since);
 }
 
-TEST(Timeline, TimeBelongsToThePhaseThatWasEnteredLastAndToNoOther) {
+TEST(Timeline, TimeCountsForTheCurrentPhaseOnly) {
   Timeline t;
   EXPECT_EQ(t.enter(Phase::forward), Phase::startup);
   const double startup = of(t, Phase::startup);
@@ -55,7 +55,7 @@ TEST(Timeline, TimeBelongsToThePhaseThatWasEnteredLastAndToNoOther) {
   for (const Phase p : {Phase::data_wait, Phase::backward, Phase::communication, Phase::other}) EXPECT_EQ(of(t, p), 0);
 }
 
-TEST(Timeline, ScopesNestAndGoBackToThePhaseBefore) {
+TEST(Timeline, ScopesNestAndRestoreThePhaseBefore) {
   Timeline t;
   {
     const Timeline::Scope outer(t, Phase::evaluation);
@@ -76,13 +76,15 @@ TEST(Timeline, AddMovesTimeOutOfTheCurrentPhase) {
   t.add(Phase::backward, 0.25);
   t.add(Phase::other, 1);  // to itself: nothing moves
   EXPECT_DOUBLE_EQ(of(t, Phase::backward) - before[std::size_t(Phase::backward)], 0.75);
-  EXPECT_NEAR(of(t, Phase::other) - before[std::size_t(Phase::other)], -0.75, 0.2);  // and what went by meanwhile
+  EXPECT_NEAR(of(t, Phase::other) - before[std::size_t(Phase::other)], -0.75,
+              0.2);  // and the time that passed meanwhile
   EXPECT_EQ(of(t, Phase::startup), before[std::size_t(Phase::startup)]);
   expect_whole(t);
 }
 
-// The least of some: whatever else goes on. A step of 5 ms with 40 marks bears half a per cent at 625 ns.
-TEST(Timeline, AMarkCostsNothing) {
+// A minimum, so that other work on the machine does not matter. In a step of 5 ms with 40 timestamps, half a percent
+// allows 625 ns each.
+TEST(Timeline, EnteringAPhaseCostsLittle) {
   const double cost = timestamp_cost();
   EXPECT_GT(cost, 0);
   EXPECT_LT(40 * cost, 0.005 * 5e-3);

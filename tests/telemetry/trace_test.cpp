@@ -7,13 +7,13 @@
 namespace millrace {
 namespace {
 
-TEST(Trace, LanesHoldWhatNestsOrFollows) {
+TEST(Trace, SpansOfALaneNestOrFollowEachOther) {
   const std::vector<Span> spans{{"t", "outer", 0, 10},  {"t", "inner", 0, 4},   {"t", "next", 4, 10},
                                 {"t", "across", 9, 12}, {"t", "after", 10, 11}, {"t", "later", 12, 13}};
   EXPECT_EQ(lanes_of(spans), (std::vector<int>{0, 0, 0, 1, 0, 0}));
 }
 
-TEST(Trace, AllRanksStandOnOneClock) {
+TEST(Trace, AllRanksShareOneClock) {
   RankTrace first{"a", 0, 0, {{"step", "step 1", 100.0, 100.5, {{"step", 1}}}}, 0};
   RankTrace second{"b", 7.25, 2e-6, {{"step", "step 1", 107.35, 107.6}, {"loader 1", "batch 3", 107.25, 107.3}}, 2};
   second = RankTrace::from_json(second.json());
@@ -32,7 +32,7 @@ TEST(Trace, AllRanksStandOnOneClock) {
   EXPECT_NEAR(ranks[1].spans[1].began, 0, 1e-9);
 }
 
-TEST(Trace, SpansThatAreTooManyAreCounted) {
+TEST(Trace, SpansBeyondTheLimitAreCounted) {
   RankTrace rank{"a", 0, 0, std::vector<Span>(10, Span{"t", "n", 0, 1}), 0};
   limit(rank, 4);
   EXPECT_EQ(rank.spans.size(), 4u);

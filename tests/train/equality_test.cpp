@@ -76,7 +76,7 @@ TEST(Equality, AForcedOverflowHalvesTheScaleAndSkips) {
   RunConfig c = small_run(true);
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1024, c.optim.scale_interval = 4;
-  c.train.test_force_overflow_at = 3;
+  c.test.force_overflow_at = 3;
   const auto lines = run(c, 2, 8);
   EXPECT_EQ(lines[1]["loss_scale"], 1024);
   EXPECT_EQ(lines[2]["skipped"], true);

@@ -27,7 +27,7 @@ struct Watched : test::TemporaryFolder {
   Watched() {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
-    config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.train.test_force_overflow_at = 2;
+    config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.test.force_overflow_at = 2;
     config.optim.schedule = LrSchedule::constant;
     config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
     config.log.prometheus_every = 1e-9;
@@ -121,7 +121,7 @@ TEST(RunLogger, ThePrometheusFileShowsTheProgressOfTheRun) {
   const double before = unix_time();
   run.train(5, 2);
   EXPECT_FALSE(fs::exists(run.path / "run/tensorboard"));
-  run.config.train.test_force_overflow_at = 7;
+  run.config.test.force_overflow_at = 7;
   run.train(8, 2);
   const auto status = run.status();
   const json last = run.lines().back(), summary = json::parse(read_file(run.path / "run/summary.json"));

@@ -75,7 +75,7 @@ TEST(EqualityOfTensors, AStepThatOverflowsChangesNothing) {
   RunConfig c = test::small_run(true);
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1024;
-  c.train.test_force_overflow_at = 3;
+  c.test.force_overflow_at = 3;
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"}) {
     find_key("optim.name")->set(c, {optimizer});
     const Tensors before = after(c, 2, 2, 8), skipped = after(c, 3, 2, 8), next = after(c, 4, 2, 8);
@@ -90,7 +90,7 @@ TEST(EqualityOfTensors, AnOverflowAtTheSmallestScaleEndsTheRun) {
   RunConfig c = test::small_run(true);
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = StepState().scale_floor;
-  c.train.test_force_overflow_at = 3;
+  c.test.force_overflow_at = 3;
   try {
     test::run(c, 2, 8);
     FAIL();

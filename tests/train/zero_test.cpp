@@ -96,7 +96,7 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
       c.optim.lr = 0.01;
       c.run.precision = Precision::fp16;
       c.optim.loss_scale = 1024, c.optim.scale_interval = 2;
-      c.train.test_force_overflow_at = 3;
+      c.test.force_overflow_at = 3;
       c.comm.grad_dtype = DType::bf16;
       const Outcome plain = outcome(c, 0, ranks);
       EXPECT_EQ(plain.metrics[2].at("skipped"), true);

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// The contract with job scripts: see docs/configuration.md.
+// The contract with job scripts: see docs/reference/exit-codes.md.
 enum class Exit : int { ok = 0, internal = 1, config = 2, data = 3, diverged = 4, comm = 5, stopped = 75 };
 
 class Error : public std::runtime_error {

@@ -1,4 +1,4 @@
-// How fast sums are, beside MPI's own, in one run.
+// Measures all-reduces of a collective, and MPI's own in the same run.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,11 +9,12 @@ namespace millrace {
 
 struct AllReduceTiming {
   std::size_t bytes = 0;
-  double seconds = 0, mpi_seconds = 0;  // medians; mpi_seconds 0 without MPI
+  double seconds = 0, mpi_seconds = 0;  // medians; mpi_seconds is 0 if MPI was not measured
 };
 
-// Float32 sums in place of each size, the collective's and, unless it is not wanted, MPI_Allreduce's in turns.
-// device: whose lanes the collective works on, where it is not the host. Collective.
+// All-reduces float32 values in place, for each size in bytes. The collective's all-reduce and, if beside_mpi is set,
+// MPI_Allreduce alternate. device: the device on whose streams the collective runs; null: it runs on the host.
+// Collective.
 std::vector<AllReduceTiming> bench_all_reduce(World&, Collective&, const std::vector<std::size_t>& sizes, int repeats,
                                               bool beside_mpi = true, Device* device = nullptr);
 std::string str(const std::vector<AllReduceTiming>&);

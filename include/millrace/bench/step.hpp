@@ -1,5 +1,5 @@
-// Benches of a step and of what feeds it: what the whole costs against the sum of its parts, on the very program that
-// trains.
+// Benchmarks of the training step and of the input pipeline. They run the Program that trains, and compare the whole
+// with the sum of its parts.
 #pragma once
 #include <array>
 #include <string>
@@ -15,37 +15,44 @@ namespace millrace {
 
 struct OpTime {
   std::string name, kind, implementation;
-  double forward_seconds = 0, backward_seconds = 0;  // best of the repeats, alone, by the device's clock
+  double forward_seconds = 0,
+         backward_seconds = 0;  // of the operation by itself: best of the repeats, by the device's clock
   Cost forward, backward;
 };
 
 struct StepBench {
-  double step_seconds = 0;                                  // median of whole micro-batches: forward and backward
-  double ops_seconds = 0;                                   // sum of the operations' own best times
-  double communication_seconds = 0, full_step_seconds = 0;  // exposed, of whole steps with sums and optimizer; medians
-  double without_timestamps_seconds = 0;  // every other step, without the account's marks; 0: as recorded
+  double step_seconds = 0;  // forward and backward of a micro-batch; median
+  double ops_seconds = 0;   // sum of the operations' best times
+  // Medians of complete steps, with all-reduce and optimizer: their exposed communication and their duration.
+  double communication_seconds = 0, full_step_seconds = 0;
+  // Median of every other step, which runs without the timestamps of the timing account; 0: the device captures steps
+  // together with their timestamps.
+  double without_timestamps_seconds = 0;
   std::vector<OpTime> ops;
   Peaks peaks;
-  std::array<double, phase_count> phases{};   // of whole steps, medians of this rank
-  std::string str(bool every = false) const;  // all of it; the table as below
-  // Totals by kind, and the heaviest operations, or every one in the network's order, beside their rooflines.
+  std::array<double, phase_count> phases{};   // of complete steps; medians of this rank
+  std::string str(bool every = false) const;  // all results, with the table below
+  // Totals for each kind of operation; then the slowest operations or, with `every`, all in the order of the network.
+  // Each row includes the roofline.
   std::string table(bool every = false) const;
-  std::string layers_json() const;  // the operations, as a run's layers.json has them
+  std::string layers_json() const;  // the content of a run's layers.json
 };
 
-// Collective; every rank measures at the same time. whole: whole steps, too.
-StepBench bench_step(World&, const RunConfig&, int repeats, bool whole = true);
+// Collective: all ranks measure at the same time. complete_steps: measures those too, not only micro-batches.
+StepBench bench_step(World&, const RunConfig&, int repeats, bool complete_steps = true);
 
-// What the data pipeline of a configuration can deliver, stage by stage, beside the bare limits of the same run. On
-// several ranks all measure at the same time, and rates are of all together.
+// The rates of the input pipeline of a configuration, stage by stage, and the limits of the machine, measured in the
+// same run. All ranks measure at the same time; rates are sums over ranks.
 struct PipelineBench {
-  std::string source;  // what reads, by how many workers
-  double sample_bytes = 0, batch = 0;
+  std::string source;  // describes the engine, the workers and the ring
+  double sample_bytes = 0;
+  double batch = 0;  // rows of a micro-batch
   StageRates stages;
-  double copy = 0, bare_copy = 0;  // samples/s to the device, and of plain copies of memory; 0: it reads the host's
-  double augment = 0;              // samples/s of the input pass: augmented, normalised, cast
-  double memory = 0;               // what memory bandwidth allows it
-  double delivers() const;         // samples/s: the slowest of loader, copy and input pass
+  // Samples/s of copies to the device, and their limit by plain copies of memory; 0: the device reads host memory.
+  double copy = 0, bare_copy = 0;
+  double augment = 0;       // samples/s of the input pass: augmentation, normalization, cast
+  double memory = 0;        // samples/s of the input pass that memory bandwidth allows
+  double delivers() const;  // samples/s: the minimum of loader, copy and input pass
   std::string str() const;
 };
 PipelineBench bench_pipeline(World&, const RunConfig&, int repeats, double turn_seconds = 0.5);

@@ -1,4 +1,5 @@
-// How values are read and written: one maker of a Key for each kind of field. `field` maps RunConfig& to the field.
+// Makers of keys, one for each kind of value: number, duration, size, choice and so on. `field` is a function from
+// RunConfig& to the field; MR_FIELD makes the name of a key and this function from a path such as train.steps.
 #pragma once
 #include <charconv>
 #include <cmath>
@@ -9,27 +10,25 @@
 #include "millrace/base/units.hpp"
 #include "millrace/config/keys.hpp"
 
-// A key is named as its field is.
 #define MR_FIELD(path) \
 #path, [](auto& c) -> auto& { return c.path; }
 
 namespace millrace {
 
-void add_data_keys(std::vector<Key>&);
+constexpr double auto_is_zero = 0;  // for number_key and duration_key: 0 is written "auto"
 
-constexpr double auto_is_zero = 0;  // the value of a key that is written "auto"
-
-std::string print_number(double, std::chars_format = std::chars_format::general);  // shortest that reads back the same
+std::string print_number(double,
+                         std::chars_format = std::chars_format::general);  // the shortest text with the same value
 inline std::string print_plain(double value) { return print_number(value); }
 inline std::string print_size(double bytes) { return print_bytes(std::uint64_t(bytes)); }
 inline std::string print_duration(double seconds) { return print_number(seconds, std::chars_format::fixed) + "s"; }
-const std::string& single_word(const std::vector<std::string>& words);  // Error(config) unless there is one
+const std::string& single_word(const std::vector<std::string>& words);  // Error(config) unless there is exactly one
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool exclusive_low = false, exclusive_high = false;
 
-  // Error(config), with the bounds as `print` writes them.
+  // Error(config) if `value` is outside; the message shows the bounds as `print` writes them.
   void check(double value, const std::string& text, std::string (*print)(double) = print_plain,
              bool or_auto = false) const;
 };
@@ -58,7 +57,7 @@ Key text_key(const char* name, Field field, const char* value_format, const char
           .get = [=](const RunConfig& c) { return std::vector<std::string>{field(c)}; }};
 }
 
-// A number; `automatic`, when given, is the value that is written "auto".
+// A number. If `automatic` is given, this value is written "auto".
 template <class Field>
 Key number_key(const char* name, Field field, Range range, const char* help,
                double automatic = std::numeric_limits<double>::quiet_NaN()) {
@@ -107,7 +106,7 @@ Key numbers_key(const char* name, Field field, Range range, const char* help) {
                     words.push_back(std::to_string(value));
                   else
                     words.push_back(print_number(value));
-                };
+                }
                 return words;
               }};
 }
@@ -164,23 +163,31 @@ Key size_key(const char* name, Field field, Range range, const char* help, bool 
               }};
 }
 
-// One of a few words. T is an enum, a bool or the word itself.
+// The words that a key accepts, each with its value: an enum, a bool or the word itself.
 template <class T>
 using Choices = std::vector<std::pair<const char*, T>>;
 
+template <class T>
+std::string list_words(const Choices<T>& choices) {  // "auto|cpu|cuda"
+  std::string out;
+  for (const auto& [word, value] : choices) out += (out.empty() ? "" : "|") + std::string(word);
+  return out;
+}
+
+template <class T>
+T parse_choice(const std::string& text, const Choices<T>& choices) {
+  for (const auto& [word, value] : choices)
+    if (text == word) return value;
+  fail(Exit::config, "'", text, "' is not one of ", list_words(choices));
+}
+
 template <class Field, class T>
 Key choice_key(const char* name, Field field, Choices<T> choices, const char* help) {
-  std::string value_format;
-  for (const auto& [word, value] : choices) value_format += (value_format.empty() ? "" : "|") + std::string(word);
   return {.name = name,
-          .value_format = value_format,
+          .value_format = list_words(choices),
           .help = help,
-          .set =
-              [=](RunConfig& c, const std::vector<std::string>& words) {
-                for (const auto& [word, value] : choices)
-                  if (single_word(words) == word) return void(field(c) = value);
-                fail(Exit::config, "'", single_word(words), "' is none of ", value_format);
-              },
+          .set = [=](RunConfig& c,
+                     const std::vector<std::string>& words) { field(c) = parse_choice(single_word(words), choices); },
           .get =
               [=](const RunConfig& c) {
                 for (const auto& [word, value] : choices)
@@ -196,7 +203,7 @@ Key word_key(const char* name, Field field, std::vector<const char*> words, cons
   return choice_key(name, field, choices, help);
 }
 
-// on|off; also yes, no, true, false, 1, 0.
+// on or off; yes, no, true, false, 1 and 0 are accepted too.
 template <class Field>
 Key switch_key(const char* name, Field field, const char* help) {
   Key key = choice_key(name, field, Choices<bool>{{"on", true}, {"off", false}}, help);
@@ -207,11 +214,6 @@ Key switch_key(const char* name, Field field, const char* help) {
     }
     strict(c, words);
   };
-  return key;
-}
-
-inline Key hidden(Key key) {
-  key.hidden = true;
   return key;
 }
 

@@ -1,5 +1,5 @@
-// From configuration files and a command line to a RunConfig, and back. Nothing here touches MPI: the same bytes give
-// the same RunConfig, or the same Error(config), on every rank.
+// Reads configuration files and command-line keys into a RunConfig, and prints a RunConfig. Nothing here uses MPI: the
+// same bytes give the same RunConfig, or the same Error(config), on every rank.
 #pragma once
 #include <string>
 #include <utility>
@@ -13,24 +13,28 @@ struct ConfigFile {
   std::string path, text;
 };
 
-// The value of one key as the command line gave it; a list's words each on their own.
+// A key on the command line with its values. Each value of a list is a word of its own.
 struct Override {
   std::string key;
   std::vector<std::string> words;
 };
 
-// Files in order, later ones win, then overrides. Fills run.dir (runs/<stem of the first file>) and text.
+// Applies the files in order, then the overrides; later values replace earlier ones. Sets run.dir to
+// runs/<stem of the first file> if it is empty, and fills RunConfig::text.
 RunConfig resolve_config(const std::vector<ConfigFile>&, const std::vector<Override>&);
 
-// The resolved configuration as a file that resolves to the same RunConfig. Hidden keys only when not at their default.
+// The resolved configuration as the text of a file that resolves to the same RunConfig. Hidden keys are printed only if
+// they differ from their default.
 std::string print_config(const RunConfig&);
 
-// How keys are written, then the keys with their defaults by group, but for the named groups; for --help.
-std::string keys_help(const std::vector<std::string>& but = {});
-// docs/configuration.md.
+// For --help: how keys are written, then all keys with their defaults by group, except those of the groups in `omit`.
+std::string keys_help(const std::vector<std::string>& omit = {});
+// The text of docs/reference/configuration.md.
 std::string configuration_page();
 
-// The valid key closest to what somebody wrote.
+// The name of the key that is closest to a misspelled one.
 std::string nearest_key(const std::string& written);
+// Levenshtein distance: insertions, deletions and replacements of single characters.
+std::size_t edit_distance(const std::string&, const std::string&);
 
 }  // namespace millrace

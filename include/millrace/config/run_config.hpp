@@ -1,5 +1,5 @@
-// RunConfig: all that a run is told, as a plain value. Each struct belongs to the code that obeys it;
-// src/app/options.cpp binds every field to its key, and docs/configuration.md is generated from the same table.
+// RunConfig: the configuration of a run as a plain value, with one struct for each group of keys. The name of a field
+// is the name of its key. src/config binds the two; docs/reference/configuration.md is generated from the same table.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,12 +30,12 @@ struct RunOptions {
   std::uint64_t seed = 1;
   DeviceChoice device = DeviceChoice::automatic;
   Precision precision = Precision::fp32;
-  bool deterministic = true;  // same ranks, threads and libraries: the same bits
-  int threads = 0;            // compute threads a rank; 0: the rank's share of the cores
-  std::uint64_t memory = 0;   // bytes that a rank may plan with; 0: its share of what is free at the start
-  int profile = 0;            // steps of each thousand whose kernels are traced, on devices that tell
-  double walltime = 0;        // seconds; 0: from SLURM_JOB_END_TIME when it is set, else none
-  double stop_margin = 120;   // stop this long before the end
+  bool deterministic = true;  // the same ranks, threads and libraries give bitwise equal results
+  int threads = 0;            // compute threads of a rank; 0: the rank's share of the cores
+  std::uint64_t memory = 0;   // bytes that the plan of a rank may use; 0: its share of what is free at the start
+  int profile = 0;            // on GPUs: steps of each thousand whose kernels are traced
+  double walltime = 0;        // seconds; 0: until SLURM_JOB_END_TIME if it is set, else no limit
+  double stop_margin = 120;   // seconds before the end of the wall time at which the run stops
 };
 
 // data.*: which files and which data sets inside them.
@@ -96,69 +96,66 @@ struct DataConfig : DataFiles, ValueOptions, SampleOptions, ReadOptions, Shuffle
 
 struct ModelOptions {
   ModelName name = ModelName::mlp;
-  std::int64_t depth = 20;  // resnet: 8, 20, 32, 44, 56, 110 (CIFAR style), 18, 34, 50 (ImageNet blocks)
+  std::int64_t depth = 20;                  // resnet: 6n+2 (CIFAR style), or 18, 34, 50, 101 (ImageNet style)
   ResNetStem stem = ResNetStem::automatic;  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and
                                             // pooling); auto: by depth and image size
-  std::int64_t width = 0;                   // resnet: channels of the first stage (0: 16 CIFAR style, 64 else)
+  std::int64_t width = 0;                   // resnet: channels of the first stage; 0: 16 for CIFAR style, else 64
   std::vector<std::int64_t> hidden{128};    // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
-  std::vector<std::string> layers;  // layers: one line a layer, in order (repeat the key)
+  std::vector<std::string> layers;  // layers: one line for each layer, in order
   Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;
-  int fusion = -1;  // fusion level; -1: the usual one of the backend
+  int fusion = -1;  // fusion level; -1: the default of the backend
 };
 
 struct TrainOptions {
   double epochs = 10;
-  std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, whatever epochs says
+  std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, regardless of epochs
   std::int64_t global_batch = 128;
-  std::int64_t micro_batch = 0;        // 0: global batch / ranks
-  std::string balance = "even";        // auto, or the shares.jsonl of a run
-  bool evaluate = true;                // every epoch, when data.valid is given
-  double test_force_overflow_at = -1;  // tests: the step that pretends to overflow
-  double test_compute = 0;             // tests: seconds that each sample takes longer, without any work
+  std::int64_t micro_batch = 0;  // 0: global batch / ranks
+  std::string balance = "even";  // even, auto, or the path of the shares.jsonl of a run
+  bool evaluate = true;          // after every epoch, if data.valid is given
 };
 
 struct OptimOptions {
   OptimizerName name = OptimizerName::sgd;
-  double lr = 0.1;
-  double lr_batch =
-      0;  // > 0: linear scaling rule: lr is for this global batch, and is multiplied by global_batch / lr_batch
+  double lr = 0.1;  // > 0: lr is meant for this global batch, and is multiplied by global_batch / lr_batch (linear
+                    // scaling rule)
+  double lr_batch = 0;
   LrSchedule schedule = LrSchedule::cosine;
   double warmup = 0;               // epochs of linear warm-up
-  double min_lr = 0;               // cosine and linear end here
+  double min_lr = 0;               // cosine, linear: learning rate at the end
   std::vector<double> milestones;  // step: epochs at which lr is multiplied by gamma
   double gamma = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
-  double weight_decay = 1e-4;  // not on biases and norms
+  double weight_decay = 1e-4;  // not applied to biases and normalisation layers
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double trust_coefficient = 0.001;  // lars
-  int zero = 0;                      // ZeRO stage; 1: each rank keeps the moments of its share of the parameters
-  double clip = 0;                   // > 0: clip by global norm
-  double loss_scale = 65536;         // fp16: where the dynamic loss scale starts
-  std::int64_t scale_interval = 2000;
+  double trust_coefficient = 0.001;    // lars
+  int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
+  double clip = 0;                     // > 0: clip gradients to this global norm
+  double loss_scale = 65536;           // fp16: initial value of the dynamic loss scale
+  std::int64_t scale_interval = 2000;  // fp16: steps without overflow after which the loss scale is doubled
 };
 
 struct CommOptions {
   std::uint64_t bucket_size = 8u << 20;  // bytes of float32 gradients in one bucket
   DType grad_dtype = DType::f32;         // type of gradients in the all-reduce: f32 ("none"), bf16 or f16
-  bool overlap = true;                   // start sums during backward
+  bool overlap = true;                   // start all-reduces during the backward pass
   CollectiveOptions::Progress progress = CollectiveOptions::Progress::automatic;
   CudaOptions::Sums backend = CudaOptions::Sums::automatic;  // on GPUs: NCCL, or MPI through host memory
-  double timeout = 600;                                      // seconds until a stuck sum ends the run with exit 5
-  double test_delay = 0;                                     // tests: seconds that every summed MB takes longer
+  double timeout = 600;  // seconds after which a stuck collective ends the run with exit code 5
 };
 
 struct CheckpointOptions {
-  std::string every = "1e";  // "500" steps, "2e" epochs, "10m" of time, "none"
-  std::int64_t keep = 3;     // newest kept; the best by validation accuracy is kept besides
+  std::string every = "1e";  // "500" steps, "2e" epochs, "10m" or "none" (CheckpointInterval)
+  std::int64_t keep = 3;  // newest checkpoints that are kept, in addition to the one with the best validation accuracy
 };
 
 struct LogOptions {
-  double every = 10;                   // seconds between lines in a file or pipe
-  bool tensorboard = false;            // events in run.dir/tensorboard
+  double every = 10;                   // seconds between progress lines in a file or pipe
+  bool tensorboard = false;            // write events to run.dir/tensorboard
   std::int64_t tensorboard_every = 1;  // steps
   std::string prometheus;              // a file; empty: none
   double prometheus_every = 15;        // seconds
@@ -166,7 +163,14 @@ struct LogOptions {
 };
 
 struct AccountOptions {
-  bool probe = false;  // at the end of a run: measure what the verdict says, by steps with a part left out
+  bool probe = false;  // at the end of a run: check the verdict by measuring steps without one of their parts
+};
+
+// What tests and scripts make a run do. The keys test.* are accepted, but neither printed by --help nor documented.
+struct TestHooks {
+  double force_overflow_at = -1;  // the step whose gradients overflow; -1: none
+  double compute_delay = 0;       // seconds that each sample takes longer, without any work
+  double all_reduce_delay = 0;    // seconds that each all-reduced MB takes longer
 };
 
 struct RunConfig {
@@ -180,7 +184,8 @@ struct RunConfig {
   LogOptions log;
   AccountOptions account;
   CudaOptions cuda;
-  std::string text;  // the resolved configuration in re-runnable form, saved as config.cfg
+  TestHooks test;
+  std::string text;  // print_config of this configuration; saved as config.cfg
 };
 
 }  // namespace millrace

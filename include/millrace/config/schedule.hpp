@@ -1,4 +1,4 @@
-// Learning rate by attempted step: linear warm-up, then constant, step, cosine or linear to min_lr. A pure function.
+// The learning rate as a function of the step, and the interval between checkpoints.
 #pragma once
 #include <cstdint>
 
@@ -6,22 +6,24 @@
 
 namespace millrace {
 
+// Linear warm-up, then constant, step, cosine or linear decay to min_lr. Steps are attempted optimizer steps, so a step
+// that is skipped because of an overflow counts.
 class Schedule {
  public:
   Schedule(const OptimOptions&, std::int64_t steps_per_epoch, std::int64_t total_steps, std::int64_t global_batch);
-  double learning_rate(std::int64_t step) const;  // of the step with this number, from 0
+  double learning_rate(std::int64_t step) const;  // `step` counts from 0
 
  private:
   OptimOptions options_;
   double base_, warmup_steps_, steps_per_epoch_, total_steps_;
 };
 
-// checkpoint.every: steps, epochs or time.
+// The value of checkpoint.every. At most one of the three is above 0.
 struct CheckpointInterval {
-  std::int64_t steps = 0;  // 0: none
+  std::int64_t steps = 0;
   double epochs = 0, seconds = 0;
   bool never() const { return steps == 0 && epochs == 0 && seconds == 0; }
-  static CheckpointInterval parse(const std::string&);  // Error(config)
+  static CheckpointInterval parse(const std::string&);  // "500", "2e", "10m" or "none"; Error(config) otherwise
 };
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ struct DeviceHealth {
   int top_pcie_generation = -1, top_pcie_lanes = -1;  // the fastest link that GPU and host allow
   int nvlinks = -1;                                   // number of NVLinks that are up
   double nvlink_rate = -1;                            // bytes/s of all NVLinks together, in one direction
-  std::vector<std::string> slowed{};  // why the clock is throttled now ("power cap", "heat"); empty: it is not
+  std::vector<std::string> throttle_reasons{};  // why the clock is throttled now: "power cap", "heat"; empty: it is not
 };
 
 }  // namespace millrace

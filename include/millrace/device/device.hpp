@@ -21,7 +21,7 @@ namespace millrace {
 // A step waits across streams at these places:
 //
 //   copy    -> compute   the batch has arrived on the device, so the input pass may read it
-//   compute -> copy      the input pass has read the batch, so the next copy may overwrite the slot
+//   compute -> copy      the step no longer needs the batch, so the next copy may overwrite the slot
 //   compute -> comm      the gradients of a bucket are complete, so its all-reduce may start
 //   comm    -> compute   all all-reduces are complete, so the optimizer may read the gradients
 enum class Stream { copy, compute, comm };
@@ -72,11 +72,12 @@ class Buffer {
 //
 //   copied     The copy stream records it after the copy. The compute stream waits for it before the input pass;
 //              otherwise the step could read a slot that is only half filled.
-//   consumed   The compute stream records it after the input pass. The copy stream waits for it before it copies the
-//              next batch into the slot; otherwise it could overwrite samples that the step has not read yet.
+//   consumed   The compute stream records it after the last operation that reads the batch, at the end of the backward
+//              pass. The copy stream waits for it before it copies another batch into the slot; otherwise it could
+//              overwrite data that the step has still to read.
 //
-// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory that
-// the copy reads.
+// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory
+// that the copy reads.
 //
 // record() and wait() may be part of a captured step. There an event connects the step with work outside of it, and
 // every CapturedStep::run() follows these rules:

@@ -1,5 +1,5 @@
-// Chunked data sets read without HDF5: where the chunks lie, how they were filtered, and the decoding of one. What is
-// here touches no HDF5 and no lock: any number of threads may decode at once.
+// Chunked data sets that are read without the HDF5 library: where the chunks lie, how they were filtered, and how one
+// is decoded or encoded. Needs no lock: any number of threads may decode at once.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace millrace::io {
 
-// Memory that grows and is never filled: decoding overwrites it.
+// A growing buffer that does not initialize its memory: decoding overwrites it.
 class ByteBuffer {
  public:
   char* data() { return data_.get(); }
   const char* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
-  void resize(std::size_t bytes);                // what was there is kept
-  void resize_uninitialized(std::size_t bytes);  // a size, whatever it holds
-  void grow(std::size_t least);                  // larger, twice as large where `most` allows; what was there is kept
-  // Sizes above are Error(data) from now on.
-  void set_max_size(std::size_t most) { max_size_ = most; }
+  void resize(std::size_t bytes);                // keeps the contents
+  void resize_uninitialized(std::size_t bytes);  // the contents are undefined
+  void grow(std::size_t min_bytes);  // to twice the size if max_size() allows, at least min_bytes; keeps the contents
+  // Larger sizes are an Error(data) from now on.
+  void set_max_size(std::size_t bytes) { max_size_ = bytes; }
   std::size_t max_size() const { return max_size_; }
   void swap(ByteBuffer& other) noexcept { std::swap(*this, other); }
 
@@ -32,12 +32,11 @@ class ByteBuffer {
 };
 
 struct ChunkInfo {
-  std::uint64_t offset = 0, bytes = 0;  // address in the file, stored size; 0 bytes: never written (fill value)
-  std::uint32_t filter_mask = 0;        // bit i: filter i was left out
+  std::uint64_t offset = 0, bytes = 0;  // address in the file, stored size; 0 bytes: the chunk was never written
+  std::uint32_t filter_mask = 0;        // bit i: filter i was not applied
 };
 
-// The chunks of a data set: a list of its own, or one that lies in memory of somebody's, as the ranks of a host share
-// it.
+// The chunks of a data set: a vector, or a view of memory that the ranks of a node share.
 class ChunkList {
  public:
   ChunkList() = default;
@@ -49,7 +48,7 @@ class ChunkList {
   const ChunkInfo* end() const { return begin() + size(); }
   const ChunkInfo& operator[](std::size_t i) const { return begin()[i]; }
   const ChunkInfo& at(std::size_t i) const { return i < size() ? begin()[i] : own_.at(own_.size()); }
-  // Of its own list.
+  // Only for a list that is not a view.
   ChunkInfo& operator[](std::size_t i) { return own_[i]; }
   void resize(std::size_t count) { own_.resize(count); }
 
@@ -61,43 +60,44 @@ class ChunkList {
 };
 
 struct FilterSpec {
-  int id = 0;                    // HDF5's registered number: 1 gzip, 2 shuffle, 32000 LZF, ...
+  int id = 0;                    // number registered with HDF5: 1 gzip, 2 shuffle, 32000 LZF, ...
   std::string name;              // "gzip", "shuffle", ...
-  std::vector<unsigned> values;  // its parameters, as stored with the data set
+  std::vector<unsigned> values;  // parameters, as stored with the data set
 };
 
 struct ChunkedLayout {
   std::vector<std::int64_t> shape, chunk;  // in elements
   std::size_t element_bytes = 0;
-  std::vector<FilterSpec> filters;         // in the order in which writing applied them
-  bool partial_chunks_unfiltered = false;  // chunks that hang over an edge are stored as they are
-  ChunkList chunks;                        // row-major over the grid
-  std::string fill;                        // an element of chunks never written, in the file's byte order
+  std::vector<FilterSpec> filters;         // in the order of writing
+  bool partial_chunks_unfiltered = false;  // chunks that reach past the end are stored without filters
+  ChunkList chunks;                        // in row-major order of the grid of chunks
+  std::string fill;                        // the value of unwritten elements, in the file's byte order
 
-  std::int64_t chunks_along(std::size_t dimension) const {  // chunks along it
+  std::int64_t chunks_along(std::size_t dimension) const {
     return (shape[dimension] + chunk[dimension] - 1) / chunk[dimension];
   }
-  std::size_t chunk_bytes() const;  // of one decoded chunk, edges included
+  std::size_t chunk_bytes() const;  // of a decoded chunk; those at the edges have the full size too
 };
 
-// Why decode_chunk cannot decode these filters ("nbit has no decoder of its own", "install liblz4-dev and build
-// again"), or "".
+// Why decode_chunk cannot decode these filters ("nbit has no decoder here but HDF5's", "... install liblz4-dev and
+// build again"); "" if it can.
 std::string unsupported_filter_reason(const std::vector<FilterSpec>&);
 
-// `raw` holds chunk `number` as stored, and is used up; `out` gets chunk_bytes() in the file's byte order. Not called
-// for chunks never written: fill_chunk. Error(data) without the file's name: damaged, or a checksum that differs.
+// Decodes chunk `number`: `raw` holds it as stored and loses its contents; `out` gets chunk_bytes() in the file's byte
+// order. For chunks that were never written, use fill_chunk. Error(data) without the file's name: damaged data or a
+// wrong checksum.
 void decode_chunk(const ChunkedLayout&, std::size_t number, ByteBuffer& raw, ByteBuffer& out);
 void fill_chunk(const ChunkedLayout&, ByteBuffer& out);
 
-// How chunks are stored: one filter.
+// The filter that pack compresses chunks with.
 struct Encoder {
   FilterSpec filter;
   int level = 0;
 };
-// "zstd" or "lz4". level: zstd 1 to 19, usually 3; lz4 0 (fast, usual), or 1 to 12 (smaller, slower, as quick to
-// decode). Error(config): another name or level, or not in this build.
+// codec: "zstd" or "lz4". level: 1 to 19 for zstd (default 3); for lz4 0 (fast, default) or 1 to 12 (smaller files,
+// slower to encode, equally fast to decode). Error(config): unknown name or level, or the codec is not in this build.
 Encoder make_encoder(const std::string& codec, std::optional<int> level);
-// A whole chunk -> as it is stored. Any number of threads at once.
+// Encodes a whole chunk to its stored form. Any number of threads may call it at once.
 void encode_chunk(const Encoder&, const char* in, std::size_t bytes, ByteBuffer& out);
 
 }  // namespace millrace::io

@@ -1,6 +1,6 @@
-// Collective calls of HDF5 by more than one thread of a rank: a thread that reads for the loader, and the main thread,
-// which writes checkpoints. MPI wants them in one order on all ranks, and the room's lock would let two threads wait
-// for each other across ranks. So rank 0 decides whose turn it is.
+// Ordering of collective HDF5 calls that two threads of a rank make: one reads for the loader, the main thread writes
+// checkpoints. MPI requires the same order of collective calls on all ranks. Without an agreed order, threads of
+// different ranks could also wait for each other's HDF5 lock forever. So rank 0 decides the order.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace millrace::io {
 
-// Held for collective calls that belong together, where all ranks come without waiting for a read in between: no round
-// begins meanwhile. Where ranks have no MPI it does nothing.
+// Held while the ranks make a group of collective calls: no round of a CollectiveSchedule begins meanwhile. The ranks
+// must not wait for such a round while they hold it. Does nothing without MPI.
 class CollectiveLock {
  public:
   explicit CollectiveLock(World&);  // collective
@@ -25,25 +25,27 @@ class CollectiveLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Reads that the ranks make together, each whenever it has something to read. A round begins when every rank wants
-// something, or when one has waited 2 ms for the others; these take part with nothing. So no rank's full ring, short
-// epoch or failed read holds up another, and all make the same calls.
+// Schedules collective reads that the ranks need at different times. A round begins when every rank has a request, or
+// when one has waited 2 ms for the others; ranks without a request then take part with zero rows. So all ranks make the
+// same calls, and a rank with a full buffer, a short epoch or a failed read does not block the others.
 class CollectiveSchedule {
  public:
   explicit CollectiveSchedule(World&);  // collective; MPI is needed
-  ~CollectiveSchedule();                // collective; after next() has given none
+  ~CollectiveSchedule();                // collective; only after next() has returned nullopt
 
-  // By any thread. What this rank wants, as numbers that all ranks know, is for one round; it is asked for once it is
-  // not empty, and again only after that round. leave(): this rank wants nothing any more.
+  // May be called by any thread. The numbers (of chunks, for example) mean the same on all ranks and must not be empty.
+  // The next request is allowed only after the round that contains this one.
   void request(std::vector<std::int64_t> numbers);
+  // This rank makes no further requests.
   void leave();
 
   struct Round {
-    std::vector<std::int64_t> numbers;  // that any rank wants, ascending: the same on all ranks
-    bool mine = false;                  // what this rank wanted is among them
-    CollectiveLock turn;
+    std::vector<std::int64_t> numbers;  // the requests of all ranks, ascending: the same on every rank
+    bool mine = false;                  // whether they contain this rank's request
+    CollectiveLock turn;                // held for the round's collective calls
   };
-  // By one thread of each rank, again and again: waits for the next round. None: all ranks have left. Error(comm).
+  // Waits for the next round. One thread of each rank calls it in a loop. nullopt: all ranks have left. Error(comm) if
+  // MPI fails.
   std::optional<Round> next();
 
  private:

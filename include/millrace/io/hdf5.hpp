@@ -1,6 +1,8 @@
-// HDF5 behind a small wall: files, data sets, attributes. Every failed call becomes an Error with HDF5's own error
-// stack in one line. HDF5 here is not thread-safe: the room has one lock, so threads may read and write different
-// Files, one after the other; but only one thread per rank may be in collective calls. Rows are the first extent.
+// The interface to the HDF5 library: files, data sets, attributes. Rows are the first dimension of a data set.
+//
+// Every failed call becomes an Error(data) with HDF5's own error stack in one line. HDF5 built with MPI is not
+// thread-safe, so a lock serializes all calls: threads may use different Files. Only one thread per rank may make
+// collective calls at a time (collective_schedule.hpp).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,11 +17,11 @@
 
 namespace millrace::io {
 
-// Call it before MPI starts: HDF5 then does not close itself in MPI_Finalize, where versions before 1.14 crash after a
-// file that could not be closed (a full disk). Files close themselves.
+// Call it before MPI starts. HDF5 then does not close itself in MPI_Finalize, where versions before 1.14 crash if a
+// file could not be closed (full disk). Files close themselves.
 void initialize_hdf5();
-// The file that the HDF5 library is reading or writing on this thread, or null. For handlers of signals: HDF5 is known
-// to crash on damaged files.
+// The file that the HDF5 library reads or writes on this thread, or null. For signal handlers: HDF5 is known to crash
+// on damaged files.
 const char* current_hdf5_file();
 
 struct DatasetInfo {
@@ -29,31 +31,34 @@ struct DatasetInfo {
   std::vector<std::int64_t> shape;
   bool chunked = false;
   std::vector<std::int64_t> chunk;
-  std::vector<std::string> filters;  // "gzip", "shuffle", ...
-  std::optional<std::uint64_t>
-      offset;  // byte offset of contiguous storage in the file; none: not contiguous or not allocated
-  // Where elements are sequences of bytes of variable length: what the heap addresses in them count from. Such a data
-  // set is refused all the same: its elements as stored (heap.hpp) are at offset, or in chunks.
+  std::vector<std::string> filters;     // "gzip", "shuffle", ...
+  std::optional<std::uint64_t> offset;  // of contiguous storage in the file, in bytes; none: chunked or not allocated
+  // Set if the elements are byte sequences of variable length: the position in the file that their heap addresses count
+  // from. read_rows() does not read such a data set; its elements as stored (global_heap.hpp) are at offset or in
+  // chunks.
   std::optional<std::uint64_t> global_heap_base;
-  // The file that holds it, where an external link leads out of this one: offset and chunks are of that file.
+  // Set if the data set is behind an external link: the file that holds it. Offset and chunks then refer to that file.
   std::string external_link_file;
-  std::string unsupported_reason;  // why this data set cannot be read, or empty
-  // Refused for its 32-bit unsigned integers alone: read past HDF5, as dtype i32 of the same bits.
+  std::string unsupported_reason;  // why read_rows() cannot read the data set; empty: it can
+  // True if 32-bit unsigned integers are the only reason. Own reads may then take the bits as dtype i32.
   bool uint32_as_int32 = false;
 };
 
 class File {
  public:
-  static File open(const std::string& path);  // read only, serial driver, no locking
-  // The same for read_rows() alone, of what HDF5 has to convert or to fetch from elsewhere too: integers of other
-  // widths are i64 (what is larger becomes its largest value), floating point ones f64, and virtual data sets and those
-  // in external files are read, where all of these are there. Offsets and chunks mean nothing.
+  static File open(const std::string& path);  // read only, serial driver, no file locking
+  // Read only, for pack: also reads what HDF5 has to convert or to fetch from other files. Integers of other widths are
+  // read as i64 (clamped), other floating-point types as f64. Virtual data sets and data sets in external files are
+  // read if all of their files exist. Offsets and chunks in DatasetInfo have no meaning.
   static File open_converting(const std::string& path);
-  static File open_parallel(const std::string& path, World&);  // read only, MPI-IO driver; collective
-  static File create(const std::string& path);                 // serial, truncates
-  static File append(const std::string& path);                 // serial, one that is there, to be written to
-  static File create_parallel(const std::string& path,
-                              World&);  // MPI-IO driver, 4 KiB alignment; collective, truncates
+  // Read only, MPI-IO driver; collective.
+  static File open_parallel(const std::string& path, World&);
+  // To write; an existing file is truncated. Serial driver.
+  static File create(const std::string& path);
+  // To add to an existing file. Serial driver.
+  static File append(const std::string& path);
+  // To write; an existing file is truncated. MPI-IO driver, 4 KiB alignment; collective.
+  static File create_parallel(const std::string& path, World&);
   ~File();
   File(File&&) noexcept;
   File& operator=(File&&) noexcept;
@@ -66,29 +71,29 @@ class File {
       const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
   ChunkedLayout chunked_layout(const std::string& dataset) const;  // with the chunks; Error(data) unless chunked
 
-  // Contiguous, early-allocated, never-filled; collective on a parallel file. Parent groups are made.
+  // Contiguous, allocated early, never filled. Creates parent groups. Collective on a parallel file.
   void create_dataset(const std::string& name, DType, const std::vector<std::int64_t>& shape);
-  // Serial files. Chunks of chunk_rows whole rows each, to be stored by write_chunk(); the last may reach past the end.
+  // Serial files only. Chunks of chunk_rows whole rows, which write_chunk() stores; the last may reach past the end.
   void create_chunked(const std::string& name, DType, const std::vector<std::int64_t>& shape, std::int64_t chunk_rows,
                       const FilterSpec&);
-  // Chunk `number` of such a data set, as it is stored: of encode_chunk().
+  // Stores chunk `number` of such a data set; `stored` is the result of encode_chunk().
   void write_chunk(const std::string& dataset, std::int64_t number, const ByteBuffer& stored);
-  // Rows [begin, begin+count) converted to `memory` type (integers clamp), C order; in pieces of 1 GiB. collective: all
-  // ranks of a parallel file take part (count 0 allowed) in one agreed transfer, and a wrong request of one fails on
-  // all; every rank moves its own bytes. On a serial file both are the same.
+  // Reads the rows [begin, begin + count), converted to the type `memory` (integers are clamped), in C order. Large
+  // requests are split into calls of 1 GiB. collective: all ranks of a parallel file take part in one transfer,
+  // possibly with count 0; a wrong request of one rank fails on all. On a serial file, both kinds are the same.
   enum class Transfer { independent, collective };
   void read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                  Transfer = Transfer::independent) const;
-  // These rows, in ascending order and each once, side by side in `out`; there may be none. Here collective is
-  // MPI-IO's own: it may read at once what ranks want that lies near each other.
+  // Reads single rows, given in ascending order without repetition (possibly none), one after the other to `out`. A
+  // collective transfer uses MPI-IO's collective buffering, which combines nearby requests of different ranks.
   void read_rows(const std::string& dataset, std::span<const std::int64_t> rows, DType memory, void* out,
                  Transfer = Transfer::independent) const;
   void write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, const void* data,
                   Transfer = Transfer::independent);
-  // What the last collective transfer really was, as HDF5 reports it: "contiguous collective, every rank its own
-  // bytes", "independent (elements are converted)"; "none" before any.
+  // How HDF5 performed the last collective transfer: "contiguous collective, every rank its own bytes", "independent
+  // (elements are converted)"; "none" before the first.
   std::string last_io_mode() const;
-  std::uint64_t bytes_read() const;  // by this rank's transfers, in the file's dtype
+  std::uint64_t bytes_read() const;  // by this rank; elements count in the file's dtype
   std::uint64_t bytes_written() const;
 
   // Attributes of a data set or of the root group ("/"). Writing is collective on a parallel file.
@@ -100,11 +105,12 @@ class File {
   std::optional<std::vector<double>> get_numbers(const std::string& object, const std::string& key) const;
   std::optional<std::int64_t> get_int(const std::string& object, const std::string& key) const;
 
-  // Collective on a parallel file, and an fsync there. A failed write of one rank reaches the others in that transfer
-  // if it is collective, else in their next collective transfer, flush or close: the file is then given up, closed and
-  // emptied on all ranks, and removing it is the caller's. So it is when one rank's File goes while others still write.
+  // Collective on a parallel file, where they also call fsync. The other ranks learn of a failed write in that transfer
+  // if it is collective, else in their next collective transfer, flush or close. The file is then abandoned on all
+  // ranks: closed and emptied; the caller removes it. The same happens if one rank destroys its File while others still
+  // write.
   void flush();
-  void close();  // flushes; reports errors, unlike the destructor
+  void close();  // flushes first; reports errors, which the destructor does not
 
  private:
   struct Impl;
@@ -112,8 +118,8 @@ class File {
   std::unique_ptr<Impl> impl_;
 };
 
-// Up to so many chunks a data set are listed within seconds: before 1.14, HDF5 walks its index from the beginning for
-// each.
+// The number of chunks per data set that are listed within seconds. Before version 1.14, HDF5 walks its index from the
+// beginning for each chunk.
 std::int64_t fast_chunk_listing_limit();
 
 std::string library_version();  // "HDF5 1.10.8, parallel, not thread-safe"

@@ -35,7 +35,7 @@ Graph build_model(const ModelSpec&, const ModelBatch&, DType compute, Mode);
 
 int build_mlp(GraphBuilder&, int src, const ModelSpec&);  // returns the outputs' value
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
-// Lines of text, one layer each; see docs/configuration.md, "A network as text".
+// Lines of text, one layer each; see docs/reference/networks.md.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
 
 }  // namespace millrace

@@ -5,15 +5,16 @@
 
 namespace millrace {
 
-// A way that sums may take from a rank to others.
+// A link that communication between ranks may use.
 struct NetworkLink {
   enum class Kind { interface, infiniband, nvlink };
-  std::string name;  // "eth0", "mlx5_0", "18 NVLinks"; empty: none that tells its rate
-  double rate = 0;   // bytes/s that it is made for
+  std::string name;  // "eth0", "mlx5_0", "18 NVLinks"; empty: no link reports its rate
+  double rate = 0;   // nominal bytes/s
   Kind kind = Kind::interface;
 };
-// The fastest out of this host of those that are up, as the kernel knows them; interfaces without hardware are none.
-// root: where the kernel's /sys is.
+
+// The fastest link out of this host that is up, according to the kernel. Interfaces without hardware do not count.
+// root: where the kernel's /sys is mounted.
 NetworkLink fastest_network_link(const std::filesystem::path& root = "/sys");
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Where a device's time went while it was traced: from its activities to the figures of an account. Plain arithmetic on
-// intervals.
+// Where a device's time went while it was traced: from its activities to the device part of an account. Plain
+// arithmetic on intervals.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,67 +12,53 @@
 
 namespace millrace {
 
-using Interval = std::pair<std::int64_t, std::int64_t>;  // [begin, end)
-// Disjoint, in order, without what is empty.
+using Interval = std::pair<std::int64_t, std::int64_t>;  // [begin, end), nanoseconds
+// The union as disjoint, non-empty intervals in ascending order.
 std::vector<Interval> merge_intervals(std::vector<Interval>);
 std::int64_t length(const std::vector<Interval>& disjoint);
+// The length of the part of the first that the second does not cover.
 std::int64_t length_outside(const std::vector<Interval>& disjoint, const std::vector<Interval>& of_disjoint);
 
-// The least seconds that a call named by Device::enter() can take on this device.
+// The roofline: the minimum seconds of a labelled operation on this device.
 using RooflineSeconds = std::map<const char*, double>;
 
 struct KernelTime {
   std::string name;
   std::uint64_t launches = 0;
   double seconds = 0;
-  double least_seconds = 0;  // at the roofline; 0: not known
+  double least_seconds = 0;  // of all launches at the roofline; 0: not known
 };
 
+// Seconds of the traced steps.
 struct DeviceTime {
   int steps = 0;
-  // From the first activity to the end of the last. busy: something ran; computing: a kernel other than a sum;
-  // exposed: sums, or copies, while nothing computed (copies: nor was summed).
-  double seconds = 0, busy = 0, computing = 0, exposed_sums = 0, exposed_copies = 0;
-  std::vector<KernelTime> kernels;  // the heaviest first
+  double seconds = 0;               // from the first activity to the end of the last
+  double busy = 0;                  // anything ran
+  double computing = 0;             // a kernel ran that is no collective
+  double exposed_sums = 0;          // a collective ran while nothing computed
+  double exposed_copies = 0;        // a copy ran while neither a kernel nor a collective ran
+  std::vector<KernelTime> kernels;  // the most expensive first
 };
 
-// Gathers traces of a few steps each into one account.
+// Collects traces of a few steps each.
 class DeviceTimeCollector {
  public:
-  explicit DeviceTimeCollector(RooflineSeconds least = {}) : least_(std::move(least)) {}
-  // What a kernel must take at least is learnt from launches whose call is known: of a call of several kernels each
-  // gets its part of the call's least time, by the time it takes.
+  explicit DeviceTimeCollector(RooflineSeconds roofline = {}) : roofline_(std::move(roofline)) {}
+  // Learns the roofline of kernels from launches with a known label. If an operation launches several kernels, its
+  // minimum time is divided among them in proportion to their times.
   void learn(const std::vector<Activity>&);
-  void add(const std::vector<Activity>&, int steps);  // learns, too
-  DeviceTime stats(std::size_t most_kernels = 10) const;
+  void add(const std::vector<Activity>&, int steps);  // also learns
+  DeviceTime stats(std::size_t max_kernels = 10) const;
 
  private:
   struct Learnt {
-    double least = 0;  // seconds, of so many launches
+    double seconds = 0;  // at the roofline, of all launches below
     std::uint64_t launches = 0;
   };
-  RooflineSeconds least_;
+  RooflineSeconds roofline_;
   std::map<std::string, KernelTime> kernels_;
   std::map<std::string, Learnt> learnt_;
   DeviceTime sum_;
-};
-
-// Clock, power and heat over a run, from samples at even times.
-struct DeviceHealthStats {
-  int samples = 0;
-  double clock_mhz = -1, least_clock_mhz = -1, top_clock_mhz = -1;  // mean, least, what the device could do
-  double watts = -1, limit_watts = -1, celsius = -1;                // mean, limit, hottest
-  double joules = -1;                                               // between the first sample and the last
-  int pcie_generation = -1, pcie_lanes = -1, top_pcie_generation = -1, top_pcie_lanes = -1;  // at most
-  int nvlinks = -1;                                                                          // the same
-  double nvlink_rate = -1;                                                                   // bytes/s of all, one way
-  std::map<std::string, double> slowed;  // by reason: share of the samples
-  void add(const DeviceHealth&);
-
- private:
-  double first_joules_ = -1;
-  std::map<std::string, int> slowed_count_;
-  int clocks_ = 0, powers_ = 0;
 };
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// EventFile: scalars as TensorBoard reads them: records of TFRecord's framing, each an Event message. Nothing of it
-// ends a run: a failure is warned of once, after which a full disk is tried again, with a MiB of events waiting at
-// most, and another fault is not.
+// EventFile: writes scalars in TensorBoard's format: Event messages in the record framing of TFRecord. A failure never
+// ends a run; it is warned about once. After a full disk, writing is tried again, and at most 1 MiB of events waits.
+// After any other failure, no more events are written.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,31 +17,31 @@ struct Scalar {
 
 class EventFile {
  public:
-  // A file of its own for each start of a run, made with the first event and named so that TensorBoard reads it after
-  // those that lie in the folder. It begins with the mark by which TensorBoard forgets what it saw of steps from
-  // first_step on: those past the checkpoint that the run goes on from. first_step 1: the folder's files of another
-  // training are removed.
+  // Each launch of a run writes its own file. It is created with the first event, and its name sorts after those of the
+  // files in the folder, so that TensorBoard reads it last. It begins with an event that makes TensorBoard forget all
+  // steps from first_step on: those after the checkpoint that the run resumes from. first_step 1: a new training; the
+  // event files in the folder are removed.
   EventFile(std::filesystem::path folder, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;
 
-  // At most a few per step; on disk within two seconds of steps, or 64 KiB.
+  // Call at most a few times per step. Events reach the disk after two seconds or 64 KiB.
   void add(std::int64_t step, double wall_time, std::span<const Scalar>);  // wall_time: seconds since 1970
   void flush();
-  void sync();  // flushed to the disk, too
+  void sync();  // flush(), and forces the file to disk
 
  private:
   void begin_file(double wall_time);
-  void record(std::size_t begin);  // makes one of what waits from `begin` on
+  void frame_record(std::size_t begin);  // adds the framing to the message that begins at `begin`
   bool open();
-  void trouble(const char* doing);  // by errno
+  void fail_with_errno(const char* action);  // warns, and stops writing unless the disk is full
   std::filesystem::path folder_, path_;
   std::int64_t first_step_;
   std::string waiting_;
   double flushed_ = 0;
   int file_ = -1;
-  enum class State { fresh, open, given_up } state_ = State::fresh;
-  bool full_ = false, said_ = false;  // the disk is; a failure was
+  enum class State { no_file, open, disabled } state_ = State::no_file;
+  bool disk_full_ = false, warned_ = false;
 };
 
 }  // namespace millrace

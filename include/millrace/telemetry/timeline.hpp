@@ -1,6 +1,6 @@
-// Timeline: the wall time of one rank cut into disjoint phases. The host is in exactly one phase at any time
-// (enter/scope); a step's inner phases come from device marks and are moved over with add(). Marking costs one clock
-// read.
+// Timeline: divides the wall time of one rank into disjoint phases. The host is in exactly one phase at any time
+// (enter, Scope). The phases inside a step come from device timestamps and are moved over with add(). Entering a phase
+// costs one clock read.
 #pragma once
 #include <array>
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// When this process was started, by the kernel's account: before libraries were loaded and MPI began.
+// When the kernel started this process, before libraries were loaded and MPI was initialised.
 std::chrono::steady_clock::time_point process_start();
 
 enum class Phase {
@@ -32,12 +32,13 @@ class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
   explicit Timeline(Clock::time_point begin = Clock::now());
-  Phase enter(Phase);  // returns the phase left
-  // Moves seconds from the current phase's account to another's (a step's inner phases, read from marks).
+  Phase enter(Phase);  // returns the phase before
+  // Moves seconds from the current phase to another one.
   void add(Phase, double seconds);
   double wall_seconds() const;
   std::array<double, phase_count> seconds() const;  // sums to wall_seconds()
 
+  // Enters a phase, and returns to the phase before at the end of the scope.
   class Scope {
    public:
     Scope(Timeline& t, Phase p) : t_(t), before_(t.enter(p)) {}
@@ -55,7 +56,7 @@ class Timeline {
   std::array<double, phase_count> seconds_{};
 };
 
-double timestamp_cost();  // seconds, the least of some
+double timestamp_cost();  // seconds of one enter(); the minimum of several measurements
 double unix_time();       // seconds since 1970
 
 }  // namespace millrace

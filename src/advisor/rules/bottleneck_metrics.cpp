@@ -1,9 +1,9 @@
-// From an account to what the rules of the verdict go by.
+// From the account of a run to the metrics that the rules of the verdict read.
+#include "millrace/advisor/rules/bottleneck_metrics.hpp"
+
 #include <algorithm>
 #include <set>
 
-#include "millrace/advisor/rules/straggler.hpp"
-#include "millrace/advisor/rules/verdict.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -15,109 +15,161 @@ int hosts_of(const std::vector<RankAccount>& ranks) {
   return int(hosts.size());
 }
 
+double seconds_in(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
+
+// The time that a rank spends on its own work, without waits for other ranks and for the first batch.
+double own_seconds(const RankAccount& r) {
+  double sum = -r.first_wait();
+  for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
+    sum += seconds_in(r, p);
+  return sum;
+}
+
+const RankAccount& slowest_rank(const std::vector<RankAccount>& ranks) {
+  return *std::max_element(ranks.begin(), ranks.end(),
+                           [](const auto& a, const auto& b) { return own_seconds(a) < own_seconds(b); });
+}
+
+// Waits for the loader, split into the wait for the first batch, which belongs to start-up, and all others.
+struct InputWait {
+  double first = 0, later = 0;  // seconds of the whole run
+};
+// On a CPU the step takes the batch on its own core. Time at the batch that was no wait for the loader then went to
+// other work on that core.
+InputWait input_wait(const RankAccount& slow, bool gpu) {
+  const double at_batch = seconds_in(slow, Phase::data_wait) + (gpu ? 0 : seconds_in(slow, Phase::copy));
+  const double waited = gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
+  const double first = std::min(waited, slow.first_wait());
+  return {first, waited - first};
+}
+
+// Seconds per step that the all-reduces of a CPU run waited for the last rank. On a GPU an all-reduce starts with the
+// first rank's kernel, so its wait cannot be told apart.
+double late_rank_wait(const BottleneckMetrics& e, const RankAccount& slow, double sync_wait) {
+  double exposed = 0, queued = 0;
+  for (const CollectiveOpStats& s : slow.sums) {
+    exposed += s.exposed;
+    queued += s.queued;
+  }
+  const double waited = std::clamp(seconds_in(slow, Phase::communication) - exposed, 0.0, queued);
+  return std::min(waited / e.run.steps + sync_wait, e.without.input - e.without.communication);
+}
+
+void set_times(BottleneckMetrics& e, const RankAccount& slow, const InputWait& wait) {
+  const bool gpu = e.config.machine.gpu;
+  const double steps = e.run.steps;
+  e.times.step -= wait.first / steps;
+  if (gpu) e.times.copy = seconds_in(slow, Phase::copy) / steps;
+  e.without.input = e.times.step - wait.later / steps + e.straggler.input_seconds;
+  // The fast ranks also wait in the synchronisation after a step. Its time is known from full steps after the first
+  // ones; it can never exceed what all steps have left.
+  const double other = seconds_in(slow, Phase::other) / steps;
+  const double left = std::max(0.0, e.without.input - seconds_in(slow, Phase::communication) / steps);
+  const double sync_wait = !gpu && slow.pace.meets ? std::min({other, slow.pace.meeting, left}) : 0;
+  e.without.communication = left - sync_wait;
+  if (!gpu) e.times.late_rank_wait = late_rank_wait(e, slow, sync_wait);
+  e.times.checkpoint = seconds_in(slow, Phase::checkpoint) / steps;
+  e.times.evaluation = seconds_in(slow, Phase::evaluation) / steps;
+  e.times.host = other - sync_wait;
+  e.times.optimizer = seconds_in(slow, Phase::optimizer) / steps;
+}
+
+void set_input(BottleneckMetrics& e, const RankAccount& slow, const std::vector<RankAccount>& ranks) {
+  e.input.decoding_share = slow.loader.decoding();
+  for (const RankAccount& r : ranks) {
+    e.input.loader_rate += r.loader.capacity();
+    e.input.mean_queue_depth += r.loader.mean_depth() / double(ranks.size());
+  }
+  if (slow.loader.samples > 0)
+    e.input.decodes_per_chunk =
+        double(slow.loader.decoded.chunks) * double(e.config.input.chunk_rows) / double(slow.loader.samples);
+}
+
 }  // namespace
 
 void BottleneckMetrics::set_link(int hosts, const RankAccount& rank) {
+  NetworkLink& link = communication.link;
   link = rank.network_link;
   double members = hosts;
-  if (const DeviceHealthStats& h = rank.health; hosts == 1) {
-    link = {}, members = ranks;
+  if (hosts == 1) {
+    const DeviceHealthStats& h = rank.health;
+    members = config.machine.ranks;
+    link = {};
     if (h.nvlinks > 0 && h.nvlink_rate > 0)
       link = {cat(h.nvlinks, " NVLinks"), h.nvlink_rate, NetworkLink::Kind::nvlink};
   }
-  const double long_sum = std::max(256.0 * 1024, link.rate * 50e-6);  // bytes; shorter ones are mostly latency
+  const double long_bytes = std::max(256.0 * 1024, link.rate * 50e-6);  // shorter ones are mostly latency
   double bytes = 0, busy = 0;
   for (const CollectiveOpStats& s : rank.sums)
-    if (s.tag >= 0 && double(s.bytes) >= long_sum * double(s.times))
-      bytes += bus_factor(s.op, members) * double(s.bytes), busy += s.busy;
-  link_rate = busy > 0 ? bytes / busy : 0;  // as a ring of them has
+    if (s.tag >= 0 && double(s.bytes) >= long_bytes * double(s.times)) {
+      bytes += bus_factor(s.op, members) * double(s.bytes);
+      busy += s.busy;
+    }
+  communication.link_rate = busy > 0 ? bytes / busy : 0;  // of a ring
 }
 
 void BottleneckMetrics::set_straggler(const std::vector<RankAccount>& all) {
-  slow = straggler(all);
-  if (slow.rank < 0) return;
-  imbalance = slow.seconds - (probed ? slow.input_seconds : 0);
-  double most = 0, speeds = 0;  // each rank at its own, all done at once
+  straggler = find_straggler(all);
+  if (straggler.rank < 0) return;
+  times.imbalance = straggler.seconds - (probed ? straggler.input_seconds : 0);
+  // If each rank got micro-batches in proportion to its speed, all would end at the same time.
+  double slowest = 0, speeds = 0;
   for (const RankAccount& r : all) {
-    const double computing =
-        (r.seconds[std::size_t(Phase::forward)] + r.seconds[std::size_t(Phase::backward)]) / double(r.steps);
-    most = std::max(most, computing), speeds += 1 / std::max(1e-9, computing);
+    const double computing = (seconds_in(r, Phase::forward) + seconds_in(r, Phase::backward)) / double(r.steps);
+    slowest = std::max(slowest, computing);
+    speeds += 1 / std::max(1e-9, computing);
   }
-  uneven = most - double(all.size()) / speeds;
+  times.balance_gain_seconds = slowest - double(all.size()) / speeds;
 }
 
 void BottleneckMetrics::set_machine(const std::vector<RankAccount>& all) {
-  for (const RankAccount& r : all) {
-    preempted = std::max(preempted, double(r.process.preempted) / std::max(1e-9, r.wall_seconds));
-    const CoreContention of_rank = core_contention(all, int(&r - all.data()));
-    if (of_rank.share() > taken.share()) taken = of_rank;
-    if (const double rate = r.loader.copy_bytes_rate(); rate > 0 && (copy_rate == 0 || rate < copy_rate))
-      copy_rate = rate;
+  const auto below = [](int value, int possible) { return value >= 0 && value < possible; };
+  const auto pcie_name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
+  for (int rank = 0; rank < int(all.size()); ++rank) {
+    const RankAccount& r = all[std::size_t(rank)];
+    const double preempted = double(r.process.preempted) / std::max(1e-9, r.wall_seconds);
+    machine.preempted_per_second = std::max(machine.preempted_per_second, preempted);
+    const CoreContention contention = core_contention(all, rank);
+    if (contention.share() > machine.contention.share()) machine.contention = contention;
+    if (const double rate = r.loader.copy_bytes_rate(); rate > 0 && (input.copy_rate == 0 || rate < input.copy_rate))
+      input.copy_rate = rate;
     const DeviceHealthStats& h = r.health;
-    const auto less = [](int is, int may) { return is >= 0 && is < may; };
-    if (less(h.pcie_generation, h.top_pcie_generation) || less(h.pcie_lanes, h.top_pcie_lanes)) {
-      const auto name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
-      pcie = name(h.pcie_generation, h.pcie_lanes), top_pcie = name(h.top_pcie_generation, h.top_pcie_lanes);
+    if (below(h.pcie_generation, h.top_pcie_generation) || below(h.pcie_lanes, h.top_pcie_lanes)) {
+      machine.pcie = pcie_name(h.pcie_generation, h.pcie_lanes);
+      machine.max_pcie = pcie_name(h.top_pcie_generation, h.top_pcie_lanes);
     }
-    for (const auto& [reason, part] : h.slowed)
-      if (part >= 0.1 && h.top_clock_mhz > 0 && h.clock_mhz / h.top_clock_mhz < clock)
-        clock = h.clock_mhz / h.top_clock_mhz, slowed = reason;
+    for (const auto& [reason, share] : h.throttle_reasons)
+      if (share >= 0.1 && h.top_clock_mhz > 0 && h.clock_mhz / h.top_clock_mhz < machine.clock_share) {
+        machine.clock_share = h.clock_mhz / h.top_clock_mhz;
+        machine.throttle_reason = reason;
+      }
   }
 }
 
-BottleneckMetrics bottleneck_metrics_of(const Account& account, const ResolvedConfig& setting) {
+BottleneckMetrics bottleneck_metrics_of(const Account& account, const ResolvedConfig& config) {
   BottleneckMetrics e;
-  static_cast<ResolvedConfig&>(e) = setting;
-  if (account.ranks.empty() || account.ranks[0].steps == 0) return e;
-  const auto of = [](const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; };
-  const auto own = [&](const RankAccount& r) {
-    double sum = -r.first_wait();
-    for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
-      sum += of(r, p);
-    return sum;
-  };
-  const RankAccount& slow = *std::max_element(account.ranks.begin(), account.ranks.end(),
-                                              [&](const auto& a, const auto& b) { return own(a) < own(b); });
-  e.steps = double(slow.steps);
-  e.step = account.ranks[0].step_times.mean;
-  e.set_straggler(account.ranks);
-  // Where the host itself takes the batch, what it did not wait for the loader then was taken by others from its core.
-  const double at_batch = of(slow, Phase::data_wait) + (e.gpu ? 0 : of(slow, Phase::copy));
-  double waited = e.gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
-  const double first = std::min(waited, slow.first_wait());
-  waited -= first, e.step -= first / e.steps;
-  if (e.gpu) e.copy = of(slow, Phase::copy) / e.steps;
-  e.without_input = e.step - waited / e.steps + e.slow.input_seconds;
-  // What the ranks agree on after a step keeps the fast ones waiting, too.
-  const double other = of(slow, Phase::other) / e.steps;
-  // Known of full steps after the first ones: never more than all steps have left.
-  const double left = std::max(0.0, e.without_input - of(slow, Phase::communication) / e.steps);
-  const double meeting = !e.gpu && slow.pace.meets ? std::min({other, slow.pace.meeting, left}) : 0;
-  e.without_sums = left - meeting;
-  if (!e.gpu) {  // there a sum's own time begins with the first rank's kernel
-    double exposed = 0, queued = 0;
-    for (const CollectiveOpStats& s : slow.sums) exposed += s.exposed, queued += s.queued;
-    e.late = std::clamp(of(slow, Phase::communication) - exposed, 0.0, queued) / e.steps + meeting;
-    e.late = std::min(e.late, e.without_input - e.without_sums);
-  }
-  e.set_link(hosts_of(account.ranks), account.ranks[0]);
-  e.checkpoint = of(slow, Phase::checkpoint) / e.steps, e.evaluation = of(slow, Phase::evaluation) / e.steps;
-  e.host = other - meeting, e.optimizer = of(slow, Phase::optimizer) / e.steps;
-  e.checkpoints = slow.checkpoints, e.needed_checkpoints = slow.needed_checkpoints;
-  e.evaluations = slow.evaluations;
-  e.flops = slow.flops;
-  if (!slow.pace.ready.empty()) e.gradient_bytes = double(slow.pace.ready.back().bytes);
-  e.memory = double(slow.memory_bytes), e.memory_limit = slow.memory_limit;
-  e.decoding = slow.loader.decoding();
-  e.wall = slow.wall_seconds, e.startup = of(slow, Phase::startup) + first;
-  e.set_machine(account.ranks);
-  for (const RankAccount& r : account.ranks) {
-    e.loader_rate += r.loader.capacity();
-    e.depth += r.loader.mean_depth() / double(account.ranks.size());
-  }
-  e.batch = double(slow.samples) / e.steps;
-  if (slow.loader.samples > 0)
-    e.decodes = double(slow.loader.decoded.chunks) * double(e.chunk_rows) / double(slow.loader.samples);
+  e.config = config;
+  const auto& ranks = account.ranks;
+  if (ranks.empty() || ranks[0].steps == 0) return e;
+  const RankAccount& slow = slowest_rank(ranks);
+  e.run.steps = double(slow.steps);
+  e.run.batch = double(slow.samples) / e.run.steps;
+  e.run.checkpoints = slow.checkpoints;
+  e.run.needed_checkpoints = slow.needed_checkpoints;
+  e.run.evaluations = slow.evaluations;
+  const InputWait wait = input_wait(slow, config.machine.gpu);
+  e.run.wall_seconds = slow.wall_seconds;
+  e.run.startup_seconds = seconds_in(slow, Phase::startup) + wait.first;
+  e.times.step = ranks[0].step_times.mean;
+  e.set_straggler(ranks);
+  set_times(e, slow, wait);
+  set_input(e, slow, ranks);
+  e.set_link(hosts_of(ranks), ranks[0]);
+  e.set_machine(ranks);
+  e.computing.flops_per_step = slow.flops;
+  if (!slow.pace.ready.empty()) e.communication.gradient_bytes = double(slow.pace.ready.back().bytes);
+  e.memory.planned = double(slow.memory_bytes);
+  e.memory.limit = slow.memory_limit;
   return e;
 }
 

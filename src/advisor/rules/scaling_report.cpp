@@ -1,21 +1,21 @@
-// How far a run scales, what would move that, and how it is said.
+// How far a run scales, what would make it scale further, and the report about it.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "advisor/rules/rule_text.hpp"
 #include "millrace/advisor/rules/scaling_model.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/telemetry/text.hpp"
 
 namespace millrace {
 namespace {
 
 using nlohmann::json;
 
-constexpr double most_doubt = 0.1;  // of a step
+constexpr double max_model_error = 0.1;  // of a step; larger errors are warned about
 
-// The key's new value, or none where it has no use.
+// The changes that may make a run scale further: "key = value" and the profile with it.
 std::vector<std::pair<std::string, StepProfile>> changes(const StepProfile& s) {
   std::vector<std::pair<std::string, StepProfile>> out;
   const auto add = [&](const std::string& what, auto change) {
@@ -29,15 +29,19 @@ std::vector<std::pair<std::string, StepProfile>> changes(const StepProfile& s) {
     if (const double bytes = s.bucket_bytes * factor; bytes >= 1024)
       add(cat("comm.bucket_size = ", print_bytes(std::uint64_t(bytes))),
           [bytes](StepProfile& to) { to.bucket_bytes = bytes; });
-  add("train.global_batch twice as large", [](StepProfile& to) {  // as one micro-batch more of each
-    to.samples *= 2, to.micro_batches *= 2, to.input *= 2, to.forward *= 2, to.backward *= 2;
+  add("train.global_batch twice as large", [](StepProfile& to) {  // twice as many micro-batches of the same size
+    to.samples *= 2;
+    to.micro_batches *= 2;
+    to.input *= 2;
+    to.forward *= 2;
+    to.backward *= 2;
   });
   if (s.own.size() > 1) add("ranks of equal speed", [](StepProfile& to) { to.own.clear(); });
   return out;
 }
 
-// Those asked for, and the powers of two below.
-std::vector<int> steps_to(const std::vector<int>& ranks) {
+// The requested numbers of ranks, and the powers of two below their maximum.
+std::vector<int> ladder_to(const std::vector<int>& ranks) {
   const int most = ranks.empty() ? 1 : *std::max_element(ranks.begin(), ranks.end());
   std::vector<int> out = ranks;
   for (int p = 1; p < most; p *= 2) out.push_back(p);
@@ -46,59 +50,60 @@ std::vector<int> steps_to(const std::vector<int>& ranks) {
   return out;
 }
 
-double ms(double seconds) { return seconds * 1e3; }
 bool possible(const Prediction& p) { return p.samples >= p.ranks; }
 
-std::string what_takes(const Prediction& p) {
+std::string largest_loss(const Prediction& p) {
   if (p.exposed >= std::max(p.straggling, p.meeting))
-    return text("%.1f ms of communication are not hidden in a step of %.1f ms", ms(p.exposed), ms(p.step));
+    return text("%.1f ms of communication are exposed in a step of %.1f ms", ms(p.exposed), ms(p.step));
   if (p.straggling >= p.meeting)
-    return text("the slowest rank takes %.1f ms longer than others in a step of %.1f ms", ms(p.straggling), ms(p.step));
-  return text("ranks agree for %.1f ms after a step of %.1f ms", ms(p.meeting), ms(p.step));
+    return text("the slowest rank takes %.1f ms longer than the others in a step of %.1f ms", ms(p.straggling),
+                ms(p.step));
+  return text("the ranks synchronise for %.1f ms after a step of %.1f ms", ms(p.meeting), ms(p.step));
 }
 
-std::string headline(const ScalingForecast& f, const ScalingLimit& all, const std::vector<ScalingAdvice>& moves) {
+std::string headline(const ScalingForecast& f, const ScalingLimit& all, const std::vector<ScalingAdvice>& advice) {
   const int most = *std::max_element(f.ranks.begin(), f.ranks.end());
   if (all.fails_at == 0)
-    return text("scales to %d ranks at %.0f %% of what each does alone, with %.6g samples a rank\n", most,
-                100 * all.efficiency, f.shape.samples / f.shape.ranks);
-  std::string out = all.ranks > 1
-                        ? text("scales to %d ranks at %.0f %%; on %d, ", all.ranks, 100 * all.efficiency, all.fails_at)
-                        : text("does not scale at %.0f %%: on %d ranks, ", 100 * f.efficiency, all.fails_at);
-  out += what_takes(predict(f.shape, f.interconnect, all.fails_at, Scaling::weak));
-  std::string moved;
-  for (const ScalingAdvice& r : moves)
-    moved += cat(moved.empty() ? "; it goes to " : ", to ", r.scaling_limit.ranks,
-                 r.scaling_limit.fails_at == 0 ? " or more" : "", " with ", r.change);
-  return out + (moved.empty() ? "; no single change of comm.* or of the batch moves that" : moved) + "\n";
+    return text("scales to %d ranks at %.0f %% efficiency, with %.6g samples per rank\n", most, 100 * all.efficiency,
+                f.shape.samples / f.shape.ranks);
+  std::string out =
+      all.ranks > 1
+          ? text("scales to %d ranks at %.0f %% efficiency; on %d, ", all.ranks, 100 * all.efficiency, all.fails_at)
+          : text("does not scale at %.0f %% efficiency: on %d ranks, ", 100 * f.efficiency, all.fails_at);
+  out += largest_loss(predict(f.shape, f.interconnect, all.fails_at, Scaling::weak));
+  std::string remedies;
+  for (const ScalingAdvice& r : advice)
+    remedies += cat(remedies.empty() ? "; it scales to " : ", to ", r.scaling_limit.ranks,
+                    r.scaling_limit.fails_at == 0 ? " or more" : "", " with ", r.change);
+  return out + (remedies.empty() ? "; no single change of comm.* or of the batch helps" : remedies) + "\n";
 }
 
-std::string hiding(const ScalingForecast& f, const ScalingLimit& all) {
-  const auto ranks = steps_to(f.ranks);
-  const auto next = std::upper_bound(ranks.begin(), ranks.end(), all.hides_to);
+// How far the all-reduces are overlapped with the backward pass.
+std::string overlap_line(const ScalingForecast& f, const ScalingLimit& all) {
+  const auto ranks = ladder_to(f.ranks);
+  const auto next = std::upper_bound(ranks.begin(), ranks.end(), all.overlapped_up_to);
   if (next == ranks.end())
-    return "sums hide behind the backward pass on all of them, but for those of the last gradients\n";
+    return "the all-reduces overlap with the backward pass on all of them, except for the last buckets\n";
   const Prediction p = predict(f.shape, f.interconnect, *next, Scaling::weak);
-  const std::string beyond = text("on %d ranks the links are busy for %.1f ms, the step waits for %.1f of them\n",
-                                  p.ranks, ms(p.sums), ms(p.exposed));
-  if (!f.shape.overlap || !f.shape.beside) return "no sum hides as this is configured: " + beyond;
-  return all.hides_to > 1
-             ? text("sums hide behind the backward pass to %d ranks, but for those of the last gradients; ",
-                    all.hides_to) +
-                   beyond
-             : "sums do not hide behind the backward pass: " + beyond;
+  const std::string beyond = text("on %d ranks the links are busy for %.1f ms, of which %.1f ms are exposed\n", p.ranks,
+                                  ms(p.sums), ms(p.exposed));
+  if (!f.shape.overlap || !f.shape.beside) return "no all-reduce overlaps in this configuration: " + beyond;
+  if (all.overlapped_up_to <= 1) return "the all-reduces do not overlap with the backward pass: " + beyond;
+  return text("the all-reduces overlap with the backward pass up to %d ranks, except for the last buckets; ",
+              all.overlapped_up_to) +
+         beyond;
 }
 
 std::string table(const ScalingForecast& f, Scaling scaling) {
-  std::string out = text("  %7s %12s %10s %10s %10s %9s %9s %9s %9s %9s\n", "ranks", "samples", "step ms", "samples/s",
-                         "efficiency", "own", "slowest", "sums", "exposed", "agreeing");
+  std::string out = text("  %7s %12s %10s %10s %10s %9s %9s %10s %9s %9s\n", "ranks", "samples", "step ms", "samples/s",
+                         "efficiency", "own", "slowest", "all-reduce", "exposed", "sync");
   for (const int ranks : f.ranks) {
     const Prediction p = predict(f.shape, f.interconnect, ranks, scaling);
     if (!possible(p)) {
       out += text("  %7d   fewer than one sample a rank\n", ranks);
       continue;
     }
-    out += text("  %7d %12.6g %10.2f %10s %8.1f %% %9.2f %9.2f %9.2f %9.2f %9.2f\n", p.ranks, p.samples, ms(p.step),
+    out += text("  %7d %12.6g %10.2f %10s %8.1f %% %9.2f %9.2f %10.2f %9.2f %9.2f\n", p.ranks, p.samples, ms(p.step),
                 format_count(p.samples / p.step).c_str(), 100 * p.efficiency, ms(p.own), ms(p.straggling), ms(p.sums),
                 ms(p.exposed), ms(p.meeting));
   }
@@ -107,44 +112,47 @@ std::string table(const ScalingForecast& f, Scaling scaling) {
 
 std::string name_of(const LinkModel& link) {
   return link.bytes_per_second > 0
-             ? format_rate(link.bytes_per_second) + " and " + format_seconds(link.latency) + " a message"
-         : link.latency > 0 ? format_seconds(link.latency) + " a message"
+             ? format_rate(link.bytes_per_second) + " and " + format_seconds(link.latency) + " per message"
+         : link.latency > 0 ? format_seconds(link.latency) + " per message"
                             : std::string("no time");
 }
 
 double modelled(const ScalingForecast& f) { return predict(f.shape, f.of_run, f.shape.ranks, Scaling::weak).step; }
 
-// Where the model does not give the run that it was made from, no other number of ranks is better known.
-std::string doubt(const ScalingForecast& f) {
-  const bool known = f.shape.ranks > 1 && !f.shape.own.empty();  // ranks of equal speed are not the run's
+// A warning if the model does not even reproduce the run that it was made from.
+std::string model_error(const ScalingForecast& f) {
+  const bool known = f.shape.ranks > 1 && !f.shape.own.empty();  // with --even, the run itself differs
   const double off = known ? modelled(f) / f.shape.step - 1 : 0;
-  if (std::abs(off) <= most_doubt) return "";
+  if (std::abs(off) <= max_model_error) return "";
   return text(
-      "beware: the model gives %.2f ms for a step of the run itself, which took %.2f (%+.0f %%): so far off may "
-      "all that follows be. longer runs on hosts of their own are closer\n",
+      "warning: the model gives %.2f ms for a step of the run itself, which took %.2f ms (%+.0f %%). all predictions "
+      "may be wrong by as much. use a longer run on dedicated hosts\n",
       ms(modelled(f)), ms(f.shape.step), 100 * off);
 }
 
 std::string basis(const ScalingForecast& f) {
   const StepProfile& s = f.shape;
   std::string out = cat("from a run of ", s.ranks, s.ranks == 1 ? " rank" : " ranks",
-                        text(", %.2f ms a step of %.6g samples", ms(s.step), s.samples));
-  if (s.ranks > 1) out += text("; the model gives %.2f for it", ms(modelled(f)));
-  out += cat("\nlinks (", f.links, "): between nodes ", name_of(f.interconnect.far));
+                        text(", %.2f ms per step of %.6g samples", ms(s.step), s.samples));
+  if (s.ranks > 1) out += text("; the model gives %.2f ms for it", ms(modelled(f)));
+  out += cat("\nlinks (", f.links, "): between nodes ", name_of(f.interconnect.inter_node));
   if (f.interconnect.ranks_per_node > 1)
-    out += cat(", between the ", f.interconnect.ranks_per_node, " ranks of a node ", name_of(f.interconnect.near));
+    out +=
+        cat(", between the ", f.interconnect.ranks_per_node, " ranks of a node ", name_of(f.interconnect.intra_node));
   const double all = s.ready.empty() ? 0 : double(s.ready.back().bytes) * s.element_bytes / 4;
-  return out + cat("; ", format_bytes(std::uint64_t(all)), " a sum, ", f.interconnect.ring ? "2 (p - 1)" : "2 log2 p",
-                   " messages, 2 (p - 1) / p of the bytes",
-                   s.zero ? "; ZeRO: scattered, gathered in the next step" : "",
-                   "\nassumed: ranks and nodes as in the run, their times independent draws of those measured, storage "
-                   "that keeps up, links that others leave alone",
-                   s.fixed_micro_batch ? "" : "; with fewer samples a rank, computing takes as much less", "\n");
+  return out + cat("; ", format_bytes(std::uint64_t(all)), " per all-reduce of the gradient, ",
+                   f.interconnect.ring ? "2 (p - 1)" : "2 log2 p", " messages, 2 (p - 1) / p of the bytes",
+                   s.zero ? "; ZeRO: reduce-scatter, then all-gather in the next step" : "",
+                   "\nassumed: the same kind of ranks and nodes as in the run, step times drawn independently from the "
+                   "measured ones, storage that keeps up, links without other traffic",
+                   s.fixed_micro_batch ? "" : "; computing time proportional to the samples of a rank", "\n");
 }
+
+ScalingGoal goal_of(const ScalingForecast& f, Scaling scaling) { return {f.ranks, scaling, f.efficiency}; }
 
 json to_json(const LinkModel& l) { return {{"bytes_per_second", l.bytes_per_second}, {"latency", l.latency}}; }
 json to_json(const ScalingLimit& r) {
-  return {{"ranks", r.ranks}, {"efficiency", r.efficiency}, {"fails_at", r.fails_at}, {"hides_to", r.hides_to}};
+  return {{"ranks", r.ranks}, {"efficiency", r.efficiency}, {"fails_at", r.fails_at}, {"hides_to", r.overlapped_up_to}};
 }
 json to_json(const Prediction& p) {
   return {{"ranks", p.ranks},
@@ -154,38 +162,39 @@ json to_json(const Prediction& p) {
           {"sums", p.sums},
           {"exposed", p.exposed},
           {"straggling", p.straggling},
-          {"hides", p.hides},
+          {"hides", p.fully_overlapped},
           {"efficiency", p.efficiency},
           {"meeting", p.meeting}};
 }
 
 }  // namespace
 
-ScalingLimit scaling_limit(const StepProfile& shape, const Interconnect& interconnect, const std::vector<int>& ranks,
-                           Scaling scaling, double efficiency) {
+ScalingLimit scaling_limit(const StepProfile& shape, const Interconnect& interconnect, const ScalingGoal& goal) {
   ScalingLimit out;
-  bool hides = true;
-  for (const int p : steps_to(ranks)) {
-    const Prediction here = predict(shape, interconnect, p, scaling);
+  bool overlapped = true;
+  for (const int p : ladder_to(goal.ranks)) {
+    const Prediction here = predict(shape, interconnect, p, goal.scaling);
     if (!possible(here)) break;
-    hides = hides && here.hides;
-    if (hides) out.hides_to = p;
+    overlapped = overlapped && here.fully_overlapped;
+    if (overlapped) out.overlapped_up_to = p;
     if (out.fails_at > 0) continue;
-    if (here.efficiency < efficiency)
+    if (here.efficiency < goal.efficiency) {
       out.fails_at = p;
-    else
-      out.ranks = p, out.efficiency = here.efficiency;
+    } else {
+      out.ranks = p;
+      out.efficiency = here.efficiency;
+    }
   }
   return out;
 }
 
 std::vector<ScalingAdvice> scaling_advice(const StepProfile& shape, const Interconnect& interconnect,
-                                          const std::vector<int>& ranks, Scaling scaling, double efficiency) {
+                                          const ScalingGoal& goal) {
   std::vector<ScalingAdvice> out;
-  const ScalingLimit now = scaling_limit(shape, interconnect, ranks, scaling, efficiency);
+  const ScalingLimit now = scaling_limit(shape, interconnect, goal);
   if (now.fails_at == 0) return out;
   for (const auto& [what, changed] : changes(shape)) {
-    const ScalingLimit then = scaling_limit(changed, interconnect, ranks, scaling, efficiency);
+    const ScalingLimit then = scaling_limit(changed, interconnect, goal);
     if (then.ranks > now.ranks) out.push_back({what, then});
   }
   std::stable_sort(out.begin(), out.end(), [](const ScalingAdvice& a, const ScalingAdvice& b) {
@@ -195,29 +204,33 @@ std::vector<ScalingAdvice> scaling_advice(const StepProfile& shape, const Interc
 }
 
 std::string report(const ScalingForecast& f) {
-  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency),
-                     strong = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::strong, f.efficiency);
-  std::string out = headline(f, weak, scaling_advice(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency));
-  out += hiding(f, weak) + doubt(f);
-  out += text("\nweak: %.6g samples a rank\n", f.shape.samples / f.shape.ranks) + table(f, Scaling::weak);
-  out += text("\nstrong: %.6g samples a step, %s at %.0f %%\n", f.shape.samples,
-              strong.ranks > 1 ? text("to %d ranks", strong.ranks).c_str() : "no ranks more", 100 * f.efficiency) +
-         table(f, Scaling::strong);
+  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, goal_of(f, Scaling::weak));
+  const ScalingLimit strong = scaling_limit(f.shape, f.interconnect, goal_of(f, Scaling::strong));
+  std::string out = headline(f, weak, scaling_advice(f.shape, f.interconnect, goal_of(f, Scaling::weak)));
+  out += overlap_line(f, weak) + model_error(f);
+  out += text("\nweak: %.6g samples per rank\n", f.shape.samples / f.shape.ranks) + table(f, Scaling::weak);
+  out +=
+      text("\nstrong: %.6g samples per step, %s at %.0f %% efficiency\n", f.shape.samples,
+           strong.ranks > 1 ? text("scales to %d ranks", strong.ranks).c_str() : "does not scale", 100 * f.efficiency) +
+      table(f, Scaling::strong);
   return out +
-         "  (own, slowest, sums, exposed, agreeing: ms of a step; own of an average rank, slowest: so much more)\n\n" +
+         "  (the last five columns are ms per step. own: input, computing and the rest of an average rank; slowest: "
+         "what "
+         "the slowest rank takes longer; all-reduce: the links are busy; exposed: the step waits for them; sync: "
+         "synchronisation after the step)\n\n" +
          basis(f);
 }
 
 std::string report_json(const ScalingForecast& f) {
-  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::weak, f.efficiency),
-                     strong = scaling_limit(f.shape, f.interconnect, f.ranks, Scaling::strong, f.efficiency);
+  const ScalingLimit weak = scaling_limit(f.shape, f.interconnect, goal_of(f, Scaling::weak));
+  const ScalingLimit strong = scaling_limit(f.shape, f.interconnect, goal_of(f, Scaling::strong));
   json out{
       {"run",
        {{"ranks", f.shape.ranks}, {"samples", f.shape.samples}, {"step", f.shape.step}, {"modelled", modelled(f)}}},
       {"links",
        {{"from", f.links},
-        {"far", to_json(f.interconnect.far)},
-        {"near", to_json(f.interconnect.near)},
+        {"far", to_json(f.interconnect.inter_node)},
+        {"near", to_json(f.interconnect.intra_node)},
         {"ranks_per_node", f.interconnect.ranks_per_node},
         {"ring", f.interconnect.ring}}},
       {"efficiency", f.efficiency},
@@ -229,7 +242,7 @@ std::string report_json(const ScalingForecast& f) {
     for (const int ranks : f.ranks)
       if (const Prediction p = predict(f.shape, f.interconnect, ranks, scaling); possible(p))
         side["steps"].push_back(to_json(p));
-    for (const ScalingAdvice& r : scaling_advice(f.shape, f.interconnect, f.ranks, scaling, f.efficiency))
+    for (const ScalingAdvice& r : scaling_advice(f.shape, f.interconnect, goal_of(f, scaling)))
       side["remedies"].push_back({{"change", r.change}, {"reach", to_json(r.scaling_limit)}});
   }
   return out.dump(2) + "\n";

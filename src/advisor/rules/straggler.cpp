@@ -1,4 +1,5 @@
-// Ranks step together, so that the slowest waits least for the sums. What it has that the others have not is the cause.
+// Ranks step together, so the slowest rank waits least in the all-reduces. What distinguishes it from the others is
+// taken for the cause.
 #include "millrace/advisor/rules/straggler.hpp"
 
 #include <algorithm>
@@ -9,77 +10,115 @@
 namespace millrace {
 namespace {
 
-constexpr double least_share = 0.15;  // of the step
+constexpr double min_share = 0.15;  // of the step; smaller differences are normal
 
-double of(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
-double input(const RankAccount& r) { return of(r, Phase::data_wait) + of(r, Phase::copy) - r.first_wait(); }
+double seconds_in(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
+double input(const RankAccount& r) {
+  return seconds_in(r, Phase::data_wait) + seconds_in(r, Phase::copy) - r.first_wait();
+}
 double compute(const RankAccount& r) {
-  return of(r, Phase::forward) + of(r, Phase::backward) + of(r, Phase::optimizer);
+  return seconds_in(r, Phase::forward) + seconds_in(r, Phase::backward) + seconds_in(r, Phase::optimizer);
 }
 
-// Over all ranks but one.
+// The mean over all ranks but `excluded`.
 template <class Get>
-double others(const std::vector<RankAccount>& ranks, const RankAccount& but, Get get) {
-  double sum = -get(but);
+double mean_of_others(const std::vector<RankAccount>& ranks, const RankAccount& excluded, Get get) {
+  double sum = -get(excluded);
   for (const RankAccount& r : ranks) sum += get(r);
   return sum / double(ranks.size() - 1);
 }
 
-// For the reason that sets it apart the most; what holds all ranks down alike makes none of them late. Or empty.
-std::string held_down(const RankAccount& slow, const std::vector<RankAccount>& ranks) {
+// The slow rank and what it takes longer than the others, in seconds of the whole run.
+struct Suspect {
+  const RankAccount& rank;
+  const std::vector<RankAccount>& ranks;
+  double more_input = 0, more_compute = 0;
+
+  template <class Get>
+  double others(Get get) const {
+    return mean_of_others(ranks, rank, get);
+  }
+  bool slow_input() const { return more_input > more_compute; }
+};
+
+// Each of these functions returns a cause, or an empty text if it does not apply.
+
+// The reason that throttled this rank's clock most compared with the others. What throttles all ranks alike makes none
+// of them late.
+std::string clock_throttling(const Suspect& s) {
   std::string out;
-  double most = 0;
-  for (const auto& one : slow.health.slowed) {  // no binding: clang 14 captures none
-    const std::string& reason = one.first;
-    const double part = one.second;
-    const double theirs = others(ranks, slow, [&](const RankAccount& r) {
-      const auto it = r.health.slowed.find(reason);
-      return it == r.health.slowed.end() ? 0.0 : it->second;
+  double largest = 0;
+  for (const auto& entry : s.rank.health.throttle_reasons) {  // clang 14 cannot capture structured bindings
+    const std::string& reason = entry.first;
+    const double here = entry.second;
+    const double theirs = s.others([&](const RankAccount& r) {
+      const auto it = r.health.throttle_reasons.find(reason);
+      return it == r.health.throttle_reasons.end() ? 0.0 : it->second;
     });
-    if (part < 0.1 || part <= 1.5 * theirs || part - theirs <= most) continue;
-    most = part - theirs;
-    out = text("its clock was held down %.0f %% of the time, the others' %.0f %%: ", 100 * part, 100 * theirs) + reason;
+    if (here < 0.1 || here <= 1.5 * theirs || here - theirs <= largest) continue;
+    largest = here - theirs;
+    out = text("its clock was throttled %.0f %% of the time, the others' %.0f %%: ", 100 * here, 100 * theirs) + reason;
   }
   return out;
 }
 
-// A loader's threads are held back as the step's are: then a disk is to blame for what that does not make up for.
-std::string cause_of(const RankAccount& slow, const std::vector<RankAccount>& ranks, double more_input,
-                     double more_compute) {
-  const bool of_input = more_input > more_compute;
+// A quota throttles the loader's threads like those of the step. A slow disk is blamed only for the rest.
+std::string cpu_quota(const Suspect& s) {
   const auto throttled = [](const RankAccount& r) { return std::max(0.0, r.process.throttled_seconds); };
-  const double held_back = throttled(slow), theirs = others(ranks, slow, throttled);
-  if (held_back > 0.05 * slow.wall_seconds && held_back > 1.5 * theirs &&
-      (!of_input || held_back - theirs > 0.5 * more_input))
-    return text("a quota held its processor back for %.1f s, the others %.1f s", held_back, theirs);
-  const auto taken = [&](const RankAccount& r) { return core_contention(ranks, int(&r - ranks.data())).share(); };
-  const double taken_here = taken(slow), taken_there = others(ranks, slow, taken);
-  const std::string neighbour =
-      taken_here > 0.1 && taken_here > 1.5 * taken_there
-          ? text("other processes took %.0f %% of its cores, the others' %.0f %%: a noisy neighbour", 100 * taken_here,
-                 100 * taken_there)
-          : "";
-  if (of_input)
-    return !neighbour.empty() && (taken_here - taken_there) * slow.wall_seconds > 0.5 * more_input
-               ? neighbour
-               : text("it waits for samples %.1f s, the others %.1f s: a slow disk or path", input(slow),
-                      others(ranks, slow, input));
-  if (const std::string held = held_down(slow, ranks); !held.empty()) return held;
+  const double here = throttled(s.rank), theirs = s.others(throttled);
+  const bool much = here > 0.05 * s.rank.wall_seconds && here > 1.5 * theirs;
+  if (!much || (s.slow_input() && here - theirs <= 0.5 * s.more_input)) return "";
+  return text("a CPU quota throttled it for %.1f s, the others for %.1f s", here, theirs);
+}
+
+std::string noisy_neighbour(const Suspect& s) {
+  const auto contention = [&](const RankAccount& r) {
+    return core_contention(s.ranks, int(&r - s.ranks.data())).share();
+  };
+  const double here = contention(s.rank), theirs = s.others(contention);
+  if (here <= 0.1 || here <= 1.5 * theirs) return "";
+  if (s.slow_input() && (here - theirs) * s.rank.wall_seconds <= 0.5 * s.more_input) return "";
+  return text("other processes took %.0f %% of its cores, %.0f %% of the others': a noisy neighbour", 100 * here,
+              100 * theirs);
+}
+
+std::string slow_input(const Suspect& s) {
+  return text("it waited %.1f s for samples, the others %.1f s: a slow disk or path", input(s.rank), s.others(input));
+}
+
+std::string slower_clock(const Suspect& s) {
   const auto clock = [](const RankAccount& r) { return std::max(0.0, r.health.clock_mhz); };
-  if (clock(slow) > 0 && clock(slow) < 0.93 * others(ranks, slow, clock))
-    return text("its clock is %.0f MHz, the others %.0f", clock(slow), others(ranks, slow, clock));
+  const double here = clock(s.rank), theirs = s.others(clock);
+  if (here <= 0 || here >= 0.93 * theirs) return "";
+  return text("its clock runs at %.0f MHz, the others' at %.0f MHz", here, theirs);
+}
+
+std::string fewer_cores(const Suspect& s) {
   const auto cores = [](const RankAccount& r) { return double(r.cores); };
-  if (cores(slow) < others(ranks, slow, cores))
-    return text("it has %.0f cores, the others %.1f", cores(slow), others(ranks, slow, cores));
-  if (!neighbour.empty()) return neighbour;
-  const auto preempted = [](const RankAccount& r) {
+  if (cores(s.rank) >= s.others(cores)) return "";
+  return text("it has %.0f cores, the others %.1f", cores(s.rank), s.others(cores));
+}
+
+std::string preemption(const Suspect& s) {
+  const auto per_second = [](const RankAccount& r) {
     return double(r.process.preempted) / std::max(1e-9, r.wall_seconds);
   };
-  if (preempted(slow) > 50 && preempted(slow) > 1.5 * others(ranks, slow, preempted))
-    return text("it lost its cores %.0f times a second, the others %.0f: more threads or processes than cores",
-                preempted(slow), others(ranks, slow, preempted));
-  return text("it computes %.1f s, the others %.1f s, for a reason that is not seen from here", compute(slow),
-              others(ranks, slow, compute));
+  const double here = per_second(s.rank), theirs = s.others(per_second);
+  if (here <= 50 || here <= 1.5 * theirs) return "";
+  return text("it was preempted %.0f times per second, the others %.0f: more threads or processes than cores", here,
+              theirs);
+}
+
+std::string cause_of(const Suspect& s) {
+  if (const std::string quota = cpu_quota(s); !quota.empty()) return quota;
+  if (s.slow_input()) {
+    const std::string neighbour = noisy_neighbour(s);
+    return neighbour.empty() ? slow_input(s) : neighbour;
+  }
+  for (const auto& cause : {clock_throttling, slower_clock, fewer_cores, noisy_neighbour, preemption})
+    if (const std::string found = cause(s); !found.empty()) return found;
+  return text("it computed for %.1f s, the others for %.1f s; the measurements do not show why", compute(s.rank),
+              s.others(compute));
 }
 
 }  // namespace
@@ -89,35 +128,40 @@ CoreContention core_contention(const std::vector<RankAccount>& ranks, int rank) 
   const ProcessStats& p = mine.process;
   if (p.cores_busy_seconds < 0 || mine.wall_seconds <= 0) return {};
   const auto cores = cores_of(p.cores);
-  double own = 0;  // of the job: of a rank that shares some of its cores, as much of its time
+  // CPU time of this job on these cores. A rank that shares only some of them counts in proportion.
+  double job_seconds = 0;
   for (const RankAccount& r : ranks) {
     if (r.host != mine.host) continue;
     const auto theirs = cores_of(r.process.cores);
     const auto shared = std::count_if(theirs.begin(), theirs.end(), [&](const auto& core) {
       return std::find(cores.begin(), cores.end(), core) != cores.end();
     });
-    if (shared > 0) own += r.process.cpu_seconds * double(shared) / double(theirs.size());
+    if (shared > 0) job_seconds += r.process.cpu_seconds * double(shared) / double(theirs.size());
   }
-  return {double(cores.size()), std::max(0.0, p.cores_busy_seconds - own) / mine.wall_seconds,
-          std::max(0.0, p.stolen_seconds) / mine.wall_seconds};
+  return {.cores = double(cores.size()),
+          .others = std::max(0.0, p.cores_busy_seconds - job_seconds) / mine.wall_seconds,
+          .stolen = std::max(0.0, p.stolen_seconds) / mine.wall_seconds};
 }
 
-Straggler straggler(const std::vector<RankAccount>& ranks) {
+Straggler find_straggler(const std::vector<RankAccount>& ranks) {
   if (ranks.size() < 2 || ranks[0].steps == 0) return {};
   const auto own = [](const RankAccount& r) { return input(r) + compute(r); };
   const auto slow =
       std::max_element(ranks.begin(), ranks.end(), [&](const auto& a, const auto& b) { return own(a) < own(b); });
-  const double more = own(*slow) - others(ranks, *slow, own), steps = double(ranks[0].steps);
-  if (more < least_share * (own(*slow) + of(*slow, Phase::communication))) return {};
-  const double more_input = std::max(0.0, input(*slow) - others(ranks, *slow, input)), more_compute = more - more_input;
-  return {int(slow - ranks.begin()), slow->host, cause_of(*slow, ranks, more_input, more_compute), more / steps,
-          std::min(more, more_input) / steps};
+  const double more = own(*slow) - mean_of_others(ranks, *slow, own), steps = double(ranks[0].steps);
+  if (more < min_share * (own(*slow) + seconds_in(*slow, Phase::communication))) return {};
+  const double more_input = std::max(0.0, input(*slow) - mean_of_others(ranks, *slow, input));
+  return {.rank = int(slow - ranks.begin()),
+          .host = slow->host,
+          .cause = cause_of({*slow, ranks, more_input, more - more_input}),
+          .seconds = more / steps,
+          .input_seconds = std::min(more, more_input) / steps};
 }
 
 std::string straggler_line(const std::vector<RankAccount>& ranks) {
-  const Straggler s = straggler(ranks);
+  const Straggler s = find_straggler(ranks);
   if (s.rank < 0) return "";
-  return text("  straggler: rank %d on %s, %.2f ms a step more than the others: ", s.rank, s.host.c_str(),
+  return text("  straggler: rank %d on %s, %.2f ms per step slower than the others: ", s.rank, s.host.c_str(),
               s.seconds * 1e3) +
          s.cause + "\n";
 }

@@ -11,23 +11,24 @@ namespace millrace {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
-std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// An ascending ladder with `now` among the numbers.
+// An axis of ascending numbers, with `now` among them.
 SearchAxis ordered_values(
     Bound bound, const char* key, Numbers numbers, std::int64_t now,
     std::string (*print)(std::int64_t) = [](std::int64_t n) { return std::to_string(n); }) {
   numbers.push_back(now);
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  SearchAxis axis{bound, key,  {}, int(std::find(numbers.begin(), numbers.end(), now) - numbers.begin()),
-                  {},    true, 0,  {}};
+  const int position = int(std::find(numbers.begin(), numbers.end(), now) - numbers.begin());
+  SearchAxis axis{.bound = bound, .key = key, .now = position};
   for (const std::int64_t n : numbers) axis.values.push_back(print(n));
   return axis;
 }
 
+// An axis of words, all of which are tried.
 SearchAxis choice(Bound bound, const char* key, Values values, const std::string& now) {
-  SearchAxis axis{bound, key, std::move(values), 0, {}, false, 0, {}};
+  SearchAxis axis{.bound = bound, .key = key, .values = std::move(values), .ordered_values = false};
   const auto at = std::find(axis.values.begin(), axis.values.end(), now);
   if (at == axis.values.end()) axis.values.insert(at, now);
   axis.now = int(std::find(axis.values.begin(), axis.values.end(), now) - axis.values.begin());
@@ -37,25 +38,27 @@ SearchAxis choice(Bound bound, const char* key, Values values, const std::string
 }
 
 SearchAxis readers(const BottleneckMetrics& e) {
-  const bool own = !e.chunked && e.reader != "synthetic";
-  return choice(Bound::input, "data.reader", own ? Values{"direct", "mmap", "uring"} : Values{}, e.reader);
+  const bool own = !e.config.input.chunked && e.config.input.reader != "synthetic";
+  return choice(Bound::input, "data.reader", own ? Values{"direct", "mmap", "uring"} : Values{}, e.config.input.reader);
 }
 
 SearchAxis workers(const BottleneckMetrics& e) {
   Numbers numbers;
-  if (!e.reader.starts_with("mpio"))  // one worker, whatever is asked for
-    for (std::int64_t n = 0; n <= 2 * std::max(2, e.cores); n = n ? 2 * n : 1) numbers.push_back(n);
-  return ordered_values(Bound::input, "data.workers", numbers, e.workers);
+  if (!e.config.input.reader.starts_with("mpio"))  // it always has one worker
+    for (std::int64_t n = 0; n <= 2 * std::max(2, e.config.machine.cores); n = n ? 2 * n : 1) numbers.push_back(n);
+  return ordered_values(Bound::input, "data.workers", numbers, e.config.input.workers);
 }
 
-// By steps of four: a ring twice as deep shows little.
-SearchAxis prefetch(const BottleneckMetrics& e, const TuneLimits& room) {
-  const std::uint64_t slot = std::max<std::uint64_t>(1, std::uint64_t(e.micro_batch) * e.sample_bytes);
+// In steps of four: doubling the depth changes little.
+SearchAxis prefetch(const BottleneckMetrics& e, const TuneLimits& limits) {
+  const std::uint64_t slot =
+      std::max<std::uint64_t>(1, std::uint64_t(e.config.training.micro_batch) * e.config.input.sample_bytes);
   Numbers numbers;
   for (const std::int64_t n : {2, 4, 16, 64})
-    if (std::uint64_t(n) * slot <= room.ring_bytes || n <= 4) numbers.push_back(n);
-  const bool automatic = e.prefetch == 0;
-  SearchAxis axis = ordered_values(Bound::input, "data.prefetch", numbers, automatic ? numbers.front() : e.prefetch);
+    if (std::uint64_t(n) * slot <= limits.ring_bytes || n <= 4) numbers.push_back(n);
+  const bool automatic = e.config.input.prefetch == 0;
+  SearchAxis axis =
+      ordered_values(Bound::input, "data.prefetch", numbers, automatic ? numbers.front() : e.config.input.prefetch);
   axis.values.insert(axis.values.begin(), "auto");
   axis.lowest = 1;
   axis.now = automatic ? 0 : axis.now + 1;
@@ -68,75 +71,83 @@ SearchAxis prefetch(const BottleneckMetrics& e, const TuneLimits& room) {
 
 std::string as_size(std::int64_t bytes) { return print_bytes(std::uint64_t(bytes)); }
 
-// Up to the one bucket that holds all.
-SearchAxis buckets(const BottleneckMetrics& e, const TuneLimits& room) {
+// Up to the size at which one bucket holds the whole gradient.
+SearchAxis buckets(const BottleneckMetrics& e, const TuneLimits& limits) {
   Numbers numbers;
-  const auto now = std::int64_t(e.bucket), all = std::int64_t(room.gradient_bytes);
-  if (e.ranks > 1)
+  const auto now = std::int64_t(e.config.communication.bucket_size), all = std::int64_t(limits.gradient_bytes);
+  if (e.config.machine.ranks > 1)
     for (std::int64_t n = 64 << 10; n <= std::int64_t(1) << 30; n *= 4) {
-      const bool same = (n >= all && now >= all) || (2 * n > now && n < 2 * now);  // as now, or nearly
+      // The same split as now, or a size close to it.
+      const bool same = (n >= all && now >= all) || (2 * n > now && n < 2 * now);
       if (!same) numbers.push_back(n);
       if (n >= all) break;
     }
-  SearchAxis axis = ordered_values(Bound::sums, "comm.bucket_size", numbers, now, as_size);
-  // Far from there, neighbours differ by less than the noise.
+  SearchAxis axis = ordered_values(Bound::communication, "comm.bucket_size", numbers, now, as_size);
+  // Far from the usual size, neighbours differ by less than the noise, so the usual size is tried first.
   const auto usual = std::find(axis.values.begin(), axis.values.end(), as_size(4 << 20));
   const int at = int(std::min<std::ptrdiff_t>(usual - axis.values.begin(), std::ssize(axis.values) - 1));
   if (std::abs(at - axis.now) > 1) axis.first = {at};
   return axis;
 }
 
-// Even parts of a rank's share of a step, the largest that fits first.
-std::int64_t largest_part(std::int64_t share, std::int64_t most) { return up(share, up(share, most)); }
-SearchAxis micro_batches(const BottleneckMetrics& e, const TuneLimits& room) {
-  const std::int64_t share = up(e.global_batch, e.ranks);
+// The largest part, of equal parts of a rank's share of a step, that has at most `most` rows.
+std::int64_t largest_part(std::int64_t share, std::int64_t most) { return divide_up(share, divide_up(share, most)); }
+// Equal parts of a rank's share of a step, the largest that fits first.
+SearchAxis micro_batches(const BottleneckMetrics& e, const TuneLimits& limits) {
+  const std::int64_t share = divide_up(e.config.training.global_batch, e.config.machine.ranks);
   Numbers numbers;
-  if (room.most_rows > 0) {
-    numbers.push_back(largest_part(share, room.most_rows));
+  if (limits.max_rows > 0) {
+    numbers.push_back(largest_part(share, limits.max_rows));
     for (std::int64_t parts = 1; parts <= share; parts *= 2)
-      if (up(share, parts) <= room.most_rows) numbers.push_back(up(share, parts));
+      if (divide_up(share, parts) <= limits.max_rows) numbers.push_back(divide_up(share, parts));
   }
   const std::int64_t top = numbers.empty() ? 0 : numbers.front();
-  SearchAxis axis = ordered_values(Bound::compute, "train.micro_batch", numbers, e.micro_batch);
+  SearchAxis axis = ordered_values(Bound::compute, "train.micro_batch", numbers, e.config.training.micro_batch);
   const int at = int(std::find(axis.values.begin(), axis.values.end(), std::to_string(top)) - axis.values.begin());
-  if (top > e.micro_batch) axis.first = {at};
+  if (top > e.config.training.micro_batch) axis.first = {at};
   return axis;
 }
 
-// Against all that a step costs whatever its size. Each with the micro-batch that goes with it: a rank's share, or the
-// largest part of it that fits.
-SearchAxis global_batches(const BottleneckMetrics& e, const TuneLimits& room) {
+// Against costs that do not depend on the size of a step. Each value comes with its micro-batch: a rank's share of the
+// step, or the largest part of it that fits.
+SearchAxis global_batches(const BottleneckMetrics& e, const TuneLimits& limits) {
   Numbers numbers;
-  for (std::int64_t n = 2 * e.global_batch; n <= room.most_global; n *= 2) numbers.push_back(n);
-  const bool sums = e.share(Bound::sums) > e.share(Bound::compute);
-  SearchAxis axis = ordered_values(sums ? Bound::sums : Bound::compute, "train.global_batch", numbers, e.global_batch);
+  for (std::int64_t n = 2 * e.config.training.global_batch; n <= limits.max_global_batch; n *= 2) numbers.push_back(n);
+  const bool communication = e.share(Bound::communication) > e.share(Bound::compute);
+  SearchAxis axis = ordered_values(communication ? Bound::communication : Bound::compute, "train.global_batch", numbers,
+                                   e.config.training.global_batch);
   for (const std::string& value : axis.values)
-    axis.along.push_back(
-        {{"train.micro_batch",
-          std::to_string(largest_part(up(std::stoll(value), e.ranks), std::max<std::int64_t>(1, room.most_rows)))}});
+    axis.coupled_settings.push_back(
+        {{"train.micro_batch", std::to_string(largest_part(divide_up(std::stoll(value), e.config.machine.ranks),
+                                                           std::max<std::int64_t>(1, limits.max_rows)))}});
   return axis;
 }
 
-// Of the CPU, downwards: all threads wait for the one whose core others took. Small networks need few.
+// Fewer threads on a CPU: all threads wait for the one whose core other work took, and small networks need few.
 SearchAxis threads(const BottleneckMetrics& e) {
   Numbers numbers;
-  if (!e.gpu)
-    for (std::int64_t n = 1; n < e.threads; n *= 2) numbers.push_back(n);
-  return ordered_values(Bound::compute, "run.threads", numbers, e.threads);
+  if (!e.config.machine.gpu)
+    for (std::int64_t n = 1; n < e.config.machine.threads; n *= 2) numbers.push_back(n);
+  return ordered_values(Bound::compute, "run.threads", numbers, e.config.machine.threads);
 }
 
-SearchAxis fusion(const TuneLimits& room) {
+SearchAxis fusion(const TuneLimits& limits) {
   Values levels;
-  for (int level = 0; level <= room.most_fusion; ++level) levels.push_back(std::to_string(level));
-  return choice(Bound::compute, "model.fusion", levels, std::to_string(room.fusion));
+  for (int level = 0; level <= limits.max_fusion; ++level) levels.push_back(std::to_string(level));
+  return choice(Bound::compute, "model.fusion", levels, std::to_string(limits.fusion));
 }
 
 }  // namespace
 
-std::vector<SearchAxis> tune_axes(const BottleneckMetrics& e, const TuneLimits& room) {
-  std::vector<SearchAxis> axes{
-      readers(e), workers(e),  prefetch(e, room), buckets(e, room), global_batches(e, room), micro_batches(e, room),
-      threads(e), fusion(room)};
+std::vector<SearchAxis> tune_axes(const BottleneckMetrics& e, const TuneLimits& limits) {
+  std::vector<SearchAxis> axes{readers(e),
+                               workers(e),
+                               prefetch(e, limits),
+                               buckets(e, limits),
+                               global_batches(e, limits),
+                               micro_batches(e, limits),
+                               threads(e),
+                               fusion(limits)};
   std::erase_if(axes, [](const SearchAxis& axis) { return axis.values.size() < 2; });
   return axes;
 }
@@ -173,20 +184,21 @@ void add_differences(std::vector<double>& differences, std::span<const double> s
 }
 
 double noise_of(const std::vector<double>& differences) {
-  // The median of |a - b| is 0.954 standard deviations of a and b, were they normal.
+  // For normal a and b, the median of |a - b| is 0.954 of their standard deviation.
   return std::max(0.01, differences.empty() ? 0 : median(differences) / 0.954);
 }
 
-TrialDecision decide_trial(const std::vector<double>& gains, double noise, int turns) {
+TrialDecision decide_trial(const std::vector<double>& gains, double noise, int rounds) {
   if (gains.empty()) return TrialDecision::more;
   const double gain = median(gains), n = double(gains.size());
-  // Of the logarithm of a ratio sqrt(2), of the median of n of them 1.25 / sqrt(n) times as much (of one: all of it).
+  // Two standard errors. The logarithm of a ratio has sqrt(2) times the noise; the median of n of them has
+  // 1.25 / sqrt(n) times that.
   const double doubt = std::exp(2 * std::sqrt(2.0) * noise * (n < 3 ? 1 : 1.25) / std::sqrt(n));
   if (gain * doubt < min_gain) return TrialDecision::drop;
-  // Slow moments of a busy machine last for several measurements: nearly all turns have to agree.
+  // Slow moments of a busy machine last for several measurements, so nearly all rounds have to agree.
   const bool agree = std::count_if(gains.begin(), gains.end(), [](double g) { return g > 1; }) >= n - 1;
   if (n >= 3 && agree && gain > min_gain * doubt) return TrialDecision::keep;
-  if (int(n) < turns) return TrialDecision::more;
+  if (int(n) < rounds) return TrialDecision::more;
   return agree && gain >= min_gain && gain > doubt ? TrialDecision::keep : TrialDecision::drop;
 }
 

@@ -1,19 +1,17 @@
-// What tune says: the gain of the whole first, then the lines to be pasted, then all trials.
+// The report of a search: the gain of all changes together, then the lines to paste, then all trials.
 #include <algorithm>
 #include <cmath>
 
+#include "advisor/rules/rule_text.hpp"
 #include "millrace/advisor/rules/tuning.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
-#include "millrace/telemetry/text.hpp"
 
 namespace millrace {
 namespace {
 
-double ms(double seconds) { return seconds * 1e3; }
-
 std::vector<double> gains_of(const TuneOutcome& out) {
-  return TuneTrial{"", "", "", out.tuned, out.baseline, false, ""}.gains();
+  return TuneTrial{.changed = out.tuned, .baseline = out.baseline}.gains();
 }
 
 std::string measured_gain(const TuneOutcome& out) {
@@ -21,9 +19,11 @@ std::string measured_gain(const TuneOutcome& out) {
   const auto [least, most] = std::minmax_element(gains.begin(), gains.end());
   const bool other_batch = std::any_of(out.changes.begin(), out.changes.end(),
                                        [](const auto& setting) { return setting.first == "train.global_batch"; });
-  return text("%.2fx, measured as a whole: %.2f -> %.2f ms %s (medians of %zu turns side by side, %.2fx to %.2fx)",
-              median(gains), ms(median(out.baseline)), ms(median(out.tuned)),
-              other_batch ? "for the samples of a step as it is" : "a step", gains.size(), *least, *most);
+  return text(
+      "%.2fx, measured with all changes together: %.2f -> %.2f ms %s (medians of %zu alternating rounds, %.2fx to "
+      "%.2fx)",
+      median(gains), ms(median(out.baseline)), ms(median(out.tuned)),
+      other_batch ? "for the samples of an original step" : "per step", gains.size(), *least, *most);
 }
 
 std::string line_of(const TuneTrial& t) {
@@ -32,30 +32,29 @@ std::string line_of(const TuneTrial& t) {
   const auto gains = t.gains();
   if (gains.empty()) return cat(change, "stopped\n");
   return cat(change,
-             text("%9.2f ms beside %9.2f: %.2fx in %zu turn%s%s\n", ms(median(t.changed)), ms(median(t.baseline)),
-                  median(gains), gains.size(), gains.size() == 1 ? "" : "s", t.kept ? ", kept" : ""));
+             text("%9.2f ms, baseline %9.2f: %.2fx in %zu round%s%s\n", ms(median(t.changed)), ms(median(t.baseline)),
+                  median(gains), gains.size(), plural(double(gains.size())), t.kept ? ", kept" : ""));
 }
 
 std::string head_of(const TuneOutcome& out) {
   const std::string noise = text("%.0f %%", std::ceil(100 * out.noise));
   if (!out.start_failure.empty())
-    return cat(
-        "the configuration as it is does not run: ", out.start_failure, "\n",
-        out.tuned.empty() ? std::string("this does:\n") : text("this takes %.2f ms a step:\n", ms(median(out.tuned))));
+    return cat("the configuration does not run: ", out.start_failure, "\n",
+               out.tuned.empty() ? std::string("this one does:\n")
+                                 : text("this one takes %.2f ms per step:\n", ms(median(out.tuned))));
   if (out.changes.empty())
     return cat("nothing worth changing: none of ", out.trials.size(), " trials gained ", text("%.2fx", min_gain),
                " beyond the noise (", noise, " of a measurement)\n");
-  if (out.tuned.empty()) return "found so far, not confirmed as a whole:\n";
-  if (!out.stands())
-    return cat(
-        "nothing worth changing: what trials gained one by one is not there as a whole, or not beyond the noise (",
-        noise, " of a measurement). ", measured_gain(out), "\n");
-  return cat(measured_gain(out), ", by\n");
+  if (out.tuned.empty()) return "found so far, not confirmed with all changes together:\n";
+  if (!out.is_significant())
+    return cat("nothing worth changing: all changes together do not gain more than the noise (", noise,
+               " of a measurement), although single trials did. ", measured_gain(out), "\n");
+  return cat(measured_gain(out), ", with\n");
 }
 
 }  // namespace
 
-bool TuneOutcome::stands() const {
+bool TuneOutcome::is_significant() const {
   if (changes.empty()) return false;
   return tuned.empty() || !start_failure.empty() ||
          decide_trial(gains_of(*this), noise, int(tuned.size())) == TrialDecision::keep;
@@ -80,35 +79,36 @@ std::string config_snippet(const Settings& settings, const std::vector<std::stri
 std::string learning_rate_note(const LearningRateChange& f) {
   const double factor = double(f.to) / double(f.from);
   const std::string steps = text(
-      "train.global_batch %lld -> %lld: %.3g times as many samples a step, so fewer steps an "
-      "epoch: another training. ",
+      "train.global_batch %lld -> %lld: %.3g times as many samples per step and fewer steps per "
+      "epoch, which changes the training. ",
       (long long)f.from, (long long)f.to, factor);
   if (f.rate_batch > 0)
-    return cat(steps, text("optim.lr_batch = %.6g is set: the learning rate goes along with it, %.4g -> %.4g",
+    return cat(steps, text("optim.lr_batch = %.6g is set, so the learning rate scales with the batch: %.4g -> %.4g",
                            f.rate_batch, f.rate * double(f.from) / f.rate_batch, f.rate * double(f.to) / f.rate_batch));
   const bool adam = f.optimizer == "adamw" || f.optimizer == "lamb";
-  return cat(steps,
-             text("optim.lr stays %.4g here; the linear scaling rule (Goyal et al. 2017) would make it %.4g: "
-                  "optim.lr_batch = %lld does that",
-                  f.rate, f.rate * factor, (long long)f.from),
-             adam ? text(" (for Adam the square root is usual too: optim.lr = %.4g)", f.rate * std::sqrt(factor)) : "");
+  return cat(
+      steps,
+      text("optim.lr stays %.4g; the linear scaling rule (Goyal et al. 2017) gives %.4g: "
+           "set optim.lr_batch = %lld for it",
+           f.rate, f.rate * factor, (long long)f.from),
+      adam ? text(" (for Adam, the square-root rule is common too: optim.lr = %.4g)", f.rate * std::sqrt(factor)) : "");
 }
 
 std::string tuning_report(const TuneOutcome& out) {
   std::string text_out = head_of(out);
-  if (out.stands()) {
+  if (out.is_significant()) {
     text_out += cat("\n", config_snippet(out.changes, out.consequences), "\n");
-    text_out += "saved as a file of its own it wins over the configuration before it: -c FILE -c TUNED\n";
+    text_out += "save these lines as a file and pass it after your configuration: -c FILE -c TUNED\n";
   }
   const BottleneckMetrics& e = out.before;
-  if (e.step > 0) {
-    text_out += text("\nmeasured, ms a step: %.2f %s, %.2f with samples there at once", ms(e.step),
+  if (e.times.step > 0) {
+    text_out += text("\nmeasured, ms per step: %.2f %s, %.2f with samples already in memory", ms(e.times.step),
                      out.start_failure.empty() ? "as configured" : "with the largest micro-batch that fits",
-                     ms(e.without_input));
-    if (e.ranks > 1) text_out += text(", %.2f without sums, too", ms(e.without_sums));
-    text_out += text("; noise of a measurement %.1f %%\n", 100 * out.noise);
+                     ms(e.without.input));
+    if (e.config.machine.ranks > 1) text_out += text(", %.2f also without all-reduces", ms(e.without.communication));
+    text_out += text("; noise of one measurement %.1f %%\n", 100 * out.noise);
   }
-  if (!out.trials.empty()) text_out += "trials, each beside the best so far, medians:\n";
+  if (!out.trials.empty()) text_out += "trials, each against the best configuration so far, medians:\n";
   for (const TuneTrial& t : out.trials) text_out += line_of(t);
   for (const std::string& what : out.untried) text_out += cat("  not tried: ", what, "\n");
   if (!out.stopped.empty()) text_out += cat("the search ended early: ", out.stopped, "\n");

@@ -14,16 +14,19 @@ namespace millrace {
 namespace {
 
 constexpr int layer_repeats = 5;
-constexpr std::size_t confirming_turns = 5;
-constexpr double least_input = 0.03;  // share of the step: below it the input's parts are not measured
+constexpr std::size_t confirming_rounds = 5;
+constexpr double min_input_share = 0.03;  // of the step; below it the parts of the input are not measured
 
+// The configuration with one key changed.
 RunConfig with(World& world, ParsedArguments parsed, const std::string& key, const std::string& value) {
   std::erase_if(parsed.keys, [&](const Override& o) { return o.key == key; });
   parsed.keys.push_back({key, {value}});
   return load_config(world, parsed);
 }
 
-double mean(const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0) / double(of.size()); }
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
 
 std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", c.to); }
 
@@ -35,40 +38,46 @@ class Diagnosis {
   bool over() { return from_rank_0(world_, watch_.seconds()) > options_.budget; }
 
   BottleneckMetrics measure(const RunConfig& config, const BottleneckMetrics& run) {
-    const AblationTimes shares = measure_ablations(world_, meter_, config, 3, options_.budget / 4);
-    BottleneckMetrics e = probed_metrics(world_, shares, run);
-    if (run.steps == 0) {
+    const AblationTimes ablations = measure_ablations(world_, meter_, config, 3, options_.budget / 4);
+    BottleneckMetrics e = probed_metrics(world_, ablations, run);
+    if (run.run.steps == 0) {
       std::vector<RankAccount> ranks;
-      for (const std::string& one : world_.gather(Account{{shares.probe.rank}}.json()))
+      for (const std::string& one : world_.gather(Account{{ablations.probe.rank}}.json()))
         ranks.push_back(RankAccount::from_json(one));
-      e.set_straggler(ranks), e.set_machine(ranks);
+      e.set_straggler(ranks);
+      e.set_machine(ranks);
     }
-    e.without_optimizer = meter_.steps(config, Ablation::optimizer);
-    e.optimizer = std::max(0.0, e.without_sums - e.without_optimizer);
-    e.gradient_bytes = from_rank_0(world_, double(shares.probe.gradient_bytes));
-    const PartsProbe parts =
-        probe_parts(world_, config, meter_.next_step(), options_.seconds, std::uint64_t(e.gradient_bytes));
-    for (const CollectiveOpStats& sum : parts.sums.sums) e.sum_alone = from_rank_0(world_, sum.busy);
-    e.set_link(world_.node_count(), parts.sums);
-    e.loader_rate = from_rank_0(world_, parts.loader_rate), e.peak_flops = from_rank_0(world_, parts.peak_flops);
-    e.decoding = from_rank_0(world_, parts.decoding);
-    e.batch = meter_.batch();
+    e.without.optimizer = meter_.steps(config, Ablation::no_optimizer);
+    e.times.optimizer = std::max(0.0, e.without.communication - e.without.optimizer);
+    e.communication.gradient_bytes = from_rank_0(world_, double(ablations.probe.gradient_bytes));
+    const PartsProbe parts = probe_parts(world_, config, meter_.next_step(), options_.seconds,
+                                         std::uint64_t(e.communication.gradient_bytes));
+    for (const CollectiveOpStats& one : parts.communication.sums)
+      e.communication.all_reduce_seconds = from_rank_0(world_, one.busy);
+    e.set_link(world_.node_count(), parts.communication);
+    e.input.loader_rate = from_rank_0(world_, parts.loader_rate);
+    e.computing.peak_flops = from_rank_0(world_, parts.peak_flops);
+    e.input.decoding_share = from_rank_0(world_, parts.decoding_share);
+    e.run.batch = meter_.batch();
     return e;
   }
 
   Trial attempt(const RunConfig& config, const Change& change) {
     Trial trial{change};
-    TrialRounds turns;
-    if (over()) return trial.failure = text_of_budget(), trial;
+    TrialRounds rounds;
+    if (over()) {
+      trial.failure = text_of_budget();
+      return trial;
+    }
     log::info(cat("trying ", change.key, " = ", change.to));
     try {
-      const RunConfig other = everywhere(change);
-      // Twice also where it was no better: a moment without the cores must not drop what helps. Half as fast is no
-      // moment.
-      do measure_with_baseline(config, other, turns);
-      while (turns.baseline.size() < 2 && turns.changed[0] < 2 * turns.baseline[0]);
-      trial.step = *std::min_element(turns.changed.begin(), turns.changed.end());
-      trial.baseline = *std::min_element(turns.baseline.begin(), turns.baseline.end());
+      const RunConfig changed = config_on_all_ranks(change);
+      // Two rounds even if the first was no faster: a moment without the cores must not hide a gain. A change that
+      // takes twice as long needs no second round.
+      do measure_round(config, changed, rounds);
+      while (rounds.baseline.size() < 2 && rounds.changed[0] < 2 * rounds.baseline[0]);
+      trial.step = *std::min_element(rounds.changed.begin(), rounds.changed.end());
+      trial.baseline = *std::min_element(rounds.baseline.begin(), rounds.baseline.end());
     } catch (const Error& error) {
       if (error.code() != Exit::config) throw;
       trial.failure = error.what();
@@ -76,23 +85,29 @@ class Diagnosis {
     return trial;
   }
 
-  // What is advised first is measured anew: of many trials the best one was lucky, too. By means: a machine may be in
-  // one state for some seconds and then in another one (what its cores share with others), and a run sees all of them.
+  // Measures the first advice again, because the best of many trials was also lucky. Uses means: the state of a machine
+  // changes every few seconds with the work that shares its cores, and a run sees all states.
   void confirm(const RunConfig& config, Trial& trial) {
-    const RunConfig other = with(world_, parsed_, trial.change.key, trial.change.to);
-    TrialRounds turns;
-    while (turns.baseline.size() < confirming_turns && !stop_requested_on_any_rank(world_) && !over())
-      measure_with_baseline(config, other, turns);
-    if (turns.baseline.empty()) return;
-    trial.step = mean(turns.changed), trial.baseline = mean(turns.baseline);
-    trial.turns = int(turns.baseline.size());
-    for (std::size_t i = 0; i < turns.baseline.size(); ++i) trial.faster += turns.changed[i] < turns.baseline[i];
+    const RunConfig changed = with(world_, parsed_, trial.change.key, trial.change.to);
+    TrialRounds rounds;
+    while (rounds.baseline.size() < confirming_rounds && !stop_requested_on_any_rank(world_) && !over())
+      measure_round(config, changed, rounds);
+    if (rounds.baseline.empty()) return;
+    trial.step = mean(rounds.changed);
+    trial.baseline = mean(rounds.baseline);
+    trial.rounds = int(rounds.baseline.size());
+    for (std::size_t i = 0; i < rounds.baseline.size(); ++i) trial.faster += rounds.changed[i] < rounds.baseline[i];
   }
 
  private:
+  struct TrialRounds {
+    std::vector<double> changed, baseline;  // seconds per step
+  };
+
   std::string text_of_budget() const { return cat("its time is up (--budget ", options_.budget, "s)"); }
-  // A value that one rank cannot take is none for the others.
-  RunConfig everywhere(const Change& change) {
+
+  // The changed configuration. Error(config) on all ranks if any rank rejects the value.
+  RunConfig config_on_all_ranks(const Change& change) {
     RunConfig out;
     std::string problem;
     try {
@@ -104,12 +119,10 @@ class Diagnosis {
     world_.agree(Exit::config, problem);
     return out;
   }
-  struct TrialRounds {
-    std::vector<double> changed, baseline;  // seconds of a step
-  };
-  void measure_with_baseline(const RunConfig& config, const RunConfig& other, TrialRounds& turns) {
-    turns.changed.push_back(meter_.steps(other, Ablation::nothing));
-    turns.baseline.push_back(meter_.steps(config, Ablation::nothing));
+
+  void measure_round(const RunConfig& config, const RunConfig& changed, TrialRounds& rounds) {
+    rounds.changed.push_back(meter_.steps(changed, Ablation::none));
+    rounds.baseline.push_back(meter_.steps(config, Ablation::none));
   }
 
   World& world_;
@@ -119,7 +132,7 @@ class Diagnosis {
   StepMeter meter_;
 };
 
-// Rank 0's: each rank has seen something else, and all have to try the same.
+// Rank 0's list on all ranks: each rank has measured slightly different times, and all have to try the same changes.
 std::vector<Change> changes_of_rank_0(World& world, const BottleneckMetrics& e) {
   using nlohmann::json;
   json list = json::array();
@@ -131,9 +144,9 @@ std::vector<Change> changes_of_rank_0(World& world, const BottleneckMetrics& e) 
   return out;
 }
 
-// The first finding's trial where it has not been confirmed; none: -1. The same on all ranks.
-int to_confirm(World& world, const BottleneckMetrics& e, const std::vector<Trial>& trials,
-               const std::vector<bool>& confirmed) {
+// The index of the first finding's trial if it has not been confirmed yet, otherwise -1. The same on all ranks.
+int trial_to_confirm(World& world, const BottleneckMetrics& e, const std::vector<Trial>& trials,
+                     const std::vector<bool>& confirmed) {
   const auto found = findings(e, trials);
   int first = -1;
   for (int i = 0; i < int(trials.size()) && first < 0 && !found.empty(); ++i)
@@ -143,6 +156,17 @@ int to_confirm(World& world, const BottleneckMetrics& e, const std::vector<Trial
   return int(from_rank_0(world, first));
 }
 
+// Writes the operations of a micro-batch beside their roofline; a failure on rank 0 is an error on all ranks.
+void write_layers(World& world, const std::filesystem::path& file, const StepBench& bench) {
+  std::string problem;
+  if (world.rank() == 0 && !file.empty()) try {
+      write_file_atomically(file, bench.layers_json());
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+}
+
 }  // namespace
 
 DiagnosisResult diagnose(World& world, const ParsedArguments& parsed, const RunConfig& config,
@@ -150,30 +174,30 @@ DiagnosisResult diagnose(World& world, const ParsedArguments& parsed, const RunC
                          const std::filesystem::path& layers) {
   const log::SuppressRepeats once;
   Diagnosis diagnosis(world, parsed, options);
-  const BottleneckMetrics evidence = diagnosis.measure(config, run);
+  const BottleneckMetrics metrics = diagnosis.measure(config, run);
   std::vector<Trial> trials;
-  for (const Change& change : changes_of_rank_0(world, evidence)) {
-    if (stop_requested_on_any_rank(world)) break;  // what has been tried so far is the verdict
+  for (const Change& change : changes_of_rank_0(world, metrics)) {
+    if (stop_requested_on_any_rank(world)) break;  // the verdict uses the trials made so far
     trials.push_back(diagnosis.attempt(config, change));
   }
-  // Until what is advised first has been confirmed: the one before may have been lucky.
+  // Confirming the first advice may put another one first, so this repeats until the first one is confirmed.
   std::vector<bool> confirmed(trials.size());
-  for (int next; !stop_requested_on_any_rank(world) && (next = to_confirm(world, evidence, trials, confirmed)) >= 0;)
-    diagnosis.confirm(config, trials[std::size_t(next)]), confirmed[std::size_t(next)] = true;
-  DiagnosisResult out{evidence, trials, ""};
+  while (!stop_requested_on_any_rank(world)) {
+    const int next = trial_to_confirm(world, metrics, trials, confirmed);
+    if (next < 0) break;
+    diagnosis.confirm(config, trials[std::size_t(next)]);
+    confirmed[std::size_t(next)] = true;
+  }
+  DiagnosisResult out{metrics, trials, ""};
   if (stop_requested_on_any_rank(world)) return out;
   const StepBench bench = bench_step(world, config, layer_repeats, false);
-  std::string problem;
-  if (world.rank() == 0 && !layers.empty()) try {
-      write_file_atomically(layers, bench.layers_json());
-    } catch (const Error& e) {
-      problem = e.what();
-    }
-  world.agree(Exit::data, problem);
+  write_layers(world, layers, bench);
   std::string input;
-  if (evidence.share(Bound::input) >= least_input && evidence.reader != "synthetic")
-    input = cat("\nthe input, each part by itself:\n", bench_pipeline(world, config, 1, options.seconds / 4).str());
-  out.parts = cat(input, "\noperations of a micro-batch, each by itself:\n", bench.table(), "\n", bench.peaks.str());
+  if (metrics.share(Bound::input) >= min_input_share && metrics.config.input.reader != "synthetic")
+    input =
+        cat("\nthe parts of the input, each by itself:\n", bench_pipeline(world, config, 1, options.seconds / 4).str());
+  out.parts =
+      cat(input, "\nthe operations of a micro-batch, each by itself:\n", bench.table(), "\n", bench.peaks.str());
   return out;
 }
 

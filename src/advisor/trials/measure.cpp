@@ -29,7 +29,7 @@ double budget_of(const ParsedArguments& parsed) {
 }
 
 double StepMeter::steps(const RunConfig& config, Ablation ablation, StepProbe* out, double slowest) {
-  const double scale = batch_ > 0 ? double(config.train.global_batch) / batch_ : 1;  // a guess of it is enough
+  const double scale = batch_ > 0 ? double(config.train.global_batch) / batch_ : 1;  // an estimate suffices here
   const StepProbe probe = probe_steps(world_, config, ablation, next_, seconds_, slowest * scale);
   next_ = std::int64_t(from_rank_0(world_, double(probe.next_step)));
   if (out) *out = probe;
@@ -37,32 +37,40 @@ double StepMeter::steps(const RunConfig& config, Ablation ablation, StepProbe* o
   return from_rank_0(world_, probe.seconds) * batch_ / double(probe.batch);
 }
 
-AblationTimes measure_ablations(World& world, StepMeter& meter, const RunConfig& config, int turns, double within) {
+AblationTimes measure_ablations(World& world, StepMeter& meter, const RunConfig& config, int rounds, double within) {
   AblationTimes out;
   const Stopwatch watch;
-  for (int turn = 0; turn < turns && (turn == 0 || from_rank_0(world, watch.seconds()) < within); ++turn) {
-    out.full.push_back(meter.steps(config, Ablation::nothing, &out.probe));
-    out.no_input.push_back(meter.steps(config, Ablation::reading, &out.resident));
-    out.no_all_reduce.push_back(world.size() > 1 ? meter.steps(config, Ablation::sums) : out.no_input.back());
+  for (int round = 0; round < rounds && (round == 0 || from_rank_0(world, watch.seconds()) < within); ++round) {
+    out.full.push_back(meter.steps(config, Ablation::none, &out.probe));
+    out.no_input.push_back(meter.steps(config, Ablation::no_input, &out.resident));
+    out.no_all_reduce.push_back(world.size() > 1 ? meter.steps(config, Ablation::no_communication)
+                                                 : out.no_input.back());
   }
   return out;
 }
 
-BottleneckMetrics probed_metrics(World& world, const AblationTimes& shares, BottleneckMetrics e) {
-  static_cast<ResolvedConfig&>(e) = shares.probe.setting;
-  e.reader = world.broadcast_string(e.reader);
-  e.workers = int(from_rank_0(world, e.workers)), e.cores = int(from_rank_0(world, e.cores));
-  e.threads = int(from_rank_0(world, e.threads)), e.half = from_rank_0(world, e.half) != 0;
-  e.probed = true, e.late = 0;                                      // left to trials
-  e.imbalance = std::max(0.0, e.imbalance - e.slow.input_seconds);  // the rest is the input's share here
-  e.step = median(shares.full), e.without_input = median(shares.no_input),
-  e.without_sums = median(shares.no_all_reduce);
-  const RankAccount& resident = shares.resident.rank;
-  e.copy = resident.steps == 0 || !e.gpu
-               ? 0
-               : from_rank_0(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
-  e.flops = from_rank_0(world, shares.probe.flops);
-  e.memory = from_rank_0(world, shares.probe.memory), e.memory_limit = from_rank_0(world, shares.probe.memory_limit);
+BottleneckMetrics probed_metrics(World& world, const AblationTimes& ablations, BottleneckMetrics e) {
+  e.config = ablations.probe.config;
+  ResolvedConfig::Machine& machine = e.config.machine;
+  e.config.input.reader = world.broadcast_string(e.config.input.reader);
+  e.config.input.workers = int(from_rank_0(world, e.config.input.workers));
+  machine.cores = int(from_rank_0(world, machine.cores));
+  machine.threads = int(from_rank_0(world, machine.threads));
+  machine.native_bf16 = from_rank_0(world, machine.native_bf16) != 0;
+  e.probed = true;
+  e.times.late_rank_wait = 0;  // trials show what late ranks cost
+  // The part of the imbalance that is input counts as input here.
+  e.times.imbalance = std::max(0.0, e.times.imbalance - e.straggler.input_seconds);
+  e.times.step = median(ablations.full);
+  e.without.input = median(ablations.no_input);
+  e.without.communication = median(ablations.no_all_reduce);
+  const RankAccount& resident = ablations.resident.rank;
+  e.times.copy = resident.steps == 0 || !machine.gpu
+                     ? 0
+                     : from_rank_0(world, resident.seconds[std::size_t(Phase::copy)] / double(resident.steps));
+  e.computing.flops_per_step = from_rank_0(world, ablations.probe.flops);
+  e.memory.planned = from_rank_0(world, ablations.probe.memory);
+  e.memory.limit = from_rank_0(world, ablations.probe.memory_limit);
   return e;
 }
 

@@ -1,6 +1,7 @@
 #include "millrace/advisor/trials/probe.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <numeric>
@@ -24,7 +25,7 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Reads for the first time into each place, and never again.
+// Reads each slot of the loader once; afterwards its samples stay.
 class ResidentSource : public Source {
  public:
   explicit ResidentSource(std::unique_ptr<Source> source) : source_(std::move(source)) {}
@@ -44,7 +45,7 @@ class ResidentSource : public Source {
   std::unordered_set<const void*> filled_;
 };
 
-// Large sums and gathers are not made; small ones are: by them ranks agree when to end.
+// Skips the collectives of gradients and weights. Scalar all-reduces still run: the ranks agree by them when to end.
 class NoOpCollective : public Collective {
  public:
   explicit NoOpCollective(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}
@@ -65,11 +66,11 @@ class NoOpCollective : public Collective {
   std::unique_ptr<Collective> inner_;
 };
 
-// Of a step. Waits come in bursts, so it is a mean; where there are many steps, the median of the means of some parts
-// of them: a moment in which the host took the cores away is in one part.
+// Seconds per step. Waits come in bursts, so it is a mean. Many steps are divided into parts, and the median of the
+// parts' means is taken: a moment in which the cores were taken away affects one part only.
 double typical_seconds(const std::vector<double>& steps) {
-  constexpr std::size_t least = 16, most_parts = 9;  // steps of a part
-  const std::size_t parts = std::clamp<std::size_t>(steps.size() / least, 1, most_parts);
+  constexpr std::size_t min_part_steps = 16, max_parts = 9;
+  const std::size_t parts = std::clamp<std::size_t>(steps.size() / min_part_steps, 1, max_parts);
   std::vector<double> means;
   for (std::size_t p = 0; p < parts; ++p) {
     const auto begin = steps.begin() + std::ptrdiff_t(p * steps.size() / parts),
@@ -81,7 +82,8 @@ double typical_seconds(const std::vector<double>& steps) {
 
 constexpr std::int64_t endless = std::int64_t(1) << 40;
 
-// What may fail on one rank alone, as an engine that a host does not have, fails on all: a trial goes on without it.
+// Makes something that may fail on one rank alone, like a reader engine that its host lacks. Error(config) on all ranks
+// if it fails on any, so that a trial fails as a whole.
 template <class Make>
 auto made_on_all(World& world, Make make) {
   decltype(make()) made;
@@ -100,15 +102,93 @@ std::unique_ptr<Session> session(World& world, const RunConfig& config) {
   return made_on_all(world, [&] { return std::make_unique<Session>(world, config, Session::Use::train); });
 }
 
+// Disables what the ablation leaves out.
+void disable_parts(Session& s, Ablation ablation) {
+  if (ablation >= Ablation::no_input)
+    s.data.train_source = std::make_unique<ResidentSource>(std::move(s.data.train_source));
+  if (ablation >= Ablation::no_communication)
+    s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
+}
+
+// When a probe ends, and what counts.
+struct StepBudget {
+  std::int64_t warm_up = 0;  // steps before this one do not count
+  std::int64_t full = 0;     // samples of a full step; shorter ones do not count
+  double seconds = 0, slowest = 0;
+};
+
+struct TimedSteps {
+  std::vector<double> seconds;  // of each step that counts
+  std::array<double, phase_count> phase_seconds{};
+  std::int64_t issued = 0;  // the first step that was not run
+};
+
+// Runs and times steps until the budget is used.
+class StepLoop {
+ public:
+  StepLoop(Session& s, StepRunner& runner, const StepBudget& budget) : s_(s), runner_(runner), budget_(budget) {}
+
+  TimedSteps run(std::int64_t first_step) {
+    const int lag = steps_in_flight(*s_.compute.device);
+    bool stop = false;
+    std::int64_t collected = first_step;
+    out_.issued = first_step;
+    while (!stop || collected < out_.issued) {
+      if (!stop) runner_.enqueue(out_.issued++, 0);
+      if (!stop && out_.issued - collected <= lag) continue;
+      const StepResult result = runner_.collect(collected, is_enough(collected), false);
+      stop = stop || result.stop;
+      count(result, collected++);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool is_enough(std::int64_t collected) const {
+    const std::size_t steps = out_.seconds.size();
+    const double elapsed = now() - began_;
+    const bool hopeless = total_ > budget_.slowest * double(steps) || stop_signal() != 0;
+    return (hopeless && steps >= 2) || (elapsed > budget_.seconds && steps >= 8) ||
+           (elapsed > 4 * budget_.seconds && (steps >= 2 || collected - budget_.warm_up >= 8));
+  }
+
+  void count(const StepResult& result, std::int64_t step) {
+    s_.batching.load_balancer->collected(result.metrics, runner_.timer().timing());
+    // A new micro-batch split makes all times before it worthless.
+    if (const std::size_t split = s_.batching.load_balancer->changes(step); split != split_) {
+      split_ = split;
+      out_.seconds.clear();
+      out_.phase_seconds = {};
+      total_ = 0;
+    }
+    const bool warm = step + 1 > budget_.warm_up;
+    if (!warm || s_.batching.train_order->rows_of_step(s_.batching.epochs.step_in_epoch(step)) != budget_.full) return;
+    out_.seconds.push_back(result.metrics.seconds);
+    total_ += result.metrics.seconds;
+    for (std::size_t p = 0; p < out_.phase_seconds.size(); ++p)
+      out_.phase_seconds[p] += result.metrics.phase_seconds[p];
+  }
+
+  Session& s_;
+  StepRunner& runner_;
+  const StepBudget budget_;
+  const double began_ = now();
+  TimedSteps out_;
+  double total_ = 0;  // seconds of the counted steps
+  std::size_t split_ = 0;
+};
+
 }  // namespace
 
 MemoryProbe probe_memory(World& world, const RunConfig& config) {
   const auto s = session(world, config);
   const std::int64_t share = (s->batching.global_batch + world.size() - 1) / world.size();
   MemoryProbe out{s->batching.micro_batch, 0, check_memory_fit(*s).problem};
-  const bool all = out.problem.empty() && s->batching.micro_batch >= share;
-  out.most =
-      all ? share : max_micro_batch_that_fits(*s, out.problem.empty() ? share : std::min(share, s->batching.micro_batch - 1));
+  const bool fits = out.problem.empty();
+  if (fits && s->batching.micro_batch >= share)
+    out.max_micro_batch = share;
+  else
+    out.max_micro_batch = max_micro_batch_that_fits(*s, fits ? share : std::min(share, s->batching.micro_batch - 1));
   return out;
 }
 
@@ -116,63 +196,49 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
                       double slowest) {
   const auto made = session(world, config);
   Session& s = *made;
-  const std::string reader = s.data.train_source->describe();
-  if (ablation != Ablation::nothing)
-    s.data.train_source = std::make_unique<ResidentSource>(std::move(s.data.train_source));
-  if (ablation >= Ablation::sums)
-    s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
+  const std::string reader = s.data.train_source->describe();  // before the resident source replaces it
+  disable_parts(s, ablation);
   StepProbe out;
   NetworkPlan plan = plan_within_memory(s);
-  out.fusion = plan.train.front().fusion_level, out.most_fusion = s.compute.backend->max_fusion_level();
-  out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float), out.batch_statistics = plan.layout.stats_count;
+  out.fusion = plan.train.front().fusion_level;
+  out.max_fusion = s.compute.backend->max_fusion_level();
+  out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float);
+  out.batch_statistics = plan.layout.stats_count;
   Network network(s.compute, s.spec, std::move(plan));
-  out.memory = double(network.needs().total()), out.memory_limit = double(s.memory_bytes());
+  out.memory = double(network.needs().total());
+  out.memory_limit = double(s.memory_bytes());
   LoaderOptions options = s.step_loader_options();
-  if (ablation != Ablation::nothing && options.prefetch == 0) options.prefetch = 4;  // new places would have to be read
+  // A queue that adapts its depth would read into new slots.
+  if (ablation != Ablation::none && options.prefetch == 0) options.prefetch = 4;
   const auto loader = made_on_all(world, [&] {
     return std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
                                     options, s.micro_batches(first_step, endless));
   });
   StepRunner runner(s, network, *loader);
-  if (ablation == Ablation::optimizer) runner.disable_optimizer();
-  const int lag = steps_in_flight(*s.compute.device);
-  // The first ones fill the ring of batches, make what is made at first use, and are recorded.
-  const std::int64_t warm_up = first_step + std::max(4 + lag, config.data.prefetch);
-  const std::int64_t full = s.batching.train_order->rows_of_step(0);
-  out.setting = resolved_config_of(s);
-  out.setting.reader = reader.substr(0, reader.find_first_of(": "));  // not the resident one's
+  if (ablation == Ablation::no_optimizer) runner.disable_optimizer();
+  out.config = resolved_config_of(s);
+  out.config.input.reader = reader.substr(0, reader.find_first_of(": "));
   out.flops = step_flops(s, network);
-  out.rank.host = world.host(), out.rank.cores = s.placement.cores, out.rank.threads = s.placement.compute_threads;
+  out.rank.host = world.host();
+  out.rank.cores = s.placement.cores;
+  out.rank.threads = s.placement.compute_threads;
+
+  // The first steps fill the queue of batches, allocate on first use and are captured.
+  const std::int64_t warm_up = first_step + std::max(4 + steps_in_flight(*s.compute.device), config.data.prefetch);
+  const std::int64_t full = s.batching.train_order->rows_of_step(0);
   const ProcessStats before = process_stats();
   const double began = now();
-  std::vector<double> steps;
-  double all = 0;  // seconds of these
-  bool stop = false;
-  std::int64_t issued = first_step, collected = first_step;
-  std::size_t division = 0;  // of steps among the ranks; what was measured before it changed counts for nothing
-  while (!stop || collected < issued) {
-    if (!stop) runner.enqueue(issued++, 0);
-    if (!stop && issued - collected <= lag) continue;
-    const bool hopeless = all > slowest * double(steps.size()) || stop_signal() != 0;
-    const bool enough = (hopeless && steps.size() >= 2) || (now() - began > seconds && steps.size() >= 8) ||
-                        (now() - began > 4 * seconds && (steps.size() >= 2 || collected - warm_up >= 8));
-    const StepResult result = runner.collect(collected, enough, false);
-    stop = stop || result.stop;
-    s.batching.load_balancer->collected(result.metrics, runner.timer().timing());
-    if (const std::size_t then = std::exchange(division, s.batching.load_balancer->changes(collected));
-        then != division)
-      steps.clear(), all = 0, out.rank.seconds = {};
-    const std::int64_t in_epoch = s.batching.epochs.step_in_epoch(collected++);
-    if (collected <= warm_up || s.batching.train_order->rows_of_step(in_epoch) != full) continue;
-    steps.push_back(result.metrics.seconds), all += steps.back();
-    for (std::size_t p = 0; p < out.rank.seconds.size(); ++p) out.rank.seconds[p] += result.metrics.phase_seconds[p];
-  }
-  out.batch = full, out.next_step = issued;
-  out.steps = std::int64_t(steps.size());
-  out.rank.steps = steps.size(), out.rank.wall_seconds = now() - began;
-  out.rank.process = process_stats().since(before), out.rank.loader = loader->stats();
+  const TimedSteps timed = StepLoop(s, runner, {warm_up, full, seconds, slowest}).run(first_step);
+  out.batch = full;
+  out.next_step = timed.issued;
+  out.steps = std::int64_t(timed.seconds.size());
+  out.seconds = timed.seconds.empty() ? 0 : typical_seconds(timed.seconds);
+  out.rank.steps = timed.seconds.size();
+  out.rank.seconds = timed.phase_seconds;
+  out.rank.wall_seconds = now() - began;
+  out.rank.process = process_stats().since(before);
+  out.rank.loader = loader->stats();
   if (DeviceHealth health; s.compute.device->read_health(health)) out.rank.health.add(health);
-  out.seconds = steps.empty() ? 0 : typical_seconds(steps);
   return out;
 }
 
@@ -181,18 +247,18 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
   Session s(world, config, Session::Use::train);
   PartsProbe out;
   out.peak_flops = measure_peaks(s.compute, s.spec.compute).best_flops();
-  const int sums = gradient_bytes < (16u << 20) ? 51 : 5;  // short ones are easily disturbed
+  const int repeats = gradient_bytes < (16u << 20) ? 51 : 5;  // short all-reduces are easily disturbed
   if (world.size() > 1) {
     Device& device = *s.compute.device;
     const AllReduceTiming one =
-        bench_all_reduce(world, *s.compute.collective, {gradient_bytes}, sums, false, &device).front();
-    out.sums.sums = {{.times = 1, .bytes = one.bytes, .busy = one.seconds}};
-    out.sums.network_link = fastest_network_link();
-    if (DeviceHealth health; device.read_health(health)) out.sums.health.add(health);
+        bench_all_reduce(world, *s.compute.collective, {gradient_bytes}, repeats, false, &device).front();
+    out.communication.sums = {{.times = 1, .bytes = one.bytes, .busy = one.seconds}};
+    out.communication.network_link = fastest_network_link();
+    if (DeviceHealth health; device.read_health(health)) out.communication.health.add(health);
   }
   Loader loader(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
                 s.micro_batches(first_step, endless));
-  for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // read ahead before
+  for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // uses up what was read ahead
   world.barrier();
   const double began = now();
   double rows = 0;
@@ -200,11 +266,13 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
     const Batch* batch = loader.next();
     if (!batch) break;
     rows += double(batch->item.rows);
-    batch->begin_use(), batch->end_use();
+    batch->begin_use();
+    batch->end_use();
   }
   double rate[] = {rows / (now() - began)};
   world.all_reduce(rate, World::Reduce::sum);
-  out.loader_rate = rate[0], out.decoding = loader.stats().decoding();
+  out.loader_rate = rate[0];
+  out.decoding_share = loader.stats().decoding();
   return out;
 }
 

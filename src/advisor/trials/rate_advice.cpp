@@ -1,3 +1,4 @@
+// What a learning-rate sweep shows: where the loss falls, where it is least and where it rises again.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -8,14 +9,15 @@
 namespace millrace {
 namespace {
 
-constexpr int fewest_steps = 20;
+constexpr int min_steps = 20;
 
 struct Fitted {
-  std::vector<double> value, slope;  // slope: by the logarithm of the rate, which grows evenly, so by steps
-  double width = 0;                  // of the neighbourhood, in steps: standard deviation of its weights
+  std::vector<double> value;
+  std::vector<double> slope;  // per step; the logarithm of the rate grows evenly from step to step
+  double width = 0;           // standard deviation of the Gaussian weights, in steps
 };
 
-// Lines fitted to the neighbourhood of each step: unlike a running average it does not lag behind.
+// Fits a line to the neighbourhood of each step. Unlike a running average, it does not lag behind.
 Fitted fit_lines(const std::vector<double>& loss) {
   const int n = int(loss.size());
   Fitted out;
@@ -25,7 +27,11 @@ Fitted fit_lines(const std::vector<double>& loss) {
     double w0 = 0, w1 = 0, w2 = 0, y0 = 0, y1 = 0;
     for (int j = std::max(0, i - reach); j <= std::min(n - 1, i + reach); ++j) {
       const double x = j - i, w = std::exp(-0.5 * x * x / (out.width * out.width));
-      w0 += w, w1 += w * x, w2 += w * x * x, y0 += w * loss[std::size_t(j)], y1 += w * x * loss[std::size_t(j)];
+      w0 += w;
+      w1 += w * x;
+      w2 += w * x * x;
+      y0 += w * loss[std::size_t(j)];
+      y1 += w * x * loss[std::size_t(j)];
     }
     const double det = w0 * w2 - w1 * w1;
     out.value.push_back((y0 * w2 - y1 * w1) / det);
@@ -35,10 +41,10 @@ Fitted fit_lines(const std::vector<double>& loss) {
 }
 
 // Standard deviation of the smooth loss, from the scatter of single steps around it before it rises.
-double doubt_of(const std::vector<double>& loss, const Fitted& fitted, std::size_t end) {
+double noise_of_fit(const std::vector<double>& loss, const Fitted& fitted, std::size_t end) {
   double sum = 0;
   for (std::size_t i = 0; i < end; ++i) sum += std::pow(loss[i] - fitted.value[i], 2);
-  return std::sqrt(sum / double(end)) / std::sqrt(3.5 * fitted.width);  // 2 sqrt(pi) widths of steps count
+  return std::sqrt(sum / double(end)) / std::sqrt(3.5 * fitted.width);  // 2 sqrt(pi) widths of steps contribute
 }
 
 double two_digits(double value) {
@@ -54,21 +60,22 @@ double two_digits(double value) {
 RateAdvice advise(const RateSweep& sweep) {
   RateAdvice out;
   const int n = int(sweep.loss.size());
-  if (n < fewest_steps) return out;
+  if (n < min_steps) return out;
   Fitted fitted = fit_lines(sweep.loss);
   out.smooth = fitted.value;
-  const int edge = int(fitted.width);  // where lines lean on one side alone
+  const int edge = int(fitted.width);  // near the ends, the fit has neighbours on one side only
   const auto begin = fitted.value.begin();
   const int least = int(std::min_element(begin + edge, fitted.value.end() - edge) - begin);
-  // From where it stood before it fell: its start, or what it first rose to.
+  // The fall is measured from the highest loss before the minimum.
   const double start = *std::max_element(begin + edge, begin + least + 1);
   const double fall = start - fitted.value[std::size_t(least)];
-  const double doubt = doubt_of(sweep.loss, fitted, std::size_t(least) + 1);
-  out.falls = fall > std::max(6 * doubt, 0.02 * std::abs(start));
+  const double noise = noise_of_fit(sweep.loss, fitted, std::size_t(least) + 1);
+  out.falls = fall > std::max(6 * noise, 0.02 * std::abs(start));
   if (!out.falls) return out;
   const int steepest =
       int(std::min_element(fitted.slope.begin() + edge, fitted.slope.begin() + least + 1) - fitted.slope.begin());
-  out.steepest = sweep.rate[std::size_t(steepest)], out.least = sweep.rate[std::size_t(least)];
+  out.steepest = sweep.rate[std::size_t(steepest)];
+  out.least = sweep.rate[std::size_t(least)];
   for (int i = least; i < n && out.rises == 0; ++i)
     if (fitted.value[std::size_t(i)] > fitted.value[std::size_t(least)] + fall / 2)
       out.rises = sweep.rate[std::size_t(i)];

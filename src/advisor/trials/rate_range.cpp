@@ -11,11 +11,12 @@
 namespace millrace {
 namespace {
 
-// A running average that counts its first values fully: enough to see when to end.
-class Trend {
+// An exponential moving average with bias correction; it only decides when to end.
+class MovingAverage {
  public:
   double add(double value) {
-    sum_ = 0.9 * sum_ + 0.1 * value, weight_ = 0.9 * weight_ + 0.1;
+    sum_ = 0.9 * sum_ + 0.1 * value;
+    weight_ = 0.9 * weight_ + 0.1;
     return sum_ / weight_;
   }
 
@@ -35,20 +36,24 @@ RateSweep sweep_rates(World& world, const RunConfig& config, double from, double
   const int lag = steps_in_flight(*s.compute.device);
   const auto rate_of = [&](int step) { return from * std::pow(to / from, steps > 1 ? double(step) / (steps - 1) : 0); };
   RateSweep out;
-  Trend trend;
+  MovingAverage average;
   double least = 0;
   bool ending = false;
   for (int issued = 0, collected = 0; collected < issued || (issued < steps && !ending);) {
-    if (issued < steps && !ending) runner.enqueue(issued, rate_of(issued)), ++issued;
+    if (issued < steps && !ending) {
+      runner.enqueue(issued, rate_of(issued));
+      ++issued;
+    }
     if (issued < steps && !ending && issued - collected <= lag) continue;
     const StepResult result = runner.collect(collected++, stop_signal() != 0, false);
-    if (ending || !result.counted) continue;  // a step that was under way when it ended
+    if (ending || !result.counted) continue;  // this step was already in flight
     const double loss = result.metrics.loss;
-    // An overflow at a scale that can fall is no divergence: that step was skipped.
+    // An overflow while the loss scale can still fall is no divergence: that step was skipped.
     const bool lost = !std::isfinite(loss) || (result.found_inf && result.at_floor);
     if (!lost) {
-      out.rate.push_back(rate_of(collected - 1)), out.loss.push_back(loss);
-      const double now = trend.add(loss);
+      out.rate.push_back(rate_of(collected - 1));
+      out.loss.push_back(loss);
+      const double now = average.add(loss);
       least = out.loss.size() == 1 ? now : std::min(least, now);
       out.diverged = least > 0 && now > 4 * least;
     }

@@ -6,26 +6,30 @@
 #include "millrace/base/host_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/config/keys.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr std::int64_t most_growth = 16;  // of the global batch
-constexpr std::size_t confirming_turns = 5, most_confirming = 9;
-constexpr double hopeless = 2;  // times slower: two steps are enough to know
+constexpr std::int64_t max_batch_growth = 16;  // times the original global batch
+constexpr std::size_t confirming_rounds = 5, max_confirming_rounds = 9;
+constexpr double hopeless = 2;  // times slower than the baseline: two steps suffice to drop the change
 
 void set(Settings& settings, const std::string& key, const std::string& value) {
-  for (auto& [have, now] : settings)
-    if (have == key) return void(now = value);
+  for (auto& [name, present] : settings)
+    if (name == key) {
+      present = value;
+      return;
+    }
   settings.emplace_back(key, value);
 }
 
-Settings joined(Settings settings, const Settings& more) {
+Settings merged(Settings settings, const Settings& more) {
   for (const auto& [key, value] : more) set(settings, key, value);
   return settings;
 }
 
-// The configuration with the very lines that are printed in the end.
+// The configuration with these settings, by the same lines that are printed in the end.
 RunConfig with(World& world, ParsedArguments parsed, const Settings& settings) {
   for (const auto& [key, value] : settings)
     std::erase_if(parsed.keys, [&, name = key](const Override& o) { return o.key == name; });
@@ -39,8 +43,8 @@ class Tuning {
 
   TuneOutcome run() {
     original_ = best_ = load_config(world_, parsed_);
-    look_for_room();
-    out_.before = look(3);
+    find_memory_limits();
+    out_.before = measure_bounds(3);
     search(out_.before);
     confirm();
     out_.noise = noise();
@@ -51,7 +55,7 @@ class Tuning {
  private:
   double noise() const { return noise_of(differences_); }
 
-  // The same on all ranks; says why once.
+  // Must the search end? The same on all ranks. Keeps the reason.
   bool over() {
     if (!out_.stopped.empty()) return true;
     if (stop_requested_on_any_rank(world_))
@@ -61,45 +65,47 @@ class Tuning {
     return !out_.stopped.empty();
   }
 
-  void look_for_room() {
+  void find_memory_limits() {
     const MemoryProbe now = probe_memory(world_, original_);
-    room_.most_rows = now.most;
+    limits_.max_rows = now.max_micro_batch;
     if (options_.free_batch) {
       RunConfig widest = original_;
-      widest.train.global_batch *= most_growth, widest.train.micro_batch = 1;  // from 1 sample on: is there room?
-      room_.most_rows = probe_memory(world_, widest).most;
-      room_.most_global = widest.train.global_batch;
+      widest.train.global_batch *= max_batch_growth;
+      widest.train.micro_batch = 1;  // fits; the probe then looks for the largest that does
+      limits_.max_rows = probe_memory(world_, widest).max_micro_batch;
+      limits_.max_global_batch = widest.train.global_batch;
     }
     if (now.problem.empty()) return;
     out_.start_failure = now.problem;
-    if (now.most < 1 || options_.keep.count("train.micro_batch")) fail(Exit::config, now.problem);
-    take({{"train.micro_batch", std::to_string(now.most)}});
+    if (now.max_micro_batch < 1 || options_.keep.count("train.micro_batch")) fail(Exit::config, now.problem);
+    take({{"train.micro_batch", std::to_string(now.max_micro_batch)}});
   }
 
   void take(const Settings& settings) {
-    out_.changes = joined(out_.changes, settings);
+    out_.changes = merged(out_.changes, settings);
     best_ = with(world_, parsed_, out_.changes);
   }
 
-  BottleneckMetrics look(int turns) {
-    const AblationTimes shares = measure_ablations(world_, meter_, best_, turns);
-    for (const auto* list : {&shares.full, &shares.no_input, &shares.no_all_reduce})
+  BottleneckMetrics measure_bounds(int rounds) {
+    const AblationTimes ablations = measure_ablations(world_, meter_, best_, rounds);
+    for (const auto* list : {&ablations.full, &ablations.no_input, &ablations.no_all_reduce})
       add_differences(differences_, *list);
-    const BottleneckMetrics e = probed_metrics(world_, shares);
-    room_.gradient_bytes = shares.probe.gradient_bytes;
-    room_.fusion = shares.probe.fusion, room_.most_fusion = shares.probe.most_fusion;
-    statistics_ = shares.probe.batch_statistics;
+    const BottleneckMetrics e = probed_metrics(world_, ablations);
+    limits_.gradient_bytes = ablations.probe.gradient_bytes;
+    limits_.fusion = ablations.probe.fusion;
+    limits_.max_fusion = ablations.probe.max_fusion;
+    has_batch_statistics_ = ablations.probe.batch_statistics;
     double ring[] = {double(host_memory().available) / 8 / world_.local_size()};
     world_.all_reduce(ring, World::Reduce::min);
-    room_.ring_bytes = std::uint64_t(ring[0]);
+    limits_.ring_bytes = std::uint64_t(ring[0]);
     return e;
   }
 
   std::vector<SearchAxis> axes(const BottleneckMetrics& e) const {
-    std::vector<SearchAxis> all = tune_axes(e, room_);
+    std::vector<SearchAxis> all = tune_axes(e, limits_);
     std::erase_if(all, [&](const SearchAxis& a) { return options_.keep.count(a.key) || searched_.count(a.key); });
     for (SearchAxis& axis : all)
-      for (Settings& also : axis.along)
+      for (Settings& also : axis.coupled_settings)
         std::erase_if(also, [&](const auto& setting) { return options_.keep.count(setting.first) > 0; });
     return all;
   }
@@ -113,22 +119,26 @@ class Tuning {
         return;
       }
       searched_.insert(left[*next].key);
-      if (search_along(left[*next])) e = look(2);
+      if (search_axis(left[*next])) e = measure_bounds(2);
     }
   }
 
-  bool search_along(const SearchAxis& axis) {
+  // Tries values of one key. Returns whether one was kept.
+  bool search_axis(const SearchAxis& axis) {
     std::vector<TriedValue> tried;
     int best = axis.now;
     while (const auto value = next_value(axis, tried)) {
       if (over()) break;
       Settings settings{{axis.key, axis.values[std::size_t(*value)]}};
-      if (!axis.along.empty()) settings = joined(settings, axis.along[std::size_t(*value)]);
-      TuneTrial trial{axis.key, axis.values[std::size_t(best)], settings.front().second, {}, {}, false, ""};
+      if (!axis.coupled_settings.empty()) settings = merged(settings, axis.coupled_settings[std::size_t(*value)]);
+      TuneTrial trial{.key = axis.key, .from = axis.values[std::size_t(best)], .to = settings.front().second};
       log::info(cat("trying ", trial.key, " = ", trial.to));
       measure(trial, settings);
       tried.push_back({*value, trial.kept});
-      if (trial.kept) take(settings), best = *value;
+      if (trial.kept) {
+        take(settings);
+        best = *value;
+      }
       add_differences(differences_, trial.baseline);
       out_.trials.push_back(std::move(trial));
     }
@@ -137,9 +147,9 @@ class Tuning {
 
   void measure(TuneTrial& trial, const Settings& settings) {
     try {
-      const RunConfig other = with(world_, parsed_, joined(out_.changes, settings));
+      const RunConfig other = with(world_, parsed_, merged(out_.changes, settings));
       while (decide_trial(trial.gains(), noise()) == TrialDecision::more && !stop_requested_on_any_rank(world_))
-        turn(best_, other, trial.baseline, trial.changed);
+        measure_round(best_, other, trial.baseline, trial.changed);
       trial.kept = decide_trial(trial.gains(), noise()) == TrialDecision::keep;
     } catch (const Error& error) {
       if (error.code() != Exit::config) throw;
@@ -147,27 +157,27 @@ class Tuning {
     }
   }
 
-  // A B, then B A, and so on: what grows slower or faster meanwhile meets both alike.
-  void turn(const RunConfig& base, const RunConfig& other, std::vector<double>& baseline,
-            std::vector<double>& changed) {
-    const auto measure_base = [&] { baseline.push_back(meter_.steps(base, Ablation::nothing)); };
+  // The order alternates (A B, B A, ...), so that a drift of the machine affects both alike.
+  void measure_round(const RunConfig& base, const RunConfig& other, std::vector<double>& baseline,
+                     std::vector<double>& changed) {
+    const auto measure_base = [&] { baseline.push_back(meter_.steps(base, Ablation::none)); };
     const bool base_first = changed.size() % 2 == 0;
     if (base_first) measure_base();
-    changed.push_back(meter_.steps(other, Ablation::nothing, nullptr, hopeless * median(baseline)));
+    changed.push_back(meter_.steps(other, Ablation::none, nullptr, hopeless * median(baseline)));
     if (!base_first) measure_base();
   }
 
   void confirm() {
     if (out_.changes.empty() || stop_requested_on_any_rank(world_)) return;
-    log::info("all changes together");
-    if (!out_.start_failure.empty()) return out_.tuned.push_back(meter_.steps(best_, Ablation::nothing));
+    log::info("measuring all changes together");
+    if (!out_.start_failure.empty()) return out_.tuned.push_back(meter_.steps(best_, Ablation::none));
     out_.noise = noise();
-    const auto open = [&] {  // is it faster, but not yet beyond the noise?
-      const auto gains = TuneTrial{"", "", "", out_.tuned, out_.baseline, false, ""}.gains();
-      return gains.size() < most_confirming && median(gains) >= min_gain && !out_.stands();
+    const auto is_open = [&] {  // faster, but not yet beyond the noise
+      const auto gains = TuneTrial{.changed = out_.tuned, .baseline = out_.baseline}.gains();
+      return gains.size() < max_confirming_rounds && median(gains) >= min_gain && !out_.is_significant();
     };
-    while ((out_.tuned.size() < confirming_turns || open()) && !stop_requested_on_any_rank(world_))
-      turn(original_, best_, out_.baseline, out_.tuned);
+    while ((out_.tuned.size() < confirming_rounds || is_open()) && !stop_requested_on_any_rank(world_))
+      measure_round(original_, best_, out_.baseline, out_.tuned);
   }
 
   void note_untried(const BottleneckMetrics& e, const std::vector<SearchAxis>& left) {
@@ -175,11 +185,11 @@ class Tuning {
       if (searched_.count(key) || (key == "train.global_batch" && !options_.free_batch)) continue;
       const auto axis = std::find_if(left.begin(), left.end(), [&](const SearchAxis& a) { return a.key == key; });
       std::string why = "no other value applies here";
-      if (options_.keep.count(key)) why = "it stays as it is (--keep)";
-      if (key == "comm.bucket_size" && e.ranks == 1) why = "one rank sums with nobody";
+      if (options_.keep.count(key)) why = "it keeps its value (--keep)";
+      if (key == "comm.bucket_size" && e.config.machine.ranks == 1) why = "a single rank does not communicate";
       if (axis != left.end())
         why = e.share(axis->bound) < min_tuned_share
-                  ? cat("what it is against takes less than ", 100 * min_tuned_share, " % of the step")
+                  ? cat("what it acts against takes less than ", 100 * min_tuned_share, " % of the step")
                   : out_.stopped;
       out_.untried.push_back(cat(key, ": ", why));
     }
@@ -193,13 +203,13 @@ class Tuning {
     };
     if (const std::string batch = value("train.global_batch"); !batch.empty())
       out_.consequences.push_back(
-          learning_rate_note({original_.optim.name, original_.optim.lr, original_.optim.lr_batch,
+          learning_rate_note({value_text(original_, "optim.name"), original_.optim.lr, original_.optim.lr_batch,
                               original_.train.global_batch, std::stoll(batch)}));
     if (!value("run.threads").empty())
-      out_.consequences.push_back("other numbers of threads may round sums of floats otherwise");
-    if (const std::string rows = value("train.micro_batch"); !rows.empty() && statistics_)
+      out_.consequences.push_back("another number of threads may round floating-point sums differently");
+    if (const std::string rows = value("train.micro_batch"); !rows.empty() && has_batch_statistics_)
       out_.consequences.push_back(
-          cat("batch norm takes its statistics of ", rows, " samples at once: another training"));
+          cat("batch norm computes its statistics over ", rows, " samples at once, which changes the training"));
   }
 
   World& world_;
@@ -208,11 +218,11 @@ class Tuning {
   StepMeter meter_;
   const Stopwatch watch_;
   RunConfig original_, best_;
-  TuneLimits room_;
+  TuneLimits limits_;
   TuneOutcome out_;
   std::set<std::string> searched_;
   std::vector<double> differences_;
-  bool statistics_ = false;
+  bool has_batch_statistics_ = false;
 };
 
 }  // namespace

@@ -169,10 +169,11 @@ StyledLine bound(const RunSnapshot& v) {
   const auto of = [&](Phase p) {
     return now.phase_seconds[std::size_t(p)] / double(std::max<std::int64_t>(1, now.steps));
   };
-  e.ranks = v.ranks, e.step = now.step_seconds();
-  e.without_input = e.step - of(Phase::data_wait) - of(Phase::copy);
-  e.without_sums = e.without_input - of(Phase::communication);
-  e.host = of(Phase::other);
+  e.config.machine.ranks = v.ranks;
+  e.times.step = now.step_seconds();
+  e.without.input = e.times.step - of(Phase::data_wait) - of(Phase::copy);
+  e.without.communication = e.without.input - of(Phase::communication);
+  e.times.host = of(Phase::other);
   const Bound largest = largest_bound(e);
   StyledLine line;
   line.add("bound   ").add(name_of(largest), largest == Bound::compute ? Color::green : Color::yellow);

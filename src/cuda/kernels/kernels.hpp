@@ -19,6 +19,21 @@ std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchCont
 std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
+// A visitor of Spec that makes these operations. Backends derive their visitor from it and add the other Specs.
+struct MakeKernelOp {
+  LaunchContext context;
+  Device& device;
+  std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return make_batch_norm(s, context); }
+  std::unique_ptr<Op> operator()(const PoolSpec& s) const { return make_pool(s, context); }
+  std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return make_activation(s, context); }
+  std::unique_ptr<Op> operator()(const AddSpec& s) const { return make_add(s, context); }
+  std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return make_dropout(s, context); }
+  std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, context, device); }
+  std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, context); }
+  std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, context); }
+  std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, context); }
+};
+
 // dst = src, converted between any two of f32, bf16 and f16.
 void convert(const LaunchContext&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
 // dst = src (GradMode::write) or dst += src (GradMode::add). Moves 16-bit weight gradients into the float32 gradient.

@@ -78,7 +78,7 @@ class NvmlLibrary : public Nvml {
       status = call<Status(Gpu, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_, &wide);
     if (ok(status))
       for (const auto& [bit, name] : reasons)
-        if (wide & bit) out.slowed.push_back(name);
+        if (wide & bit) out.throttle_reasons.push_back(name);
   }
 
  private:

@@ -43,11 +43,11 @@ std::string system_error(const char* doing, const std::string& path) {
   return cat("cannot ", doing, " ", path, " (", std::strerror(errno), ")");
 }
 
-CacheFileResult no_write(const char* doing, const std::string& path) {
+CacheFileResult write_failed(const char* doing, const std::string& path) {
   return {CacheFileResult::full, system_error(doing, path)};
 }
 
-// Reads all of a file, block by block; -1: an error, or asked to end.
+// Reads a file block by block and returns its size; none: an error, or `ending` was set.
 std::optional<std::uint64_t> for_each_block(int fd, const std::atomic<bool>* ending,
                                             const std::function<bool(const char*, std::size_t, std::uint64_t)>& use) {
   std::vector<char> block(block_bytes);
@@ -73,14 +73,14 @@ std::optional<std::uint32_t> checksum_of(int fd, const std::atomic<bool>* ending
 
 std::string record_of(const std::string& copy) { return copy + ".json"; }
 
-// Of what the copy there is, by its record and its length; as problem_by_record. sum: that of the record.
+// As the public function of this name. sum: receives the checksum of the record.
 std::string copy_record_problem(const std::string& path, const std::string& copy, const Stamp& source,
                                 std::uint32_t& sum) {
   std::ifstream in(record_of(copy));
   if (!in) return "none";
   const json record = json::parse(in, nullptr, false);
   if (record.is_discarded() || !record.is_object()) return "its record is damaged";
-  const std::string named = json::parse(json_text(json(path)));  // as it is written down
+  const std::string named = json::parse(json_text(json(path)));  // as the record spells it
   if (record.value("source", "") != named || record.value("bytes", std::uint64_t(0)) != source.bytes ||
       record.value("mtime_ns", std::int64_t(0)) != source.mtime)
     return "the source has changed since";
@@ -91,8 +91,8 @@ std::string copy_record_problem(const std::string& path, const std::string& copy
   return "";
 }
 
-// And by its bytes.
-std::string problem_with(const CacheFileRequest& r, const Stamp& source) {
+// The same, and compares the checksum of the copy with that of the record.
+std::string copy_problem(const CacheFileRequest& r, const Stamp& source) {
   std::uint32_t expected = 0;
   if (const std::string problem = copy_record_problem(r.source, r.copy, source, expected); !problem.empty())
     return problem;
@@ -102,7 +102,8 @@ std::string problem_with(const CacheFileRequest& r, const Stamp& source) {
   return sum && *sum == expected ? "" : "its checksum is wrong";
 }
 
-// The file of this name, locked; a file that lost its name while this waited for nothing is another's.
+// Creates and locks <copy>.part. Another process may have renamed or removed the file between open() and flock(): then
+// the name belongs to another file, and this tries again.
 OpenFile lock_part(const std::string& path, bool& busy) {
   busy = false;
   for (int tries = 0; tries < 10; ++tries) {
@@ -124,33 +125,36 @@ bool write_fully(int fd, const char* data, std::size_t bytes, std::uint64_t at) 
     const ssize_t n = ::pwrite(fd, data, bytes, off_t(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return false;
-    data += n, bytes -= std::size_t(n), at += std::uint64_t(n);
+    data += n;
+    bytes -= std::size_t(n);
+    at += std::uint64_t(n);
   }
   return true;
 }
 
-// To the part, which stays or goes with the caller.
+// Copies the source to the open .part file, which the caller renames or removes.
 CacheFileResult fill(const CacheFileRequest& r, int source, int part, std::uint32_t& sum) {
-  if (::ftruncate(part, 0) != 0) return no_write("empty", r.copy + ".part");
+  if (::ftruncate(part, 0) != 0) return write_failed("empty", r.copy + ".part");
   if (const int error = ::posix_fallocate(part, 0, off_t(std::max<std::uint64_t>(1, r.bytes))); error != 0) {
     errno = error;
-    return no_write("take space for", r.copy);
+    return write_failed("allocate space for", r.copy);
   }
   bool wrote = true;
   sum = 0;
   const auto read = for_each_block(source, r.ending, [&](const char* data, std::size_t n, std::uint64_t at) {
     sum = crc32(data, n, sum);
-    return wrote = write_fully(part, data, n, at);
+    wrote = write_fully(part, data, n, at);
+    return wrote;
   });
-  if (!wrote) return no_write("write", r.copy);
+  if (!wrote) return write_failed("write", r.copy);
   if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
   if (!read) return {CacheFileResult::source_failed, system_error("read", r.source)};
   if (*read != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " changed while it was copied")};
-  if (::ftruncate(part, off_t(r.bytes)) != 0 || ::fdatasync(part) != 0) return no_write("write", r.copy);
-  const auto there = checksum_of(part, r.ending);
+  if (::ftruncate(part, off_t(r.bytes)) != 0 || ::fdatasync(part) != 0) return write_failed("write", r.copy);
+  const auto written = checksum_of(part, r.ending);
   if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
-  if (!there || *there != sum)
-    return {CacheFileResult::full, cat("what was written to ", r.copy, " reads back otherwise")};
+  if (!written || *written != sum)
+    return {CacheFileResult::full, cat(r.copy, " reads back with another checksum than was written")};
   return {CacheFileResult::copied, ""};
 }
 
@@ -171,7 +175,7 @@ CacheFileResult cache_file(const CacheFileRequest& r) {
   const Stamp before = stamp_of(status);
   if (before.bytes != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " has changed since the start")};
   std::string problem = "none";
-  if (r.keep) problem = problem_with(r, before);
+  if (r.keep) problem = copy_problem(r, before);
   if (problem.empty()) return {CacheFileResult::reused, ""};
   if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
 
@@ -179,30 +183,33 @@ CacheFileResult cache_file(const CacheFileRequest& r) {
   bool busy = false;
   const OpenFile part = lock_part(part_path, busy);
   if (busy) return {CacheFileResult::busy, ""};
-  if (part.fd < 0) return no_write("create", part_path);
-  // Another process may have made it between the look and the lock.
-  if (r.keep && problem_with(r, before).empty())
-    return ::unlink(part_path.c_str()), CacheFileResult{CacheFileResult::reused, ""};
-  const auto give_up = [&](CacheFileResult result) {
+  if (part.fd < 0) return write_failed("create", part_path);
+  // Another process may have made the copy between the check and the lock.
+  if (r.keep && copy_problem(r, before).empty()) {
+    ::unlink(part_path.c_str());
+    return {CacheFileResult::reused, ""};
+  }
+  const auto remove_part = [&](CacheFileResult result) {
     ::unlink(part_path.c_str());
     return result;
   };
-  if (const std::string why = r.space_problem(r.bytes); !why.empty()) return give_up({CacheFileResult::full, why});
+  if (const std::string why = r.space_problem(r.bytes); !why.empty()) return remove_part({CacheFileResult::full, why});
   std::uint32_t sum = 0;
   if (const CacheFileResult result = fill(r, source.fd, part.fd, sum); result.kind != CacheFileResult::copied)
-    return give_up(result);
+    return remove_part(result);
   if (::fstat(source.fd, &status) != 0 || stamp_of(status) != before)
-    return give_up({CacheFileResult::source_failed, cat(r.source, " changed while it was copied")});
-  // In this order: a record is never beside a copy that it is not of, and without one a copy is made again.
-  const std::string record = record_of(r.copy), record_aside = record + ".part";
+    return remove_part({CacheFileResult::source_failed, cat(r.source, " changed while it was copied")});
+  // The old record is removed first and the new one written last, so a record never lies beside another copy. A copy
+  // without a record is made again.
+  const std::string record = record_of(r.copy), record_part = record + ".part";
   ::unlink(record.c_str());
-  if (::rename(part_path.c_str(), r.copy.c_str()) != 0) return give_up(no_write("name", r.copy));
+  if (::rename(part_path.c_str(), r.copy.c_str()) != 0) return remove_part(write_failed("rename", r.copy));
   if (r.keep) {
-    std::ofstream out(record_aside);
+    std::ofstream out(record_part);
     out << json_text(json{{"source", r.source}, {"bytes", before.bytes}, {"mtime_ns", before.mtime}, {"crc32", sum}})
         << "\n";
     out.close();
-    if (!out || ::rename(record_aside.c_str(), record.c_str()) != 0) ::unlink(record_aside.c_str());
+    if (!out || ::rename(record_part.c_str(), record.c_str()) != 0) ::unlink(record_part.c_str());
   }
   return {CacheFileResult::copied, problem == "none" ? "" : problem};
 }

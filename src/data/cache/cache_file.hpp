@@ -1,5 +1,5 @@
-// One file copied to a folder of the node's own, so that any number of runs may do so at once and none ever sees half
-// of one. Private to the data room.
+// Copies one file to a folder that is local to the node. Any number of runs may copy the same file at once, and none
+// sees an incomplete copy. Internal to data/cache.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,31 +10,32 @@ namespace millrace {
 
 struct CacheFileRequest {
   std::string source, copy;  // paths
-  std::uint64_t bytes = 0;   // that the source has
-  bool keep = true;          // a record beside the copy tells later runs what it is of
-  std::function<std::string(std::uint64_t bytes)> space_problem =
-      {};                                     // asked before the copy is made: why not; "": there is
-  const std::atomic<bool>* ending = nullptr;  // give up
+  std::uint64_t bytes = 0;   // size of the source
+  // Writes a record beside the copy, by which later runs know which source it is of, and reuses such a copy.
+  bool keep = true;
+  // Called before the copy is made: why there is no space for this many bytes; empty: there is.
+  std::function<std::string(std::uint64_t bytes)> space_problem = {};
+  const std::atomic<bool>* ending = nullptr;  // set by another thread to stop the copy
 };
 
 struct CacheFileResult {
   enum Kind {
     copied,
-    reused,         // it was there, of this very source, and has the checksum that it was made with
-    busy,           // another process is making it: ask again
-    full,           // no room, or the disk says so: `why`
-    source_failed,  // the source cannot be read, or changes meanwhile: `why`
-    ended
+    reused,         // a copy of this source was there, and has the checksum of its record
+    busy,           // another process is making the copy: try again later
+    full,           // no space, or writing failed: see `why`
+    source_failed,  // the source cannot be read, or changed meanwhile: see `why`
+    ended           // stopped by `ending`
   } kind;
-  std::string why;  // also of `made`: what was wrong with the copy that was there; else ""
+  std::string why;  // for `copied`: what was wrong with the previous copy, if there was one
 };
 
-// Of the copy there may be, by its record and its length; "": it is of this source as it is now, "none": there is no
-// record. That its bytes have the record's checksum is for stage_file to see.
+// Why the copy is not one of the source as it is now, judged by its record and its length. Empty: it is; "none": there
+// is no record. Does not read the copy: cache_file() compares its checksum.
 std::string copy_record_problem(const std::string& source, const std::string& copy);
 
-// Reads the source once; checks the copy against the checksum of what was read before it gets its name. The copy is
-// made in <copy>.part, under a lock that ends with the process.
+// Copies the source, which is read once. The copy is written to <copy>.part, under a lock that ends with the process.
+// It is renamed to its final name after its checksum has been compared with that of the source.
 CacheFileResult cache_file(const CacheFileRequest&);
 
 }  // namespace millrace

@@ -12,23 +12,26 @@ namespace millrace {
 
 std::string describe_copies(const ShardIndex& index, const std::string& where) {
   if (where == "memory" || where == "none")
-    fail(Exit::config, "copies in memory are those of one run, and go with it. name the folder of data.cache");
+    fail(Exit::config, "copies in memory belong to one run and are removed with it. name the folder of data.cache");
   const LocalCopies copies(index.shards, cache_folder(where));
-  std::size_t whole = 0;
-  std::uint64_t bytes = 0, all = 0;
-  std::string first;
+  std::size_t complete = 0;
+  std::uint64_t bytes = 0, all_bytes = 0;
+  std::string first_problem;
   for (std::size_t s = 0; s < index.shards.size(); ++s) {
     const Shard shard = index.shards[s];
     const std::string source = std::filesystem::absolute(shard.path.str()).lexically_normal().string();
     const std::string problem = copy_record_problem(source, copies.path_in_folder(s));
-    all += shard.file_bytes;
-    if (problem.empty())
-      ++whole, bytes += shard.file_bytes;
-    else if (problem != "none" && first.empty())
-      first = cat("; the copy of ", shard.path, " is made again: ", problem);
+    all_bytes += shard.file_bytes;
+    if (problem.empty()) {
+      ++complete;
+      bytes += shard.file_bytes;
+    } else if (problem != "none" && first_problem.empty()) {
+      first_problem = cat("; the copy of ", shard.path, " will be made again: ", problem);
+    }
   }
-  return cat("copies in ", copies.folder(), ": ", whole, " of ", index.shards.size(), " files, ", format_bytes(bytes),
-             " of ", format_bytes(all), whole ? " (checksums are compared by the run that takes them)" : "", first);
+  return cat("copies in ", copies.folder(), ": ", complete, " of ", index.shards.size(), " files, ",
+             format_bytes(bytes), " of ", format_bytes(all_bytes),
+             complete ? " (a run compares the checksums before it uses them)" : "", first_problem);
 }
 
 }  // namespace millrace

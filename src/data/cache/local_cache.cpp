@@ -31,17 +31,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double reserve = 0.05;                         // of a file system or the memory, that is left free
-constexpr std::chrono::milliseconds poll_interval(100);  // at what the others have copied
+constexpr double reserve = 0.05;                         // part of a file system or the memory that stays free
+constexpr std::chrono::milliseconds poll_interval(100);  // for copies by other ranks and runs
 
-// What the ranks of a node know together; zeros are its valid start.
+// State in memory that all ranks of a node share. Zeros are its valid initial state.
 struct SharedProgress {
-  std::atomic<std::uint64_t> bytes;  // of copies that are there or being made
-  std::atomic<std::uint32_t> stopped, gone;
+  std::atomic<std::uint64_t> bytes;    // of copies that exist or are being made
+  std::atomic<std::uint32_t> stopped;  // 1: no more files are copied
+  std::atomic<std::uint32_t> gone;     // ranks that have destroyed their cache
 };
 struct SharedShardState {
-  std::atomic<std::uint16_t> state;   // of a shard: a State
-  std::atomic<std::uint16_t> opened;  // by so many ranks
+  std::atomic<std::uint16_t> state;   // a State
+  std::atomic<std::uint16_t> opened;  // number of ranks that hold the copy open
 };
 enum State : std::uint16_t { unknown, staged, at_source };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint16_t>::is_always_lock_free);
@@ -69,7 +70,7 @@ struct LocalCache::Impl {
   int lock = -1;
   NodeMemory memory;
   std::shared_ptr<LocalCopies> copies;
-  bool holds = false;  // files in memory are kept open, and lose their names
+  bool holds_open = false;  // copies in memory: every rank keeps them open, and their names are removed
   std::uint64_t set_bytes = 0;
   std::atomic<std::uint64_t> made_bytes{0}, reused_bytes{0}, adopted{0}, adopted_bytes{0};
   std::atomic<bool> ending{false};
@@ -100,7 +101,7 @@ struct LocalCache::Impl {
         }
       });
     if (!problem.empty())
-      problem = cat("data.cache = ", o.where, ": ", problem, ". name a folder of the node's own, or none");
+      problem = cat("data.cache = ", o.where, ": ", problem, ". name a folder that is local to the node, or none");
     world.agree(Exit::config, problem);
     for (const std::string& one : world.gather(cat(world.node(), " ", leader_folder)))
       if (const std::string mine = cat(world.node(), " "); one.starts_with(mine) && one.size() > mine.size())
@@ -109,11 +110,12 @@ struct LocalCache::Impl {
     copies = std::make_shared<LocalCopies>(index.shards, folder);
     for (const Shard& s : index.shards) set_bytes += s.file_bytes;
     if (!memory.shared) {
-      why_stopped = "/dev/shm has no room for what the ranks of a node tell each other", board().stopped = 1;
+      why_stopped = "/dev/shm has no space for the shared state of the node's ranks";
+      progress().stopped = 1;
       log::warn(cat("data.cache: nothing is copied (", why_stopped, ")"));
     }
     const std::size_t needed = 3 * index.shards.size();
-    holds = in_memory && memory.shared && raise_open_file_limit(needed) >= needed;
+    holds_open = in_memory && memory.shared && raise_open_file_limit(needed) >= needed;
   }
 
   ~Impl() {
@@ -123,14 +125,14 @@ struct LocalCache::Impl {
     }
     wake.notify_all();
     if (thread.joinable()) thread.join();
-    const bool last = !memory.shared || int(board().gone.fetch_add(1)) + 1 == local_size;
+    const bool last = !memory.shared || int(progress().gone.fetch_add(1)) + 1 == local_size;
     std::error_code none;
     if (in_memory && last) fs::remove_all(folder, none);
     if (lock >= 0) ::close(lock);
   }
 
-  SharedProgress& board() const { return *reinterpret_cast<SharedProgress*>(memory.data.get()); }
-  SharedShardState& on_board(std::size_t s) const {
+  SharedProgress& progress() const { return *reinterpret_cast<SharedProgress*>(memory.data.get()); }
+  SharedShardState& shard_state(std::size_t s) const {
     return reinterpret_cast<SharedShardState*>(memory.data.get() + sizeof(SharedProgress))[s];
   }
 
@@ -143,17 +145,18 @@ struct LocalCache::Impl {
     while (!ending) {
       for (std::size_t s = 0; s < settled.size() && !ending; ++s) {
         if (settled[s]) continue;
-        const auto state = on_board(s).state.load(std::memory_order_acquire);
+        const auto state = shard_state(s).state.load(std::memory_order_acquire);
         if (state == unknown) continue;
         if (state == staged) adopt(s, reopen);
-        settled[s] = true, --unsettled;
+        settled[s] = true;
+        --unsettled;
       }
       if (unsettled == 0) return;
-      if (board().stopped) {
-        for (const std::size_t s : mine) on_board(s).state = at_source;
+      if (progress().stopped) {
+        for (const std::size_t s : mine) shard_state(s).state = at_source;
         mine.clear();
       }
-      if (mine.empty() || busy >= mine.size()) {  // the others', or other runs', are under way
+      if (mine.empty() || busy >= mine.size()) {  // only copies that other ranks or runs are making are missing
         busy = 0;
         std::unique_lock hold(mutex);
         wake.wait_for(hold, poll_interval, [this] { return ending.load(); });
@@ -161,76 +164,84 @@ struct LocalCache::Impl {
       }
       const std::size_t s = mine.front();
       mine.pop_front();
-      if (stage(s))
+      if (copy_shard(s)) {
         busy = 0;
-      else
-        mine.push_back(s), ++busy;
+      } else {
+        mine.push_back(s);
+        ++busy;
+      }
     }
   }
 
-  // False: another process is at it.
-  bool stage(std::size_t s) {
+  // False: another process is copying this shard; try again later.
+  bool copy_shard(std::size_t s) {
     const Shard shard = index.shards[s];
-    const std::uint64_t bytes = shard.file_bytes, before = board().bytes.fetch_add(bytes);
+    const std::uint64_t bytes = shard.file_bytes;
+    const std::uint64_t before = progress().bytes.fetch_add(bytes);
     if (budget > 0 && before + bytes > budget) {
-      board().bytes -= bytes;
+      progress().bytes -= bytes;
       stop(s, cat("data.cache_budget = ", print_bytes(budget), " holds ", format_bytes(before), " of the ",
                   format_bytes(set_bytes)));
       return true;
     }
     CacheFileRequest r;
-    r.source = fs::absolute(shard.path.str()).lexically_normal().string(), r.copy = copies->path_in_folder(s);
-    r.bytes = bytes, r.keep = !in_memory, r.ending = &ending;
+    r.source = fs::absolute(shard.path.str()).lexically_normal().string();
+    r.copy = copies->path_in_folder(s);
+    r.bytes = bytes;
+    r.keep = !in_memory;
+    r.ending = &ending;
     r.space_problem = [&](std::uint64_t wanted) -> std::string {
       const Space space = space_in(folder, in_memory);
       const auto kept = std::uint64_t(reserve * double(space.total));
       if (space.free >= wanted + kept) return "";
-      return cat(folder, " has ", format_bytes(space.free), " free, of which ", format_bytes(kept), " stay so");
+      return cat(folder, " has ", format_bytes(space.free), " free, of which ", format_bytes(kept), " must stay free");
     };
     const CacheFileResult result = cache_file(r);
     if (result.kind == CacheFileResult::copied || result.kind == CacheFileResult::reused) {
       (result.kind == CacheFileResult::copied ? made_bytes : reused_bytes) += bytes;
       if (!result.why.empty()) log::local(cat("warning: the copy ", r.copy, " was made again (", result.why, ")"));
-      on_board(s).state.store(staged, std::memory_order_release);
+      shard_state(s).state.store(staged, std::memory_order_release);
       return true;
     }
-    board().bytes -= bytes;
+    progress().bytes -= bytes;
     if (result.kind == CacheFileResult::full) stop(s, result.why);
     if (result.kind == CacheFileResult::source_failed) {
-      log::local(cat("warning: data.cache: ", result.why, ". it is read where it is"));
-      on_board(s).state = at_source;
+      log::local(cat("warning: data.cache: ", result.why, ". reading the source instead"));
+      shard_state(s).state = at_source;
     }
     return result.kind != CacheFileResult::busy;
   }
 
   void stop(std::size_t s, const std::string& why) {
-    on_board(s).state = at_source;
-    if (board().stopped.exchange(1)) return;
-    const std::string line = cat("no more files are copied to ", folder, " (", why, "): ", format_bytes(board().bytes),
-                                 " of ", format_bytes(set_bytes), " are there, the rest is read where it is");
+    shard_state(s).state = at_source;
+    if (progress().stopped.exchange(1)) return;
+    const std::string line =
+        cat("no more files are copied to ", folder, " (", why, "): ", format_bytes(progress().bytes), " of ",
+            format_bytes(set_bytes), " are there, the rest is read from the source");
     log::local("warning: data.cache: " + line);
     const std::lock_guard hold(mutex);
     why_stopped = why;
   }
 
-  // The copy is whole: this rank reads from it.
+  // The copy is complete: this rank reads from it from now on.
   void adopt(std::size_t s, const std::function<void(std::size_t)>& reopen) {
     const std::string path = copies->path_in_folder(s);
-    if (holds) {
+    if (holds_open) {
       const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
       if (fd >= 0) {
         copies->keep_open(s, fd);
-        if (on_board(s).opened.fetch_add(1) + 1 == local_size) ::unlink(path.c_str());
+        if (shard_state(s).opened.fetch_add(1) + 1 == local_size) ::unlink(path.c_str());
       }
     }
     copies->use(s);
     try {
       reopen(s);
     } catch (const Error& e) {
-      if (copies->abandon(s)) log::local(cat("warning: data.cache: ", e.what(), ". the source is read"));
+      if (copies->abandon(s)) log::local(cat("warning: data.cache: ", e.what(), ". reading the source instead"));
       return;
     }
-    ++adopted, adopted_bytes += index.shards[s].file_bytes;
+    ++adopted;
+    adopted_bytes += index.shards[s].file_bytes;
   }
 };
 
@@ -251,17 +262,20 @@ void LocalCache::start(std::function<void(std::size_t)> reopen) {
 
 std::string LocalCache::describe() const {
   const Impl& i = *impl_;
-  const std::string most = i.budget > 0 ? format_bytes(i.budget) : "what is free";
-  return cat("copies to ", i.in_memory ? "memory" : i.folder, " (", format_bytes(i.set_bytes), " a node; at most ",
-             most, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
+  const std::string limit = i.budget > 0 ? format_bytes(i.budget) : "what is free";
+  return cat("copies to ", i.in_memory ? "memory" : i.folder, " (", format_bytes(i.set_bytes), " per node; at most ",
+             limit, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
 }
 
 LocalCacheStats LocalCache::stats() const {
   const Impl& i = *impl_;
   LocalCacheStats out;
-  out.files = i.index.shards.size(), out.files_staged = i.adopted;
-  out.bytes = i.set_bytes, out.bytes_staged = i.adopted_bytes;
-  out.bytes_copied = i.made_bytes, out.bytes_reused = i.reused_bytes;
+  out.files = i.index.shards.size();
+  out.files_staged = i.adopted;
+  out.bytes = i.set_bytes;
+  out.bytes_staged = i.adopted_bytes;
+  out.bytes_copied = i.made_bytes;
+  out.bytes_reused = i.reused_bytes;
   const std::lock_guard hold(i.mutex);
   out.stopped = i.why_stopped;
   return out;

@@ -1,5 +1,5 @@
-// Brings a set's files to its node, in a thread beside the training: each of the node's ranks copies its part, and
-// reads from the copies of all of them. Private to the data room.
+// The node-local cache: copies the files of a data set to this node, in a thread that runs beside the training. Each
+// rank of the node copies a part of the files, and reads from the copies of all ranks. Internal to data/.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,21 +16,24 @@ namespace millrace {
 
 class LocalCache {
  public:
-  // Collective. Makes the folder; copies nothing. Error(config) on every rank where one cannot write there.
+  // Collective. Creates the folder and copies nothing yet. Error(config) on every rank if one cannot write there.
   LocalCache(World&, const ShardIndex&, const LocalCacheOptions&);
   ~LocalCache();
   std::shared_ptr<LocalCopies> copies() const;
-  // Begins to copy. reopen: the shard is read from another file from now on; called by one thread.
+  // Starts to copy; later calls do nothing. reopen: called by the thread of this object when a shard's copy is
+  // complete, so that the engine opens the copy.
   void start(std::function<void(std::size_t shard)> reopen);
   std::string describe() const;
-  LocalCacheStats stats() const;  // samples are the caller's to count
+  LocalCacheStats stats() const;  // except the counts of samples, which CachedSource fills in
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Around a guarded engine made for this index, which has the stager's copies.
-std::unique_ptr<Source> make_cached_source(std::unique_ptr<Source>, const ShardIndex&, std::unique_ptr<LocalCache>);
+// Reads through `inner`, an engine with retries that was made for this index. index.copies are those of the cache. The
+// cache starts with the first read.
+std::unique_ptr<Source> make_cached_source(std::unique_ptr<Source> inner, const ShardIndex&,
+                                           std::unique_ptr<LocalCache>);
 
 }  // namespace millrace

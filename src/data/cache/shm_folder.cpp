@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const shared = "/dev/shm";
-constexpr std::chrono::seconds young(60);  // that its run may not have locked yet
+const char* const shm = "/dev/shm";
+constexpr std::chrono::seconds min_age(60);  // a run may not have locked a younger folder yet
 
 std::string prefix() { return cat("millrace-cache-", int(::getuid()), "-"); }
 int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
@@ -27,7 +27,7 @@ int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(),
 
 std::string new_shm_folder_name() {
   static std::atomic<unsigned> made{0};
-  return cat(shared, "/", prefix(), int(::getpid()), "-", made++);
+  return cat(shm, "/", prefix(), int(::getpid()), "-", made++);
 }
 
 int create_shm_folder(const std::string& folder) {
@@ -41,9 +41,9 @@ int create_shm_folder(const std::string& folder) {
 
 void remove_stale_shm_folders() {
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(shared, none)) {
+  for (const auto& entry : fs::directory_iterator(shm, none)) {
     if (!entry.path().filename().string().starts_with(prefix())) continue;
-    if (fs::file_time_type::clock::now() - entry.last_write_time(none) < young || none) continue;
+    if (fs::file_time_type::clock::now() - entry.last_write_time(none) < min_age || none) continue;
     const int lock = open_lock(entry.path());
     if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), none);
     if (lock >= 0) ::close(lock);

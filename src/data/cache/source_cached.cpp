@@ -1,5 +1,5 @@
-// Around a guarded engine whose index knows the copies: begins to make them with the first reads, and counts the
-// samples that come from them.
+// A source around an engine with retries, whose index knows the local copies. It starts the cache with the first read
+// and counts the samples that come from copies.
 #include "data/cache/local_cache.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
@@ -9,8 +9,8 @@ namespace {
 
 class CachedSource : public Source {
  public:
-  CachedSource(std::unique_ptr<Source> inner, const ShardIndex& index, std::unique_ptr<LocalCache> stager)
-      : index_(index), inner_(std::move(inner)), local_cache_(std::move(stager)) {}
+  CachedSource(std::unique_ptr<Source> inner, const ShardIndex& index, std::unique_ptr<LocalCache> cache)
+      : index_(index), inner_(std::move(inner)), local_cache_(std::move(cache)) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override { read_epoch(0, ids, x, y); }
   void read_epoch(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) override {
@@ -20,7 +20,7 @@ class CachedSource : public Source {
   }
   std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
     start();
-    return std::make_unique<Counted>(*this, inner_->make_read_queue(slots));
+    return std::make_unique<CountingReadQueue>(*this, inner_->make_read_queue(slots));
   }
   std::string describe() const override { return cat(inner_->describe(), "; ", local_cache_->describe()); }
   DecodeStats decoded() const override { return inner_->decoded(); }
@@ -28,14 +28,16 @@ class CachedSource : public Source {
   FaultStats faults() const override { return inner_->faults(); }
   LocalCacheStats staging() const override {
     LocalCacheStats out = local_cache_->stats();
-    out.samples = samples_, out.samples_from_copies = from_copies_;
+    out.samples = samples_;
+    out.samples_from_copies = from_copies_;
     return out;
   }
 
  private:
-  class Counted : public ReadQueue {
+  class CountingReadQueue : public ReadQueue {
    public:
-    Counted(CachedSource& source, std::unique_ptr<ReadQueue> inner) : source_(source), inner_(std::move(inner)) {}
+    CountingReadQueue(CachedSource& source, std::unique_ptr<ReadQueue> inner)
+        : source_(source), inner_(std::move(inner)) {}
     void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
       source_.count(ids);
       inner_->begin(ids, x, y);
@@ -65,14 +67,14 @@ class CachedSource : public Source {
   const ShardIndex index_;
   std::atomic<std::uint64_t> samples_{0}, from_copies_{0};
   std::unique_ptr<Source> inner_;
-  std::unique_ptr<LocalCache> local_cache_;  // the first to go: its thread calls the engine
+  std::unique_ptr<LocalCache> local_cache_;  // last member: its thread calls the engine until it is destroyed
 };
 
 }  // namespace
 
 std::unique_ptr<Source> make_cached_source(std::unique_ptr<Source> inner, const ShardIndex& index,
-                                           std::unique_ptr<LocalCache> stager) {
-  return std::make_unique<CachedSource>(std::move(inner), index, std::move(stager));
+                                           std::unique_ptr<LocalCache> cache) {
+  return std::make_unique<CachedSource>(std::move(inner), index, std::move(cache));
 }
 
 }  // namespace millrace

@@ -3,7 +3,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t most_spares = 8;
+constexpr std::size_t max_pooled_buffers = 8;
 
 }  // namespace
 
@@ -17,12 +17,12 @@ std::unique_ptr<io::ByteBuffer> ChunkCache::BufferPool::take() {
 
 void ChunkCache::BufferPool::give(std::unique_ptr<io::ByteBuffer> bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  if (all_.capacity() < most_spares) try {
-      all_.reserve(most_spares);
+  if (all_.capacity() < max_pooled_buffers) try {
+      all_.reserve(max_pooled_buffers);
     } catch (const std::bad_alloc&) {
       return;
     }
-  if (all_.size() < most_spares) all_.push_back(std::move(bytes));
+  if (all_.size() < max_pooled_buffers) all_.push_back(std::move(bytes));
 }
 
 ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::function<void(io::ByteBuffer&)>& make) {
@@ -42,7 +42,7 @@ ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::funct
   std::shared_ptr<io::ByteBuffer> bytes;
   try {
     bytes = {buffer_pool_->take().release(),
-             [spares = buffer_pool_](io::ByteBuffer* done) { spares->give(std::unique_ptr<io::ByteBuffer>(done)); }};
+             [pool = buffer_pool_](io::ByteBuffer* done) { pool->give(std::unique_ptr<io::ByteBuffer>(done)); }};
     make(*bytes);
   } catch (...) {
     lock.lock();
@@ -53,18 +53,19 @@ ChunkCache::Chunk ChunkCache::get(std::uint64_t key, bool wait, const std::funct
   }
   ++decoded_count_;
   lock.lock();
-  entry->bytes = bytes, entry->ready = true;
+  entry->bytes = bytes;
+  entry->ready = true;
   cached_bytes_ += bytes->size();
   evict(*entry);
   chunk_ready_.notify_all();
   return bytes;
 }
 
-// The newest stays, whatever its size: others may be waiting for it.
-void ChunkCache::evict(const Entry& but) {
+// Never evicts `keep`, the newest entry: other threads may be waiting for it.
+void ChunkCache::evict(const Entry& keep) {
   for (auto at = entries_.end(); cached_bytes_ > budget_ && at != entries_.begin();) {
     --at;
-    if (!at->ready || &*at == &but) continue;
+    if (!at->ready || &*at == &keep) continue;
     cached_bytes_ -= at->bytes->size();
     places_.erase(at->key);
     at = entries_.erase(at);

@@ -15,13 +15,13 @@ void ChunkedReader::read_hyperslab(const ChunkedDataset& from, const Hyperslab& 
     for (int a = 0; a < last; ++a) stop[a] += part.extent[a];
     stop[last] += 1;
     do {
-      std::int64_t in_chunk = 0, in_box = 0;
+      std::int64_t in_chunk = 0, in_slab = 0;
       for (int a = 0; a < rank; ++a) {
         const std::int64_t extent_of_chunk = l.chunk[std::size_t(a)];
         in_chunk = in_chunk * extent_of_chunk + line[a] % extent_of_chunk;
-        in_box = in_box * slab.extent[a] + line[a] - slab.first[a];
+        in_slab = in_slab * slab.extent[a] + line[a] - slab.first[a];
       }
-      std::memcpy(to + std::size_t(in_box) * l.element_bytes, values->data() + std::size_t(in_chunk) * l.element_bytes,
+      std::memcpy(to + std::size_t(in_slab) * l.element_bytes, values->data() + std::size_t(in_chunk) * l.element_bytes,
                   bytes);
     } while (next_index(line, part.first, stop));
   });

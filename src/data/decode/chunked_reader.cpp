@@ -1,5 +1,5 @@
-// A band is the chunks that hold the same rows: one, or several side by side. Within a chunk, a row is a few runs of
-// bytes, the same runs for all rows.
+// A band is the set of chunks that hold the same rows: one chunk, or several side by side. A row occupies a few runs of
+// bytes within a chunk, the same for all rows.
 #include "millrace/data/decode/chunked_reader.hpp"
 
 #include <unistd.h>
@@ -16,10 +16,10 @@ namespace millrace {
 namespace {
 
 struct Run {
-  std::size_t from, to, bytes;  // from: in the chunk's part of a row; to: in the row
+  std::size_t from, to, bytes;  // offsets in the chunk's part of a row and in the whole row; length
 };
 
-// Of the chunk `side` of a band.
+// Finds the runs of the chunk number `side` of a band.
 void find_runs(const io::ChunkedLayout& l, std::size_t side, std::vector<Run>& runs) {
   const std::size_t rank = l.shape.size();
   std::vector<std::size_t> extent(rank, 1), index(rank, 0), from_stride(rank, 0), to_stride(rank, 0);
@@ -29,8 +29,10 @@ void find_runs(const io::ChunkedLayout& l, std::size_t side, std::vector<Run>& r
     const std::int64_t first = std::int64_t(side % along) * l.chunk[d];
     side /= along;
     extent[d] = std::size_t(std::min(l.chunk[d], l.shape[d] - first));
-    from_stride[d] = from_bytes, to_stride[d] = to_bytes;
-    from_bytes *= std::size_t(l.chunk[d]), to_bytes *= std::size_t(l.shape[d]);
+    from_stride[d] = from_bytes;
+    to_stride[d] = to_bytes;
+    from_bytes *= std::size_t(l.chunk[d]);
+    to_bytes *= std::size_t(l.shape[d]);
     to += std::size_t(first) * to_stride[d];
   }
   std::size_t bytes = l.element_bytes, outer = rank;  // dimensions [outer, rank) are one run
@@ -45,9 +47,13 @@ void find_runs(const io::ChunkedLayout& l, std::size_t side, std::vector<Run>& r
     runs.push_back({from, to, bytes});
     more = false;
     for (std::size_t d = outer; d-- > 1 && !more;) {
-      from += from_stride[d], to += to_stride[d];
+      from += from_stride[d];
+      to += to_stride[d];
       more = ++index[d] < extent[d];
-      if (!more) from -= extent[d] * from_stride[d], to -= extent[d] * to_stride[d], index[d] = 0;
+      if (more) break;
+      from -= extent[d] * from_stride[d];
+      to -= extent[d] * to_stride[d];
+      index[d] = 0;
     }
   }
 }
@@ -84,7 +90,7 @@ ChunkCache::Chunk ChunkedReader::chunk(const ChunkedDataset& from, std::size_t n
 void ChunkedReader::read(const ChunkedDataset& from, std::span<const Row> rows, bool ahead) {
   if (rows.empty()) return;
   const io::ChunkedLayout& l = from.layout;
-  std::size_t sides = 1, part_bytes = l.element_bytes;  // chunks of a band; bytes of a row in one
+  std::size_t sides = 1, part_bytes = l.element_bytes;  // chunks per band; bytes of a row in one chunk
   for (std::size_t d = 1; d < l.shape.size(); ++d)
     sides *= std::size_t(l.chunks_along(d)), part_bytes *= std::size_t(l.chunk[d]);
   struct Part {
@@ -92,26 +98,27 @@ void ChunkedReader::read(const ChunkedDataset& from, std::span<const Row> rows, 
     std::span<const Row> rows;
   };
   thread_local std::vector<Run> runs;
-  std::size_t runs_of = SIZE_MAX;  // the side that they are of
+  std::size_t runs_side = SIZE_MAX;  // the side that `runs` belongs to
   const auto copy = [&](const Part& part, const io::ByteBuffer& chunk) {
-    if (part.side != runs_of) find_runs(l, runs_of = part.side, runs);
+    if (part.side != runs_side) find_runs(l, runs_side = part.side, runs);
     for (const Row& r : part.rows) {
       const char* at = chunk.data() + std::size_t(r.row % l.chunk[0]) * part_bytes;
       for (const Run& run : runs) std::memcpy(r.to + run.to, at + run.from, run.bytes);
     }
   };
 
-  thread_local std::vector<Part> busy;  // with other threads: they come last, when most of them are there
+  thread_local std::vector<Part> busy;  // chunks that other threads decode: they are copied last, when most are ready
   busy.clear();
-  const std::size_t behind = std::size_t(rows.back().row / l.chunk[0] + 1) * sides;  // the band behind all these
+  const std::size_t behind =
+      std::size_t(rows.back().row / l.chunk[0] + 1) * sides;  // the first chunk of the band behind the last row
   while (!rows.empty()) {
     const std::int64_t band = rows[0].row / l.chunk[0];
     std::size_t count = 1;
     while (count < rows.size() && rows[count].row / l.chunk[0] == band) ++count;
     for (std::size_t side = 0; side < sides; ++side) {
       const Part part{std::size_t(band) * sides + side, side, rows.first(count)};
-      if (const auto there = chunk(from, part.chunk, false, rows[0].row))
-        copy(part, *there);
+      if (const auto ready = chunk(from, part.chunk, false, rows[0].row))
+        copy(part, *ready);
       else
         busy.push_back(part);
     }

@@ -24,11 +24,11 @@ ResampleGrid center_crop_grid(const ResizeCrop& fit, std::int64_t height, std::i
   };
   const std::int64_t to_height = resized(height), to_width = resized(width);
   if (fit.resize == 0 && fit.crop == 0 && (height != fit.height || width != fit.width))
-    fail(Exit::data, path, " is of ", height, "x", width, " pixels, the first image of ", fit.height, "x", fit.width,
-         ". give ", fit.resize_key, ", the short side of all of them");
+    fail(Exit::data, path, " has ", height, "x", width, " pixels, the first image ", fit.height, "x", fit.width,
+         ". set ", fit.resize_key, ", the length of the shorter side of all images");
   if (to_height < fit.height || to_width < fit.width)
-    fail(Exit::data, path, " is of ", height, "x", width, " pixels, smaller than ", fit.crop_key, " ", fit.crop,
-         ". give ", fit.resize_key, " too");
+    fail(Exit::data, path, " has ", height, "x", width, " pixels, less than ", fit.crop_key, " ", fit.crop, ". set ",
+         fit.resize_key, " too");
   return {{fit.height, double(height) / double(to_height), double((to_height - fit.height) / 2)},
           {fit.width, double(width) / double(to_width), double((to_width - fit.width) / 2)}};
 }
@@ -36,9 +36,9 @@ ResampleGrid center_crop_grid(const ResizeCrop& fit, std::int64_t height, std::i
 ResampleGrid random_resized_crop_grid(const DecodeOptions& decode, std::uint64_t epoch, std::int64_t id,
                                       const ResizeCrop& fit, std::int64_t height, std::int64_t width) {
   const Random4 r = philox(rng_key(decode.seed, RngPurpose::random_resized_crop), epoch, std::uint64_t(id));
-  const double share = decode.min_area + (1 - decode.min_area) * double(uniform01(r.v[0])),
-               area = share * double(height) * double(width),
-               ratio = 0.75 + 0.25 * double(uniform01(r.v[1] << 1));  // the shorter side by the longer
+  const double fraction = decode.min_area + (1 - decode.min_area) * double(uniform01(r.v[0])),
+               area = fraction * double(height) * double(width),
+               ratio = 0.75 + 0.25 * double(uniform01(r.v[1] << 1));  // of the shorter side to the longer
   const bool wide = r.v[1] >> 31;
   const double longer = std::sqrt(area / ratio), shorter = std::sqrt(area * ratio);
   const auto axis = [](std::int64_t count, std::int64_t extent, double length, std::uint32_t bits) {

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-// `bytes` at `at`; 0 behind the end.
+// Reads an unsigned number of `bytes` bytes at `at`; 0 behind the end of the text.
 std::uint32_t number_at(std::string_view t, std::size_t at, int bytes, bool little) {
   if (at > t.size() || t.size() - at < std::size_t(bytes)) return 0;
   std::uint32_t value = 0;
@@ -14,7 +14,7 @@ std::uint32_t number_at(std::string_view t, std::size_t at, int bytes, bool litt
   return value;
 }
 
-int of_tiff(std::string_view t) {
+int tiff_orientation(std::string_view t) {
   constexpr std::uint32_t orientation_tag = 0x112, short_type = 3;
   const bool little = t.starts_with("II");
   const std::size_t directory = number_at(t, 4, 4, little), count = number_at(t, directory, 2, little);
@@ -41,7 +41,8 @@ int orientation_of(std::string_view content) {
     const std::size_t bytes = number_at(content, at + 2, 2, false);
     if (marker == scan || bytes < 2) break;
     const std::string_view segment = content.substr(at + 4, bytes - 2);
-    if (marker == exif && segment.starts_with(std::string_view("Exif\0\0", 6))) return of_tiff(segment.substr(6));
+    if (marker == exif && segment.starts_with(std::string_view("Exif\0\0", 6)))
+      return tiff_orientation(segment.substr(6));
     at += 2 + bytes;
   }
   return 1;

@@ -30,20 +30,20 @@ ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, L
     const std::int64_t channels = one.sample[-1];
     if (info.shape[0] != first.shape[0])
       fail(Exit::data, path, ": '", info.name, "' has ", info.shape[0], " rows, '", first.name, "' ", first.shape[0],
-           ". data sets that data.x joins need the same");
+           ". all data sets of data.x need the same number");
     if (info.dtype != first.dtype || info.big_endian != first.big_endian)
       fail(Exit::data, path, ": '", info.name, "' is ", name_of(info.dtype), info.big_endian ? " big-endian" : "",
            ", '", first.name, "' ", name_of(first.dtype), first.big_endian ? " big-endian" : "",
-           ". data sets that data.x joins need one type. store them so");
+           ". all data sets of data.x need the same type");
     Shape here = one.sample, there = out.layout.sample;
     here[-1] = there[-1] = 1;
     if (here != there)
       fail(Exit::data, path, ": a sample of '", info.name, "' is ", one.sample.str(), ", of '", first.name, "' ",
-           out.layout.sample.str(), ". data sets that data.x joins may differ in their channels alone; data.layout ",
-           "says which extent holds them");
-    // One channel lies the same either way.
-    const bool settled = out.layout.sample[-1] > std::int64_t(p);
-    if (channels > 1 && settled && one.channels_first != out.layout.channels_first)
+           out.layout.sample.str(), ". the data sets of data.x may only differ in their channels; data.layout ",
+           "tells which dimension holds them");
+    // With one channel, both layouts are the same.
+    const bool layout_known = out.layout.sample[-1] > std::int64_t(p);
+    if (channels > 1 && layout_known && one.channels_first != out.layout.channels_first)
       fail(Exit::data, path, ": '", info.name, "' has its channels ", one.channels_first ? "first" : "last",
            ", the data sets before it ", one.channels_first ? "last" : "first", ". set data.layout");
     if (channels > 1) out.layout.channels_first = one.channels_first;
@@ -58,12 +58,12 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
   for (const io::DatasetInfo& info : y) {
     const Shape row = shape_of(info.shape, 1);
     if (holds_labels(info.dtype, row, cat(path, ": '", info.name, "'")))
-      fail(Exit::data, path, ": '", info.name, "' holds integers. several data sets of data.y are targets of a ",
-           "regression, floating point. name one, or store it so");
+      fail(Exit::data, path, ": '", info.name, "' holds integers. several data sets of data.y must be floating-point ",
+           "targets of a regression. name one data set, or store it as floating point");
     if (info.dtype != y[0].dtype || info.big_endian != y[0].big_endian || info.shape[0] != y[0].shape[0])
       fail(Exit::data, path, ": '", info.name, "' has ", info.shape[0], " rows of ", name_of(info.dtype), ", '",
            y[0].name, "' ", y[0].shape[0], " of ", name_of(y[0].dtype),
-           ". data sets that data.y joins need the same rows and one type");
+           ". all data sets of data.y need the same number of rows and the same type");
     out.push_back({info.name, row.count()});
   }
   return out;
@@ -72,18 +72,27 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
 ShardIndex component_index(const ShardIndex& d, std::size_t number) {
   ShardIndex out = d;
   out.component = {number, d.x.parts.size(), d.sample_bytes()};
-  out.sample[-1] = d.x.parts[number].count, out.x.name = d.x.parts[number].name;
+  out.sample[-1] = d.x.parts[number].count;
+  out.x.name = d.x.parts[number].name;
   out.x.parts.clear();
-  out.x.big_endian = false;  // whole samples are turned
+  out.x.big_endian = false;  // the bytes of whole samples are swapped
   ShardList shards;
   for (Shard s : d.shards) {
-    if (number > 0) s.x_offset = s.extra_x[number - 1].offset, s.x_chunks = s.extra_x[number - 1].chunks;
+    if (number > 0) {
+      s.x_offset = s.extra_x[number - 1].offset;
+      s.x_chunks = s.extra_x[number - 1].chunks;
+      s.extra_y.clear();
+      s.y_chunks = nullptr;
+    }
     s.extra_x.clear();
-    if (number > 0) s.extra_y.clear(), s.y_chunks = nullptr;
     shards.push_back(s);
   }
   out.shards = std::move(shards);
-  if (number > 0) out.y.labels = false, out.y.target = Shape{0}, out.y.parts.clear();
+  if (number > 0) {
+    out.y.labels = false;
+    out.y.target = Shape{0};
+    out.y.parts.clear();
+  }
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Several data sets of the same rows, joined. Private to the data room.
+// Concatenation of several HDF5 data sets with the same rows. Private to the data room.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,26 +10,28 @@
 
 namespace millrace {
 
-std::vector<std::string> names_of(const std::string& list, const char* key);  // "u,v,w"; Error(config) on empty ones
+// Splits "u,v,w" into names. Error(config), naming the key, for an empty name.
+std::vector<std::string> names_of(const std::string& list, const char* key);
 
-// The samples that these data sets make together, one or more, and how each lies. Error(data), with `path`, where their
-// extents, types or layouts differ.
+// The layout of the samples that one or more data sets form together. Error(data), naming `path`, if their dimensions
+// (other than the channels), types or layouts differ.
 struct ConcatenatedSamples {
   SampleLayout layout;
   std::vector<ConcatenatedPart> parts;  // empty: one data set
 };
 ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout asked,
                                         const std::optional<std::string>& attribute, const std::string& path);
-// Values a row of joined targets, all floating point of one type. Error(data) else.
+// The parts of concatenated targets. Error(data) unless all are floating point of one type.
 std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
 
-// Part `number` of x alone, with the pitch of whole samples; targets come with the first.
+// The index of component `number` of x alone: its values are read with the pitch of whole samples. The targets belong
+// to component 0.
 ShardIndex component_index(const ShardIndex&, std::size_t number);
 
-// Of one shard: the data sets of y, one or more, and where each lies.
+// The HDF5 data sets of y, one or more, and where each lies in a shard.
 struct TargetPart {
   const std::string& name;
-  std::int64_t count;  // values a row
+  std::int64_t count;  // values per row
   std::uint64_t offset;
   const io::ChunkedLayout* chunks;
 };

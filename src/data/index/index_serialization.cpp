@@ -1,4 +1,4 @@
-// CBOR: the addresses of chunks are bytes.
+// The format is CBOR, because it holds chunk addresses as bytes.
 #include "data/index/index_serialization.hpp"
 
 #include <cstring>
@@ -79,8 +79,10 @@ std::shared_ptr<const std::vector<T>> list_from(const json& j) {
 Chunks chunks_from_json(const json& j, const std::shared_ptr<const char>& tables) {
   if (j.is_null()) return nullptr;
   auto l = std::make_shared<io::ChunkedLayout>();
-  j.at("shape").get_to(l->shape), j.at("chunk").get_to(l->chunk);
-  l->element_bytes = j.at("element"), l->partial_chunks_unfiltered = j.at("edges");
+  j.at("shape").get_to(l->shape);
+  j.at("chunk").get_to(l->chunk);
+  l->element_bytes = j.at("element");
+  l->partial_chunks_unfiltered = j.at("edges");
   for (const json& f : j.at("filters")) l->filters.push_back({f[0], f[1], f[2]});
   const auto& fill = j.at("fill").get_binary();
   l->fill.assign(fill.begin(), fill.end());
@@ -154,40 +156,51 @@ ShardIndex deserialize_index(const std::string& text, std::shared_ptr<const char
                              std::shared_ptr<const char> tables) {
   const json j = json::from_cbor(text);
   ShardIndex d;
-  std::map<std::size_t, Shard> whole;
+  std::map<std::size_t, Shard> irregular;
   for (const json& s : j.at("shards"))
-    whole[s[0]] = {s[1].get<std::string>(),
-                   s[2],
-                   s[3],
-                   s[4],
-                   s[5],
-                   s[6],
-                   chunks_from_json(s[7], tables),
-                   chunks_from_json(s[8], tables),
-                   encoded_from_json(s[9]),
-                   s[10].get<std::string>(),
-                   extents_from_json(s[11], tables),
-                   extents_from_json(s[12], tables),
-                   shape_of(s[13].get<std::vector<std::int64_t>>(), 0),
-                   list_from<Pixel>(s[14]),
-                   s[15]};
-  d.shards = ShardList::from_plain_bytes(std::move(plain), plain_bytes, std::move(whole));
+    irregular[s[0]] = {s[1].get<std::string>(),
+                       s[2],
+                       s[3],
+                       s[4],
+                       s[5],
+                       s[6],
+                       chunks_from_json(s[7], tables),
+                       chunks_from_json(s[8], tables),
+                       encoded_from_json(s[9]),
+                       s[10].get<std::string>(),
+                       extents_from_json(s[11], tables),
+                       extents_from_json(s[12], tables),
+                       shape_of(s[13].get<std::vector<std::int64_t>>(), 0),
+                       list_from<Pixel>(s[14]),
+                       s[15]};
+  d.shards = ShardList::from_plain_bytes(std::move(plain), plain_bytes, std::move(irregular));
   d.rows = j.at("rows");
   d.sample = shape_of(j.at("sample").get<std::vector<std::int64_t>>(), 0);
   d.y.target = shape_of(j.at("target").get<std::vector<std::int64_t>>(), 0);
-  d.x.dtype = DType(j.at("x_dtype").get<int>()), d.y.dtype = DType(j.at("y_dtype").get<int>());
-  d.x.big_endian = j.at("x_big_endian"), d.y.big_endian = j.at("y_big_endian");
-  d.x.channels_first = j.at("channels_first"), d.x.layout_decided_by = j.at("layout_told_by");
-  d.y.labels = j.at("labels"), d.classes.count = j.at("classes");
+  d.x.dtype = DType(j.at("x_dtype").get<int>());
+  d.y.dtype = DType(j.at("y_dtype").get<int>());
+  d.x.big_endian = j.at("x_big_endian");
+  d.y.big_endian = j.at("y_big_endian");
+  d.x.channels_first = j.at("channels_first");
+  d.x.layout_decided_by = j.at("layout_told_by");
+  d.y.labels = j.at("labels");
+  d.classes.count = j.at("classes");
   j.at("class_names").get_to(d.classes.names);
-  d.values.mean = j.at("mean").get<std::vector<double>>(), d.values.std = j.at("std").get<std::vector<double>>();
-  d.decode.resize = j.at("decode")[0], d.decode.crop = j.at("decode")[1];
+  d.values.mean = j.at("mean").get<std::vector<double>>();
+  d.values.std = j.at("std").get<std::vector<double>>();
+  d.decode.resize = j.at("decode")[0];
+  d.decode.crop = j.at("decode")[1];
   d.values.statistics_rejected_reason = j.at("unfit_statistics");
-  d.values.scale = j.at("scale")[0], d.values.offset = j.at("scale")[1], d.manifest_crc = j.at("crc");
-  j.at("channel_scale").get_to(d.values.channel_scale), j.at("channel_offset").get_to(d.values.channel_offset);
+  d.values.scale = j.at("scale")[0];
+  d.values.offset = j.at("scale")[1];
+  d.manifest_crc = j.at("crc");
+  j.at("channel_scale").get_to(d.values.channel_scale);
+  j.at("channel_offset").get_to(d.values.channel_offset);
   d.values.transform = Transform(j.at("transform").get<int>());
-  d.x.parts = parts_from_json(j.at("x_parts")), d.y.parts = parts_from_json(j.at("y_parts"));
-  d.x.name = j.at("x_name"), d.y.name = j.at("y_name");
+  d.x.parts = parts_from_json(j.at("x_parts"));
+  d.y.parts = parts_from_json(j.at("y_parts"));
+  d.x.name = j.at("x_name");
+  d.y.name = j.at("y_name");
   return d;
 }
 

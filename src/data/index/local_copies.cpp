@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// FNV-1a, 64 bits: names of a million sources do not meet.
+// FNV-1a with 64 bits: no collisions are expected among a million paths.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xCBF29CE484222325ull;
   for (const char c : text) hash = (hash ^ std::uint8_t(c)) * 0x100000001B3ull;

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-bool first_by_shape(const Shape& stored) {
+bool channels_first_by_shape(const Shape& stored) {
   const auto few = [](std::int64_t c) { return c == 1 || c == 3 || c == 4; };
   return stored.rank >= 3 && few(stored[0]) && !few(stored[-1]);
 }
@@ -41,7 +41,7 @@ SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optiona
     out.channels_first = *attribute == "channels_first";
   } else {
     out.decided_by = "by the shape";
-    out.channels_first = first_by_shape(stored);
+    out.channels_first = channels_first_by_shape(stored);
     add_channel = stored.rank == 2;
     if (add_channel) out.decided_by += ", an image of one channel";
   }
@@ -61,8 +61,9 @@ SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optiona
 bool holds_labels(DType dtype, const Shape& row, const std::string& place) {
   if (!is_integer(dtype)) return false;
   if (row.count() == 1) return true;
-  fail(Exit::data, place, " holds ", row.str(), " integers a row. class labels are one number a row (of one-hot rows: ",
-       "their argmax), targets of a regression are floating point");
+  fail(Exit::data, place, " holds ", row.str(),
+       " integers a row. class labels are one number a row (for one-hot rows, ",
+       "store their argmax); targets of a regression are floating point");
 }
 
 }  // namespace millrace

@@ -5,18 +5,23 @@
 namespace millrace {
 
 void SampleView::check() const {
-  const auto only = [](bool set, const char* key, const char* kind) {
+  const auto reject = [](bool set, const char* key, const char* kind) {
     if (set) fail(Exit::config, key, " does nothing without data.sample = ", kind);
   };
   if (sample == SampleKind::patch && (patch < 1 || patch % 2 == 0))
-    fail(Exit::config, "data.patch: ", patch, " is no side of a square around a pixel. give an odd number");
-  if (sample != SampleKind::patch) only(patch != 0, "data.patch", "patch"), only(holdout != 0, "data.holdout", "patch");
+    fail(Exit::config, "data.patch: ", patch, " is not the side of a square around a pixel. give an odd number");
+  if (sample != SampleKind::patch) {
+    reject(patch != 0, "data.patch", "patch");
+    reject(holdout != 0, "data.holdout", "patch");
+  }
   if (sample == SampleKind::tokens && window < 1)
-    fail(Exit::config, "data.window: a sample of tokens needs a length. give the number of tokens that a network sees");
-  if (sample != SampleKind::tokens)
-    only(window != 0, "data.window", "tokens"), only(stride != 1, "data.stride", "tokens"),
-        only(vocabulary != 0, "data.vocabulary", "tokens");
-  if (sample != SampleKind::pair) only(lead != 1, "data.lead", "pair");
+    fail(Exit::config, "data.window: a sample of tokens needs a length. give the number of tokens per sample");
+  if (sample != SampleKind::tokens) {
+    reject(window != 0, "data.window", "tokens");
+    reject(stride != 1, "data.stride", "tokens");
+    reject(vocabulary != 0, "data.vocabulary", "tokens");
+  }
+  if (sample != SampleKind::pair) reject(lead != 1, "data.lead", "pair");
 }
 
 std::int64_t windows_of(const Shape& array, const SampleView& v) {

@@ -1,11 +1,12 @@
-// A list is three pieces of memory: records of one size; names; folders, which are few, in the
-// same memory as names.
+// A list consists of records of a fixed size and of names. The names of the few folders lie in the same memory as the
+// names of the files.
+#include "millrace/data/index/shard_list.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
 #include "millrace/base/error.hpp"
-#include "millrace/data/index/shards.hpp"
 
 namespace millrace {
 namespace {
@@ -13,15 +14,15 @@ namespace {
 struct Record {
   std::int64_t first, rows;
   std::uint64_t x_offset, y_offset, file_bytes;
-  std::uint32_t folder, name;  // where they begin; offsets of 4 GiB of names
+  std::uint32_t folder, name;  // offsets in the memory of names, below 4 GiB
   std::uint16_t folder_bytes, name_bytes;
-  std::uint32_t mtime_seconds;  // no padding: the same shards are the same bytes
+  std::uint32_t mtime_seconds;  // the record has no padding, so that equal shards give equal bytes
 };
 struct Header {
   std::uint64_t records, name_bytes;
 };
 
-// One range of bytes each of x and y, and nothing else. A member that is new has to be thought of here.
+// Whether x and y are one range of bytes each. The structured binding makes a new member of Shard a compile error here.
 bool is_plain(const Shard& shard) {
   const auto& [path, first, rows, x_offset, y_offset, file_bytes, x_chunks, y_chunks, x_encoded, hdf5_only_reason,
                extra_x, extra_y, array, pixels, mtime_seconds] = shard;
@@ -32,7 +33,7 @@ bool is_plain(const Shard& shard) {
 }  // namespace
 
 struct ShardList::Data {
-  // Of this list, while it grows; else empty, and the memory somebody's.
+  // Memory of this list while it grows. Empty if the list is a view of other memory, which `keep` owns.
   std::vector<Record> own_records;
   std::string own_names;
   std::unordered_map<std::string, std::uint32_t> folders;
@@ -40,20 +41,22 @@ struct ShardList::Data {
   const Record* records = nullptr;
   const char* names = nullptr;
   std::size_t count = 0, name_bytes = 0;
-  std::map<std::size_t, Shard> whole;
+  std::map<std::size_t, Shard> irregular;
 
   Data() = default;
   Data(const Data& other)
       : own_records(other.records, other.records + other.count),
         own_names(other.names, other.name_bytes),
         folders(other.folders),
-        whole(other.whole) {
-    look_at_own();
+        irregular(other.irregular) {
+    use_own_memory();
   }
 
-  void look_at_own() {
-    records = own_records.data(), count = own_records.size();
-    names = own_names.data(), name_bytes = own_names.size();
+  void use_own_memory() {
+    records = own_records.data();
+    count = own_records.size();
+    names = own_names.data();
+    name_bytes = own_names.size();
   }
 
   std::uint32_t add_name(std::string_view name) {
@@ -69,14 +72,14 @@ struct ShardList::Data {
     const auto [folder, is_new] = folders.try_emplace(path.substr(0, slash), 0u);
     if (is_new) folder->second = add_name(folder->first);
     if (!is_plain(shard)) {
-      Shard& kept = whole.emplace(own_records.size(), shard).first->second;
-      kept.path = path;
+      Shard& copy = irregular.emplace(own_records.size(), shard).first->second;
+      copy.path = path;
     }
     if (path.size() >= std::size_t(1) << 16) fail(Exit::data, path, " is too long a path");
     own_records.push_back({shard.first, shard.rows, shard.x_offset, shard.y_offset, shard.file_bytes, folder->second,
                            add_name(std::string_view(path).substr(slash)), std::uint16_t(slash),
                            std::uint16_t(path.size() - slash), shard.mtime_seconds});
-    look_at_own();
+    use_own_memory();
   }
 };
 
@@ -89,13 +92,16 @@ ShardList::ShardList(std::initializer_list<Shard> shards) : ShardList() {
 std::size_t ShardList::size() const { return data_->count; }
 
 Shard ShardList::operator[](std::size_t s) const {
-  if (!data_->whole.empty())
-    if (const auto found = data_->whole.find(s); found != data_->whole.end()) return found->second;
+  if (!data_->irregular.empty())
+    if (const auto found = data_->irregular.find(s); found != data_->irregular.end()) return found->second;
   const Record& r = data_->records[s];
   Shard out;
   out.path = FilePath({data_->names + r.folder, r.folder_bytes}, {data_->names + r.name, r.name_bytes});
-  out.first = r.first, out.rows = r.rows;
-  out.x_offset = r.x_offset, out.y_offset = r.y_offset, out.file_bytes = r.file_bytes,
+  out.first = r.first;
+  out.rows = r.rows;
+  out.x_offset = r.x_offset;
+  out.y_offset = r.y_offset;
+  out.file_bytes = r.file_bytes;
   out.mtime_seconds = r.mtime_seconds;
   return out;
 }
@@ -124,7 +130,7 @@ void ShardList::push_back(const Shard& shard) {
   data_ = data;
 }
 
-const std::map<std::size_t, Shard>& ShardList::irregular_shards() const { return data_->whole; }
+const std::map<std::size_t, Shard>& ShardList::irregular_shards() const { return data_->irregular; }
 
 std::string ShardList::plain_bytes() const {
   const Header header{data_->count, data_->name_bytes};
@@ -136,17 +142,18 @@ std::string ShardList::plain_bytes() const {
 }
 
 ShardList ShardList::from_plain_bytes(std::shared_ptr<const char> memory, std::size_t bytes,
-                                      std::map<std::size_t, Shard> whole) {
+                                      std::map<std::size_t, Shard> irregular) {
   MR_CHECK(bytes >= sizeof(Header) && reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(Record) == 0);
   Header header;
   std::memcpy(&header, memory.get(), sizeof header);
   MR_CHECK(bytes == sizeof header + header.records * sizeof(Record) + header.name_bytes);
   auto data = std::make_shared<Data>();
-  data->count = header.records, data->name_bytes = header.name_bytes;
+  data->count = header.records;
+  data->name_bytes = header.name_bytes;
   data->records = reinterpret_cast<const Record*>(memory.get() + sizeof header);
   data->names = memory.get() + sizeof header + header.records * sizeof(Record);
   data->keep = std::move(memory);
-  data->whole = std::move(whole);
+  data->irregular = std::move(irregular);
   ShardList out;
   out.data_ = std::move(data);
   return out;

@@ -1,6 +1,6 @@
-// Slots are the blocks of an epoch in the order of visit. All but the files' last blocks are equally long, so a
-// position's slot follows by division once the rows that the short ones lack are added: the short blocks' slots are
-// looked up once an epoch, by the inverse of the permutation of blocks.
+// A slot is a place in the order in which an epoch visits the blocks. All blocks have the same length except the last
+// one of each file. So the slot of a position follows by division, once the rows that earlier short blocks lack have
+// been added. The slots of the short blocks are computed once an epoch, by the inverse of the permutation of blocks.
 #include "millrace/data/load/block_order.hpp"
 
 #include <algorithm>
@@ -13,8 +13,10 @@
 namespace millrace {
 
 struct BlockOrder::Epoch {
-  struct Short {
-    std::int64_t slot, end, lacking;  // end: position behind it; lacking: rows, of this and all short ones before
+  struct ShortBlock {
+    std::int64_t slot;
+    std::int64_t end;      // position after its last row
+    std::int64_t lacking;  // rows that it and all short blocks before it lack
   };
   struct Place {
     std::int64_t slot, row;
@@ -22,15 +24,16 @@ struct BlockOrder::Epoch {
 
   std::int64_t number, block;
   Permutation blocks;
-  std::vector<Short> shorts;  // in the order of visit
+  std::vector<ShortBlock> shorts;  // by slot
 
   std::int64_t begin(std::int64_t slot) const {
-    const auto next = std::partition_point(shorts.begin(), shorts.end(), [&](const Short& s) { return s.slot < slot; });
+    const auto next =
+        std::partition_point(shorts.begin(), shorts.end(), [&](const ShortBlock& s) { return s.slot < slot; });
     return slot * block - (next == shorts.begin() ? 0 : std::prev(next)->lacking);
   }
   Place place(std::int64_t position) const {
     const auto next =
-        std::partition_point(shorts.begin(), shorts.end(), [&](const Short& s) { return s.end <= position; });
+        std::partition_point(shorts.begin(), shorts.end(), [&](const ShortBlock& s) { return s.end <= position; });
     const std::int64_t even = position + (next == shorts.begin() ? 0 : std::prev(next)->lacking);
     return {even / block, even % block};
   }
@@ -41,11 +44,14 @@ BlockOrder::BlockOrder(const BlockLayout& layout, std::uint64_t seed)
   MR_CHECK(block_ >= 1 && window_ >= 1);
   for (const std::int64_t rows : layout.file_rows) {
     MR_CHECK(rows >= 1);
-    first_row_.push_back(rows_), first_block_.push_back(blocks_);
-    rows_ += rows, blocks_ += (rows - 1) / block_ + 1;
+    first_row_.push_back(rows_);
+    first_block_.push_back(blocks_);
+    rows_ += rows;
+    blocks_ += (rows - 1) / block_ + 1;
   }
   MR_CHECK(rows_ >= 1 && rows_ <= std::int64_t(1) << 40);
-  first_row_.push_back(rows_), first_block_.push_back(blocks_);
+  first_row_.push_back(rows_);
+  first_block_.push_back(blocks_);
 }
 
 std::shared_ptr<const BlockOrder::Epoch> BlockOrder::epoch(std::int64_t number) const {
@@ -60,26 +66,31 @@ std::shared_ptr<const BlockOrder::Epoch> BlockOrder::epoch(std::int64_t number) 
           {std::int64_t(made->blocks.position_of(std::uint64_t(first_block_[f + 1] - 1))), 0, block_ - rest});
   std::sort(made->shorts.begin(), made->shorts.end(), [](const auto& a, const auto& b) { return a.slot < b.slot; });
   std::int64_t lacking = 0;
-  for (auto& s : made->shorts) s.lacking = lacking += s.lacking, s.end = (s.slot + 1) * block_ - lacking;
+  for (auto& s : made->shorts) {
+    lacking += s.lacking;
+    s.lacking = lacking;
+    s.end = (s.slot + 1) * block_ - lacking;
+  }
   previous_ = std::exchange(last_, made);
   return made;
 }
 
 void BlockOrder::ids(std::int64_t number, std::int64_t first, std::int64_t count, std::int64_t* out) const {
   MR_CHECK(first >= 0 && count >= 0 && first + count <= rows_);
-  const auto now = epoch(number);
-  std::int64_t begin = 0, end = 0;  // of the window that holds the position
+  const auto order = epoch(number);
+  std::int64_t begin = 0, end = 0;  // of the window that contains the position
   std::optional<Permutation> within;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t position = first + i;
     if (!within || position >= end) {
-      const std::int64_t window = now->place(position).slot / window_;
-      begin = now->begin(window * window_), end = now->begin(std::min(blocks_, (window + 1) * window_));
+      const std::int64_t window = order->place(position).slot / window_;
+      begin = order->begin(window * window_);
+      end = order->begin(std::min(blocks_, (window + 1) * window_));
       within.emplace(seed_, std::uint64_t(number), std::uint64_t(end - begin), RngPurpose::windows,
                      std::uint64_t(window));
     }
-    const auto [slot, row] = now->place(begin + std::int64_t((*within)(std::uint64_t(position - begin))));
-    const auto block = std::int64_t(now->blocks(std::uint64_t(slot)));
+    const auto [slot, row] = order->place(begin + std::int64_t((*within)(std::uint64_t(position - begin))));
+    const auto block = std::int64_t(order->blocks(std::uint64_t(slot)));
     const auto after = std::upper_bound(first_block_.begin(), first_block_.end(), block);
     const auto file = std::size_t(after - first_block_.begin()) - 1;
     out[i] = first_row_[file] + (block - first_block_[file]) * block_ + row;

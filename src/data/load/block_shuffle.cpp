@@ -1,4 +1,4 @@
-// A block order fitted to what the files are made of.
+// Fits a block order to the chunks of the files.
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -9,21 +9,21 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t unchunked_block_bytes = 1 << 20;
-constexpr std::int64_t worthwhile_rows = 4;  // of a chunk: fewer are about as quick in a random order
+constexpr std::int64_t min_rows_for_advice = 4;  // of a chunk; with fewer, a random order is about as fast
 
-// Of the chunks of x.
+// The largest chunks of x.
 struct Chunks {
-  std::int64_t rows = 0;         // in a chunk, at most; 0: no file is chunked
-  std::uint64_t band_bytes = 0;  // the chunks of as many rows, decoded
+  std::int64_t rows = 0;         // maximum of a chunk; 0: no file is chunked
+  std::uint64_t band_bytes = 0;  // of all chunks that hold the same rows, decoded
 };
 
 Chunks chunks_of(const ShardIndex& index) {
   Chunks out;
-  if (index.samples_are_views() && index.view.sample != SampleKind::pair)
-    return out;  // samples are not the rows of chunks
+  if (index.samples_are_views() && index.view.sample != SampleKind::pair) return out;  // samples are not rows of chunks
   for (const Shard& s : index.shards) {
     if (!s.x_chunks || s.x_chunks->chunk[0] <= out.rows) continue;
-    out.rows = s.x_chunks->chunk[0], out.band_bytes = s.x_chunks->chunk_bytes();
+    out.rows = s.x_chunks->chunk[0];
+    out.band_bytes = s.x_chunks->chunk_bytes();
     for (std::size_t d = 1; d < s.x_chunks->shape.size(); ++d)
       out.band_bytes *= std::uint64_t(s.x_chunks->chunks_along(d));
   }
@@ -40,8 +40,8 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
                            std::uint64_t cache_bytes) {
   const Chunks chunks = chunks_of(index);
   if (chunks.rows > 0 && block % chunks.rows != 0)
-    fail(Exit::config, "data.shuffle_block: ", block, " is no multiple of the ", chunks.rows,
-         " rows of a chunk, which would be decoded twice. give a multiple, or auto");
+    fail(Exit::config, "data.shuffle_block: ", block, " is not a multiple of the ", chunks.rows,
+         " rows of a chunk, so chunks would be decoded twice. give a multiple, or auto");
   BlockShuffle out;
   for (const Shard& s : index.shards) out.layout.file_rows.push_back(s.rows);
   if (index.shards.empty()) out.layout.file_rows.push_back(index.rows);  // synthetic
@@ -60,29 +60,30 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
   if (chunks.rows == 0) return out;
   const std::uint64_t needed = std::uint64_t(std::min(2 * out.layout.window, blocks)) * out.block_bytes;
   if (needed > cache_bytes) {
-    const std::uint64_t unit = needed < (1u << 20) ? 1u << 10 : 1u << 20, enough = (needed + unit - 1) / unit * unit;
+    const std::uint64_t rounding = needed < (1u << 20) ? 1u << 10 : 1u << 20;
+    const std::uint64_t enough = (needed + rounding - 1) / rounding * rounding;
     out.problem = cat("data.shuffle = block: two windows of ", out.layout.window, " blocks of ", out.layout.block,
-                      " rows are ", format_bytes(needed), " of decoded chunks, data.chunk_cache keeps ",
-                      format_bytes(cache_bytes), ": chunks are decoded more than once. raise data.chunk_cache to ",
+                      " rows are ", format_bytes(needed), " of decoded chunks, but data.chunk_cache keeps ",
+                      format_bytes(cache_bytes), ", so chunks are decoded more than once. raise data.chunk_cache to ",
                       print_bytes(enough), out.layout.window > 1 ? " or lower data.shuffle_window" : "");
   }
   for (const Shard& s : index.shards)
     if (out.problem.empty() && s.x_chunks && out.layout.block % s.x_chunks->chunk[0] != 0)
       out.problem =
-          cat("data.shuffle = block: the chunks of ", s.path, " hold ", s.x_chunks->chunk[0], " rows, blocks ",
-              out.layout.block, ": some chunks are decoded twice. set data.shuffle_block to a multiple of both");
+          cat("data.shuffle = block: the chunks of ", s.path, " hold ", s.x_chunks->chunk[0], " rows, but blocks ",
+              out.layout.block, ", so some chunks are decoded twice. set data.shuffle_block to a multiple of both");
   return out;
 }
 
 std::string block_shuffle_advice(const ShardIndex& index, std::uint64_t cache_bytes) {
   const Chunks chunks = chunks_of(index);
-  if (chunks.rows < worthwhile_rows) return "";
+  if (chunks.rows < min_rows_for_advice) return "";
   std::uint64_t bytes = 0;
   for (const Shard& s : index.shards) bytes += std::uint64_t((s.rows - 1) / chunks.rows + 1) * chunks.band_bytes;
   if (bytes <= cache_bytes) return "";
-  return cat("data.shuffle = block would help: chunks of ", chunks.rows, " rows, ", format_bytes(bytes),
-             " when decoded, of which a rank keeps ", format_bytes(cache_bytes),
-             ": a random order over all samples decodes a chunk for nearly every row");
+  return cat("data.shuffle = block would help: chunks of ", chunks.rows, " rows are ", format_bytes(bytes),
+             " when decoded, but a rank keeps only ", format_bytes(cache_bytes),
+             ", and a random order over all samples decodes a chunk for nearly every row");
 }
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// The loader as the step sees it: batches in order, brought to the device. How they are filled: loader_workers.cpp.
+// The part of the loader that the step calls: it hands out batches in order and copies them to the device.
+// loader_workers.cpp contains the part that fills them.
 #include "millrace/data/load/loader.hpp"
 
 #include <algorithm>
@@ -6,22 +7,22 @@
 #include <utility>
 
 #include "data/load/loader_ring.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-
-constexpr std::size_t least_depth = 4;         // of a ring that finds its own
-constexpr std::size_t most_ahead = 64u << 20;  // bytes of such a ring, unless the least takes more
-constexpr std::size_t most_slots = 256;
-constexpr std::uint64_t timed_copies = 8;  // one of so many: to read a time costs the host some microseconds
+// Limits of a ring that finds its own depth (prefetch = 0).
+constexpr std::size_t min_depth = 4;
+constexpr std::size_t max_ring_bytes = 64u << 20;  // unless min_depth slots need more
+constexpr std::size_t max_depth = 256;
+// One copy of this many is timed, because reading a timestamp costs the host some microseconds.
+constexpr std::uint64_t timed_copy_interval = 8;
 
 std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
   if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
-  return std::clamp(most_ahead / slot_bytes, least_depth, most_slots);
+  return std::clamp(max_ring_bytes / slot_bytes, min_depth, max_depth);
 }
 
 }  // namespace
@@ -43,14 +44,15 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
     own_device_slots = std::make_unique<DeviceSlots>(d, i, o.max_rows, std::size_t(o.device_slots));
     device_slots = own_device_slots.get();
   }
-  if (device_slots->count() > 0) copy_marks = device.make_timestamps(2);
+  if (device_slots->count() > 0) copy_times = device.make_timestamps(2);
   MR_CHECK(device_slots->count() == 0 || device_slots->count() >= std::size_t(std::max(2, o.max_batches_per_take)));
   batches.reserve(std::size_t(o.max_batches_per_take));
   const std::size_t count = ring_slots(o, bytes);
   host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
-  slots.resize(count), free.reserve(count);
-  deepen_to(o.prefetch > 0 ? count : std::max(std::min(least_depth, count), max_in_flight_slots + 2));
-  // Units small enough to share a batch among the workers, large enough that claiming costs nothing (about 256 KiB).
+  slots.resize(count);
+  free.reserve(count);
+  deepen_to(o.prefetch > 0 ? count : std::max(std::min(min_depth, count), max_in_flight_slots + 2));
+  // A unit is small enough that all workers share a batch, and large enough (about 256 KiB) that claiming it is cheap.
   const std::int64_t by_size = std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
   unit_rows =
       workers > 1 ? std::max<std::int64_t>(1, std::min(by_size, (o.max_rows + workers - 1) / workers)) : o.max_rows;
@@ -61,18 +63,18 @@ Loader::Impl::~Impl() {
   device.synchronize();
 }
 
-std::span<const Batch> Loader::Impl::take(std::size_t count, bool uses) {
+std::span<const Batch> Loader::Impl::take(std::size_t count, bool manage_use) {
   MR_CHECK(count <= batches.capacity() && (count <= 1 || device_slots->count() > 0));
-  if (ends_use)
+  if (managed_use)
     for (const Batch& b : batches) b.end_use();
-  ends_use = uses;
+  managed_use = manage_use;
   batches.clear();
   while (batches.size() < count) {
     while (head - tail > max_in_flight_slots) release_oldest();
     Slot* s = take_filled();
     if (!s) break;
     hand_over(*s);
-    if (uses) batches.back().begin_use();
+    if (manage_use) batches.back().begin_use();
   }
   return batches;
 }
@@ -80,21 +82,24 @@ std::span<const Batch> Loader::Impl::take(std::size_t count, bool uses) {
 Loader::Impl::Slot* Loader::Impl::take_filled() {
   std::unique_lock lock(mutex);
   const std::uint64_t seen = ready;
-  const auto began = Clock::now();
-  const auto there = [this] { return head < planned && slot(head).filled; };
+  const double began = steady_seconds();
+  const auto next_filled = [this] { return head < planned && slot(head).filled; };
   if (workers == 0) fill_inline(lock);
-  if (!there()) {
+  if (!next_filled()) {
     deepen();
-    filled.wait(lock, there);
+    filled.wait(lock, next_filled);
   }
   Slot& s = slot(head);
-  stats.wait_seconds += seconds_since(began), stats.clock_reads += 2;
+  stats.wait_seconds += steady_seconds() - began;
+  stats.clock_reads += 2;
   if (s.failure) std::rethrow_exception(s.failure);
   if (s.last) return nullptr;
-  if (stats.batches == 0) stats.first_batch_seconds = seconds_since(started);
-  stats.queue_depth_sum += seen, ++stats.batches;
+  if (stats.batches == 0) stats.first_batch_seconds = steady_seconds() - started;
+  stats.queue_depth_sum += seen;
+  ++stats.batches;
   ++stats.queue_depths[std::min<std::size_t>(seen, stats.queue_depths.size() - 1)];
-  ++head, --ready;
+  ++head;
+  --ready;
   return &s;
 }
 
@@ -110,38 +115,52 @@ void Loader::Impl::deepen_to(std::size_t wanted) {
 }
 
 void Loader::Impl::release_oldest() {
-  Slot& s = slot(tail);  // head and tail are moved by this thread alone
+  Slot& s = slot(tail);  // only this thread changes head and tail
   if (s.copied) s.copied->synchronize();
   std::array<double, 2> copy{};
-  if (s.timed) copy_marks->read(copy), timing = false;
-  bool enough = false;  // room to wake the workers for, who fill several slots then: all that can become free / 4
+  if (s.timed) {
+    copy_times->read(copy);
+    timing = false;
+  }
+  // Workers are woken only when a quarter of the slots that can become free are free: they then fill several at once.
+  bool enough_free = false;
   {
     const std::lock_guard lock(mutex);
-    if (s.timed)
-      stats.copy_seconds += copy[1], stats.copied_bytes += bytes, stats.copied_samples += std::uint64_t(s.item.rows);
+    if (s.timed) {
+      stats.copy_seconds += copy[1];
+      stats.copied_bytes += bytes;
+      stats.copied_samples += std::uint64_t(s.item.rows);
+    }
     s.planned = false;
     free.push_back(s.host);
     ++tail;
-    enough = depth - std::min(depth, planned - tail) >= std::max<std::size_t>(1, (depth - max_in_flight_slots - 1) / 4);
+    const std::size_t free_slots = depth - std::min(depth, planned - tail);
+    enough_free = free_slots >= std::max<std::size_t>(1, (depth - max_in_flight_slots - 1) / 4);
   }
-  if (enough) slot_freed.notify_all();
+  if (enough_free) slot_freed.notify_all();
 }
 
 void Loader::Impl::hand_over(Slot& s) {
   char* at = s.host;
   Batch batch;
   if (device_slots->count() > 0) {
-    DeviceSlots::Slot& there = (*device_slots)[next_on_device];
+    DeviceSlots::Slot& target = (*device_slots)[next_on_device];
     next_on_device = (next_on_device + 1) % device_slots->count();
-    at = there.data;
-    there.consumed->wait(Stream::copy);  // the first time it holds nobody up
-    s.timed = !timing && stats.batches % timed_copies == 2;
-    if (s.timed) timing = true, copy_marks->record(Stream::copy, 0);
+    at = target.data;
+    // The copy must not overwrite the batch that the step may still read there. An event that was never recorded does
+    // not block the stream, so the first copies start at once.
+    target.consumed->wait(Stream::copy);
+    s.timed = !timing && stats.batches % timed_copy_interval == 2;
+    if (s.timed) {
+      timing = true;
+      copy_times->record(Stream::copy, 0);
+    }
     device.copy_to_device(Stream::copy, at, s.host, bytes);
-    if (s.timed) copy_marks->record(Stream::copy, 1);
-    there.copied->record(Stream::copy);
-    s.copied = there.copied.get();
-    batch.slot = &there;
+    if (s.timed) copy_times->record(Stream::copy, 1);
+    // Batch::begin_use() makes the compute stream wait for this event before the step reads the batch.
+    target.copied->record(Stream::copy);
+    s.copied = target.copied.get();
+    batch.slot = &target;
   }
   const std::int64_t rows = s.item.rows;
   const auto with_rows = [rows](const Shape& one) {
@@ -167,8 +186,8 @@ Loader::Loader(Device& device, Source& source, const ShardIndex& index, const Sa
 }
 Loader::~Loader() = default;
 const Batch* Loader::next() {
-  const auto one = impl_->take(1, true);
-  return one.empty() ? nullptr : one.data();
+  const auto taken = impl_->take(1, true);
+  return taken.empty() ? nullptr : taken.data();
 }
 std::span<const Batch> Loader::take(std::size_t count) { return impl_->take(count, false); }
 void Loader::rewind(std::size_t slot) {

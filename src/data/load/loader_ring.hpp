@@ -1,16 +1,20 @@
-// A ring of slots. Worker threads claim work units (up to unit_rows rows of one slot) in order, so that all workers
-// serve the oldest slot first; a slot is filled when its last unit is done. Slots cycle: free -> filling -> filled ->
-// in use (by the step) -> free. The units of the slots not yet filled are the sampler's known future: a worker begins
-// as many of them as its engine has use for.
+// The ring of host slots inside the loader. Worker threads claim units (up to unit_rows rows of one slot) in order, so
+// that all workers serve the oldest slot first. A slot is filled when its last unit has been read. Slots cycle:
 //
-// How many slots go round is `depth`. What a deeper ring buys is time: a worker that is late by some milliseconds, as
-// on processors that others use, is late by many short steps. What it costs is cache: a slot comes round after all
-// others. So with LoaderOptions::prefetch = 0 the ring begins shallow and doubles each time when the step waits
-// although the workers had been stopped by a full ring. Memory that a ring so deep does not need is never touched.
-// Private to the data room.
+//   free -> planned (a micro-batch is assigned, workers fill it) -> filled -> handed out to the step -> free
+//
+// A slot is handed out when take() enqueues its copy to the device, or, without a copy, when the step gets its address.
+// It is free again when the device has its bytes (the `copied` event) or the step asks for the next batch.
+//
+// The units of the slots that are not yet filled are the known future of the sampler. A worker submits as many of them
+// as its engine can use.
+//
+// `depth` is the number of slots in use. A deeper ring buys time: a worker that is late by a few milliseconds, as on a
+// CPU that other programs use, delays many short steps. It costs cache: a slot is reused only after all others. So with
+// LoaderOptions::prefetch = 0 the ring starts shallow. It doubles each time the step has to wait although a full ring
+// had stopped the workers. Slots beyond `depth` are never touched and take no physical memory. Internal to data/load.
 #pragma once
 #include <array>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -27,18 +31,20 @@ namespace millrace {
 
 struct Loader::Impl : SlotLayout {
   struct Slot {
-    char* host = nullptr;
-    Event* copied = nullptr;  // while handed out: the device has its bytes
+    char* host = nullptr;     // the memory that holds the batch
+    Event* copied = nullptr;  // of the device slot, once handed out: the device has the batch
     MicroBatch item;
-    std::uint64_t number = 0;
-    std::int64_t claimed = 0, finished = 0;  // rows
-    bool planned = false, filled = false, last = false;
-    std::exception_ptr failure;
-    std::int64_t skipped = 0;
-    bool timed = false;  // its copy
+    std::uint64_t number = 0;   // of the batch, from the loader's start
+    std::int64_t claimed = 0;   // rows that workers have claimed
+    std::int64_t finished = 0;  // rows that have been read
+    bool planned = false, filled = false;
+    bool last = false;           // no batch: there are no more micro-batches
+    std::exception_ptr failure;  // thrown when the step asks for this batch
+    std::int64_t skipped = 0;    // samples that could not be read
+    bool timed = false;          // the copy to the device is between the two timestamps of copy_times
   };
 
-  // A worker's units that were begun, oldest first.
+  // Rows [begin, end) of a slot, which one worker reads.
   struct Unit {
     Slot* slot = nullptr;
     std::int64_t begin = 0, end = 0;
@@ -46,7 +52,7 @@ struct Loader::Impl : SlotLayout {
   struct Worker {
     ReadQueue& reads;
     int number = 0;
-    std::array<Unit, 128> units{};
+    std::array<Unit, 128> units{};  // submitted and not finished: numbers [finished, begun), each modulo 128
     std::size_t begun = 0, finished = 0;
     bool can_submit() const { return begun - finished < units.size() && reads.can_submit(); }
     bool idle() const { return begun == finished; }
@@ -60,64 +66,72 @@ struct Loader::Impl : SlotLayout {
   const int workers;
   const std::int64_t max_rows;
   std::int64_t unit_rows = 1;
-  const std::size_t max_in_flight_slots;  // slots that may be under way to the device while more are waited for
+  const std::size_t max_in_flight_slots;  // slots that may wait for their copy while the step takes further batches
   Buffer host_memory;
-  std::vector<Slot> slots;  // as many as there is memory for; a place of the ring takes any of that
-  std::vector<char*> free;  // memory of `depth` slots that no place has, freed first in front: steps meet it in turn
-  std::size_t depth = 0;    // places in the ring now
-  bool was_full = false;    // since depth changed: all were planned
-  std::uint64_t ready = 0;  // filled, and not handed out
+  std::vector<Slot> slots;  // as many as host_memory can hold; slot k may use any part of that memory
+  std::vector<char*> free;  // memory of free slots; the part that was freed first comes first
+  std::size_t depth = 0;    // slots in use now
+  bool was_full = false;    // since the last change of depth, all slots were planned at some time
+  std::uint64_t ready = 0;  // slots that are filled and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
-  std::unique_ptr<Timestamps> copy_marks;  // around the copy of one slot at a time
-  bool timing = false;                     // they are in use
-  std::uint64_t head = 0, tail = 0,
-                planned = 0;       // next to hand out; oldest not yet free; next to plan (slots in [tail, planned))
-  std::size_t next_on_device = 0;  // of the slots on the device
-  bool exhausted = false, ending = false;
+  std::unique_ptr<Timestamps> copy_times;  // around the copy of one slot at a time
+  bool timing = false;                     // copy_times is in use
+  // Numbers of batches: the next one to hand out, the oldest one that is not free, and the next one to plan. The slots
+  // in use are [tail, planned).
+  std::uint64_t head = 0, tail = 0, planned = 0;
+  std::size_t next_on_device = 0;  // device slot of the next batch
+  bool exhausted = false;          // there are no more micro-batches
+  bool ending = false;             // the loader is being destroyed
   mutable std::mutex mutex;
   std::condition_variable slot_freed, filled;
-  std::vector<std::unique_ptr<ReadQueue>> reads;  // of each worker; without workers, of next()
+  std::vector<std::unique_ptr<ReadQueue>> reads;  // one for each worker; without workers, one for take()
   std::unique_ptr<Worker> inline_worker;          // without workers
   std::vector<std::thread> threads;
   LoaderStats stats;
   std::vector<LoaderSpan> spans;
   bool tracing = false;
-  std::chrono::steady_clock::time_point started;
-  std::vector<Batch> batches;  // handed out last
-  bool ends_use = false;       // theirs ends at the next call
+  double started = 0;          // steady_seconds() at the start
+  std::vector<Batch> batches;  // those handed out by the last call
+  bool managed_use = false;    // next() handed them out: the next call ends their use
 
   Impl(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
        std::function<std::optional<MicroBatch>()> items, DeviceSlots*);
   ~Impl();
   Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
 
-  // What workers do: loader_workers.cpp.
-  // Where a thread cannot start, the others end before the error goes on its way: reporting it takes a thread too.
+  // The workers: loader_workers.cpp.
+
+  // Starts the workers. If one thread cannot be started, the others are stopped before the error is thrown, because
+  // reporting it needs a thread too.
   void start();
   void stop();
-  // Under the lock: rows of the oldest slot that has some left to claim; plans the next item when all are claimed. No
-  // slot: nothing to do now.
+  // Call with the mutex locked: claims rows of the oldest slot that has unclaimed ones. If all are claimed, plans the
+  // next micro-batch. No slot in the result: there is nothing to do now.
   Unit claim();
-  Unit take(Slot&);
+  Unit claim_rows(Slot&);
   void begin(ReadQueue&, const Unit&);
-  // Begins the unit, if any, and unless there is room for more finishes the oldest and books it: outside of and under
-  // the lock. The consumer is woken without it: it would only wake to wait for the lock.
+  // Submits the unit, if it has a slot. Then, unless the worker can submit more, finishes the oldest unit and updates
+  // its slot. Reading happens with the mutex unlocked, updating with it locked. The step is woken with the mutex
+  // unlocked; otherwise it would wake up only to wait for the mutex.
   void advance(Worker&, const Unit&, std::unique_lock<std::mutex>&);
   void wait_for_free_slot(std::unique_lock<std::mutex>&, Unit&);
   void work(ReadQueue&, int number);
   void fill_inline(std::unique_lock<std::mutex>&);
 
-  // What the step asks for: loader.cpp.
-  std::span<const Batch> take(std::size_t count, bool uses);
-  // The next slot, once it is filled; null: none is left.
+  // The calls of the step: loader.cpp.
+
+  // manage_use: begin_use() of each batch is called now and end_use() by the next call.
+  std::span<const Batch> take(std::size_t count, bool manage_use);
+  // Waits until the next slot is filled. Null: there are no more batches.
   Slot* take_filled();
-  // Under the lock, as the step has to wait: would it have been there, had the ring been deeper?
+  // Call with the mutex locked when the step has to wait: doubles the depth if a deeper ring would have held the batch.
   void deepen();
   void deepen_to(std::size_t wanted);
-  // It may be overwritten once its bytes are on the device. That is long past, unless the bus is the limit or the step
-  // is behind by more batches than there are slots on the device.
+  // Frees the oldest slot once the device has its bytes. The copy has usually ended long before, unless the bus is the
+  // bottleneck or the step is behind by more batches than there are device slots.
   void release_oldest();
+  // Enqueues the copy of a slot to the device and appends its batch to `batches`.
   void hand_over(Slot&);
 };
 

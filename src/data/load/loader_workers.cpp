@@ -1,33 +1,30 @@
-// The loader's workers: they claim rows of slots, read them, and say when a slot is filled.
+// The workers of the loader: they claim rows of slots, read them, and tell the step when a slot is filled.
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "data/load/loader_ring.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-double seconds_of(Clock::time_point t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); }
-
-constexpr std::size_t most_spans = 1 << 16;
+constexpr std::size_t max_spans = 1 << 16;  // while tracing; later ones are dropped
 
 }  // namespace
 
 void Loader::Impl::start() {
-  started = Clock::now();
+  started = steady_seconds();
   stats.workers = workers;
   try {
     for (int w = 0; w < std::max(1, workers); ++w)
       reads.push_back(source.make_read_queue({host_memory.as<char>(), bytes * slots.size()}));
     for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(*reads[std::size_t(w)], w); });
   } catch (const std::system_error& e) {
-    const std::size_t started = threads.size();
+    const std::size_t started_threads = threads.size();
     stop();
-    fail(Exit::config, "cannot start ", workers, " loader threads (", e.code().message(), " after ", started,
+    fail(Exit::config, "cannot start ", workers, " loader threads (", e.code().message(), " after ", started_threads,
          "). lower data.workers");
   }
 }
@@ -45,12 +42,17 @@ void Loader::Impl::stop() {
 
 Loader::Impl::Unit Loader::Impl::claim() {
   if (exhausted) return {};
-  if (planned > head)  // all before were claimed when this one was planned
-    if (Slot& s = slot(planned - 1); s.claimed < s.item.rows) return take(s);
-  if (planned - tail >= depth) return was_full = true, Unit{};
+  if (planned > head)  // all rows of earlier slots were claimed when this one was planned
+    if (Slot& s = slot(planned - 1); s.claimed < s.item.rows) return claim_rows(s);
+  if (planned - tail >= depth) {
+    was_full = true;
+    return {};
+  }
   Slot& s = slot(planned);
   s = Slot{};
-  s.host = free.front(), s.planned = true, s.number = planned;
+  s.host = free.front();
+  s.planned = true;
+  s.number = planned;
   free.erase(free.begin());
   try {
     const auto item = items();
@@ -58,17 +60,19 @@ Loader::Impl::Unit Loader::Impl::claim() {
     MR_CHECK(!item || (item->rows >= 1 && item->rows <= max_rows), "a micro-batch of ", item->rows, " rows");
     s.last = !item;
   } catch (...) {
-    s.failure = std::current_exception(), s.last = true;
+    s.failure = std::current_exception();
+    s.last = true;
   }
   exhausted = s.last;
   ++planned;
-  if (!s.last) return take(s);
-  s.filled = true, ++ready;
+  if (!s.last) return claim_rows(s);
+  s.filled = true;
+  ++ready;
   filled.notify_all();
   return {};
 }
 
-Loader::Impl::Unit Loader::Impl::take(Slot& s) {
+Loader::Impl::Unit Loader::Impl::claim_rows(Slot& s) {
   const std::int64_t begin = s.claimed;
   s.claimed = std::min(s.item.rows, s.claimed + unit_rows);
   return {&s, begin, s.claimed};
@@ -77,7 +81,8 @@ Loader::Impl::Unit Loader::Impl::take(Slot& s) {
 void Loader::Impl::begin(ReadQueue& reads, const Unit& u) {
   const Slot& s = *u.slot;
   auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
-  const auto first = std::size_t(u.begin), rows = std::size_t(u.end - u.begin);
+  const auto first = std::size_t(u.begin);
+  const auto rows = std::size_t(u.end - u.begin);
   sampler.ids({s.item.epoch, s.item.step, s.item.first + u.begin, u.end - u.begin}, ids);
   reads.epoch(s.item.epoch);
   reads.begin({ids, rows}, s.host + first * x_bytes, s.host + y_offset + first * y_bytes);
@@ -85,7 +90,7 @@ void Loader::Impl::begin(ReadQueue& reads, const Unit& u) {
 
 void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  const auto began = Clock::now();
+  const double began = steady_seconds();
   if (unit.slot) begin(w.reads, w.units[w.begun++ % w.units.size()] = unit);
   const bool finishing = !unit.slot || !w.can_submit();
   std::exception_ptr failure;
@@ -94,13 +99,13 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   } catch (...) {
     failure = std::current_exception();
   }
-  const double took = seconds_since(began);
+  const double ended = steady_seconds();
   lock.lock();
-  stats.read_seconds += took, stats.clock_reads += 2;
+  stats.read_seconds += ended - began;
+  stats.clock_reads += 2;
   const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
   Slot& s = *done.slot;
-  if (tracing && spans.size() < most_spans)
-    spans.push_back({w.number, s.number, seconds_of(began), seconds_of(began) + took});
+  if (tracing && spans.size() < max_spans) spans.push_back({w.number, s.number, began, ended});
   if (!finishing) return;
   stats.samples += std::uint64_t(done.end - done.begin);
   stats.bytes_read += std::uint64_t(done.end - done.begin) * (x_bytes + y_bytes);
@@ -108,7 +113,8 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   s.skipped += w.reads.skipped();
   s.finished += done.end - done.begin;
   if (s.finished < s.item.rows) return;
-  s.filled = true, ++ready;
+  s.filled = true;
+  ++ready;
   if (workers == 0) return;
   lock.unlock();
   filled.notify_one();
@@ -116,11 +122,12 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
 }
 
 void Loader::Impl::wait_for_free_slot(std::unique_lock<std::mutex>& lock, Unit& unit) {
-  const auto ready = [&] { return ending || (unit = claim()).slot; };
-  if (ready()) return;
-  const auto began = Clock::now();
-  slot_freed.wait(lock, ready);
-  stats.room_seconds += seconds_since(began), stats.clock_reads += 2;
+  const auto claimed_or_ending = [&] { return ending || (unit = claim()).slot; };
+  if (claimed_or_ending()) return;
+  const double began = steady_seconds();
+  slot_freed.wait(lock, claimed_or_ending);
+  stats.room_seconds += steady_seconds() - began;
+  stats.clock_reads += 2;
 }
 
 void Loader::Impl::work(ReadQueue& reads, int number) {

@@ -1,4 +1,4 @@
-// Asked once, when a loss is no number: whether the data is.
+// Called once when the loss is not finite, to find out whether a sample is the cause.
 #include <cmath>
 #include <vector>
 

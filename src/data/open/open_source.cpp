@@ -18,13 +18,13 @@ namespace millrace {
 
 namespace {
 
-// Said once, whatever the number of data sets.
-void say_no_uring(const std::string& why) {
-  static std::once_flag said;
-  std::call_once(said, [&] { log::warn("data.reader = uring: no io_uring, " + why + ". threads read instead"); });
+// Warns only once, whatever the number of data sets.
+void warn_without_uring(const std::string& why) {
+  static std::once_flag warned;
+  std::call_once(warned, [&] { log::warn("data.reader = uring: no io_uring, " + why + ". threads read instead"); });
 }
 
-// automatic: through the HDF5 library, without MPI-IO.
+// Reader::automatic stands for the HDF5 library without MPI-IO. why: the end of the first engine's describe().
 std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reader reader, const std::string& why,
                                     const ChunkOptions& chunks) {
   if (!index.x.parts.empty()) {
@@ -33,9 +33,9 @@ std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reade
     each.cache_bytes /= index.x.parts.size();
     for (std::size_t p = 0; p < index.x.parts.size(); ++p)
       parts.push_back(open_engine(world, component_index(index, p), reader, p ? "" : why, each));
-    ShardIndex whole = index;
-    if (uses_mpi_io(reader) || reader == Reader::automatic) whole.x.big_endian = false;  // the library converts
-    return make_concatenated_source(whole, std::move(parts));
+    ShardIndex all = index;
+    if (uses_mpi_io(reader) || reader == Reader::automatic) all.x.big_endian = false;  // the library converts
+    return make_concatenated_source(all, std::move(parts));
   }
   if (reader == Reader::mmap) return make_mmap_source(index, why);
   if (reader == Reader::uring) return make_uring_source(index, why, make_async_reads);
@@ -43,26 +43,29 @@ std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reade
   return make_hdf5_source(world, index, reader, why);
 }
 
-// What HDF5 1.10 reads wrongly by all ranks together: chunks whose filter was left out for them, or never written.
+// HDF5 1.10 reads two kinds of chunks wrongly in collective mode: those stored without their filter, and those that
+// were never written.
 void refuse_for_collective(const ShardIndex& index) {
   for (const Shard& shard : index.shards)
     for (const auto& layout : {shard.x_chunks, shard.y_chunks}) {
       if (!layout) continue;
       for (std::size_t c = 0; c < layout->chunks.size(); ++c)
         if (layout->chunks[c].filter_mask != 0 || layout->chunks[c].bytes == 0)
-          fail(Exit::config, "data.reader = mpio_collective: ", shard.path,
-               " has chunks that were stored without their filter or not at all, which HDF5 reads wrongly by all ranks "
-               "together. use auto, direct or mpio");
+          fail(
+              Exit::config, "data.reader = mpio_collective: ", shard.path,
+              " has chunks that were stored without their filter or not at all, which HDF5 reads wrongly in collective "
+              "mode. use auto, direct or mpio");
     }
 }
 
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
-      fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, ", index.shards[0].path,
+      fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, but ", index.shards[0].path,
            " holds encoded images. use auto or direct");
     if (!readable_without_hdf5(index))
-      fail(Exit::data, "the labels of encoded images: ", describe_storage(index), ". write y anew");
+      fail(Exit::data, "cannot read the labels of encoded images without the HDF5 library: ", describe_storage(index),
+           ". write y again, contiguous or in chunks with gzip");
     return make_encoded_source(index);
   }
   if (index.samples_are_views()) return make_view_source(index, reader, chunks);
@@ -72,12 +75,13 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
   std::string why;
   if (reader == Reader::automatic) {
     const ReaderChoice choice = choose_reader(facts);
-    reader = choice.reader, why = " (auto: " + choice.why + ")";
+    reader = choice.reader;
+    why = " (auto: " + choice.why + ")";
     if (reader == Reader::mpio) return open_engine(world, index, Reader::automatic, why, chunks);
   } else {
     if (const std::string problem = unsupported_reason(reader, facts, index); !problem.empty())
       fail(Exit::config, problem);
-    if (reader == Reader::uring && !facts.no_uring.empty()) say_no_uring(facts.no_uring);
+    if (reader == Reader::uring && !facts.no_uring.empty()) warn_without_uring(facts.no_uring);
   }
   return open_engine(world, index, reader, why, chunks);
 }
@@ -85,20 +89,21 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
 }  // namespace
 
 std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reader reader, const FaultOptions& faults,
-                                    const ChunkOptions& chunks, const LocalCacheOptions& staging) {
-  if (staging.budget > 0 && !staging.wanted())
-    fail(Exit::config, "data.cache_budget does nothing without data.cache. set that to memory or a path, or leave it ",
-         "away");
+                                    const ChunkOptions& chunks, const LocalCacheOptions& caching) {
+  if (caching.budget > 0 && !caching.wanted())
+    fail(Exit::config,
+         "data.cache_budget does nothing without data.cache. set data.cache to memory or a path, or remove ",
+         "data.cache_budget");
   if (index.synthetic()) return make_synthetic_source(index);
-  if (staging.wanted()) {
+  if (caching.wanted()) {
     if (uses_mpi_io(reader))
-      fail(Exit::config, "data.cache = ", staging.where, ": data.reader = ", name_of(reader),
-           " keeps its files open on all ranks together. use auto, direct, mmap or uring");
-    auto stager = std::make_unique<LocalCache>(world, index, staging);
-    ShardIndex near = index;
-    near.copies = stager->copies();
-    auto engine = make_retrying_source(make_engine(world, near, reader, chunks), near, faults);
-    return make_cached_source(std::move(engine), near, std::move(stager));
+      fail(Exit::config, "data.cache = ", caching.where, ": data.reader = ", name_of(reader),
+           " opens its files collectively. use auto, direct, mmap or uring");
+    auto cache = std::make_unique<LocalCache>(world, index, caching);
+    ShardIndex cached = index;
+    cached.copies = cache->copies();
+    auto engine = make_retrying_source(make_engine(world, cached, reader, chunks), cached, faults);
+    return make_cached_source(std::move(engine), cached, std::move(cache));
   }
   return make_retrying_source(make_engine(world, index, reader, chunks), index, faults);
 }

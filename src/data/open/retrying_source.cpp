@@ -1,6 +1,6 @@
-// A source around any engine that does what FaultOptions say. While all goes well it only notes which file is read.
-// Where a unit of reads fails, its samples are read once more, one by one: so there is a single place for tries and
-// skips, whatever way an engine reads.
+// A source around any engine that implements FaultOptions. As long as no read fails, it only notes which file is read,
+// for the SlowReadMonitor. When a request fails, its samples are read again one by one. So there is one place for
+// retries and skips, whatever the engine.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,9 +20,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t max_pending_units = 128;  // of a worker, begun and not finished
+constexpr std::size_t max_pending_units = 128;  // of a worker, submitted and not finished
 
-// Waits that another thread can cut short, for good.
+// A wait that another thread can end; later waits then end at once.
 class CancellableWait {
  public:
   void wait(double seconds) {
@@ -47,11 +47,12 @@ class CancellableWait {
   bool ended_ = false;
 };
 
-struct WatchedWorker {  // a scope
-  SlowReadMonitor& watch;
+// A scope in which the monitor looks at the reads of a worker.
+struct WatchedWorker {
+  SlowReadMonitor& monitor;
   const InFlightReads& places;
-  WatchedWorker(SlowReadMonitor& w, const InFlightReads& p) : watch(w), places(p) { watch.add(places); }
-  ~WatchedWorker() { watch.remove(places); }
+  WatchedWorker(SlowReadMonitor& m, const InFlightReads& p) : monitor(m), places(p) { monitor.add(places); }
+  ~WatchedWorker() { monitor.remove(places); }
   WatchedWorker(const WatchedWorker&) = delete;
 };
 
@@ -62,13 +63,13 @@ class RetryingSource : public Source {
         options_(options),
         x_bytes_(index.sample_bytes()),
         y_bytes_(y_batch_bytes(index)),
-        failed_tries_(index.shards.size()),
+        retries_failed_(index.shards.size()),
         inner_(std::move(inner)) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     CancellableWait cancellable_wait;
     InFlightReads places;
-    const WatchedWorker watched{watch_, places};
+    const WatchedWorker watched{monitor_, places};
     const WorkerReadScope here(places);
     try {
       return inner_->read(ids, x, y);
@@ -88,9 +89,10 @@ class RetryingSource : public Source {
   FaultStats faults() const override {
     const std::lock_guard lock(mutex_);
     FaultStats out;
-    out.retries = retries_, out.skipped_samples = skipped_;
+    out.retries = retries_;
+    out.skipped_samples = skipped_;
     std::map<std::size_t, FileFaults> files = files_;
-    for (const std::int64_t s : watch_.slow()) files[std::size_t(s)].slow = true;
+    for (const std::int64_t s : monitor_.slow()) files[std::size_t(s)].slow = true;
     for (auto& [s, file] : files) {
       file.path = index_.shards[s].path;
       out.files.push_back(file);
@@ -102,7 +104,7 @@ class RetryingSource : public Source {
   class RetryingReadQueue : public ReadQueue {
    public:
     RetryingReadQueue(RetryingSource& source, std::unique_ptr<ReadQueue> inner)
-        : source_(source), watched_(source.watch_, places_), inner_(std::move(inner)) {}
+        : source_(source), watched_(source.monitor_, places_), inner_(std::move(inner)) {}
 
     void epoch(std::int64_t e) override {
       epoch_ = e;
@@ -141,7 +143,7 @@ class RetryingSource : public Source {
     std::int64_t skipped_ = 0, epoch_ = 0;
     InFlightReads places_;
     WatchedWorker watched_;
-    std::unique_ptr<ReadQueue> inner_;  // the first to go: it waits for reads under way
+    std::unique_ptr<ReadQueue> inner_;  // last member: its destructor waits for the reads in flight
   };
 
   bool is_retryable(const Error& e) const {
@@ -150,20 +152,21 @@ class RetryingSource : public Source {
     return options_.on_error == OnError::skip || (options_.retries > 0 && is_transient(error));
   }
 
-  // Whatever is wrong with a copy near the node, the source may be right.
+  // True: a sample may have come from a local copy. Whatever is wrong with the copy, the source may still be readable.
   bool may_read_local_copies(std::span<const std::int64_t> ids) const {
     return index_.copies && std::any_of(ids.begin(), ids.end(),
                                         [&](std::int64_t id) { return index_.copies->was_used(shard_of(index_, id)); });
   }
 
-  void leave_copy(std::size_t s, const Error& e) {
+  void abandon_copy(std::size_t s, const Error& e) {
     const std::string copy = index_.copies->path_in_folder(s);
-    if (!index_.copies->abandon(s)) return;  // by another worker
+    if (!index_.copies->abandon(s)) return;  // another worker has done it
     log::local(
-        cat("warning: data.cache: ", e.what(), ". that was its copy ", copy, "; it is read where it is from now on"));
-    open_again(s);
+        cat("warning: data.cache: ", e.what(), ". this was the local copy ", copy, "; reading the source from now on"));
+    reopen_shard(s);
   }
 
+  // Returns the number of samples that were skipped.
   std::int64_t read_individually(std::int64_t epoch, std::span<const std::int64_t> ids, char* x, char* y,
                                  CancellableWait& cancellable_wait) {
     std::int64_t skipped = 0;
@@ -178,68 +181,72 @@ class RetryingSource : public Source {
     return skipped;
   }
 
-  // False: skipped.
+  // False: the sample was skipped.
   bool read_one(std::int64_t epoch, std::int64_t id, char* x, char* y, CancellableWait& cancellable_wait) {
     const std::size_t s = shard_of(index_, id);
-    for (int tries = 0;; ++tries) {
+    for (int attempt = 0;; ++attempt) {
       const bool from_copy = index_.copies && index_.copies->used(s);
       try {
         inner_->read_epoch(epoch, {&id, 1}, x, y);
-        failed_tries_[s] = false;
+        retries_failed_[s] = false;
         return true;
       } catch (const Error& e) {
         if (from_copy && e.code() == Exit::data) {
-          leave_copy(s, e);
+          abandon_copy(s, e);
           continue;
         }
         if (!is_retryable(e)) throw;
         const int error = system_error_of(e);
-        const bool passes = is_transient(error);
-        if (!passes || tries >= options_.retries || failed_tries_[s] || given_up(id) || cancellable_wait.ended()) {
-          if (passes && !cancellable_wait.ended()) failed_tries_[s] = true;
-          if (options_.on_error == OnError::skip) return note_skip(s, id, e), false;
-          throw ReadError(tries ? cat(e.what(), ", in spite of data.retries = ", options_.retries) : e.what(), error);
+        const bool transient = is_transient(error);
+        const bool stopped = cancellable_wait.ended();
+        if (!transient || attempt >= options_.retries || retries_failed_[s] || was_skipped(id) || stopped) {
+          if (transient && !stopped) retries_failed_[s] = true;
+          if (options_.on_error == OnError::skip) {
+            note_skip(s, id, e);
+            return false;
+          }
+          throw ReadError(attempt ? cat(e.what(), ", even after data.retries = ", options_.retries) : e.what(), error);
         }
         note_retry(s, e);
-        cancellable_wait.wait(std::min(max_retry_delay, options_.retry_delay * std::pow(2.0, tries)));
-        if (error == ESTALE || error == EIO) open_again(s);
+        cancellable_wait.wait(std::min(max_retry_delay, options_.retry_delay * std::pow(2.0, attempt)));
+        if (error == ESTALE || error == EIO) reopen_shard(s);
       }
     }
   }
 
-  // Of a mapped file, a stale handle looks like any other error.
-  void open_again(std::size_t s) {
+  // Also after EIO: for a mapped file, a stale handle looks like any other error.
+  void reopen_shard(std::size_t s) {
     try {
       inner_->reopen(s);
-    } catch (const Error&) {  // the next read fails too, and tells
+    } catch (const Error&) {  // the next read fails too and reports the error
     }
   }
 
   void note_retry(std::size_t s, const Error& e) {
     const std::lock_guard lock(mutex_);
-    FileFaults& file = noted(s, e);
+    FileFaults& file = file_faults(s, e);
     if (file.retries++ == 0)
-      log::local(cat("warning: ", e.what(), ". read again, as often as data.retries = ", options_.retries,
-                     "; further ones of this file are counted, not told"));
+      log::local(cat("warning: ", e.what(), ". retrying up to data.retries = ", options_.retries,
+                     " times; further errors of this file are counted but not reported"));
     ++retries_;
   }
 
   void note_skip(std::size_t s, std::int64_t id, const Error& e) {
     const std::lock_guard lock(mutex_);
-    given_up_.insert(id);
-    FileFaults& file = noted(s, e);
+    skipped_ids_.insert(id);
+    FileFaults& file = file_faults(s, e);
     if (file.skipped_samples++ == 0)
-      log::local(
-          cat("warning: ", e.what(), ". skipped (data.on_error); further ones of this file are counted, not told"));
+      log::local(cat("warning: ", e.what(),
+                     ". skipped (data.on_error); further errors of this file are counted but not reported"));
     ++skipped_;
   }
 
-  bool given_up(std::int64_t id) const {
+  bool was_skipped(std::int64_t id) const {
     const std::lock_guard lock(mutex_);
-    return given_up_.contains(id);
+    return skipped_ids_.contains(id);
   }
 
-  FileFaults& noted(std::size_t s, const Error& e) {
+  FileFaults& file_faults(std::size_t s, const Error& e) {
     FileFaults& file = files_[s];
     if (file.error.empty()) file.error = e.what();
     return file;
@@ -248,13 +255,13 @@ class RetryingSource : public Source {
   const ShardIndex index_;
   const FaultOptions options_;
   const std::size_t x_bytes_, y_bytes_;
-  std::vector<std::atomic<bool>>
-      failed_tries_;          // by shard: the last tries were, so reads of it fail at once until one works
-  mutable std::mutex mutex_;  // of what follows
+  // By shard: all retries of the last failed read have failed. Reads of it are not retried until one succeeds.
+  std::vector<std::atomic<bool>> retries_failed_;
+  mutable std::mutex mutex_;  // protects the members below
   std::uint64_t retries_ = 0, skipped_ = 0;
   std::map<std::size_t, FileFaults> files_;  // by shard
-  std::set<std::int64_t> given_up_;          // samples that were skipped: no wait for them in the next epoch
-  SlowReadMonitor watch_{index_, options_};
+  std::set<std::int64_t> skipped_ids_;       // not retried in later epochs
+  SlowReadMonitor monitor_{index_, options_};
   std::unique_ptr<Source> inner_;
 };
 

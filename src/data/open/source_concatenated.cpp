@@ -1,6 +1,6 @@
-// Several data sets of the same rows: an engine for each, all of one kind, and every one of them writes its part of a
-// sample to where it belongs, so nothing is copied. Neighbouring samples are then a read each: in memory, other parts
-// lie between them.
+// Several data sets whose values are concatenated to one sample. Each has an engine, all of one kind, which writes its
+// part of a sample straight to its place, so nothing is copied. Neighbouring samples then need a read each, because in
+// memory other parts lie between them.
 #include <exception>
 
 #include "data/decode/convert_values.hpp"
@@ -28,19 +28,20 @@ class ConcatenatedSource : public Source {
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     for (std::size_t p = 0; p < parts_.size(); ++p) parts_[p]->read(ids, static_cast<char*>(x) + begins_[p], y);
-    native(x, ids.size());
+    to_native_order(x, ids.size());
   }
   std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots) override {
     return std::make_unique<ConcatenatedReadQueue>(*this, slots);
   }
   std::string describe() const override {
-    return cat(parts_[0]->describe(), "; ", parts_.size(), " data sets side by side: ", names_);
+    return cat(parts_[0]->describe(), "; ", parts_.size(), " concatenated data sets: ", names_);
   }
   DecodeStats decoded() const override {
     DecodeStats all;
     for (const auto& part : parts_) {
       const DecodeStats one = part->decoded();
-      all.chunks += one.chunks, all.seconds += one.seconds;
+      all.chunks += one.chunks;
+      all.seconds += one.seconds;
     }
     return all;
   }
@@ -68,14 +69,14 @@ class ConcatenatedSource : public Source {
     }
     void finish() override {
       const Unit unit = units_[finished_++ % units_.size()];
-      std::exception_ptr failure;  // all parts of the unit are over, whichever failed
+      std::exception_ptr failure;  // every part is finished, even if another one failed
       for (const auto& part : parts_) try {
           part->finish();
         } catch (...) {
           if (!failure) failure = std::current_exception();
         }
       if (failure) std::rethrow_exception(failure);
-      source_.native(unit.x, unit.rows);
+      source_.to_native_order(unit.x, unit.rows);
     }
     void stop() override {
       for (const auto& part : parts_) part->stop();
@@ -92,14 +93,14 @@ class ConcatenatedSource : public Source {
     std::size_t begun_ = 0, finished_ = 0;
   };
 
-  void native(void* x, std::size_t rows) const {
+  void to_native_order(void* x, std::size_t rows) const {
     if (swaps_) swap_bytes(x, rows * values_, value_bytes_);
   }
 
   const std::size_t values_, value_bytes_;
   const bool swaps_;
   std::vector<std::unique_ptr<Source>> parts_;
-  std::vector<std::size_t> begins_;  // byte of a sample where the part begins
+  std::vector<std::size_t> begins_;  // where each part starts within a sample, in bytes
   std::string names_;
 };
 

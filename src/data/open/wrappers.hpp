@@ -1,4 +1,4 @@
-// What open_source() builds a data source from, besides the engines.
+// The sources that make_source() wraps around engines. Internal to data/open.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-// One source for each data set of x, of part_of(index, 0), ... (joined.hpp), which write side by side.
+// parts: one source for each data set of x, made for component_index(index, 0), (index, 1), ... (concatenated.hpp).
 std::unique_ptr<Source> make_concatenated_source(const ShardIndex&, std::vector<std::unique_ptr<Source>> parts);
-// Around an engine: tries, skips, and a watch for slow reads.
+// Adds retries, skips, and the monitor of slow reads to an engine.
 std::unique_ptr<Source> make_retrying_source(std::unique_ptr<Source>, const ShardIndex&, const FaultOptions&);
 
 }  // namespace millrace

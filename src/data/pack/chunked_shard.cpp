@@ -13,9 +13,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t buffer_bytes = 64u << 20;  // of rows read at once, a rank
+constexpr std::size_t buffer_bytes = 64u << 20;  // rows that a rank reads at a time
 
-// function(0) ... function(count - 1), by this and further threads; throws what one of them threw.
+// Calls function(0) ... function(count - 1) on several threads. Rethrows the exception of one of them.
 template <class F>
 void in_parallel(std::size_t count, std::size_t threads, const F& function) {
   std::atomic<std::size_t> next{0};
@@ -27,10 +27,10 @@ void in_parallel(std::size_t count, std::size_t threads, const F& function) {
       failed[thread] = std::current_exception();
     }
   };
-  std::vector<std::jthread> others;
-  for (std::size_t t = 1; t < failed.size(); ++t) others.emplace_back(work, t);
+  std::vector<std::jthread> helpers;
+  for (std::size_t t = 1; t < failed.size(); ++t) helpers.emplace_back(work, t);
   if (count > 0) work(0);
-  others.clear();  // joined
+  helpers.clear();  // joins them
   for (const auto& failure : failed)
     if (failure) std::rethrow_exception(failure);
 }
@@ -49,27 +49,28 @@ std::uint64_t write_chunked_shard(World& world, const std::filesystem::path& pat
   const std::int64_t first = chunks * world.rank() / world.size(), last = chunks * (world.rank() + 1) / world.size();
   const std::size_t chunk_bytes = std::size_t(chunk_rows) * shard.x_bytes;
   const std::int64_t round = std::max<std::int64_t>(1, std::int64_t(buffer_bytes / chunk_bytes));
-  const std::int64_t most = (chunks + world.size() - 1) / world.size();
+  const std::int64_t max_chunks = (chunks + world.size() - 1) / world.size();
   const std::size_t threads = std::max(1u, std::thread::hardware_concurrency() / unsigned(world.local_size()));
   std::vector<char> x, y;
-  std::vector<io::ByteBuffer> stored(std::size_t(std::min(round, most)));
+  std::vector<io::ByteBuffer> stored(std::size_t(std::min(round, max_chunks)));
   std::uint64_t written = 0;
-  for (std::int64_t r = 0; r * round < most; ++r) {
+  for (std::int64_t r = 0; r * round < max_chunks; ++r) {
     const std::int64_t chunk = std::min(last, first + r * round), end = std::min(last, chunk + round);
     const std::int64_t row = chunk * chunk_rows, row_count = std::min(rows, end * chunk_rows) - std::min(rows, row);
     world.agree(Exit::data, message_of([&] {
                   if (row_count == 0) return;
-                  x.resize(std::size_t(end - chunk) * chunk_bytes), y.resize(std::size_t(row_count) * shard.y_bytes);
+                  x.resize(std::size_t(end - chunk) * chunk_bytes);
+                  y.resize(std::size_t(row_count) * shard.y_bytes);
                   shard.read(row, row_count, x.data(), y.data());
                   const std::size_t used = std::size_t(row_count) * shard.x_bytes;
-                  std::memset(x.data() + used, 0, x.size() - used);  // what reaches past the last row
+                  std::memset(x.data() + used, 0, x.size() - used);  // the part of the last chunk behind the last row
                   in_parallel(std::size_t(end - chunk), threads, [&](std::size_t i) {
                     io::encode_chunk(shard.codec, x.data() + i * chunk_bytes, chunk_bytes, stored[i]);
                   });
                 }));
-    for (int turn = 0; turn < world.size(); ++turn) {
+    for (int writer = 0; writer < world.size(); ++writer) {
       std::string problem;
-      if (turn == world.rank() && row_count > 0)
+      if (writer == world.rank() && row_count > 0)
         problem = message_of([&] {
           io::File file = io::File::append(path);
           for (std::int64_t c = chunk; c < end; ++c) file.write_chunk("/x", c, stored[std::size_t(c - chunk)]);

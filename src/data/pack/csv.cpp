@@ -19,7 +19,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Also of what is infinite or no number.
+// Accepts infinity and NaN too.
 std::optional<double> number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double value = 0;
@@ -39,7 +39,7 @@ char separator_of(std::string_view line) {
   return ',';
 }
 
-// None: a quote is not closed. A quote within quotes is written twice, and stays so.
+// Splits a line into fields. Returns false if a quote is not closed. A doubled quote inside of quotes is not replaced.
 bool split(std::string_view line, char separator, std::vector<std::string_view>& fields) {
   fields.clear();
   for (;;) {
@@ -59,7 +59,8 @@ bool split(std::string_view line, char separator, std::vector<std::string_view>&
   }
 }
 
-// Not all of it is numbers, and what is looks like a column's name ("label,0,1,2"), not like a measured value.
+// Whether a line is a header: some field is not a number, and the numbers look like column names ("label,0,1,2"), not
+// like measured values.
 bool is_header(const std::vector<std::string_view>& fields) {
   bool words = false;
   for (const std::string_view f : fields) {
@@ -77,15 +78,16 @@ class Parser {
   CsvTable run() {
     const std::string content = read_maybe_gzip(out_.path);
     std::string_view rest = content;
-    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a mark of UTF-8, from spreadsheets
+    if (rest.starts_with("\xef\xbb\xbf"))
+      rest.remove_prefix(3);  // the byte order mark of UTF-8, which spreadsheets write
     while (!rest.empty()) {
       const auto end = rest.find('\n');
       const std::string_view line = rest.substr(0, end);
       rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
       ++line_;
       if (line.find('\0') != line.npos)
-        complain("a byte of value 0: this is no text of 8 bits. save the table as UTF-8");
-      if (!trimmed(line).empty()) take(line);
+        fail_at_line("a byte of value 0: this is not 8-bit text. save the table as UTF-8");
+      if (!trimmed(line).empty()) add_line(line);
     }
     if (out_.rows == 0) fail(Exit::data, out_.path, " holds no rows");
     number_classes();
@@ -94,27 +96,28 @@ class Parser {
 
  private:
   template <class... Words>
-  [[noreturn]] void complain(const Words&... words) const {
+  [[noreturn]] void fail_at_line(const Words&... words) const {
     fail(Exit::data, out_.path, ":", line_, ": ", words...);
   }
 
-  void take(std::string_view line) {
+  void add_line(std::string_view line) {
     const bool first = out_.columns.empty();
     if (first) separator_ = separator_of(line);
-    if (!split(line, separator_, fields_)) complain("a quote is not closed");
-    if (first && begin()) return;
+    if (!split(line, separator_, fields_)) fail_at_line("a quote is not closed");
+    if (first && read_header()) return;
     if (fields_.size() != out_.columns.size())
-      complain(fields_.size(), " fields, the first line has ", out_.columns.size(), ". every line needs as many");
+      fail_at_line(fields_.size(), " fields, the first line has ", out_.columns.size(),
+                   ". every line needs the same number");
     for (std::size_t c = 0; c < fields_.size(); ++c)
       if (c == out_.label_at)
-        take_label(c);
+        add_label(c);
       else
         out_.values.push_back(float(value(c, "fill gaps with a number, give words numbers, or leave the column out")));
     ++out_.rows;
   }
 
-  // True: the line is a header.
-  bool begin() {
+  // Evaluates the first line. Returns true if it is a header.
+  bool read_header() {
     out_.header = is_header(fields_);
     for (std::size_t c = 0; c < fields_.size(); ++c)
       out_.columns.push_back(out_.header ? std::string(fields_[c]) : cat(c + 1));
@@ -123,7 +126,7 @@ class Parser {
     return out_.header;
   }
 
-  // By the header's word, or by number from 1.
+  // The position of a column that is given by its name in the header or its number from 1.
   std::size_t label_column(const std::string& label) const {
     const auto& names = out_.columns;
     const auto found = out_.header ? std::count(names.begin(), names.end(), label) : 0;
@@ -140,31 +143,31 @@ class Parser {
          "). name the labels' with --y-name: its name, or its number from 1");
   }
 
-  [[noreturn]] void refuse(std::size_t c, const char* mend) const {
+  [[noreturn]] void fail_at_column(std::size_t c, const char* advice) const {
     const auto shown = fields_[c].empty() ? std::string("nothing") : cat("'", fields_[c], "'");
-    complain(shown, " in column ", out_.header ? cat("'", out_.columns[c], "'") : out_.columns[c], " is not a number. ",
-             mend);
+    fail_at_line(shown, " in column ", out_.header ? cat("'", out_.columns[c], "'") : out_.columns[c],
+                 " is not a number. ", advice);
   }
 
-  double value(std::size_t c, const char* mend) const {
+  double value(std::size_t c, const char* advice) const {
     const auto value = finite(fields_[c]);
-    if (!value) refuse(c, mend);
+    if (!value) fail_at_column(c, advice);
     if (std::abs(*value) > double(std::numeric_limits<float>::max()))
-      complain(fields_[c], " in column ", c + 1, " is too large for 32-bit floating point. scale the column");
+      fail_at_line(fields_[c], " in column ", c + 1, " is too large for 32-bit floating point. scale the column");
     return *value;
   }
 
-  // The first row says whether labels are numbers or words.
-  void take_label(std::size_t c) {
+  // The first row determines whether labels are numbers or words.
+  void add_label(std::size_t c) {
     const bool is_number = number(fields_[c]).has_value(), is_word = !is_number && !fields_[c].empty();
     if (out_.rows == 0) words_ = is_word;
     if (words_ && !is_word)
-      complain(is_number ? cat("the number ", fields_[c]) : "nothing", " in column ", c + 1,
-               ", where others are words. labels are all numbers or all words");
+      fail_at_line(is_number ? cat("the number ", fields_[c]) : "nothing", " in column ", c + 1,
+                   ", where others are words. labels must be all numbers or all words");
     if (words_)
       names_.emplace_back(fields_[c]);
     else
-      out_.labels.push_back(value(c, "labels are all numbers or all words"));
+      out_.labels.push_back(value(c, "labels must be all numbers or all words"));
   }
 
   void number_classes() {
@@ -183,7 +186,7 @@ class Parser {
   char separator_ = ',';
   bool words_ = false;
   std::vector<std::string_view> fields_;
-  std::vector<std::string> names_;  // of the label column, row by row
+  std::vector<std::string> names_;  // class names of the label column, by row
 };
 
 }  // namespace

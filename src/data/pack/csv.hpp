@@ -1,4 +1,5 @@
-// CSV in memory: one row a line, numbers but for the names of columns and of classes. Private to the data room.
+// Reads a CSV table to memory: one row per line, all numbers except for the header and class names. Private to the data
+// room.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,15 +13,16 @@ struct CsvTable {
   bool header = false;
   std::vector<std::string> columns;  // the header's names; without one, numbers from 1
   std::int64_t rows = 0;
-  std::vector<float> values;            // of each row all columns but the label's
-  std::vector<double> labels;           // of each row the label column's; with class names their numbers
-  std::vector<std::string> classes;     // sorted, where the label column holds words
-  std::optional<std::size_t> label_at;  // none: all columns are values
+  std::vector<float> values;            // by row: all columns except the label column
+  std::vector<double> labels;           // by row: the label column; class names are replaced by their numbers
+  std::vector<std::string> classes;     // sorted class names, if the label column holds words
+  std::optional<std::size_t> label_at;  // the label column; none: all columns are values
 };
 
-// The separator is a semicolon or a tab where the first line has one, else the comma; fields may be in double quotes;
-// gzip is unpacked. The first line is a header when not all of it is numbers. label: a column by the header's word or
-// by number from 1; "": the only column, where there is one; none: no column. Error(data) with line and column.
+// The separator is a semicolon or a tab if the first line contains one, else a comma. Fields may be in double quotes.
+// Gzip files are unpacked. The first line is a header unless all of its fields are numbers. label: the label column, by
+// its name in the header or its number from 1; "": the only column of a table with one column; none: no label column.
+// Error(data) names line and column.
 CsvTable read_csv(const std::string& path, const std::optional<std::string>& label);
 
 }  // namespace millrace

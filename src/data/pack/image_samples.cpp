@@ -10,8 +10,8 @@ namespace millrace {
 ImageSamples::ImageSamples(const ImportOptions& o, std::string_view first, const std::string& path)
     : grey_(o.grey), upright_(o.apply_exif_orientation) {
   if (o.layout == Layout::channels_first || o.layout == Layout::no_channels)
-    fail(Exit::config, "images are packed with their channels last. leave --layout away");
-  resize_crop_for(o.resize, o.crop, "", "", 0, 0);  // complains
+    fail(Exit::config, "images are packed with their channels last. remove --layout");
+  resize_crop_for(o.resize, o.crop, "", "", 0, 0);  // only checks the options
   Image size;
   decode_image(first, path, size_only, size);
   if (upright_of(first).swapped()) std::swap(size.whole_height, size.whole_width);

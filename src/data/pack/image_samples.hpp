@@ -1,4 +1,4 @@
-// How pack makes a sample of an image. Private to the data room.
+// ImageSamples: how pack converts an image to a sample. Private to the data room.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,14 +12,14 @@ namespace millrace {
 
 class ImageSamples {
  public:
-  // The first image tells the size where neither --resize nor --crop does. Error(config, data).
+  // The first image sets the size unless --resize or --crop does. Error(config) or Error(data).
   ImageSamples(const ImportOptions&, std::string_view first, const std::string& path);
   Shape sample() const { return Shape{resize_crop_.height, resize_crop_.width, grey_ ? 1 : 3}; }
 
-  class Maker {  // one a thread
+  class Maker {  // not thread-safe: each thread needs its own
    public:
     explicit Maker(const ImageSamples&);
-    void make(std::string_view content, const std::string& path, std::uint8_t* to);  // sample().count() bytes
+    void make(std::string_view content, const std::string& path, std::uint8_t* to);  // writes sample().count() bytes
 
    private:
     const ImageSamples& of_;

@@ -35,7 +35,8 @@ class Hdf5Rows : public RowFile {
     if (!info.unsupported_reason.empty()) fail(Exit::data, place_, " cannot be read (", info.unsupported_reason, ")");
     if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
       fail(Exit::data, place_, " has ", info.shape.size(), " dimensions");
-    rows_ = info.shape[0], dtype_ = info.dtype;
+    rows_ = info.shape[0];
+    dtype_ = info.dtype;
     for (std::size_t a = 1; a < info.shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = info.shape[a];
   }
   std::int64_t rows() const override { return rows_; }
@@ -66,7 +67,7 @@ class Hdf5Rows : public RowFile {
 
 enum class Kind { idx, npy, npz, hdf5, csv, folder, unknown };
 
-// The contents decide; the name does where they do not (an HDF5 file may begin with a user block).
+// Determined from the contents, else from the name (an HDF5 file may begin with a user block).
 Kind kind_of(const std::string& path) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) return Kind::folder;
@@ -103,17 +104,19 @@ std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& n
     case Kind::unknown:
       break;
   }
-  fail(Exit::data, "'", path, "' is of no known kind. idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
+  fail(Exit::data, "'", path,
+       "' has an unknown format. supported: idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
        "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
 }
 
 bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o.grey || o.apply_exif_orientation; }
 
-// o.y empty: the file of x holds both.
+// If o.y is empty, the file of x also holds y.
 RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
   const bool csv_y = kind_of(y) == Kind::csv;
   if (o.targets && !csv_y)
-    fail(Exit::config, "--targets is for CSV, whose numbers have no type. the type of ", y, " tells labels by itself");
+    fail(Exit::config, "--targets is for CSV, whose numbers have no type. labels in ", y,
+         " are recognised by their type");
   if (csv_y && o.y.empty()) return open_csv(x, o.y_name, o.targets);
   std::unique_ptr<RowFile> images = kind_of(x) == Kind::hdf5 ? open_encoded_rows(x, o.x_name, o) : nullptr;
   if (!images && for_images(o))
@@ -127,7 +130,7 @@ bool may_hold_both(Kind kind) {
   return kind == Kind::hdf5 || kind == Kind::npz || kind == Kind::csv || kind == Kind::unknown;
 }
 
-void same_rows(const RowFile& a, const RowFile& first) {
+void require_same_rows(const RowFile& a, const RowFile& first) {
   if (a.row() != first.row() || a.dtype() != first.dtype())
     fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
          first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
@@ -136,10 +139,10 @@ void same_rows(const RowFile& a, const RowFile& first) {
          ". give all tables the same columns");
   if (const std::string other = first_class_mismatch(a.class_names(), first.class_names()); !other.empty())
     fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
-         ". number the classes alike, or join the files");
+         ". number the classes in the same way, or join the files");
 }
 
-// x and y in files of their own, one behind the other.
+// Imports pairs of files, one of x and one of y, one pair after the other.
 class PairImporter : public Importer {
  public:
   explicit PairImporter(const ImportOptions& o) {
@@ -150,11 +153,13 @@ class PairImporter : public Importer {
       fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
     for (std::size_t f = 0; f < o.x.size(); ++f) {
       RowPair pair = open_pair(o.x[f], y_paths[f], o);
-      x_.push_back(std::move(pair.x)), y_.push_back(std::move(pair.y));
+      x_.push_back(std::move(pair.x));
+      y_.push_back(std::move(pair.y));
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
              ". they must be equal", y_[f]->rows_hint());
-      same_rows(*x_[f], *x_[0]), same_rows(*y_[f], *y_[0]);
+      require_same_rows(*x_[f], *x_[0]);
+      require_same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();
       ends_.push_back(rows_);
     }
@@ -166,7 +171,7 @@ class PairImporter : public Importer {
       if (other.channels_first != layout_.channels_first || other.stored != layout_.stored ||
           x->scale() != x_[0]->scale() || x->offset() != x_[0]->offset())
         fail(Exit::data, x->path(), " and ", x_[0]->path(), " differ in their attributes layout or scale. make them ",
-             "equal, or pack one after the other");
+             "equal, or pack the files separately");
     }
     holds_labels(y_[0]->dtype(), y_[0]->row(), y_[0]->path());
   }
@@ -190,27 +195,29 @@ class PairImporter : public Importer {
       const std::int64_t first = begin - (f ? ends_[f - 1] : 0), n = std::min(count, ends_[f] - begin);
       narrowed() ? read_narrowed(*x_[f], first, n, to_x) : x_[f]->read(first, n, to_x);
       y_[f]->read(first, n, to_y);
-      to_x += std::size_t(n) * x_bytes, to_y += std::size_t(n) * y_bytes;
-      begin += n, count -= n;
+      to_x += std::size_t(n) * x_bytes;
+      to_y += std::size_t(n) * y_bytes;
+      begin += n;
+      count -= n;
     }
   }
   std::string describe() const override {
     const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.decided_by);
     return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
                " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
-               layout_.decided_by.empty() ? "" : how, told_of_tables());
+               layout_.decided_by.empty() ? "" : how, describe_table());
   }
 
  private:
   static SampleLayout layout_of(const RowFile& x, Layout asked) {
     return sample_layout(x.row(), asked, x.layout(), x.path());
   }
-  // What the numbers alone do not tell: whether the first line was a header, and what y is.
-  std::string told_of_tables() const {
+  // For tables: whether the first line was a header, and what y is.
+  std::string describe_table() const {
     const std::string header = x_[0]->header();
     if (header.empty()) return "";
-    constexpr std::size_t most = 60;
-    return cat(", ", header.substr(0, most), header.size() > most ? "..." : "",
+    constexpr std::size_t max_length = 60;
+    return cat(", ", header.substr(0, max_length), header.size() > max_length ? "..." : "",
                holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
   }
   bool narrowed() const { return x_[0]->dtype() == DType::i64; }
@@ -252,18 +259,18 @@ std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::stri
 
 std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
-  o.x = expand(o.x), o.y = expand(o.y);
+  o.x = expand(o.x);
+  o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
   const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
-  if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. leave it away");
+  if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. remove it");
   const bool cifar = o.token_bytes == 0 && ends_with(o.x[0], ".bin");
   if ((cifar || o.token_bytes > 0) && for_images(o))
-    fail(Exit::config, "--resize, --crop, --grey and --upright are for images. leave them away");
+    fail(Exit::config, "--resize, --crop, --grey and --upright are for images. remove them");
   if (o.token_bytes > 0) return import_tokens(o);
   if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
   if (images) return import_images(o);
-  if (cifar && !o.y.empty())
-    fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). leave --y away");
+  if (cifar && !o.y.empty()) fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). remove --y");
   if (cifar) return import_cifar10(o.x);
   return std::make_unique<PairImporter>(o);
 }

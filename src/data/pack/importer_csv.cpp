@@ -1,4 +1,4 @@
-// Rows of CSV tables: samples are float32; one column of whole numbers or of words is labels, any other y is targets.
+// Imports CSV tables. Samples are float32. One column of whole numbers or of words is labels; any other y is targets.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -66,7 +66,7 @@ class Labels : public RowFile {
 std::unique_ptr<RowFile> labels_of(const Table& table, bool targets) {
   if (targets && !table->classes.empty())
     fail(Exit::data, table->path, " has words in column ", table->columns[*table->label_at],
-         ", which are no targets. leave --targets away");
+         ", which cannot be targets. remove --targets");
   return std::make_unique<Labels>(table, targets);
 }
 

@@ -1,4 +1,4 @@
-// JPEG and PNG in HDF5 as rows of pixels: encoded shards packed anew, decoded and fitted as a folder's images are.
+// Imports JPEG and PNG files inside of HDF5 as rows of pixels. They are decoded and resized like images in a folder.
 #include "data/pack/image_samples.hpp"
 #include "data/pack/importers.hpp"
 #include "data/scan/scan_file.hpp"
@@ -52,7 +52,7 @@ std::unique_ptr<RowFile> open_encoded_rows(const std::string& path, const std::s
   record_file_status(shard);
   shard.x_encoded = find_encoded(file, dataset, shard);
   if (!shard.x_encoded) return nullptr;
-  if (shard.x_encoded->rows == 0) fail(Exit::data, path, ": '", dataset, "' holds no images. leave it away");
+  if (shard.x_encoded->rows == 0) fail(Exit::data, path, ": '", dataset, "' holds no images. remove it");
   return std::make_unique<EncodedImages>(shard, dataset, o);
 }
 

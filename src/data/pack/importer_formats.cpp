@@ -1,4 +1,4 @@
-// Formats that are an array behind a small header: MNIST idx, NumPy .npy, and CIFAR-10's binary records.
+// Imports arrays with a small header: MNIST idx, NumPy .npy, and CIFAR-10's binary records.
 #include <zlib.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-// Bytes of an array; none where an extent is negative or the product has no 63 bits.
+// The size of an array in bytes; none if an extent is negative or the size overflows.
 std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
   auto bytes = std::int64_t(size_of(dtype));
   for (const std::int64_t extent : shape)
@@ -60,7 +60,7 @@ std::uint32_t big_endian(const std::string& s, std::size_t at) {
 DType npy_dtype(const std::string& descr, const std::string& path) {
   const std::string kind = descr.substr(1);
   if (kind == "u1") return DType::u8;
-  if (kind == "b1") return DType::i8;  // as HDF5's booleans
+  if (kind == "b1") return DType::i8;  // like booleans in HDF5
   if (kind == "i1") return DType::i8;
   if (kind == "u2") return DType::u16;
   if (kind == "i2") return DType::i16;
@@ -74,7 +74,7 @@ DType npy_dtype(const std::string& descr, const std::string& path) {
                              : "floats are read: save a.astype(np.int64), or np.float32");
 }
 
-// The value behind 'key': in a .npy header, a Python literal.
+// The value of a key in a .npy header, which is a Python literal.
 std::string npy_value(const std::string& header, const std::string& key, const std::string& path) {
   const auto at = header.find("'" + key + "'");
   const auto colon = header.find(':', at);
@@ -99,7 +99,8 @@ std::vector<std::int64_t> npy_shape(const std::string& text, const std::string& 
     std::int64_t extent = 0;
     const auto [next, error] = std::from_chars(at, end, extent);
     if (error != std::errc() || extent < 0) fail(Exit::data, path, " has a header with the shape '(", text, ")'");
-    shape.push_back(extent), at = next;
+    shape.push_back(extent);
+    at = next;
   }
 }
 
@@ -109,11 +110,11 @@ class Cifar10 : public Importer {
     for (const auto& path : paths) {
       const std::string file = read_file(path);
       if (file.empty() || file.size() % record != 0)
-        fail(Exit::data, path, " is not CIFAR-10's binary format (", file.size(), " bytes are no multiple of ", record,
-             "). of tokens say the type: --tokens uint16");
+        fail(Exit::data, path, " is not CIFAR-10's binary format (", file.size(), " bytes are not a multiple of ",
+             record, "). for tokens, give the type: --tokens uint16");
       for (std::size_t at = 0; at < file.size(); at += record)
         if (std::uint8_t(file[at]) > 9)
-          fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9). of tokens say the ",
+          fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9). for tokens, give the ",
                "type: --tokens uint16");
       content_ += file;
     }
@@ -163,7 +164,7 @@ std::string read_maybe_gzip(const std::string& path) {
 std::unique_ptr<RowFile> open_idx(const std::string& path) {
   std::string content = read_maybe_gzip(path);
   if (content.size() < 8 || content[0] != 0 || content[1] != 0)
-    fail(Exit::data, path, " is no idx file (wrong magic number)");
+    fail(Exit::data, path, " is not an idx file (wrong magic number)");
   const int type = std::uint8_t(content[2]), dimensions = std::uint8_t(content[3]);
   DType dtype = DType::u8;
   switch (type) {
@@ -186,11 +187,11 @@ std::unique_ptr<RowFile> open_idx(const std::string& path) {
       dtype = DType::f64;
       break;
     default:
-      fail(Exit::data, path, " is no idx file (element type ", type, ")");
+      fail(Exit::data, path, " is not an idx file (element type ", type, ")");
   }
   const std::size_t header = 4 + 4 * std::size_t(dimensions);
   if (dimensions < 1 || dimensions > Shape::max_rank - 1 || content.size() < header)
-    fail(Exit::data, path, " is no idx file (", dimensions, " dimensions)");
+    fail(Exit::data, path, " is not an idx file (", dimensions, " dimensions)");
   std::vector<std::int64_t> shape;
   for (int d = 0; d < dimensions; ++d) shape.push_back(big_endian(content, 4 + 4 * std::size_t(d)));
   auto file = std::make_unique<ArrayFile>(path, std::move(content), header, dtype, shape);
@@ -202,7 +203,7 @@ std::unique_ptr<RowFile> open_npy(const std::string& path) { return open_npy(pat
 
 std::unique_ptr<RowFile> open_npy(const std::string& path, std::string content) {
   if (content.size() < 12 || content.compare(0, 6, "\x93NUMPY") != 0)
-    fail(Exit::data, path, " is no .npy file (wrong magic string)");
+    fail(Exit::data, path, " is not a .npy file (wrong magic string)");
   const int version = content[6];
   std::size_t length = std::uint8_t(content[8]) | std::size_t(std::uint8_t(content[9])) << 8, begin = 10;
   if (version >= 2)

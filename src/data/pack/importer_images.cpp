@@ -1,4 +1,4 @@
-// A folder of images by class: FOLDER/CLASS/*.png, *.jpg, *.jpeg. Classes are numbered in the order of their names.
+// Imports a folder of images by class: FOLDER/CLASS/*.png, *.jpg, *.jpeg. Classes are numbered in the order of names.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -34,8 +34,8 @@ std::vector<fs::path> sorted(const fs::path& folder) {
 class Images : public Importer {
  public:
   explicit Images(const ImportOptions& o) : o_(o) {
-    if (!o.y.empty()) fail(Exit::config, "the folders of ", o.x[0], " are the classes. leave --y away");
-    if (o.x.size() != 1) fail(Exit::config, "one folder of classes at a time. give --x FOLDER");
+    if (!o.y.empty()) fail(Exit::config, "the folders of ", o.x[0], " are the classes. remove --y");
+    if (o.x.size() != 1) fail(Exit::config, "only one folder of classes can be packed at a time. give --x FOLDER");
     images_ = list_images(o.x[0]);
     const std::string& first = images_.files[0].path;
     samples_.emplace(o, read_file(first), first);
@@ -62,7 +62,7 @@ class Images : public Importer {
     for (std::size_t c = 0; c < images_.classes.size() && c < 5; ++c) names += (c ? ", " : "") + images_.classes[c];
     return cat(o_.x[0], ": ", rows(), " images of ", sample().str(), " in ", images_.classes.size(), " classes (",
                names, images_.classes.size() > 5 ? ", ..." : "", ")",
-               images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files left out") : "");
+               images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files ignored") : "");
   }
 
  private:
@@ -94,7 +94,7 @@ ImageFolder list_images(const std::string& root) {
       fail(Exit::data, "a class has a line break in its name: ", folder.string(), ". rename the folder");
   }
   if (out.files.empty())
-    fail(Exit::data, root, " holds no folders of images. one folder a class: ", root, "/cat/1.jpg");
+    fail(Exit::data, root, " holds no folders of images. make one folder per class: ", root, "/cat/1.jpg");
   return out;
 }
 

@@ -1,5 +1,5 @@
-// NumPy's .npz: a zip archive of .npy files, stored (savez) or deflated (savez_compressed). Of zip, what those two
-// write is read: a central directory with or without the 64-bit fields, one disk, no encryption.
+// Imports NumPy's .npz: a zip archive of .npy files, stored (savez) or deflated (savez_compressed). Supports the zip
+// features that these two write: a central directory with or without 64-bit fields, one disk, no encryption.
 #include <zlib.h>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ class Zip {
     const std::size_t next = p + fixed + name + extra + comment;
     if (all.size() < next) damaged("its directory");
     m.name = all.substr(p + fixed, name);
-    // Field 1 holds, of these three, those that do not fit into 32 bits.
+    // The extra field 1 holds those of the three numbers that do not fit into 32 bits.
     for (std::size_t e = p + fixed + name, end = e + extra; e + 4 <= end;) {
       const std::size_t id = number(all, e, 2), bytes = number(all, e + 2, 2);
       std::size_t at = e + 4;
@@ -111,7 +111,7 @@ class Zip {
   }
 
   std::string inflated(const std::string& in, const Member& m) const {
-    if (m.bytes / 1100 > in.size()) damaged("the size of " + m.name);  // deflate makes at most 1032 bytes of one
+    if (m.bytes / 1100 > in.size()) damaged("the size of " + m.name);  // deflate produces at most 1032 bytes per byte
     std::string out(m.bytes, '\0');
     z_stream z{};
     if (::inflateInit2(&z, -MAX_WBITS) != Z_OK) fail(Exit::internal, "zlib does not start");

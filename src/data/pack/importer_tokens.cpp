@@ -1,6 +1,6 @@
-// Raw tokens, or the bytes of a text, in windows of context + 1 that overlap by one: each token but the first of a file
-// is predicted once. A window holds its own targets, shifted by one; y is -1, no label. A rest shorter than a window is
-// left.
+// Imports raw tokens, or the bytes of a text, in windows of context + 1 tokens that overlap by one. So each token
+// except the first of a file is predicted once. A window contains its own targets, shifted by one; y is -1 (no label).
+// A rest that is shorter than a window is dropped.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,12 +35,13 @@ class OpenFile {
 class Tokens : public Importer {
  public:
   explicit Tokens(const ImportOptions& o) : context_(o.context), width_(o.token_bytes) {
-    if (!o.y.empty()) fail(Exit::config, "tokens are their own targets. leave --y away");
+    if (!o.y.empty()) fail(Exit::config, "tokens are their own targets. remove --y");
     if (context_ < 1) fail(Exit::config, "tokens need --context N, the length of what a sample predicts");
     if (width_ != 1 && width_ != 2 && width_ != 4) fail(Exit::config, "tokens of ", width_, " bytes are not read");
     for (const auto& path : o.x) open(path);
     if (rows_ == 0)
-      fail(Exit::data, o.x[0], " holds ", tokens_, " tokens, no window of ", context_ + 1, ". lower --context");
+      fail(Exit::data, o.x[0], " holds ", tokens_, " tokens, fewer than a window of ", context_ + 1,
+           ". lower --context");
   }
   std::int64_t rows() const override { return rows_; }
   Shape sample() const override { return Shape{context_ + 1}; }
@@ -62,7 +63,7 @@ class Tokens : public Importer {
   std::string describe() const override {
     return cat(parts_[0].path, parts_.size() > 1 ? cat(" and ", parts_.size() - 1, " more") : std::string(), ": ",
                tokens_, " tokens of ", width_, width_ == 1 ? " byte, " : " bytes, ", rows_, " windows of ",
-               context_ + 1, ", ", left_, " left at the ends");
+               context_ + 1, ", ", dropped_, " left at the ends");
   }
 
  private:
@@ -76,12 +77,13 @@ class Tokens : public Importer {
     OpenFile fd(path);
     struct stat about {};
     if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-      fail(Exit::data, path, " is no file. name files of tokens");
+      fail(Exit::data, path, " is not a regular file. name files of tokens");
     const std::int64_t bytes = about.st_size;
     if (bytes % width_ != 0)
-      fail(Exit::data, path, " holds ", bytes, " bytes, no multiple of the ", width_, " of a token. see --tokens");
+      fail(Exit::data, path, " holds ", bytes, " bytes, which is not a multiple of the ", width_,
+           " bytes of a token. check --tokens");
     const std::int64_t tokens = bytes / width_, windows = tokens > context_ ? (tokens - 1) / context_ : 0;
-    left_ += windows > 0 ? tokens - windows * context_ - 1 : tokens;
+    dropped_ += windows > 0 ? tokens - windows * context_ - 1 : tokens;
     if (windows > 0) parts_.push_back({path, std::move(fd), rows_});
     tokens_ += tokens, rows_ += windows;
   }
@@ -104,7 +106,7 @@ class Tokens : public Importer {
   }
 
   const std::int64_t context_, width_;
-  std::int64_t rows_ = 0, tokens_ = 0, left_ = 0;
+  std::int64_t rows_ = 0, tokens_ = 0, dropped_ = 0;
   std::vector<Part> parts_;
 };
 

@@ -22,10 +22,10 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t buffer_bytes = 64u << 20;  // of x rows, a rank
+constexpr std::size_t buffer_bytes = 64u << 20;  // rows of x that a rank holds at a time
 constexpr std::int64_t statistics_blocks = 64;
-constexpr std::size_t usual_chunk_bytes = 16u << 10;
-constexpr std::int64_t most_chunks = 1 << 14;  // of a shard, unless asked for
+constexpr std::size_t default_chunk_bytes = 16u << 10;
+constexpr std::int64_t max_chunks = 1 << 14;  // per shard, unless --chunk-rows is given
 
 struct Column {
   const char* name;
@@ -55,7 +55,8 @@ class Packer {
     write({options_.prefix, 0, in_.rows() - valid});
     if (valid > 0) write({"valid", in_.rows() - valid, valid});
     shards_.commit();
-    report_.rows = in_.rows() - valid, report_.valid_rows = valid;
+    report_.rows = in_.rows() - valid;
+    report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
     report_.bytes = std::uint64_t(bytes);
@@ -65,7 +66,7 @@ class Packer {
   }
 
  private:
-  // Packed positions [begin, begin + count) in one go.
+  // Reads the rows of the packed positions [begin, begin + count).
   void read(std::int64_t begin, std::int64_t count, char* x, char* y) const {
     rows_.read(
         std::size_t(count), [&](std::size_t i) { return source_row(begin + std::int64_t(i)); }, x, y);
@@ -75,8 +76,9 @@ class Packer {
     return options_.shuffle ? std::int64_t(order_(std::uint64_t(position))) : position;
   }
 
-  // Mean and deviation per channel over the training rows, and the number of classes over all. In the order of the
-  // source, by blocks whose number depends on the rows alone: the same on any number of ranks.
+  // Measures mean and standard deviation of each channel over the training rows, and the number of classes over all
+  // rows. The source is read in blocks whose number depends only on the rows, so that the result does not depend on the
+  // ranks.
   void measure(std::int64_t train_rows) {
     std::vector<bool> valid(train_rows < in_.rows() ? std::size_t(in_.rows()) : 0);
     for (std::int64_t p = train_rows; p < in_.rows(); ++p) valid[std::size_t(source_row(p))] = true;
@@ -92,7 +94,8 @@ class Packer {
         const std::int64_t end = in_.rows() * (b + 1) / blocks;
         for (std::int64_t row = in_.rows() * b / blocks; row < end; row += piece) {
           const std::int64_t count = std::min(piece, end - row);
-          x.resize(std::size_t(count) * x_bytes_), y.resize(std::size_t(count) * y_bytes_);
+          x.resize(std::size_t(count) * x_bytes_);
+          y.resize(std::size_t(count) * y_bytes_);
           rows_.read_consecutive(row, count, x.data(), y.data());
           for (std::int64_t r = 0; r < count; ++r) {
             if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
@@ -105,10 +108,11 @@ class Packer {
       }
     });
     world_.agree(Exit::data, problem);
-    world_.all_reduce(std::span<double>(sums), World::Reduce::sum);  // every block has one contributor: exact
+    world_.all_reduce(std::span<double>(sums), World::Reduce::sum);  // exact: every block has one contributor
     world_.all_reduce(std::span<std::int64_t>(&largest, 1), World::Reduce::max);
     classes_ = largest + 1;
-    mean_.assign(std::size_t(channels), 0), std_.assign(std::size_t(channels), 0);
+    mean_.assign(std::size_t(channels), 0);
+    std_.assign(std::size_t(channels), 0);
     for (std::int64_t b = 0; b < blocks; ++b)
       for (std::int64_t c = 0; c < channels; ++c) {
         mean_[std::size_t(c)] += sums[std::size_t(2 * channels * b + c)];
@@ -120,7 +124,7 @@ class Packer {
       std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
       if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
         fail(Exit::data, "values of channel ", c, " are not all finite", not_finite_hint(options_.transform),
-             ". leave --transform away");
+             ". remove --transform");
     }
   }
 
@@ -132,13 +136,13 @@ class Packer {
     const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
     if (options_.codec) choose_chunk((part.rows + shards - 1) / shards);
     for (std::int64_t s = 0; s < shards; ++s) {
-      // Equal shards: the last is not a crumb.
+      // Shards of equal size, so that the last one is not tiny.
       const std::int64_t begin = part.begin + part.rows * s / shards, end = part.begin + part.rows * (s + 1) / shards;
-      const std::string path = shards_.write(part.prefix, s, [&](const fs::path& aside) {
+      const std::string path = shards_.write(part.prefix, s, [&](const fs::path& temporary) {
         if (options_.codec)
-          write_chunks(aside, begin, end - begin);
+          write_chunks(temporary, begin, end - begin);
         else
-          write_shard(aside, begin, end - begin);
+          write_shard(temporary, begin, end - begin);
       });
       report_.files.push_back(path);
       if (world_.rank() == 0)
@@ -147,12 +151,12 @@ class Packer {
     }
   }
 
-  // Not so small that a chunk's own cost tells, nor so many that HDF5 takes long to list them.
+  // Chunks must not be so small that their overhead matters, nor so many that HDF5 takes long to list them.
   void choose_chunk(std::int64_t shard_rows) {
-    const auto small = std::int64_t(usual_chunk_bytes / x_bytes_), few = (shard_rows - 1) / most_chunks + 1;
-    chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), small, few});
+    const auto by_size = std::int64_t(default_chunk_bytes / x_bytes_), by_number = (shard_rows - 1) / max_chunks + 1;
+    chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), by_size, by_number});
     if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::fast_chunk_listing_limit())
-      fail(Exit::config, "chunks of ", chunk_rows_, " rows are ", chunks, " in a shard, this HDF5 lists ",
+      fail(Exit::config, "chunks of ", chunk_rows_, " rows make ", chunks, " chunks per shard; this HDF5 lists ",
            io::fast_chunk_listing_limit(), " within seconds. raise --chunk-rows or lower --shard-size");
   }
 
@@ -165,32 +169,33 @@ class Packer {
     report_.io_mode = cat("chunks of ", std::min(chunk_rows_, rows), " rows, one rank after the other");
   }
 
-  // A rank that cannot read or write goes on taking part, with no rows, so that the others do not wait for it for ever.
+  // A rank that fails to read or write still takes part in the remaining transfers, with zero rows. The other ranks
+  // would wait forever otherwise.
   void write_shard(const fs::path& path, std::int64_t begin, std::int64_t rows) {
     io::File file = io::File::create_parallel(path, world_);
     std::string problem = message_of([&] { describe(file, rows); });
     world_.agree(Exit::data, problem);
     const std::int64_t first = rows * world_.rank() / world_.size(), last = rows * (world_.rank() + 1) / world_.size();
     const std::int64_t round = std::max<std::int64_t>(1, std::int64_t(buffer_bytes / x_bytes_));
-    const std::int64_t most = (rows + world_.size() - 1) / world_.size(), rounds = (most + round - 1) / round;
-    x_.resize(std::max(x_.size(), std::size_t(std::min(round, most)) * x_bytes_));
-    y_.resize(std::max(y_.size(), std::size_t(std::min(round, most)) * y_bytes_));
-    const auto first_of = [&](std::string message) {
+    const std::int64_t max_rows = (rows + world_.size() - 1) / world_.size(), rounds = (max_rows + round - 1) / round;
+    x_.resize(std::max(x_.size(), std::size_t(std::min(round, max_rows)) * x_bytes_));
+    y_.resize(std::max(y_.size(), std::size_t(std::min(round, max_rows)) * y_bytes_));
+    const auto keep_first = [&](std::string message) {
       if (problem.empty()) problem = std::move(message);
     };
     for (std::int64_t r = 0; r < rounds; ++r) {
       const std::int64_t from = std::min(last, first + r * round);
       std::int64_t count = problem.empty() ? std::min(last, from + round) - from : 0;
-      first_of(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
+      keep_first(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
       if (!problem.empty()) count = 0;
       for (const Column& c : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
-        first_of(message_of([&] {
+        keep_first(message_of([&] {
           file.write_rows(c.name, from, count, c.dtype, c.data, io::File::Transfer::collective);
           if (c.data == x_.data()) report_.io_mode = file.last_io_mode();
         }));
     }
-    first_of(message_of([&] { file.flush(); }));
-    first_of(message_of([&] { file.close(); }));
+    keep_first(message_of([&] { file.flush(); }));
+    keep_first(message_of([&] { file.close(); }));
     report_.own_bytes += file.bytes_written();
     world_.agree(Exit::data, problem);
   }

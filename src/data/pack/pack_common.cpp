@@ -22,7 +22,7 @@ std::vector<std::string> old_shards(const PackOptions& options) {
   return out;
 }
 
-fs::path aside_of(const fs::path& path) { return path.string() + ".tmp"; }
+fs::path temporary_of(const fs::path& path) { return path.string() + ".tmp"; }
 
 }  // namespace
 
@@ -32,30 +32,30 @@ void prepare_folder(World& world, std::int64_t rows, const PackOptions& options)
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1))
     problem = "--valid-fraction must be at least 0 and below 1";
   if (options.valid_fraction > 0 && options.prefix == "valid")
-    problem = "the prefix of the training shards is valid too (--prefix). choose another name";
+    problem = "the prefix of the training shards must not be valid (--prefix). choose another name";
   if (world.rank() == 0 && problem.empty()) {
     std::error_code error;
     fs::create_directories(options.out, error);
     if (error) problem = cat("cannot make ", options.out.string(), " (", error.message(), ")");
-    for (const std::string& half :
-         expand_glob((options.out / "*-[0-9]*.h5.tmp").string()))  // of a pack that was killed
-      fs::remove(half, error);
+    for (const std::string& incomplete :
+         expand_glob((options.out / "*-[0-9]*.h5.tmp").string()))  // left by a pack that was killed
+      fs::remove(incomplete, error);
     const auto old = old_shards(options);
-    if (!old.empty() && !options.overwrite) problem = cat(old.front(), " is there already. --overwrite packs anew");
+    if (!old.empty() && !options.overwrite) problem = cat(old.front(), " exists already. --overwrite replaces it");
   }
   world.agree(Exit::data, problem);
 }
 
 std::int64_t valid_rows(std::int64_t rows, const PackOptions& options) {
   const std::int64_t valid = std::llround(options.valid_fraction * double(rows));
-  if (valid == rows) fail(Exit::config, "a validation share of ", options.valid_fraction, " leaves no rows");
+  if (valid == rows) fail(Exit::config, "a validation fraction of ", options.valid_fraction, " leaves no rows");
   return valid;
 }
 
 ShardTransaction::~ShardTransaction() {
   std::error_code ignored;
   if (world_.rank() == 0)
-    for (const fs::path& path : written_) fs::remove(aside_of(path), ignored);
+    for (const fs::path& path : written_) fs::remove(temporary_of(path), ignored);
 }
 
 std::string ShardTransaction::write(const std::string& prefix, std::int64_t shard,
@@ -63,7 +63,7 @@ std::string ShardTransaction::write(const std::string& prefix, std::int64_t shar
   char name[32];
   std::snprintf(name, sizeof name, "-%05lld.h5", (long long)shard);
   written_.push_back(options_.out / (prefix + name));
-  write(aside_of(written_.back()));
+  write(temporary_of(written_.back()));
   return written_.back().string();
 }
 
@@ -72,7 +72,7 @@ void ShardTransaction::commit() {
                  if (world_.rank() != 0) return;
                  for (const std::string& old : old_shards(options_))
                    if (std::find(written_.begin(), written_.end(), fs::path(old)) == written_.end()) fs::remove(old);
-                 for (const fs::path& path : written_) rename_durably(aside_of(path), path);
+                 for (const fs::path& path : written_) rename_durably(temporary_of(path), path);
                }));
   written_.clear();
 }

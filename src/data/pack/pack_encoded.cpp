@@ -1,5 +1,5 @@
-// Sizes first: each rank asks for those of its part of the files, all get all of them, and so know where every image
-// goes in its shard before any is read.
+// Packs image files as they are. First the ranks exchange the sizes of all files. So every rank knows the position of
+// each image in its shard before any image is read.
 #include <algorithm>
 #include <chrono>
 
@@ -19,7 +19,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::int64_t buffer_bytes = 64 << 20;  // of images, a rank
+constexpr std::int64_t buffer_bytes = 64 << 20;  // images that a rank holds at a time
 
 class EncodedPacker {
  public:
@@ -30,7 +30,7 @@ class EncodedPacker {
     const auto began = std::chrono::steady_clock::now();
     const auto rows = std::int64_t(images_.files.size());
     log::info(cat("packing ", rows, " images of ", images_.classes.size(), " classes as they are",
-                  images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files left out") : ""));
+                  images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files ignored") : ""));
     prepare_folder(world_, rows, options_);
     const std::int64_t valid = valid_rows(rows, options_);
     order(rows);
@@ -38,7 +38,8 @@ class EncodedPacker {
     write({options_.prefix, 0, rows - valid});
     if (valid > 0) write({"valid", rows - valid, valid});
     shards_.commit();
-    report_.rows = rows - valid, report_.valid_rows = valid;
+    report_.rows = rows - valid;
+    report_.valid_rows = valid;
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
     report_.bytes = std::uint64_t(bytes);
@@ -69,53 +70,60 @@ class EncodedPacker {
     for (const std::int64_t b : bytes) ends_.push_back(ends_.back() + b);
   }
 
-  // Shards of equal bytes: each begins with the image that lies over its border.
+  // Shards of about equal size in bytes.
   void write(const PackSplit& part) {
     const auto at = [&](std::int64_t row) { return ends_[std::size_t(row)]; };
     const std::int64_t first = at(part.begin), end = part.begin + part.rows, total = at(end) - first;
-    const auto most = std::int64_t(options_.shard_bytes);
-    const std::int64_t shards = std::max<std::int64_t>(1, (total + most - 1) / most);
+    const auto max_bytes = std::int64_t(options_.shard_bytes);
+    const std::int64_t shards = std::max<std::int64_t>(1, (total + max_bytes - 1) / max_bytes);
     std::int64_t row = part.begin, written = 0;
     for (std::int64_t s = 0; s < shards; ++s) {
       const std::int64_t begin = row;
       if (s + 1 == shards) row = end;
       while (row < end && at(row + 1) - first <= total / shards * (s + 1)) ++row;
-      if (row == begin) continue;  // an image larger than a shard is in the next one
-      report_.files.push_back(
-          shards_.write(part.prefix, written++, [&](const fs::path& aside) { write_shard(aside, begin, row); }));
+      if (row == begin) continue;  // an image larger than a shard goes to the next one
+      report_.files.push_back(shards_.write(part.prefix, written++,
+                                            [&](const fs::path& temporary) { write_shard(temporary, begin, row); }));
       if (world_.rank() == 0)
         log::info(cat("packed ", report_.files.back(), ": ", row - begin, " images, ",
                       format_bytes(std::uint64_t(at(row) - at(begin)))));
     }
   }
 
-  // Each rank writes images of about equal bytes, in rounds that all take part in.
+  // Each rank writes about the same number of bytes, in rounds that are collective.
   void write_shard(const fs::path& path, std::int64_t begin, std::int64_t end) {
     io::File file = io::File::create_parallel(path, world_);
     std::string problem = message_of([&] { describe(file, begin, end); });
     world_.agree(Exit::data, problem);
-    const auto first_of = [&](std::string message) {
+    const auto keep_first = [&](std::string message) {
       if (problem.empty()) problem = std::move(message);
     };
-    std::int64_t row = border(begin, end, world_.rank());
-    const std::int64_t last = border(begin, end, world_.rank() + 1);
+    std::int64_t row = first_row(begin, end, world_.rank());
+    const std::int64_t last = first_row(begin, end, world_.rank() + 1);
     std::string images;
     std::vector<std::int64_t> offsets;
     std::vector<std::int32_t> labels;
     for (std::int64_t more = 1; more > 0;) {
-      images.clear(), offsets.clear(), labels.clear();
+      images.clear();
+      offsets.clear();
+      labels.clear();
       const std::int64_t from = row, byte = ends_[std::size_t(from)] - ends_[std::size_t(begin)];
-      first_of(message_of([&] {
+      keep_first(message_of([&] {
         for (; row < last && (row == from || std::int64_t(images.size()) < buffer_bytes); ++row) {
           labels.push_back(images_.files[std::size_t(row)].label);
           offsets.push_back(byte + std::int64_t(images.size()));
           images += content(row);
         }
       }));
-      if (!problem.empty()) images.clear(), offsets.clear(), labels.clear(), row = last;
+      if (!problem.empty()) {
+        images.clear();
+        offsets.clear();
+        labels.clear();
+        row = last;
+      }
       if (problem.empty() && row == end && from < end) offsets.push_back(byte + std::int64_t(images.size()));
       const auto put = [&](const std::string& name, std::int64_t at, DType dtype, std::size_t count, const void* data) {
-        first_of(message_of(
+        keep_first(message_of(
             [&] { file.write_rows(name, at, std::int64_t(count), dtype, data, io::File::Transfer::collective); }));
       };
       put("/x", byte, DType::u8, images.size(), images.data());
@@ -125,14 +133,14 @@ class EncodedPacker {
       more = last - row;
       world_.all_reduce(std::span<std::int64_t>(&more, 1), World::Reduce::max);
     }
-    first_of(message_of([&] { file.flush(); }));
-    first_of(message_of([&] { file.close(); }));
+    keep_first(message_of([&] { file.flush(); }));
+    keep_first(message_of([&] { file.close(); }));
     report_.own_bytes += file.bytes_written();
     world_.agree(Exit::data, problem);
   }
 
-  // The first row of rank r's part of a shard.
-  std::int64_t border(std::int64_t begin, std::int64_t end, int r) const {
+  // The first row that rank r writes.
+  std::int64_t first_row(std::int64_t begin, std::int64_t end, int r) const {
     if (r == world_.size()) return end;
     const auto from = ends_.begin() + begin, to = ends_.begin() + end;
     return std::lower_bound(from, to, *from + (*to - *from) / world_.size() * r) - ends_.begin();

@@ -1,5 +1,5 @@
-// Rows of an importer in any order. A data set that fits is kept in memory after one pass in its own order: files that
-// others wrote are often compressed, and a random row then costs a whole chunk. Private to the data room.
+// RowReader: reads the rows of an importer in any order. A small data set is first read to memory in its own order:
+// foreign files are often compressed, so that a random row would cost a whole chunk. Private to the data room.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -17,11 +17,12 @@ class RowReader {
       : in_(in), x_bytes_(x_bytes), y_bytes_(y_bytes), ranks_on_host_(ranks_on_host) {}
 
   void cache_if_small() {
-    const std::size_t rows = std::size_t(in_.rows()), most = (std::size_t(2) << 30) / ranks_on_host_;
-    if (rows * (x_bytes_ + y_bytes_) > most) return;
-    if (in_.random_access() && ranks_on_host_ > 1)
-      return;  // twice a share of the rows is no more than all of them once
-    x_.resize(rows * x_bytes_), y_.resize(rows * y_bytes_);
+    const std::size_t rows = std::size_t(in_.rows()), max_bytes = (std::size_t(2) << 30) / ranks_on_host_;
+    if (rows * (x_bytes_ + y_bytes_) > max_bytes) return;
+    // Reading its own rows twice costs a rank no more than reading all rows once.
+    if (in_.random_access() && ranks_on_host_ > 1) return;
+    x_.resize(rows * x_bytes_);
+    y_.resize(rows * y_bytes_);
     const std::size_t piece = std::max<std::size_t>(1, (16u << 20) / x_bytes_);
     for (std::size_t r = 0; r < rows; r += piece)
       in_.read(std::int64_t(r), std::int64_t(std::min(piece, rows - r)), x_.data() + r * x_bytes_,
@@ -34,7 +35,7 @@ class RowReader {
     std::memcpy(y, y_.data() + std::size_t(row) * y_bytes_, std::size_t(count) * y_bytes_);
   }
 
-  // row_of(0), row_of(1), ... ; neighbours in the source are one read.
+  // Reads the rows row_of(0), ..., row_of(count - 1). Consecutive rows of the source are one read.
   template <class RowOf>
   void read(std::size_t count, const RowOf& row_of, char* x, char* y) const {
     for (std::size_t i = 0; i < count;) {

@@ -15,11 +15,13 @@ namespace {
 
 constexpr std::size_t pool_threads = 8;
 
-// No more reads are under way than there are threads, so stacks of them are as fair as queues.
+// There are never more reads in flight than threads, so a stack of waiting reads is as fair as a queue.
 class PooledReads : public AsyncReads {
  public:
   explicit PooledReads(std::size_t threads) : count_(threads) {
-    waiting_.reserve(threads), done_.reserve(threads), added_.reserve(threads);
+    waiting_.reserve(threads);
+    done_.reserve(threads);
+    added_.reserve(threads);
     try {
       for (std::size_t t = 0; t < threads; ++t) threads_.emplace_back([this] { work(); });
     } catch (...) {
@@ -39,7 +41,7 @@ class PooledReads : public AsyncReads {
       waiting_.insert(waiting_.end(), added_.begin(), added_.end());
     }
     added_.clear();
-    there_.notify_all();
+    work_added_.notify_all();
   }
 
   std::size_t wait(std::span<AsyncDone> out) override {
@@ -47,7 +49,10 @@ class PooledReads : public AsyncReads {
     std::unique_lock lock(mutex_);
     one_done_.wait(lock, [&] { return !done_.empty(); });
     std::size_t n = 0;
-    for (; n < out.size() && !done_.empty(); ++n) out[n] = done_.back(), done_.pop_back();
+    for (; n < out.size() && !done_.empty(); ++n) {
+      out[n] = done_.back();
+      done_.pop_back();
+    }
     return n;
   }
 
@@ -59,14 +64,14 @@ class PooledReads : public AsyncReads {
       const std::lock_guard lock(mutex_);
       ending_ = true;
     }
-    there_.notify_all();
+    work_added_.notify_all();
     for (auto& t : threads_) t.join();
   }
 
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      there_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+      work_added_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
       if (ending_) return;
       const AsyncRead read = waiting_.back();
       waiting_.pop_back();
@@ -82,9 +87,9 @@ class PooledReads : public AsyncReads {
   }
 
   const std::size_t count_;
-  std::vector<AsyncRead> added_;  // the caller's alone
+  std::vector<AsyncRead> added_;  // queued by add(); used by the calling thread alone
   std::mutex mutex_;
-  std::condition_variable there_, one_done_;
+  std::condition_variable work_added_, one_done_;
   std::vector<AsyncRead> waiting_;
   std::vector<AsyncDone> done_;
   bool ending_ = false;
@@ -100,7 +105,7 @@ std::unique_ptr<AsyncReads> make_async_reads(std::span<const std::span<char>> me
 }
 
 DirectAlignment direct_alignment(int fd) {
-#ifdef STATX_DIOALIGN  // Linux 6.1; before, nothing tells, and 4096 suits every disk
+#ifdef STATX_DIOALIGN  // Linux 6.1; older kernels do not report the alignment, and 4096 suits every disk
   struct statx status {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && (status.stx_mask & STATX_DIOALIGN))
     return {status.stx_dio_offset_align, status.stx_dio_mem_align};

@@ -11,28 +11,27 @@ namespace millrace {
 
 class CollectiveReader::WorkerQueue : public ReadQueue {
  public:
-  explicit WorkerQueue(CollectiveReader& together) : collective_reader_(together) {}
+  explicit WorkerQueue(CollectiveReader& reader) : reader_(reader) {}
   ~WorkerQueue() override {
-    if (begun_) collective_reader_.wait_for(pending_, &PendingRequest::done);  // its memory is written to
+    if (begun_) reader_.wait_for(pending_, &PendingRequest::done);  // until then the reader writes to its memory
   }
   void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
     pending_ = {{ids, x, y}, false, false, nullptr};
     begun_ = true;
-    collective_reader_.ask(pending_);
+    reader_.submit(pending_);
   }
   bool can_submit() const override { return !begun_; }
   void finish() override {
-    collective_reader_.wait_for(pending_,
-                                &PendingRequest::begun);  // a checkpoint may have its turn: no file is slow for that
-    const ReadScope here(
-        collective_reader_.index_.shards[shard_of(collective_reader_.index_, pending_.request.ids.front())]);
-    collective_reader_.wait_for(pending_, &PendingRequest::done);
+    // Before its round starts, a checkpoint may use the files. That wait does not count as a slow read.
+    reader_.wait_for(pending_, &PendingRequest::begun);
+    const ReadScope here(reader_.index_.shards[shard_of(reader_.index_, pending_.request.ids.front())]);
+    reader_.wait_for(pending_, &PendingRequest::done);
     begun_ = false;
     if (pending_.failure) std::rethrow_exception(pending_.failure);
   }
 
  private:
-  CollectiveReader& collective_reader_;
+  CollectiveReader& reader_;
   PendingRequest pending_;
   bool begun_ = false;
 };
@@ -54,15 +53,15 @@ CollectiveReader::~CollectiveReader() {
 
 std::unique_ptr<ReadQueue> CollectiveReader::make_read_queue() { return std::make_unique<WorkerQueue>(*this); }
 
-void CollectiveReader::ask(PendingRequest& asked) {
+void CollectiveReader::submit(PendingRequest& request) {
   const std::lock_guard lock(mutex_);
-  pending_.push_back(&asked);
+  pending_.push_back(&request);
   if (pending_.size() == 1) request_next();
 }
 
-void CollectiveReader::wait_for(PendingRequest& asked, bool PendingRequest::*what) {
+void CollectiveReader::wait_for(PendingRequest& request, bool PendingRequest::*what) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return asked.*what; });
+  done_.wait(lock, [&] { return request.*what; });
 }
 
 void CollectiveReader::request_next() {
@@ -84,14 +83,15 @@ void CollectiveReader::run() {
     try {
       read_(round->numbers, mine ? mine->request : Request{});
     } catch (const Error& e) {
-      if (e.code() != Exit::data) throw;  // the end of all ranks
+      if (e.code() != Exit::data) throw;  // not a failed read: it ends all ranks
       failure = std::current_exception();
     }
-    round.reset();  // the turn
+    round.reset();  // lets other users of the schedule have the next round
     if (!mine) continue;
     {
       const std::lock_guard lock(mutex_);
-      mine->done = true, mine->failure = failure;
+      mine->done = true;
+      mine->failure = failure;
       pending_.pop_front();
       if (!pending_.empty()) request_next();
     }

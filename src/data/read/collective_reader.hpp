@@ -1,5 +1,7 @@
-// Micro-batches read by all ranks together: a thread of each rank makes HDF5's collective calls, round by round
-// (io/rounds.hpp), with this rank's reads or with none. Private to the data room.
+// Reads micro-batches collectively (data.reader = mpio_collective). HDF5's collective calls need all ranks at the same
+// time, but loader workers submit at any time. So one thread of each rank makes these calls, in rounds that all ranks
+// agree on (io/collective_schedule.hpp). A rank without a request takes part in a round with an empty selection.
+// Internal to data/.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -16,25 +18,25 @@ namespace millrace {
 
 class CollectiveReader {
  public:
-  struct Request {  // empty: this rank takes part without
+  struct Request {  // no ids: this rank takes part without reading anything
     std::span<const std::int64_t> ids = {};
     void *x = nullptr, *y = nullptr;
   };
-  // read: of these shards, in this order; all ranks' calls are the same. Called by the thread; what it throws goes to
-  // who asked, after the round.
+  // Reads the request's samples from these shards, in this order. All ranks make the same calls. Runs in this object's
+  // thread. An Error(data) that it throws is rethrown to the worker that asked, after the round.
   using Read = std::function<void(std::span<const std::int64_t> shards, const Request&)>;
   CollectiveReader(World&, const ShardIndex&, Read);  // collective; the index outlives it
   ~CollectiveReader();                                // collective
-  std::unique_ptr<ReadQueue> make_read_queue();
+  std::unique_ptr<ReadQueue> make_read_queue();       // for one worker
 
  private:
   class WorkerQueue;
   struct PendingRequest {
     Request request;
-    bool begun = false, done = false;  // its round
+    bool begun = false, done = false;  // its round has started; has ended
     std::exception_ptr failure;
   };
-  void ask(PendingRequest&);
+  void submit(PendingRequest&);
   void wait_for(PendingRequest&, bool PendingRequest::*);
   void request_next();
   void run();
@@ -44,7 +46,7 @@ class CollectiveReader {
   io::CollectiveSchedule schedule_;
   std::mutex mutex_;
   std::condition_variable done_;
-  std::deque<PendingRequest*> pending_;  // oldest first; its shards are wanted
+  std::deque<PendingRequest*> pending_;  // oldest first; the schedule has been asked for the shards of the first
   std::thread thread_;
 };
 

@@ -18,34 +18,34 @@ using Rows = std::vector<EncodedRow>;
 
 std::string place(const Shard& shard, const EncodedRows& rows) { return shard.path + ":" + rows.name; }
 
-EncodedRow between(const Shard& shard, const EncodedRows& rows, std::int64_t image, std::int64_t from,
-                   std::int64_t to) {
+EncodedRow row_between(const Shard& shard, const EncodedRows& rows, std::int64_t image, std::int64_t from,
+                       std::int64_t to) {
   if (from < 0 || to < from || std::uint64_t(to) > rows.bytes || to - from > std::numeric_limits<std::int32_t>::max())
-    fail(Exit::data, shard.path, ": '", offsets_name(rows.name), "': image ", image, " is from byte ", from, " to ", to,
-         " of ", rows.bytes, ". write it again: offsets ascend from 0");
+    fail(Exit::data, shard.path, ": '", offsets_name(rows.name), "': image ", image, " spans bytes ", from, " to ", to,
+         " of ", rows.bytes, ". write it again: offsets must ascend from 0");
   return {rows.base + std::uint64_t(from), std::uint32_t(to - from), 0};
 }
 
-EncodedRow behind(const Shard& shard, const EncodedRows& rows, std::int64_t image, const char* stored) {
+EncodedRow referenced_row(const Shard& shard, const EncodedRows& rows, std::int64_t image, const char* stored) {
   const io::GlobalHeapId r = io::parse_global_heap_id(stored);
   const std::uint64_t at = r.collection + rows.base;
   if (r.count > 0 && (r.object == 0 || at < r.collection || at > shard.file_bytes || r.count > shard.file_bytes - at))
-    fail(Exit::data, place(shard, rows), ": image ", image, " would be at byte ", at, ", the file ends at ",
-         shard.file_bytes, ". it is truncated or damaged: copy it again");
+    fail(Exit::data, place(shard, rows), ": image ", image, " would be at byte ", at, ", but the file ends at ",
+         shard.file_bytes, ". the file is truncated or damaged: copy it again");
   return r.count > 0 ? EncodedRow{at, r.count, r.object} : EncodedRow{};
 }
 
-EncodedRows by_offsets(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
+EncodedRows find_by_offsets(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
   const std::string name = offsets_name(x.name), place = cat(shard.path, ": '", name, "'");
   const io::DatasetInfo info = file.info(name);
   if (!info.unsupported_reason.empty() || info.shape.size() != 1 || info.shape[0] < 1 || info.dtype != DType::i64)
-    fail(Exit::data, place, " is not int64 [images + 1], which says where each image in '", x.name, "' begins",
+    fail(Exit::data, place, " must be int64 [images + 1], the offsets of the images in '", x.name, "'",
          info.unsupported_reason.empty() ? "" : " (" + info.unsupported_reason + ")");
   EncodedRows rows{EncodedRows::Locator::offsets, info.shape[0] - 1, 0, 0, std::uint64_t(x.shape[0]), x.name, nullptr};
   if (rows.rows == 0) return rows;
   if (!x.offset)
     fail(Exit::data, shard.path, ": '", x.name, "' holds encoded images, but is not contiguous. `millrace pack ",
-         "--encoded` writes it so; or create it without chunks");
+         "--encoded` writes it that way; or create it without chunks");
   rows.base = *x.offset;
   if (rows.base + rows.bytes > shard.file_bytes)
     fail(Exit::data, shard.path, " is truncated (", x.name, " ends at byte ", rows.base + rows.bytes, ", the file at ",
@@ -58,12 +58,13 @@ EncodedRows by_offsets(const io::File& file, const io::DatasetInfo& x, const Sha
   file.read_rows(name, 0, info.shape[0], DType::i64, offsets.data());
   auto list = std::make_shared<Rows>();
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
-    list->push_back(between(shard, rows, std::int64_t(i), offsets[i], offsets[i + 1]));
-  rows.locator = EncodedRows::Locator::list, rows.list = list;
+    list->push_back(row_between(shard, rows, std::int64_t(i), offsets[i], offsets[i + 1]));
+  rows.locator = EncodedRows::Locator::list;
+  rows.list = list;
   return rows;
 }
 
-EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
+EncodedRows find_by_references(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
   EncodedRows rows{EncodedRows::Locator::references, 0, 0, *x.global_heap_base, 0, x.name, nullptr};
   const std::string place = millrace::place(shard, rows);
   if (x.shape.size() != 1) fail(Exit::data, place, " has ", x.shape.size(), " dimensions. encoded images are [images]");
@@ -85,8 +86,10 @@ EncodedRows by_references(const io::File& file, const io::DatasetInfo& x, const 
   const FileDescriptor fd = open_file(shard.path);
   ChunkedReader(16u << 20).read({fd, 0, layout, place}, places, false);
   auto list = std::make_shared<Rows>();
-  for (std::int64_t i = 0; i < rows.rows; ++i) list->push_back(behind(shard, rows, i, places[std::size_t(i)].to));
-  rows.locator = EncodedRows::Locator::list, rows.list = list;
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    list->push_back(referenced_row(shard, rows, i, places[std::size_t(i)].to));
+  rows.locator = EncodedRows::Locator::list;
+  rows.list = list;
   return rows;
 }
 
@@ -98,10 +101,11 @@ std::shared_ptr<const EncodedRows> find_encoded(const io::File& file, const std:
   const bool blob = info.dtype == DType::u8 && info.unsupported_reason.empty() && info.shape.size() == 1;
   if (!info.global_heap_base && !(blob && file.has(offsets_name(x)))) return nullptr;
   Shard found = shard;
-  found.x_encoded = std::make_shared<const EncodedRows>(info.global_heap_base ? by_references(file, info, shard)
-                                                                              : by_offsets(file, info, shard));
+  found.x_encoded = std::make_shared<const EncodedRows>(info.global_heap_base ? find_by_references(file, info, shard)
+                                                                              : find_by_offsets(file, info, shard));
   if (const EncodedRows& rows = *found.x_encoded; rows.locator != EncodedRows::Locator::list && rows.rows > 0) {
-    const FileDescriptor fd = open_file(shard.path);  // a file cut off, or of other offsets, shows at its ends
+    const FileDescriptor fd =
+        open_file(shard.path);  // the first and last image show whether the file is truncated or its offsets are wrong
     for (const std::int64_t image : {std::int64_t(0), rows.rows - 1}) encoded_row(fd, found, found.first + image);
   }
   return found.x_encoded;
@@ -115,11 +119,11 @@ EncodedRow encoded_row(int fd, const Shard& shard, std::int64_t id) {
   static_assert(sizeof stored == io::global_heap_id_bytes);
   const bool offsets = rows.locator == EncodedRows::Locator::offsets;
   const std::size_t step = offsets ? sizeof(std::int64_t) : sizeof stored;
-  read_fully(fd, shard, rows.at + std::uint64_t(image) * step, stored, sizeof stored, id, sizeof stored);
-  if (!offsets) return behind(shard, rows, image, stored);
+  read_fully(fd, shard, {rows.at + std::uint64_t(image) * step, sizeof stored, id, sizeof stored}, stored);
+  if (!offsets) return referenced_row(shard, rows, image, stored);
   std::int64_t ends[2];
   std::memcpy(ends, stored, sizeof ends);
-  return between(shard, rows, image, ends[0], ends[1]);
+  return row_between(shard, rows, image, ends[0], ends[1]);
 }
 
 io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const DataOptions& options) {
@@ -127,7 +131,8 @@ io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const Da
     fail(Exit::config, "data.layout: ", shard.path,
          " holds encoded images, which are decoded with their channels last");
   io::DatasetInfo x;
-  x.name = options.x, x.dtype = DType::u8;
+  x.name = options.x;
+  x.dtype = DType::u8;
   x.shape = {shard.x_encoded->rows, index.sample[0], index.sample[1], 3};
   if (!index.shards.empty() || shard.x_encoded->rows == 0) return x;
   Image size;
@@ -139,7 +144,8 @@ io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const Da
   }
   const ResizeCrop fit =
       resize_crop_for(options.decode.resize, options.decode.crop, "", "", size.whole_height, size.whole_width);
-  x.shape[1] = fit.height, x.shape[2] = fit.width;
+  x.shape[1] = fit.height;
+  x.shape[2] = fit.width;
   return x;
 }
 
@@ -147,14 +153,14 @@ void read_encoded(int fd, const Shard& shard, std::int64_t id, std::string& out)
   const EncodedRow row = encoded_row(fd, shard, id);
   if (row.object == 0) {
     out.resize(row.bytes);
-    return read_fully(fd, shard, row.offset, out.data(), out.size(), id, std::max<std::size_t>(1, row.bytes));
+    return read_fully(fd, shard, {row.offset, out.size(), id, std::max<std::size_t>(1, row.bytes)}, out.data());
   }
   const auto read = [&](std::uint64_t offset, char* to, std::size_t bytes) {
-    read_fully(fd, shard, offset, to, bytes, id, bytes);
+    read_fully(fd, shard, {offset, bytes, id, bytes}, to);
   };
   try {
     io::read_global_heap_object(read, {row.offset, row.object, row.bytes}, out);
-  } catch (const ReadError&) {  // it may pass
+  } catch (const ReadError&) {  // may be transient: keep its type for the retries
     throw;
   } catch (const Error& e) {
     fail(e.code(), place_of(shard, id), " cannot be read (", e.what(), "). copy the file again");

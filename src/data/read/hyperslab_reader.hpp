@@ -1,4 +1,4 @@
-// Boxes of the array x of a file, read. Private to the data room.
+// Reads hyperslabs of the array x of a file. Internal to data/.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,12 +9,13 @@
 
 namespace millrace {
 
-// Called by several workers at once. The index outlives it.
+// Thread-safe. The index outlives it.
 class HyperslabReader {
  public:
-  // mapped: contiguous files are mapped into memory, not read by pread. cache_bytes: of decoded chunks.
+  // mapped: contiguous files are mapped into memory instead of read by pread. cache_bytes: of decoded chunks.
   HyperslabReader(const ShardIndex&, bool mapped, std::size_t cache_bytes);
-  // In C order and the file's byte order. Error(data) names the file, and the sample that it is for.
+  // Writes the values in C order, in the file's byte order. sample: the sample that they are for. Error(data) names it
+  // and the file.
   void read(std::size_t shard, const Hyperslab&, char* to, std::int64_t sample);
   void reopen(std::size_t shard);
   DecodeStats decoded() const { return chunks_.decoded(); }
@@ -24,7 +25,7 @@ class HyperslabReader {
 
   const ShardIndex& index_;
   const std::size_t element_bytes_;
-  const bool map_;
+  const bool use_mmap_;
   ShardFiles files_{index_};
   ChunkedReader chunks_;
   std::vector<MappedFile> mapped_;

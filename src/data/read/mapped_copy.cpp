@@ -10,18 +10,18 @@
 namespace millrace {
 namespace {
 
-thread_local sigjmp_buf back;
+thread_local sigjmp_buf jump_target;
 thread_local volatile std::sig_atomic_t copying = 0;
-thread_local sigset_t blocked;  // by the thread, before the signal
-struct sigaction before;
+thread_local sigset_t blocked_signals;  // the signals that the thread blocked before the SIGBUS
+struct sigaction previous_action;
 
-// Raised by the copy itself, so leaving it by a jump is as good as between two instructions.
+// The copy itself raises this signal, so it is safe to leave the handler by a jump.
 void on_bus_error(int number, siginfo_t*, void* context) {
   if (copying) {
-    blocked = static_cast<const ucontext_t*>(context)->uc_sigmask;
-    siglongjmp(back, 1);
+    blocked_signals = static_cast<const ucontext_t*>(context)->uc_sigmask;
+    siglongjmp(jump_target, 1);
   }
-  ::sigaction(SIGBUS, &before, nullptr);
+  ::sigaction(SIGBUS, &previous_action, nullptr);
   ::raise(number);
 }
 
@@ -29,7 +29,7 @@ void install() {
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  ::sigaction(SIGBUS, &action, &before);
+  ::sigaction(SIGBUS, &action, &previous_action);
 }
 
 }  // namespace
@@ -37,9 +37,9 @@ void install() {
 bool copy_mapped(void* to, const void* from, std::size_t bytes) {
   static std::once_flag installed;
   std::call_once(installed, install);
-  if (sigsetjmp(back, 0) != 0) {  // without the mask of signals, which would be a system call each time
+  if (sigsetjmp(jump_target, 0) != 0) {  // 0: saving the signal mask would cost a system call for each copy
     copying = 0;
-    ::pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &blocked_signals, nullptr);
     return false;
   }
   copying = 1;

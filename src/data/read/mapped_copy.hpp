@@ -1,11 +1,12 @@
-// Copies out of mapped files. A page that cannot be had (the file shrank, the disk failed) is a SIGBUS, which would end
-// the process without a word; here it ends the copy. Private to the data room.
+// Copies from mapped files. If a page cannot be read (the file shrank, the disk failed), the kernel sends SIGBUS, which
+// would end the process without an error message. Here it ends only the copy. Internal to data/.
 #pragma once
 #include <cstddef>
 
 namespace millrace {
 
-// False: a page of `from` is not to be had. Several threads at once. A SIGBUS elsewhere goes the way it went before.
+// False: a page of `from` cannot be read. Thread-safe. A SIGBUS outside of this function goes to the handler that was
+// installed before.
 bool copy_mapped(void* to, const void* from, std::size_t bytes);
 
 }  // namespace millrace

@@ -10,7 +10,6 @@
 #include "data/index/read_error.hpp"
 #include "data/read/mapped_copy.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/data/read/shard_files.hpp"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22  // Linux 5.14
@@ -34,7 +33,8 @@ void MappedFile::map(int fd, const Shard& shard, std::uint64_t needed) {
   void* memory = ::mmap(nullptr, needed, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)
     fail(Exit::data, "cannot map ", shard.path, " (", std::strerror(errno), "). use data.reader = direct");
-  base_ = static_cast<const char*>(memory), bytes_ = needed;
+  base_ = static_cast<const char*>(memory);
+  bytes_ = needed;
   blocks_ = std::vector<std::atomic<bool>>((needed + block_bytes - 1) / block_bytes);
   ready_.store(true, std::memory_order_release);
 }
@@ -53,7 +53,7 @@ bool MappedFile::copy(std::uint64_t offset, char* to, std::size_t bytes) {
       const std::size_t from = b * block_bytes;
       char* const at = const_cast<char*>(base_) + from;
       const std::size_t n = std::min(block_bytes, bytes_ - from);
-      // Advice: what fails here shows, or not, when it is copied. Older kernels do not know the second.
+      // Only advice: an error shows when the bytes are copied. Older kernels do not know MADV_POPULATE_READ.
       ::madvise(at, n, MADV_WILLNEED);
       ::madvise(at, n, MADV_POPULATE_READ);
       blocks_[b].store(true, std::memory_order_relaxed);
@@ -61,13 +61,13 @@ bool MappedFile::copy(std::uint64_t offset, char* to, std::size_t bytes) {
   return copy_mapped(to, base_ + offset, bytes);
 }
 
-void check_end(int fd, const Shard& shard, std::uint64_t offset, std::size_t bytes, std::int64_t id,
-               std::size_t row_bytes) {
+void check_end(int fd, const Shard& shard, const SampleBytes& range) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) fail_reading(shard, id, errno);
+  if (::fstat(fd, &status) != 0) fail_reading(shard, range.first_sample, errno);
   const auto size = std::uint64_t(status.st_size);
-  if (size < offset + bytes)
-    fail_truncated(shard, id + (size > offset ? std::int64_t((size - offset) / row_bytes) : 0));
+  if (size >= range.offset + range.bytes) return;
+  const std::uint64_t there = size > range.offset ? size - range.offset : 0;
+  fail_truncated(shard, range.first_sample + std::int64_t(there / range.row_bytes));
 }
 
 }  // namespace millrace

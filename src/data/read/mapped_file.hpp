@@ -1,4 +1,4 @@
-// A file mapped into memory, for copies out of it. Private to the data room.
+// A file that is mapped into memory to copy samples from it. Internal to data/.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -7,29 +7,31 @@
 #include <vector>
 
 #include "millrace/data/index/shards.hpp"
+#include "millrace/data/read/shard_files.hpp"
 
 namespace millrace {
 
-// Used by several workers at once.
+// Thread-safe.
 class MappedFile {
  public:
   ~MappedFile();
   bool mapped() const { return ready_.load(std::memory_order_acquire); }
-  void map(int fd, const Shard&, std::uint64_t needed);  // bytes; Error(data) names the file
-  // The same place shows the file that is open now; copies by others go on meanwhile.
+  // Maps the first `needed` bytes, unless that was done before. Error(data) names the file.
+  void map(int fd, const Shard&, std::uint64_t needed);
+  // Maps another file at the same address. Other threads may copy meanwhile. Throws ReadError.
   void remap(int fd, const Shard&);
-  bool copy(std::uint64_t offset, char* to, std::size_t bytes);  // false: not all of it is to be had
+  bool copy(std::uint64_t offset, char* to, std::size_t bytes);  // false: a page cannot be read
 
  private:
   const char* base_ = nullptr;
   std::size_t bytes_ = 0;
-  std::vector<std::atomic<bool>> blocks_;  // that were read ahead
+  std::vector<std::atomic<bool>> blocks_;  // that the kernel was asked to read ahead
   std::atomic<bool> ready_{false};
   std::mutex mapping_;
 };
 
-// The rest of a page past the end of a file reads as zeros, without a signal: so the end is looked up after copying.
-// Samples of row_bytes each, the first of which is `id`.
-void check_end(int fd, const Shard&, std::uint64_t offset, std::size_t bytes, std::int64_t id, std::size_t row_bytes);
+// Fails, naming the first missing sample, if the file ends before this range does. Needed after copying: a mapping
+// reads as zeros from the end of the file to the end of that page, without a signal.
+void check_end(int fd, const Shard&, const SampleBytes&);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Which engine `auto` takes, and the facts that it goes by.
+// Which engine data.reader = auto chooses, and the facts on which the choice depends.
 #include "millrace/data/read/reader_choice.hpp"
 
 #include <fcntl.h>
@@ -40,16 +40,16 @@ std::string why_no_direct_io(const std::string& path) {
   if (fd < 0) return std::strerror(errno);
   const bool refused = direct_alignment(fd).offset == 0;
   ::close(fd);
-  return refused ? "the file system has none" : "";
+  return refused ? "the file system does not support it" : "";
 }
 
-std::string why_no_map(const std::string& path) {
+std::string why_no_mmap(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::strerror(errno);
-  constexpr std::size_t some = 4096;
-  void* const memory = ::mmap(nullptr, some, PROT_READ, MAP_SHARED, fd, 0);
+  constexpr std::size_t page = 4096;
+  void* const memory = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, fd, 0);
   const std::string why = memory == MAP_FAILED ? std::strerror(errno) : "";
-  if (memory != MAP_FAILED) ::munmap(memory, some);
+  if (memory != MAP_FAILED) ::munmap(memory, page);
   ::close(fd);
   return why;
 }
@@ -69,9 +69,13 @@ ReaderFacts reader_facts(const ShardIndex& index) {
   facts.local = false;
   if (::statfs(path.c_str(), &status) == 0)
     for (const FileSystem& f : file_systems)
-      if (f.magic == static_cast<unsigned long>(status.f_type))
-        facts.file_system = f.name, facts.local = f.local, facts.in_memory = f.in_memory;
-  facts.no_direct_io = why_no_direct_io(path), facts.no_mmap = why_no_map(path);
+      if (f.magic == static_cast<unsigned long>(status.f_type)) {
+        facts.file_system = f.name;
+        facts.local = f.local;
+        facts.in_memory = f.in_memory;
+      }
+  facts.no_direct_io = why_no_direct_io(path);
+  facts.no_mmap = why_no_mmap(path);
   return facts;
 }
 

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t y_memory_bytes = 64u << 20;  // a rank; larger y are read with their samples
+constexpr std::size_t y_memory_bytes = 64u << 20;  // per rank; a larger y is read together with its samples
 
 }  // namespace
 
@@ -51,15 +51,16 @@ ShardFiles::~ShardFiles() {
 int ShardFiles::open_file(std::size_t s) const {
   const Shard shard = index_.shards[s];
   const ReadScope here(shard);
-  const bool near = index_.copies && index_.copies->used(s);
+  const bool local_copy = index_.copies && index_.copies->used(s);
   const std::string path = path_to_read(index_, s);
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags_);
-  if (fd < 0 && near) fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // memory may know no O_DIRECT, and needs none
+  if (fd < 0 && local_copy)
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // a copy in memory may not support O_DIRECT
   const int error = errno;
-  if (fd < 0 && near) {
+  if (fd < 0 && local_copy) {
     if (index_.copies->abandon(s))
-      log::local(
-          cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). ", shard.path, " is read"));
+      log::local(cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). reading ", shard.path,
+                     " instead"));
     return open_file(s);
   }
   if (fd < 0)
@@ -70,22 +71,22 @@ int ShardFiles::open_file(std::size_t s) const {
   if (known && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
     ::close(fd);
     fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
-         " bytes). let no program write to it, and start again");
+         " bytes). let no program write to it, and start the run again");
   }
-  if (known && !near) report_write(shard, status.st_mtim.tv_sec);
+  if (known && !local_copy) report_write(shard, status.st_mtim.tv_sec);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
   return fd;
 }
 
-// Another file under the name is met when it is opened. What is written into a file that is open shows by looking,
-// which costs a request on file systems of the network: at some files a second, those that are read at that moment.
+// A file that was replaced is noticed when it is opened. Writes to an open file are noticed only by fstat(), which
+// costs a request on network file systems. So at most ten files a second are checked, those that are being read.
 void ShardFiles::check_for_writes(std::size_t s, int fd) const {
-  constexpr std::int64_t between = 100;
+  constexpr std::int64_t interval_ms = 100;
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const std::int64_t at = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
   std::int64_t next = next_check_.load(std::memory_order_relaxed);
-  if (at < next || !next_check_.compare_exchange_strong(next, at + between, std::memory_order_relaxed)) return;
+  if (at < next || !next_check_.compare_exchange_strong(next, at + interval_ms, std::memory_order_relaxed)) return;
   if (index_.copies && index_.copies->used(s)) return;
   const Shard shard = index_.shards[s];
   const ReadScope here(shard);
@@ -98,22 +99,22 @@ void ShardFiles::report_write(const Shard& shard, std::int64_t written) const {
   const std::lock_guard lock(mutex_);
   if (warned_.insert(shard.first).second)
     log::local(cat("warning: ", shard.path,
-                   " has been written to since the start. its samples may be others now: let no ",
-                   "program write to it, and start again"));
+                   " has been written to since the start, so its samples may have changed. let no ",
+                   "program write to it, and start the run again"));
 }
 
-// The number stays and means another file from one moment to the next, so reads by others need no lock.
-void ShardFiles::replace(int there, std::size_t s) const {
+// dup3() makes the old descriptor number refer to the new file atomically, so concurrent reads need no lock.
+void ShardFiles::replace(int old_fd, std::size_t s) const {
   const int fd = open_file(s);
-  const int failed = ::dup3(fd, there, O_CLOEXEC) < 0 ? errno : 0;
+  const int failed = ::dup3(fd, old_fd, O_CLOEXEC) < 0 ? errno : 0;
   ::close(fd);
   if (failed) throw ReadError(cat("cannot open ", index_.shards[s].path, " (", std::strerror(failed), ")"), failed);
 }
 
 void ShardFiles::reopen(std::size_t s) {
   if (!fds_.empty()) {
-    const int there = fds_[s].load(std::memory_order_acquire);
-    if (there >= 0) replace(there, s);
+    const int fd = fds_[s].load(std::memory_order_acquire);
+    if (fd >= 0) replace(fd, s);
     return;
   }
   FileDescriptor held;
@@ -126,10 +127,10 @@ void ShardFiles::reopen(std::size_t s) {
 
 FileDescriptor ShardFiles::open(std::size_t s) {
   if (fds_.empty()) return open_recent(s);
-  const int there = fds_[s].load(std::memory_order_acquire);
-  if (there >= 0) {
-    check_for_writes(s, there);
-    return {there, true};
+  const int known = fds_[s].load(std::memory_order_acquire);
+  if (known >= 0) {
+    check_for_writes(s, known);
+    return {known, true};
   }
   const int fd = open_file(s);
   int none = -1;
@@ -139,7 +140,7 @@ FileDescriptor ShardFiles::open(std::size_t s) {
 }
 
 FileDescriptor ShardFiles::open_recent(std::size_t s) {
-  const auto there = [&]() -> FileDescriptor {
+  const auto known = [&]() -> FileDescriptor {
     const auto found = recent_.find(s);
     if (found == recent_.end()) return {};
     used_.splice(used_.begin(), used_, found->second.used);
@@ -147,11 +148,11 @@ FileDescriptor ShardFiles::open_recent(std::size_t s) {
   };
   {
     const std::lock_guard lock(mutex_);
-    if (FileDescriptor file = there(); file >= 0) return file;
+    if (FileDescriptor file = known(); file >= 0) return file;
   }
   FileDescriptor opened(open_file(s), false);
   const std::lock_guard lock(mutex_);
-  if (FileDescriptor file = there(); file >= 0) return file;  // another worker was first
+  if (FileDescriptor file = known(); file >= 0) return file;  // another worker was first
   if (recent_.size() >= max_open_files_) {
     recent_.erase(used_.back());
     used_.pop_back();
@@ -165,58 +166,68 @@ Targets::Targets(const ShardIndex& index, ShardFiles& files, ChunkedReader& chun
     : index_(index),
       files_(files),
       chunks_(chunks),
-      stored_(y_stored_bytes(index)),
-      step_(y_batch_bytes(index)),
+      stored_bytes_(y_stored_bytes(index)),
+      row_bytes_(y_batch_bytes(index)),
       loaded_(index.shards.size()) {
-  if (std::size_t(index.rows) * step_ <= y_memory_bytes) memory_.resize(std::size_t(index.rows) * step_);
+  if (std::size_t(index.rows) * row_bytes_ <= y_memory_bytes) memory_.resize(std::size_t(index.rows) * row_bytes_);
 }
 
 void Targets::read(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
-  if (step_ == 0) return;
+  if (row_bytes_ == 0) return;
   if (memory_.empty()) return load(s, id, rows, to);
   if (!loaded_[s].load(std::memory_order_acquire)) {
     const Shard& shard = index_.shards[s];
     const std::lock_guard lock(loading_);
     if (!loaded_[s].load(std::memory_order_relaxed))
-      load(s, shard.first, std::size_t(shard.rows), memory_.data() + std::size_t(shard.first) * step_);
+      load(s, shard.first, std::size_t(shard.rows), memory_.data() + std::size_t(shard.first) * row_bytes_);
     loaded_[s].store(true, std::memory_order_release);
   }
-  std::memcpy(to, memory_.data() + std::size_t(id) * step_, rows * step_);
+  std::memcpy(to, memory_.data() + std::size_t(id) * row_bytes_, rows * row_bytes_);
 }
 
+// Consecutive rows of a shard that are read and converted at once.
+struct Targets::RowBlock {
+  std::size_t shard;
+  std::int64_t id;  // of the first row
+  std::size_t rows;
+  const FileDescriptor& fd;
+};
+
 void Targets::load(std::size_t s, std::int64_t id, std::size_t rows, char* to) {
-  const Shard& shard = index_.shards[s];
-  const ReadScope here(shard);
+  const ReadScope here(index_.shards.range(s));
   const FileDescriptor fd = files_.open(s);
+  const std::size_t block = std::max<std::size_t>(1, (1u << 20) / stored_bytes_);
+  for (std::size_t done = 0; done < rows; done += block)
+    load_block({s, id + std::int64_t(done), std::min(block, rows - done), fd}, to + done * row_bytes_);
+}
+
+void Targets::load_block(const RowBlock& b, char* to) {
   thread_local std::vector<char> stored, converted;
   thread_local std::vector<ChunkedReader::Row> places;
-  const std::size_t block = std::max<std::size_t>(1, (1u << 20) / stored_);
+  const Shard& shard = index_.shards[b.shard];
   const auto parts = targets_of(index_, shard);
-  for (std::size_t done = 0; done < rows; done += block) {
-    const std::size_t n = std::min(block, rows - done);
-    stored.resize(std::max(stored.size(), n * stored_)), converted.resize(std::max(converted.size(), n * step_));
-    const std::int64_t row = id - shard.first + std::int64_t(done);
-    std::size_t first = 0;  // byte of a target
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      const TargetPart& part = parts[p];
-      const std::size_t bytes = std::size_t(part.count) * size_of(index_.y.dtype);
-      if (part.chunks) {
-        places.clear();
-        for (std::size_t r = 0; r < n; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});
-        const std::string place = shard.path + ":" + part.name;
-        // Even keys are of x.
-        chunks_.read({fd, 2 * (p * index_.shards.size() + s) + 1, *part.chunks, place}, places, false);
-      } else {
-        read_fully(fd, shard, part.offset + std::uint64_t(row) * bytes, stored.data(), n * bytes,
-                   id + std::int64_t(done), bytes);
-      }
-      const std::size_t step = parts.size() == 1 ? step_ : std::size_t(part.count) * sizeof(float);
-      char* const out = parts.size() == 1 ? to + done * step_ : converted.data();
-      convert_targets(index_, shard, std::int64_t(n) * part.count, stored.data(), out);
-      if (parts.size() > 1)
-        for (std::size_t r = 0; r < n; ++r) std::memcpy(to + (done + r) * step_ + first, out + r * step, step);
-      first += step;
+  const std::int64_t row = b.id - shard.first;
+  stored.resize(std::max(stored.size(), b.rows * stored_bytes_));
+  converted.resize(std::max(converted.size(), b.rows * row_bytes_));
+  std::size_t first = 0;  // where the part starts within a row
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const TargetPart& part = parts[p];
+    const std::size_t bytes = std::size_t(part.count) * size_of(index_.y.dtype);
+    if (part.chunks) {
+      places.clear();
+      for (std::size_t r = 0; r < b.rows; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});
+      const std::string place = shard.path + ":" + part.name;
+      // The keys of the chunk cache are odd for y; the even ones are for x.
+      chunks_.read({b.fd, 2 * (p * index_.shards.size() + b.shard) + 1, *part.chunks, place}, places, false);
+    } else {
+      read_fully(b.fd, shard, {part.offset + std::uint64_t(row) * bytes, b.rows * bytes, b.id, bytes}, stored.data());
     }
+    if (parts.size() == 1) return convert_targets(index_, shard, std::int64_t(b.rows) * part.count, stored.data(), to);
+    convert_targets(index_, shard, std::int64_t(b.rows) * part.count, stored.data(), converted.data());
+    const std::size_t part_bytes = std::size_t(part.count) * sizeof(float);
+    for (std::size_t r = 0; r < b.rows; ++r)
+      std::memcpy(to + r * row_bytes_ + first, converted.data() + r * part_bytes, part_bytes);
+    first += part_bytes;
   }
 }
 
@@ -230,11 +241,11 @@ void fail_truncated(const Shard& shard, std::int64_t sample) {
 
 namespace {
 
-// How many bytes were read: all, or up to the end of the file (error = 0) or a failure.
-std::size_t read_some(int fd, std::uint64_t offset, char* to, std::size_t bytes, int& error) {
+// Returns how many bytes were read: all of them, or those before the end of the file (error = 0) or before a failure.
+std::size_t read_some(int fd, const SampleBytes& range, char* to, int& error) {
   std::size_t done = 0;
-  while (done < bytes) {
-    const ssize_t n = ::pread(fd, to + done, bytes - done, off_t(offset + done));
+  while (done < range.bytes) {
+    const ssize_t n = ::pread(fd, to + done, range.bytes - done, off_t(range.offset + done));
     if (n < 0 && errno == EINTR) continue;
     error = n < 0 ? errno : 0;
     if (n <= 0) break;
@@ -243,28 +254,26 @@ std::size_t read_some(int fd, std::uint64_t offset, char* to, std::size_t bytes,
   return done;
 }
 
-[[noreturn]] void fail_after(std::size_t done, int error, const Shard& shard, std::int64_t id, std::size_t row_bytes) {
-  const std::int64_t sample = id + std::int64_t(done / row_bytes);
+[[noreturn]] void fail_after(std::size_t done, int error, const Shard& shard, const SampleBytes& range) {
+  const std::int64_t sample = range.first_sample + std::int64_t(done / range.row_bytes);
   if (error) fail_reading(shard, sample, error);
   fail_truncated(shard, sample);
 }
 
 }  // namespace
 
-void read_fully(int fd, const Shard& shard, std::uint64_t offset, char* to, std::size_t bytes, std::int64_t id,
-                std::size_t row_bytes) {
+void read_fully(int fd, const Shard& shard, const SampleBytes& range, char* to) {
   const ReadScope here(shard);
   int error = 0;
-  const std::size_t done = read_some(fd, offset, to, bytes, error);
-  if (done < bytes) fail_after(done, error, shard, id, row_bytes);
+  const std::size_t done = read_some(fd, range, to, error);
+  if (done < range.bytes) fail_after(done, error, shard, range);
 }
 
-void read_fully(int fd, const ShardIndex& index, std::size_t s, std::uint64_t offset, char* to, std::size_t bytes,
-                std::int64_t id, std::size_t row_bytes) {
+void read_fully(int fd, const ShardIndex& index, std::size_t s, const SampleBytes& range, char* to) {
   const ReadScope here(index.shards.range(s));
   int error = 0;
-  const std::size_t done = read_some(fd, offset, to, bytes, error);
-  if (done < bytes) fail_after(done, error, index.shards[s], id, row_bytes);
+  const std::size_t done = read_some(fd, range, to, error);
+  if (done < range.bytes) fail_after(done, error, index.shards[s], range);
 }
 
 std::string shard_count_text(const ShardIndex& index) {

@@ -5,18 +5,13 @@
 #include <system_error>
 #include <utility>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/read/sources.hpp"
 
 namespace millrace {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
-
 SlowReadMonitor::SlowReadMonitor(const ShardIndex& index, const FaultOptions& options)
     : index_(index),
       slow_seconds_(options.slow_read),
@@ -64,10 +59,10 @@ void SlowReadMonitor::run() {
     if (limit > 0) shortest = std::min(shortest, limit);
   const std::chrono::duration<double> interval(shortest / 4);
   std::unique_lock lock(mutex_);
-  for (double last = now(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
-    const double passed = std::min(now() - last, 2 * interval.count());
+  for (double last = steady_seconds(); !wake_.wait_for(lock, interval, [this] { return ending_; });) {
+    const double passed = std::min(steady_seconds() - last, 2 * interval.count());
     for (WatchedWorker& w : watched_) check(w, passed);
-    last = now();
+    last = steady_seconds();
   }
 }
 
@@ -78,21 +73,22 @@ void SlowReadMonitor::check(WatchedWorker& w, double passed) {
   for (std::size_t p = 0; p < InFlightReads::count; ++p) {
     const std::uint64_t current_read = w.places->current_read(p);
     if (current_read != w.seen[p] || current_read == 0) {
-      w.seen[p] = current_read, w.unchanged_seconds[p] = 0;
+      w.seen[p] = current_read;
+      w.unchanged_seconds[p] = 0;
       continue;
     }
     const double unchanged_seconds = w.unchanged_seconds[p] += passed;
     if (unchanged_seconds < slow_seconds_ && unchanged_seconds < timeout_) continue;
     const std::size_t s = shard_of(index_, InFlightReads::first_of(current_read));
     const std::string path = index_.shards[s].path;
-    if (timeout_ > 0 &&
-        unchanged_seconds >= timeout_)  // the end of the process: nobody else can end a read that does not return
+    // A read that does not return cannot be cancelled. This error in a thread of its own ends the process.
+    if (timeout_ > 0 && unchanged_seconds >= timeout_)
       fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
-           " (data.read_timeout). see to the file system that holds it");
+           " (data.read_timeout). check the file system that holds it");
     if (slow_seconds_ <= 0 || unchanged_seconds < slow_seconds_ || warned_[s]) continue;
     warned_[s] = true;
     log::local(cat("warning: a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
-                   ". see to the file system that holds it; more such of this file are not told"));
+                   ". check the file system that holds it; further slow reads of this file are not reported"));
   }
 }
 

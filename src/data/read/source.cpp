@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "data/decode/convert_values.hpp"
@@ -16,8 +17,14 @@ std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
   return index.shards.shard_with(id);
 }
 
+void sort_by_id(std::span<const std::int64_t> ids, std::vector<std::size_t>& order) {
+  order.resize(ids.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+}
+
 std::size_t raise_open_file_limit(std::size_t wanted) {
-  constexpr rlim_t others = 128;  // sockets, libraries, logs
+  constexpr rlim_t others = 128;  // files that are not of data sets: sockets, libraries, logs
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::min<std::size_t>(wanted, 256);
   if (limit.rlim_cur < 2 * wanted + others) {
@@ -62,7 +69,11 @@ namespace {
 class SequentialReadQueue : public ReadQueue {
  public:
   explicit SequentialReadQueue(Source& source) : source_(source) {}
-  void begin(std::span<const std::int64_t> ids, void* x, void* y) override { ids_ = ids, x_ = x, y_ = y; }
+  void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
+    ids_ = ids;
+    x_ = x;
+    y_ = y;
+  }
   bool can_submit() const override { return ids_.empty(); }
   void finish() override { source_.read(std::exchange(ids_, {}), x_, y_); }
 

@@ -1,8 +1,7 @@
-// The engine `direct`: own threads, own pread through the page cache, at the extents that HDF5 gave; the hot path never
-// calls HDF5. Contiguous samples cost one system call each; chunks are decoded by the calling worker and kept for a
-// while.
+// The engine `direct`: the workers call pread through the page cache, at the file offsets that the index holds. They
+// never call the HDF5 library. A run of contiguous samples costs one system call. Chunks are decoded by the calling
+// worker and kept in a cache.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "data/decode/convert_values.hpp"
@@ -24,7 +23,7 @@ class DirectSource : public Source {
         pitch_(index.sample_pitch()),
         chunked_(std::any_of(index.shards.begin(), index.shards.end(),
                              [](const Shard& s) { return s.x_chunks || s.y_chunks; })),
-        ahead_(chunks.decode_ahead),
+        decode_ahead_(chunks.decode_ahead),
         chunks_(chunks.cache_bytes) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
@@ -52,21 +51,19 @@ class DirectSource : public Source {
       const ShardRange shard = index_.shards.range(s);
       const std::size_t run = run_length(index_, shard, ids, i);
       const std::uint64_t row = std::uint64_t(ids[i] - shard.first);
-      read_fully(files_.open(s), index_, s, shard.x_offset + row * x_bytes_, to_x + i * pitch_, run * x_bytes_, ids[i],
-                 x_bytes_);
+      read_fully(files_.open(s), index_, s, {shard.x_offset + row * x_bytes_, run * x_bytes_, ids[i], x_bytes_},
+                 to_x + i * pitch_);
       targets_.read(s, ids[i], run, to_y + i * targets_.bytes());
       i += run;
     }
   }
 
-  // In the order of the files, so that the rows of a chunk follow each other and need it once.
+  // Reads in the order of the files, so that the rows of a chunk follow each other and it is decoded once for them.
   void read_sorted(std::span<const std::int64_t> ids, char* to_x, char* to_y) {
     thread_local std::vector<std::size_t> order;
     thread_local std::vector<ChunkedReader::Row> rows;
-    order.resize(ids.size());
-    std::iota(order.begin(), order.end(), std::size_t(0));
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
-    const bool in_order = ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
+    sort_by_id(ids, order);
+    const bool in_order = decode_ahead_ && ids.back() - ids.front() + 1 == std::int64_t(ids.size());
     for (std::size_t i = 0; i < ids.size();) {
       const std::size_t s = shard_of(index_, ids[order[i]]);
       const ShardRange shard = index_.shards.range(s);
@@ -88,13 +85,14 @@ class DirectSource : public Source {
       return chunks_.read({fd, 2 * s, *shard.x_chunks, place}, rows, in_order);
     }
     for (const auto& [row, to] : rows)
-      read_fully(fd, shard, shard.x_offset + std::uint64_t(row) * x_bytes_, to, x_bytes_, shard.first + row, x_bytes_);
+      read_fully(fd, shard, {shard.x_offset + std::uint64_t(row) * x_bytes_, x_bytes_, shard.first + row, x_bytes_},
+                 to);
   }
 
   const ShardIndex index_;
   const std::string why_;
   const std::size_t x_bytes_, pitch_;
-  const bool chunked_, ahead_;
+  const bool chunked_, decode_ahead_;
   ShardFiles files_{index_};
   ChunkedReader chunks_;
   Targets targets_{index_, files_, chunks_};

@@ -1,6 +1,6 @@
-// Samples that are JPEG or PNG files: read by pread, decoded by the workers into the slot. Which part of an image a
-// sample is depends on its number, the epoch and the seed alone. Far more time goes into decoding than into reading, so
-// there is one engine; the kernel is told of images that a worker has begun before it decodes them.
+// Samples that are JPEG or PNG images: read by pread, then decoded by the workers into the slot. The crop of an image
+// depends only on the sample's id, the epoch and the seed. Decoding takes far longer than reading, so there is only one
+// engine. Before a worker decodes images, it asks the kernel to read the next ones ahead.
 #include <fcntl.h>
 
 #include <array>
@@ -43,11 +43,14 @@ class EncodedSource : public Source {
         decode_and_resample(content, place, view, DecodeExtent::needed, scratch, to_x);
       }
       targets_.read(s, id, 1, to_y);
-      to_x += index_.sample_bytes(), to_y += targets_.bytes();
+      to_x += index_.sample_bytes();
+      to_y += targets_.bytes();
     }
   }
 
-  std::unique_ptr<ReadQueue> make_read_queue(std::span<char>) override { return std::make_unique<Ahead>(*this); }
+  std::unique_ptr<ReadQueue> make_read_queue(std::span<char>) override {
+    return std::make_unique<ReadAheadQueue>(*this);
+  }
   void reopen(std::size_t s) override { files_.reopen(s); }
   DecodeStats decoded() const override { return {0, decoding_.seconds()}; }
 
@@ -57,34 +60,34 @@ class EncodedSource : public Source {
   }
 
  private:
-  struct Begun {
+  struct Request {
     std::span<const std::int64_t> ids;
     void *x = nullptr, *y = nullptr;
     std::int64_t epoch = 0;
   };
-  class Ahead : public ReadQueue {
+  class ReadAheadQueue : public ReadQueue {
    public:
-    explicit Ahead(EncodedSource& source) : source_(source) {}
+    explicit ReadAheadQueue(EncodedSource& source) : source_(source) {}
     void epoch(std::int64_t e) override { epoch_ = e; }
     void begin(std::span<const std::int64_t> ids, void* x, void* y) override {
-      begun_[count_++ % begun_.size()] = {ids, x, y, epoch_};
-      source_.announce(ids);
+      requests_[begun_++ % requests_.size()] = {ids, x, y, epoch_};
+      source_.read_ahead(ids);
     }
-    bool can_submit() const override { return count_ - finished_ < begun_.size(); }
+    bool can_submit() const override { return begun_ - finished_ < requests_.size(); }
     void finish() override {
-      const Begun b = begun_[finished_++ % begun_.size()];
-      source_.read_epoch(b.epoch, b.ids, b.x, b.y);
+      const Request r = requests_[finished_++ % requests_.size()];
+      source_.read_epoch(r.epoch, r.ids, r.x, r.y);
     }
 
    private:
     EncodedSource& source_;
-    std::array<Begun, 4> begun_;
-    std::size_t count_ = 0, finished_ = 0;
+    std::array<Request, 4> requests_;
+    std::size_t begun_ = 0, finished_ = 0;
     std::int64_t epoch_ = 0;
   };
 
-  // Advice: where a file cannot be opened, reading it says so.
-  void announce(std::span<const std::int64_t> ids) try {
+  // Only advice: the read itself reports a file that cannot be opened.
+  void read_ahead(std::span<const std::int64_t> ids) try {
     for (const std::int64_t id : ids) {
       const std::size_t s = shard_of(index_, id);
       const FileDescriptor fd = files_.open(s);
@@ -98,7 +101,7 @@ class EncodedSource : public Source {
   const ResizeCrop resize_crop_;
   ShardFiles files_{index_};
   BusyClock decoding_;
-  ChunkedReader chunks_{16u << 20};  // of y
+  ChunkedReader chunks_{16u << 20};  // for y
   Targets targets_{index_, files_, chunks_};
 };
 

@@ -1,6 +1,6 @@
-// The engine `mmap`: files mapped into memory, samples copied out of them: no system call a sample. For sets that stay
-// in memory. A block of a file is read in one piece when its first sample is wanted; since all samples of an epoch are
-// wanted, no byte is read in vain.
+// The engine `mmap`: files are mapped into memory and samples are copied from there, without a system call for each. It
+// suits data sets that stay in the page cache. A block of a file is read at once when its first sample is needed; an
+// epoch needs all samples, so no byte is read in vain.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -17,11 +17,12 @@
 namespace millrace {
 namespace {
 
-// Files beyond it are read: a process has vm.max_map_count mappings, and so do its libraries.
-std::size_t most_mapped() {
-  std::size_t most = 65530;
-  std::ifstream("/proc/sys/vm/max_map_count") >> most;
-  return most / 4;  // of the data to train on, and to evaluate on
+// How many files may be mapped; the others are read by pread. A process may have vm.max_map_count mappings, which its
+// libraries need too, and there are a training set and an evaluation set.
+std::size_t max_mapped_files() {
+  std::size_t max_mappings = 65530;
+  std::ifstream("/proc/sys/vm/max_map_count") >> max_mappings;
+  return max_mappings / 4;
 }
 
 class MappedSource : public Source {
@@ -31,7 +32,7 @@ class MappedSource : public Source {
         why_(std::move(why)),
         x_bytes_(index.sample_bytes()),
         pitch_(index.sample_pitch()),
-        mapped_(std::min(index.shards.size(), most_mapped())) {}
+        mapped_(std::min(index.shards.size(), max_mapped_files())) {}
 
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     Touched touched;
@@ -43,15 +44,15 @@ class MappedSource : public Source {
       const std::size_t bytes = run * x_bytes_;
       const ReadScope here(shard);
       if (s >= mapped_.size())
-        read_fully(files_.open(s), index_, s, offset, static_cast<char*>(x) + i * pitch_, bytes, ids[i], x_bytes_);
+        read_fully(files_.open(s), index_, s, {offset, bytes, ids[i], x_bytes_}, static_cast<char*>(x) + i * pitch_);
       else if (!mapped_[s].mapped())
         mapped_[s].map(files_.open(s), index_.shards[s], shard.x_offset + std::uint64_t(shard.rows) * x_bytes_);
       if (s < mapped_.size() && !mapped_[s].copy(offset, static_cast<char*>(x) + i * pitch_, bytes)) {
-        check_end(files_.open(s), index_.shards[s], offset, bytes, ids[i], x_bytes_);
+        check_end(files_.open(s), index_.shards[s], {offset, bytes, ids[i], x_bytes_});
         fail_reading(index_.shards[s], ids[i], EIO);
       }
       targets_.read(s, ids[i], run, static_cast<char*>(y) + i * targets_.bytes());
-      if (s < mapped_.size()) note(touched, {s, offset, bytes, ids[i]});
+      if (s < mapped_.size()) note(touched, {s, {offset, bytes, ids[i], x_bytes_}});
       i += run;
     }
     check(touched);
@@ -66,26 +67,25 @@ class MappedSource : public Source {
   std::string describe() const override {
     const std::size_t read = index_.shards.size() - mapped_.size();
     return cat("mmap: contiguous data, ", shard_count_text(index_),
-               read > 0 ? cat(" (", read, " of them read: vm.max_map_count)") : "",
+               read > 0 ? cat(" (", read, " of them not mapped: vm.max_map_count)") : "",
                targets_.in_memory() ? ", y in memory" : "", why_);
   }
 
  private:
-  struct Range {
+  struct ShardRangeRead {
     std::size_t shard;
-    std::uint64_t offset;
-    std::size_t bytes;
-    std::int64_t id;
+    SampleBytes range;
   };
-  struct Touched {  // of each file, the range that ends last; as many as are looked up at once
-    std::array<Range, 16> ranges;
+  // The last range that was copied from each file. The ends of these files are checked together, by check().
+  struct Touched {
+    std::array<ShardRangeRead, 16> ranges;
     std::size_t count = 0;
   };
 
-  void note(Touched& touched, const Range& r) {
+  void note(Touched& touched, const ShardRangeRead& r) {
     for (std::size_t t = 0; t < touched.count; ++t)
-      if (Range& known = touched.ranges[t]; known.shard == r.shard) {
-        if (r.offset > known.offset) known = r;
+      if (ShardRangeRead& known = touched.ranges[t]; known.shard == r.shard) {
+        if (r.range.offset > known.range.offset) known = r;
         return;
       }
     if (touched.count == touched.ranges.size()) check(touched);
@@ -94,8 +94,8 @@ class MappedSource : public Source {
 
   void check(Touched& touched) {
     for (std::size_t t = 0; t < touched.count; ++t) {
-      const Range& r = touched.ranges[t];
-      check_end(files_.open(r.shard), index_.shards[r.shard], r.offset, r.bytes, r.id, x_bytes_);
+      const ShardRangeRead& r = touched.ranges[t];
+      check_end(files_.open(r.shard), index_.shards[r.shard], r.range);
     }
     touched.count = 0;
   }
@@ -104,7 +104,7 @@ class MappedSource : public Source {
   const std::string why_;
   const std::size_t x_bytes_, pitch_;
   ShardFiles files_{index_};
-  ChunkedReader chunks_{16u << 20};  // y may be chunked where x is not
+  ChunkedReader chunks_{16u << 20};  // for y, which may be chunked although x is contiguous
   Targets targets_{index_, files_, chunks_};
   std::vector<MappedFile> mapped_;
 };

@@ -1,4 +1,5 @@
-// The engine `uring`: reads past the page cache (O_DIRECT), as many under way as the disk makes use of.
+// The engine `uring`: reads with O_DIRECT, without the page cache, and keeps as many reads in flight as the disk can
+// use.
 #include <mutex>
 #include <utility>
 
@@ -12,9 +13,9 @@ namespace {
 class UringSource : public Source {
  public:
   UringSource(const ShardIndex& index, std::string why, MakeAsyncReads make)
-      : files_{index}, why_(std::move(why)), make_(std::move(make)), how_(make_({})->describe()) {}
+      : files_{index}, why_(std::move(why)), make_(std::move(make)), method_(make_({})->describe()) {}
 
-  // For callers that are no workers: one at a time.
+  // For callers that are not loader workers, one at a time.
   void read(std::span<const std::int64_t> ids, void* x, void* y) override {
     const std::lock_guard lock(mutex_);
     if (!own_) own_ = make_read_queue({});
@@ -27,18 +28,21 @@ class UringSource : public Source {
   }
 
   std::string describe() const override {
-    return cat("uring: O_DIRECT by ", how_, ", contiguous data, ", shard_count_text(files_.index),
+    return cat("uring: O_DIRECT by ", method_, ", contiguous data, ", shard_count_text(files_.index),
                files_.targets.in_memory() ? ", y in memory" : "", why_);
   }
-  void reopen(std::size_t s) override { files_.plain.reopen(s), files_.direct.reopen(s); }
+  void reopen(std::size_t s) override {
+    files_.plain.reopen(s);
+    files_.direct.reopen(s);
+  }
 
  private:
   DirectIoFiles files_;
   const std::string why_;
   const MakeAsyncReads make_;
-  const std::string how_;
+  const std::string method_;  // "io_uring", "8 threads"
   std::mutex mutex_;
-  std::unique_ptr<ReadQueue> own_;
+  std::unique_ptr<ReadQueue> own_;  // for read()
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Samples that are cut out of an array (sample_view.hpp): boxes of it are read straight into the slot; only what hangs
-// over the edge of a scene, and the targets of pairs, go by way of memory of the worker's own.
+// Samples that are extracted from an array (sample_view.hpp). Their hyperslabs are read straight into the slot. Only
+// patches that extend beyond the edge of a scene, and the targets of pairs, need a buffer of the worker.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -14,24 +14,24 @@
 namespace millrace {
 namespace {
 
-// The edge is not repeated: ... 2 1 0 1 2 ... By less than n beyond it.
+// Mirrors an index at the edges of [0, n) without repeating the edge: ... 2 1 0 1 2 ... It is less than n outside.
 std::int64_t mirrored(std::int64_t i, std::int64_t n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
 
-// past(i, token) for the first token that is not below `vocabulary`; the last token.
-template <class Past>
+// Calls out_of_range(i, token) for tokens that are not below `vocabulary`. Returns the last token.
+template <class OutOfRange>
 std::int32_t check_tokens(const void* tokens, DType dtype, std::int64_t count, std::int64_t vocabulary,
-                          const Past& past) {
+                          const OutOfRange& out_of_range) {
   std::uint32_t token = 0;
   const auto check = [&](const auto* t) {
     for (std::int64_t i = 0; i < count; ++i)
-      if (token = std::uint32_t(t[i]); std::int64_t(token) >= vocabulary) past(i, token);
+      if (token = std::uint32_t(t[i]); std::int64_t(token) >= vocabulary) out_of_range(i, token);
   };
   if (dtype == DType::u8)
     check(static_cast<const std::uint8_t*>(tokens));
   else if (dtype == DType::u16)
     check(static_cast<const std::uint16_t*>(tokens));
   else
-    check(static_cast<const std::uint32_t*>(tokens));  // int32 too: a negative one is large
+    check(static_cast<const std::uint32_t*>(tokens));  // also for int32: a negative token becomes a large one
   return std::int32_t(token);
 }
 
@@ -81,7 +81,7 @@ class ViewSource : public Source {
     thread_local std::vector<char> inside;
     inside.resize(std::size_t(extent.count()) * size_of(index_.x.dtype));
     slabs_.read(s, slab, inside.data(), id);
-    // As (planes, height, width, bytes of a pixel).
+    // The patch is copied as an array (planes, height, width, bytes of a pixel).
     const std::int64_t planes = index_.x.channels_first ? extent[0] : 1, side = index_.view.patch;
     const std::size_t bytes = size_of(index_.x.dtype) * std::size_t(index_.x.channels_first ? 1 : extent[2]);
     for (std::int64_t p = 0; p < planes; ++p)
@@ -100,7 +100,8 @@ class ViewSource : public Source {
     slabs_.read(s, row_hyperslab(shard, row), x, id);
     thread_local std::vector<char> stored;
     thread_local std::vector<float> values;
-    stored.resize(x_bytes_), values.resize(std::size_t(index_.sample.count()));
+    stored.resize(x_bytes_);
+    values.resize(std::size_t(index_.sample.count()));
     slabs_.read(s, row_hyperslab(shard, row + index_.view.lead), stored.data(), id);
     if (index_.x.big_endian) swap_bytes(stored.data(), values.size(), size_of(index_.x.dtype));
     targets_to_float(stored.data(), index_.x.dtype, index_.sample.count(), values.data());
@@ -122,13 +123,14 @@ class ViewSource : public Source {
     stored.resize(std::size_t(window + 1) * size_of(index_.x.dtype));
     slabs_.read(s, slab, stored.data(), id);
     if (index_.x.big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x.dtype));
-    const auto past = [&](std::int64_t at, std::uint32_t token) {
+    const auto out_of_range = [&](std::int64_t at, std::uint32_t token) {
       fail(Exit::data, "token ", token, " of ", shard.path, " (",
            shard.array.rank > 1 ? cat("row ", slab.first[0], ", ") : "", "position ", slab.first[-1] + at,
            ") is not below the vocabulary of ", index_.classes.count,
-           ". raise data.vocabulary, or see what wrote the file");
+           ". raise data.vocabulary, or check how the file was written");
     };
-    const std::int32_t next = check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, past);
+    const std::int32_t next =
+        check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, out_of_range);
     std::memcpy(x, stored.data(), x_bytes_);
     std::memcpy(y, &next, sizeof next);
   }
@@ -147,12 +149,12 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
                            : index.view.sample == SampleKind::pair ? "pair"
                                                                    : "tokens";
   if (reader == Reader::uring || uses_mpi_io(reader))
-    fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, data.sample = ", what,
-         " cuts samples out of an array. use auto, direct or mmap");
+    fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, but data.sample = ", what,
+         " extracts samples from an array. use auto, direct or mmap");
   ReaderFacts facts = reader_facts(index);
   if (!facts.hdf5_only_reason.empty())
-    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, which alone can read ",
-         facts.hdf5_only_reason, ". write the file anew, contiguous or in chunks with gzip");
+    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, but only the library can read ",
+         facts.hdf5_only_reason, ". write the file again, contiguous or in chunks with gzip");
   facts.bytes = 0;
   for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x.dtype);
   std::string why;

@@ -1,4 +1,5 @@
-// Data without a disk: images whose class can be learnt. "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1".
+// A data set without files: generated images from which a network can learn their class. Example of a spec:
+// "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1".
 #pragma once
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// Blosc: its buffers tell their own sizes. One thread: the chunks are spread over the loader's.
+// Blosc, whose buffers contain their size. It uses one thread, because the loader's threads decode different chunks.
 #include <blosc.h>
 
 #include "io/codec.hpp"
@@ -11,7 +11,7 @@ void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
   std::size_t bytes = 0;
   if (::blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0) fail(Exit::data, "blosc: damaged (header)");
   if (expected > 0 && bytes != expected) fail(Exit::data, "blosc: ", bytes, " bytes come out, not ", expected);
-  if (bytes / 65536 > in.size()) fail(Exit::data, "blosc: damaged (it tells a size that cannot be)");
+  if (bytes / 65536 > in.size()) fail(Exit::data, "blosc: damaged (impossible size)");
   out.resize_uninitialized(bytes);
   const int made = ::blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
   if (made < 0 || std::size_t(made) != bytes) fail(Exit::data, "blosc: damaged (code ", made, ")");

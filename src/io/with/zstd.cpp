@@ -1,4 +1,4 @@
-// Zstandard: one frame.
+// Zstandard: a chunk is one frame.
 #include <zstd.h>
 
 #include "io/codec.hpp"
@@ -8,15 +8,16 @@ namespace millrace::io {
 namespace {
 
 void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected) {
-  const unsigned long long told = ::ZSTD_getFrameContentSize(in.data(), in.size());
-  if (told == ZSTD_CONTENTSIZE_ERROR) fail(Exit::data, "zstd: damaged (no frame)");
-  // A block of 128 KiB takes four bytes at least.
-  if (expected == 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told / 32768 > in.size())
-    fail(Exit::data, "zstd: damaged (it tells a size that cannot be)");
-  if (told == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0) fail(Exit::data, "zstd: the frame does not tell its size");
-  if (expected > 0 && told != ZSTD_CONTENTSIZE_UNKNOWN && told != expected)
-    fail(Exit::data, "zstd: ", told, " bytes come out, not ", expected);
-  out.resize_uninitialized(expected > 0 ? expected : std::size_t(told));
+  const unsigned long long content_size = ::ZSTD_getFrameContentSize(in.data(), in.size());
+  if (content_size == ZSTD_CONTENTSIZE_ERROR) fail(Exit::data, "zstd: damaged (no frame)");
+  // A block of 128 KiB takes at least four bytes.
+  if (expected == 0 && content_size != ZSTD_CONTENTSIZE_UNKNOWN && content_size / 32768 > in.size())
+    fail(Exit::data, "zstd: damaged (impossible size)");
+  if (content_size == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0)
+    fail(Exit::data, "zstd: the frame does not contain its size");
+  if (expected > 0 && content_size != ZSTD_CONTENTSIZE_UNKNOWN && content_size != expected)
+    fail(Exit::data, "zstd: ", content_size, " bytes come out, not ", expected);
+  out.resize_uninitialized(expected > 0 ? expected : std::size_t(content_size));
   zstd_block(in.data(), in.size(), out.data(), out.size());
 }
 

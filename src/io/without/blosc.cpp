@@ -1,4 +1,4 @@
-// Linked where the library is absent.
+// Linked if the build has no Blosc.
 #include "io/codec.hpp"
 
 namespace millrace::io {

@@ -1,4 +1,4 @@
-// Linked where libdeflate is absent: zlib does it all.
+// Linked if the build has no libdeflate: zlib decodes everything.
 #include "io/codec.hpp"
 
 namespace millrace::io {

@@ -1,4 +1,4 @@
-// Linked where the library is absent.
+// Linked if the build has no Zstandard.
 #include "io/codec.hpp"
 #include "millrace/base/error.hpp"
 

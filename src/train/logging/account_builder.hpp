@@ -14,7 +14,7 @@ namespace millrace {
 
 class AccountBuilder {
  public:
-  AccountBuilder(Session&);  // construct it before the network allocates its memory
+  AccountBuilder(Session&);                         // construct it before the network allocates its memory
   void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
   void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
   void evaluation() { ++mine_.evaluations; }

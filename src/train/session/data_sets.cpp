@@ -31,11 +31,13 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
 }
 
 void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
-  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale && train.values.offset == valid.values.offset &&
-      train.values.channel_scale == valid.values.channel_scale && train.values.channel_offset == valid.values.channel_offset)
+  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale &&
+      train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
+      train.values.channel_offset == valid.values.channel_offset)
     return;
-  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ", train.values.scale,
-       " + ", train.values.offset, ". both need the same (of every data set that is concatenated): write them so, or give ",
+  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ",
+       train.values.scale, " + ", train.values.offset,
+       ". both need the same (of every data set that is concatenated): write them so, or give ",
        "data.scale and data.offset");
 }
 
@@ -56,21 +58,21 @@ void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
 void require_known_labels(const DataSets& sets) {
   const ShardIndex& reference = sets.reference();
   if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
-    fail(Exit::data, "data.valid has label ", sets.valid.classes.count - 1, ", data.train only ", reference.classes.count,
-         " classes");
+    fail(Exit::data, "data.valid has label ", sets.valid.classes.count - 1, ", data.train only ",
+         reference.classes.count, " classes");
 }
 
 // Mean and standard deviation of the input, and what is normalized with them.
 void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   ShardIndex& reference = sets.reference();
   if (needs_statistics(c, reference)) {
-    if (!reference.statistics_rejected_reason.empty())
-      log::info(
-          cat("mean and std in the files are ", reference.statistics_rejected_reason, ": they are measured again"));
+    if (!reference.values.statistics_rejected_reason.empty())
+      log::info(cat("mean and std in the files are ", reference.values.statistics_rejected_reason,
+                    ": they are measured again"));
     measure_statistics(world, reference, samples_for_statistics, c);
   }
-  sets.train.normalized_targets = c.normalize;
-  sets.valid.normalized_targets = c.normalize;
+  sets.train.values.normalize_targets = c.normalize;
+  sets.valid.values.normalize_targets = c.normalize;
   if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
     sets.valid.values.mean = reference.values.mean;
     sets.valid.values.std = reference.values.std;

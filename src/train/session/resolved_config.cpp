@@ -11,34 +11,61 @@ std::string codec_of(const io::ChunkedLayout& chunks) {
   return out;
 }
 
+void set_machine(ResolvedConfig::Machine& out, const Session& s) {
+  out.ranks = s.world.size();
+  out.cores = s.placement.cores;
+  out.threads = s.placement.compute_threads;
+  out.gpu = !s.compute.device->shares_host_memory();
+  out.native_bf16 = s.compute.backend->precision_note(DType::bf16).empty();
+  out.oversubscribed = s.placement.oversubscribed;
+  out.placement_problem = s.placement.warning;
+}
+
+void set_input(ResolvedConfig::Input& out, const Session& s) {
+  const auto& data = s.config.data;
+  out.workers = std::min(s.loader_options().workers, s.data.train_source->max_workers());
+  out.prefetch = data.prefetch;
+  const std::string reader = s.data.train_source->describe();
+  out.reader = reader.substr(0, reader.find_first_of(": "));
+  out.shuffle = value_text(s.config, "data.shuffle");
+  out.cache = data.cache.where;
+  out.chunk_cache = data.chunk_cache;
+  out.sample_bytes = s.data.train.sample_bytes();
+  out.value_type = name_of(s.data.train.x.dtype);
+  out.value_bytes = int(size_of(s.data.train.x.dtype));
+  if (!s.data.train.shards.empty())
+    if (const auto& chunks = s.data.train.shards.front().x_chunks) {
+      out.chunked = true;
+      out.chunk_rows = std::int64_t(chunks->chunk[0]);
+      out.codec = codec_of(*chunks);
+    }
+  if (s.data.train.encoded()) out.codec = "JPEG or PNG";
+}
+
+void set_training(ResolvedConfig::Training& out, const Session& s) {
+  const RunConfig& c = s.config;
+  out.global_batch = s.batching.global_batch;
+  out.micro_batch = s.batching.micro_batch;
+  out.accumulation = s.accumulation();
+  out.precision = value_text(c, "run.precision");
+  out.zero = c.optim.zero > 0;
+  out.balanced = c.train.balance != "even";
+  out.cuda_graph = c.cuda.graph;
+  out.fusion = s.spec.fusion;
+  out.max_fusion = s.compute.backend->max_fusion_level();
+  out.checkpoint_every = c.checkpoint.every;
+}
+
 }  // namespace
 
 ResolvedConfig resolved_config_of(const Session& s) {
-  const RunConfig& c = s.config;
   ResolvedConfig out;
-  out.ranks = s.world.size();
-  out.workers = std::min(s.loader_options().workers, s.data.train_source->max_workers());
-  out.cores = s.placement.cores, out.threads = s.placement.compute_threads;
-  out.prefetch = c.data.prefetch, out.accumulation = s.accumulation();
-  out.gpu = !s.compute.device->shares_host_memory(), out.graph = c.cuda.graph, out.overlap = c.comm.overlap;
-  out.zero = c.optim.zero > 0;
-  out.balanced = c.train.balance != "even";
-  out.half = s.compute.backend->precision_note(DType::bf16).empty();
-  if (!s.data.train.shards.empty())
-    if (const auto& chunks = s.data.train.shards.front().x_chunks)
-      out.chunked = true, out.chunk_rows = std::int64_t(chunks->chunk[0]), out.stored = codec_of(*chunks);
-  if (s.data.train.encoded()) out.stored = "JPEG or PNG";
-  out.of_values = name_of(s.data.train.x.dtype), out.value_bytes = int(size_of(s.data.train.x.dtype));
-  out.fusion = s.spec.fusion, out.most_fusion = s.compute.backend->max_fusion_level();
-  const std::string reader = s.data.train_source->describe();
-  out.reader = reader.substr(0, reader.find_first_of(": "));
-  out.precision = value_text(c, "run.precision");
-  out.grad_dtype = value_text(c, "comm.grad_dtype");
-  out.shuffle = value_text(c, "data.shuffle");
-  out.cache = c.data.cache.where, out.checkpoint_every = c.checkpoint.every;
-  out.misplaced = s.placement.warning, out.oversubscribed = s.placement.oversubscribed;
-  out.bucket = c.comm.bucket_size, out.chunk_cache = c.data.chunk_cache, out.sample_bytes = s.data.train.sample_bytes();
-  out.global_batch = s.batching.global_batch, out.micro_batch = s.batching.micro_batch;
+  set_machine(out.machine, s);
+  set_input(out.input, s);
+  set_training(out.training, s);
+  out.communication = {.overlap = s.config.comm.overlap,
+                       .grad_dtype = value_text(s.config, "comm.grad_dtype"),
+                       .bucket_size = s.config.comm.bucket_size};
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Computation that takes time but no core, for tests that depend on timing alone (train.test_compute). It sleeps where
+// Computation that takes time but no core, for tests that depend on timing alone (test.compute_delay). It sleeps where
 // the parameters are: in the forward pass after an operation's weights have arrived, in the backward pass before its
 // gradients are announced.
 #pragma once

@@ -29,8 +29,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
                network.grad_16bit),
       timer_(*s.compute.device, *s.compute.collective, timer_spec()),
       capture_partition_(s.capture_partition(s.batching.micro_batch)) {
-  if (s.config.train.test_compute > 0 && !s.compute.device->shares_host_memory())
-    fail(Exit::config, "train.test_compute: the device does not wait for the host. set run.device = cpu");
+  if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())
+    fail(Exit::config, "test.compute_delay: the device does not wait for the host. set run.device = cpu");
   group_.work.reserve(std::size_t(capture_partition_.largest()));
 }
 
@@ -125,7 +125,7 @@ void StepRunner::forward_backward(const Group& g, int k) {
   ParamReadyHook* weights_hook = all_gather;
   GradReadyHook* gradient_hook = last ? &reducer_ : nullptr;
   std::optional<SimulatedCompute> simulated;  // tests only
-  if (const double seconds = s_.config.train.test_compute * double(work.batch.item.rows); seconds > 0)
+  if (const double seconds = s_.config.test.compute_delay * double(work.batch.item.rows); seconds > 0)
     simulated.emplace(seconds, network_.layout().count).insert(weights_hook, gradient_hook);
 
   timer_.record(g.slot, k, handed_over);

@@ -1,4 +1,4 @@
-// Which rank the others wait for, and why.
+// Straggler: the rank that the others wait for, and why.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,22 +7,23 @@
 
 namespace millrace {
 
-// Cores' worth of those that a rank may run on that were not this job's. Of none: it is not known.
+// How many of the cores that a rank may use were busy with work other than this job, on average over the run.
 struct CoreContention {
-  double of = 0, others = 0, stolen = 0;  // cores; used by other processes; by other machines of the same hardware
-  double share() const { return of > 0 ? (others + stolen) / of : 0; }
+  double cores = 0;   // that the rank may use; 0: nothing is known
+  double others = 0;  // used by other processes
+  double stolen = 0;  // used by other virtual machines on the same hardware
+  double share() const { return cores > 0 ? (others + stolen) / cores : 0; }
 };
 CoreContention core_contention(const std::vector<RankAccount>&, int rank);
 
-// The rank that the others wait for at each step, and why as far as the figures tell.
 struct Straggler {
-  int rank = -1;  // none
+  int rank = -1;  // -1: no rank is clearly slower than the others
   std::string host, cause;
-  double seconds = 0;        // of a step, more than the mean of the others
-  double input_seconds = 0;  // of which it waits for samples
+  double seconds = 0;        // per step, compared with the mean of the other ranks
+  double input_seconds = 0;  // the part of `seconds` that it waits longer for samples
 };
-Straggler straggler(const std::vector<RankAccount>&);
-// One line for the account: "straggler: rank 1 on ..."; empty when there is none.
+Straggler find_straggler(const std::vector<RankAccount>&);
+// One line for the account, "  straggler: rank 1 on ...\n"; empty if there is none.
 std::string straggler_line(const std::vector<RankAccount>&);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Diagnosis: what bounds a training, measured by leaving out one part after the other, and changes of single keys tried
+// Diagnosis: finds what bounds a training by disabling one part after the other, then tries changes of single keys
 // against it.
 #pragma once
 #include <filesystem>
@@ -12,18 +12,18 @@
 namespace millrace {
 
 struct DiagnosisResult {
-  BottleneckMetrics evidence;
+  BottleneckMetrics metrics;
   std::vector<Trial> trials;
-  std::string parts;  // of the input and of a micro-batch, each by itself, and what the device can do at best
+  std::string parts;  // tables: parts of the input, operations of a micro-batch, and the device's peak rates
 };
 
 struct DiagnoseOptions {
-  double seconds = 1;   // of each measurement, about; there are 10 to 40
-  double budget = 120;  // seconds, after which no trial begins
+  double seconds = 1;   // of each measurement, approximately; there are 10 to 40
+  double budget = 120;  // seconds after which no further trial begins
 };
 
-// The verdict, then each operation beside its roofline. `run`: what a run's account said, for what steps alone do not
-// tell; by default there was none. layers: a file for the operations (layers.json); empty: none. Collective.
+// run: the metrics of a finished run, for what single steps do not show; by default there was none. layers: the file
+// for the operations beside their roofline (layers.json); empty: none is written. Collective.
 DiagnosisResult diagnose(World&, const ParsedArguments&, const RunConfig&, const DiagnoseOptions&,
                          const BottleneckMetrics& run = {}, const std::filesystem::path& layers = {});
 

@@ -1,4 +1,5 @@
-// Steps of whole configurations, measured one beside the other in this process: what diagnose and tune go by.
+// Measurements of whole configurations: the time of a step, with all parts or with some disabled. diagnose and tune
+// decide by them. All of it runs in this process.
 #pragma once
 #include <chrono>
 #include <limits>
@@ -8,12 +9,14 @@
 
 namespace millrace {
 
-// The same number on all ranks, rank 0's: they decide by it what to run next. Collective.
+// Rank 0's value on all ranks, so that they decide alike. Collective.
 double from_rank_0(World&, double value);
-bool stop_requested_on_any_rank(World&);  // was any rank? Collective
+// Did any rank receive a stop signal? Collective.
+bool stop_requested_on_any_rank(World&);
 
+// The flag --budget, and its value in seconds.
 Flag budget_flag(const std::string& help);
-double budget_of(const ParsedArguments&);  // seconds
+double budget_of(const ParsedArguments&);
 
 class Stopwatch {
  public:
@@ -24,16 +27,18 @@ class Stopwatch {
   const Clock::time_point began_ = Clock::now();
 };
 
+// Measures steps of one configuration after the other. Each measurement reads on where the last one ended, so that the
+// page cache gives no configuration an advantage.
 class StepMeter {
  public:
-  // Each measurement takes about so many seconds.
+  // seconds: of each measurement, approximately.
   StepMeter(World& world, double seconds) : world_(world), seconds_(seconds) {}
-  // Seconds of a step, the same on all ranks, for as many samples as a step of the first measurement had. Reads on
-  // where the last one ended. slowest: as probe_steps, of such steps. Collective.
+  // Seconds per step, the same on all ranks, scaled to the samples of a step of the first measurement. slowest: as in
+  // probe_steps, for such a step. Collective.
   double steps(const RunConfig&, Ablation, StepProbe* out = nullptr,
                double slowest = std::numeric_limits<double>::infinity());
   double batch() const { return batch_; }           // samples of a step of the first measurement
-  std::int64_t next_step() const { return next_; }  // whose samples were not read yet
+  std::int64_t next_step() const { return next_; }  // the first step whose samples were not read yet
 
  private:
   World& world_;
@@ -42,17 +47,18 @@ class StepMeter {
   double batch_ = 0;
 };
 
-// Times as configured, without reading, and without sums either, by turns: a slow moment of the machine meets all of
-// them.
+// Seconds per step in each round: as configured, without input, and also without all-reduces. The three alternate, so
+// that a slow moment of the machine affects all of them.
 struct AblationTimes {
   std::vector<double> full, no_input, no_all_reduce;
-  StepProbe probe;     // as configured
-  StepProbe resident;  // without reading
+  StepProbe probe;     // of the last measurement as configured
+  StepProbe resident;  // of the last measurement without input
 };
-// No other turn begins after so many seconds.
-AblationTimes measure_ablations(World&, StepMeter&, const RunConfig&, int turns,
+// No further round begins after `within` seconds. Collective.
+AblationTimes measure_ablations(World&, StepMeter&, const RunConfig&, int rounds,
                                 double within = std::numeric_limits<double>::infinity());
-// Their medians and the probe's setting, the same on all ranks; all else is `run`'s.
+// The metrics of a probe: the medians of these times and the probe's configuration, the same on all ranks. Everything
+// else is kept from `run`, the metrics of a finished run. Collective.
 BottleneckMetrics probed_metrics(World&, const AblationTimes&, BottleneckMetrics run = {});
 
 }  // namespace millrace

@@ -1,54 +1,58 @@
-// Probes: what steps take when all of a run goes on, and when a part of it is left out, in this process, with the real
-// data, network and ranks. Nothing is written, and no weight outlives a probe. All are collective, and end together.
+// Probes: the time of steps with everything enabled or with a part disabled, in this process, with the real data,
+// network and ranks. A probe writes nothing, and no weight outlives it. All functions are collective.
 #pragma once
 #include <cstdint>
 #include <limits>
 #include <string>
 
-#include "millrace/advisor/rules/verdict.hpp"
+#include "millrace/advisor/rules/bottleneck_metrics.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/config/run_config.hpp"
 
 namespace millrace {
 
+// What a probe leaves out. Each value also leaves out what the values before it leave out.
 enum class Ablation {
-  nothing,
-  reading,   // each place of the loader is filled once, and its samples stay
-  sums,      // nor do ranks add up their gradients: they meet only after each step
-  optimizer  // nor do the weights change
+  none,
+  no_input,          // each slot of the loader is filled once; its samples stay
+  no_communication,  // gradients are not all-reduced; the ranks only synchronise after each step
+  no_optimizer       // weights are not updated
 };
 
 struct StepProbe {
-  std::int64_t steps = 0, batch = 0;    // full steps that were measured; samples of one
-  double seconds = 0;                   // of a step, on average, as waits come in bursts; without what stood out
-  std::int64_t next_step = 0;           // whose samples were not read yet
+  std::int64_t steps = 0;               // full steps that were measured
+  std::int64_t batch = 0;               // samples of a step
+  double seconds = 0;                   // per step; a mean, because waits come in bursts, without outliers
+  std::int64_t next_step = 0;           // the first step whose samples were not read yet
   double flops = 0;                     // of a step on this rank, forward and backward
-  int fusion = 0, most_fusion = 0;      // the level that is used, and the last there is
-  double memory = 0, memory_limit = 0;  // bytes planned, of those that may be; of this rank
-  std::uint64_t gradient_bytes = 0;     // float32
-  bool batch_statistics = false;        // the network has batch norms: results depend on the micro-batch
-  ResolvedConfig setting;
-  RankAccount rank;  // this one's host, cores, loader, and time by phase in those steps
+  int fusion = 0, max_fusion = 0;       // the fusion level in use and the highest that exists
+  double memory = 0, memory_limit = 0;  // bytes of this rank, planned and allowed
+  std::uint64_t gradient_bytes = 0;     // of the whole gradient as float32
+  bool batch_statistics = false;        // the network has batch norms, so results depend on the micro-batch
+  ResolvedConfig config;
+  RankAccount rank;  // this rank's host, cores, loader, and seconds by phase in the measured steps
 };
 
-// About so many seconds of steps, from `first_step` on, whose samples may then be new to the page cache. Ends early
-// when steps take longer than `slowest` seconds, which two of them show. Error(config) on all ranks where the
-// configuration fails on any, as with too little memory.
+// Runs steps for about `seconds` seconds, from `first_step` on. Ends early when steps take longer than `slowest`
+// seconds, which two steps show. Error(config) on all ranks if the configuration fails on any, for example for lack of
+// memory.
 StepProbe probe_steps(World&, const RunConfig&, Ablation, std::int64_t first_step, double seconds,
                       double slowest = std::numeric_limits<double>::infinity());
 
-// From sizes alone, on the rank that needs most.
+// Computed from sizes alone, for the rank that needs most.
 struct MemoryProbe {
-  std::int64_t micro_batch = 0, most = 0;  // as configured; the largest that fits, at most a rank's share of a step
-  std::string problem;                     // why the configured one does not fit; empty: it does
+  std::int64_t micro_batch = 0;      // as configured
+  std::int64_t max_micro_batch = 0;  // the largest that fits, up to a rank's share of a step
+  std::string problem;               // why the configured one does not fit; empty: it does
 };
 MemoryProbe probe_memory(World&, const RunConfig&);
 
+// Parts of a step, each measured by itself.
 struct PartsProbe {
-  double loader_rate = 0;  // samples/s of all ranks together, delivered to steps that take no time
-  double decoding = 0;     // share of the loader's work on this rank
-  double peak_flops = 0;   // FLOP/s of this rank's device at best
-  RankAccount sums;        // a sum of the whole gradient over the ranks, with nothing beside it; the ways it may take
+  double loader_rate = 0;     // samples/s of all ranks together, delivered to a consumer that takes no time
+  double decoding_share = 0;  // of the loader's work on this rank
+  double peak_flops = 0;      // FLOP/s of this rank's device at best
+  RankAccount communication;  // one all-reduce of the whole gradient, and the links that it may use
 };
 PartsProbe probe_parts(World&, const RunConfig&, std::int64_t first_step, double seconds, std::uint64_t gradient_bytes);
 

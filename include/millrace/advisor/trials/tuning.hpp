@@ -1,5 +1,5 @@
-// Tuning: a greedy search over the keys that speed hangs on, by trials beside the best configuration so far, in this
-// process, with the real data, network and ranks. Trains nothing and writes nothing.
+// Tuning: a greedy search over the keys that decide the speed. Each trial is measured against the best configuration so
+// far, in this process, with the real data, network and ranks. It trains nothing and writes nothing.
 #pragma once
 #include <set>
 #include <string>
@@ -10,14 +10,14 @@
 namespace millrace {
 
 struct TuneOptions {
-  double seconds = 0.4;        // of each measurement
+  double seconds = 0.4;        // of each measurement, approximately
   double budget = 120;         // seconds after which no further trial begins
-  std::set<std::string> keep;  // keys that stay as they are
-  bool free_batch = false;     // also the global batch
+  std::set<std::string> keep;  // keys that keep their values
+  bool free_batch = false;     // search the global batch too
 };
 const std::vector<std::string>& tuned_keys();
 
-// The same on all ranks but for texts, which are rank 0's. Collective.
+// The result is the same on all ranks, except for texts, which are rank 0's. Collective.
 TuneOutcome tune(World&, const ParsedArguments&, const TuneOptions&);
 
 }  // namespace millrace

@@ -5,9 +5,10 @@
 
 namespace millrace {
 
-// What is there of the copies of a set on this node, by their records: "copies in /local/millrace-cache: 3 of 4
-// files, 1.5 GiB of 2 GiB (checksums are compared by the run that takes them); train-3.h5: the source has changed
-// since".
+// Describes the copies of a data set in this node's local cache, judged by their records: "copies in
+// /local/millrace-cache: 3 of 4 files, 1.5 GiB of 2 GiB (a run compares the checksums before it uses them); the copy of
+// train-3.h5 will be made again: the source has changed since". where: the folder of data.cache. Error(config): copies
+// in memory.
 std::string describe_copies(const ShardIndex&, const std::string& where);
 
 }  // namespace millrace

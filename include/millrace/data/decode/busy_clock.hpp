@@ -1,4 +1,4 @@
-// What threads spend on one kind of work, all together. Private to the data room.
+// BusyClock: total time that all threads spend on one kind of work. Private to the data room.
 #pragma once
 #include <atomic>
 #include <chrono>

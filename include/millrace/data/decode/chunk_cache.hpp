@@ -1,5 +1,6 @@
-// Decoded chunks, one cache for all workers of a source: the rows of a batch are spread over the workers, and
-// neighbours in one chunk shall decode it once. The least recently used go first. Private to the data room.
+// ChunkCache: decoded chunks, shared by all workers of a source. The rows of a batch are spread over the workers, so
+// rows of one chunk are needed by several of them, but the chunk is decoded once. Evicts the least recently used
+// chunks. Thread-safe. Private to the data room.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,11 +21,11 @@ class ChunkCache {
   using Chunk = std::shared_ptr<const io::ByteBuffer>;
   explicit ChunkCache(std::size_t budget_bytes) : budget_(budget_bytes) {}
 
-  // The chunk of this key; absent ones are made by the calling thread, outside of the lock. While another makes it:
-  // waits for it, or (wait false) null at once. What `make` throws goes to its caller; a waiting thread then tries by
-  // itself.
+  // Returns the chunk of this key. If it is absent, the calling thread makes it with `make`, without holding the lock.
+  // If another thread is making it, waits for that thread, or returns null if `wait` is false. An exception of `make`
+  // is passed on to the caller; threads that wait for the chunk then make it themselves.
   Chunk get(std::uint64_t key, bool wait, const std::function<void(io::ByteBuffer&)>& make);
-  std::uint64_t decoded_count() const { return decoded_count_; }  // so far
+  std::uint64_t decoded_count() const { return decoded_count_; }  // chunks made so far
 
  private:
   struct Entry {
@@ -32,14 +33,15 @@ class ChunkCache {
     std::shared_ptr<io::ByteBuffer> bytes;
     bool ready = false;
   };
-  void evict(const Entry& but);
+  void evict(const Entry& keep);
 
   const std::size_t budget_;
   std::mutex mutex_;
   std::condition_variable chunk_ready_;
   std::list<Entry> entries_;  // most recently used first
   std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
-  // Memory to use again: fresh pages cost as much as a fast codec. Whoever lets go of a chunk last gives it back.
+  // Buffers for reuse, because touching fresh pages takes as long as a fast codec. The last owner of a chunk returns
+  // its buffer.
   class BufferPool {
    public:
     std::unique_ptr<io::ByteBuffer> take();

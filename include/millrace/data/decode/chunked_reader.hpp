@@ -1,5 +1,5 @@
-// Rows and boxes of chunked data sets by own reads: pread of the stored chunk, own decoding, any number of threads at
-// once. Private to the data room.
+// ChunkedReader: reads rows and hyperslabs of chunked data sets without the HDF5 library. It reads the stored chunk
+// with pread and decodes it. Thread-safe. Private to the data room.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,20 +21,21 @@ class ChunkedReader {
 
   struct Row {
     std::int64_t row;  // of the data set
-    char* to;          // gets it, in the file's byte order
+    char* to;          // destination; the values keep the file's byte order
   };
-  // What is read from: `key` tells data sets apart, `place` is for messages.
+  // The data set to read from. `key` is unique per data set in this reader; `place` is its name in messages.
   struct ChunkedDataset {
     int fd;
     std::uint64_t key;
     const io::ChunkedLayout& layout;
     const std::string& place;
   };
-  // Rows in ascending order. ahead: more rows in order are likely to follow, so instead of waiting for a chunk that
-  // another thread decodes, the one behind all these is decoded. Error(data) names place and row.
+  // Reads rows in ascending order. ahead: the caller reads in order, so that the following rows are needed soon.
+  // Instead of waiting for a chunk that another thread decodes, this thread then decodes the chunk behind the last row.
+  // Error(data) names place and row.
   void read(const ChunkedDataset&, std::span<const Row>, bool ahead);
-  // A box of the array: a range of indices in every dimension, in C order. Chunks that it touches are decoded or waited
-  // for one after the other. Error(data) names place and first row.
+  // Reads a hyperslab in C order. Its chunks are decoded, or waited for, one after the other. Error(data) names place
+  // and first row.
   void read_hyperslab(const ChunkedDataset&, const Hyperslab&, char* to);
   DecodeStats decoded() const { return {cache_.decoded_count(), decoding_.seconds()}; }
 

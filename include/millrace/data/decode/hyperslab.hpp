@@ -1,4 +1,4 @@
-// Boxes of an array: a range of indices in every dimension. Private to the data room.
+// Hyperslab: a part of an array, given by a range of indices in every dimension. Private to the data room.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace millrace {
 
 struct Hyperslab {
-  Shape first, extent;
+  Shape first, extent;  // indices [first, first + extent)
 };
 
-// Steps through [low, high) in every dimension, the last fastest; false after the last.
+// Advances an index through [low, high) in C order, the last dimension fastest. Returns false after the last index.
 inline bool next_index(Shape& at, const Shape& low, const Shape& high) {
   for (int a = at.rank - 1; a >= 0; --a) {
     if (++at[a] < high[a]) return true;
@@ -22,11 +22,11 @@ inline bool next_index(Shape& at, const Shape& low, const Shape& high) {
   return false;
 }
 
-// f(offset, count): the box as runs of elements that follow each other in the array, in C order.
+// Calls f(offset, count) for each run of consecutive elements of the array that the hyperslab consists of, in C order.
 template <class F>
 void for_each_run(const Shape& array, const Hyperslab& slab, const F& f) {
   const auto& [first, extent] = slab;
-  int inner = array.rank - 1;  // dimensions [inner, rank) are one run
+  int inner = array.rank - 1;  // the dimensions [inner, rank) form one run
   std::int64_t count = extent[inner];
   while (inner > 0 && extent[inner] == array[inner]) count *= extent[--inner];
   Shape at = first;
@@ -39,14 +39,15 @@ void for_each_run(const Shape& array, const Hyperslab& slab, const F& f) {
   }
 }
 
-// f(number, part): the chunks that hold a part of the box, and which, in the array.
+// Calls f(number, part) for each chunk that overlaps the hyperslab; `part` is the overlap, in indices of the array.
 template <class F>
 void for_each_chunk(const io::ChunkedLayout& l, const Hyperslab& slab, const F& f) {
   const auto& [first, extent] = slab;
-  Shape low = first, high = first;  // of chunks
+  Shape low = first, high = first;  // indices in the grid of chunks
   for (int a = 0; a < first.rank; ++a) {
     const std::int64_t chunk = l.chunk[std::size_t(a)];
-    low[a] = first[a] / chunk, high[a] = (first[a] + extent[a] - 1) / chunk + 1;
+    low[a] = first[a] / chunk;
+    high[a] = (first[a] + extent[a] - 1) / chunk + 1;
   }
   Shape at = low;
   do {

@@ -1,4 +1,4 @@
-// Images in memory: decoded as far as they are wanted, filtered to size. Private to the data room.
+// Decodes JPEG and PNG images, as far as needed, and resamples them. Private to the data room.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,40 +8,40 @@
 
 namespace millrace {
 
-// A part of an image, which may have been reduced by its decoder: rows of pixels, channels last.
+// A region of an image, which its decoder may have reduced in size. Rows of pixels, channels last.
 struct Image {
-  std::int64_t whole_height = 0, whole_width = 0;  // of the reduced image
-  std::int64_t top = 0, left = 0;                  // of the part, in it
+  std::int64_t whole_height = 0, whole_width = 0;  // size of the whole (reduced) image
+  std::int64_t top = 0, left = 0;                  // position of the region in it
   std::int64_t height = 0, width = 0, channels = 3;
   std::vector<std::uint8_t> pixels;
 };
 
-constexpr std::int64_t max_image_pixels = std::int64_t(1) << 28;  // more is taken for a damaged header
+constexpr std::int64_t max_image_pixels = std::int64_t(1) << 28;  // a header with more pixels is considered damaged
 
-// What is wanted of an image, in pixels of the image reduced to eighths / 8 of its size. No rows: its size alone.
+// The region of an image to decode, in pixels of the image reduced to eighths / 8 of its size. height 0: only the size
+// of the image is needed.
 struct DecodeRegion {
   int eighths = 8;  // 1, 2, 4 or 8
   std::int64_t top = 0, left = 0, height = 0, width = 0;
-  bool to_end = true;  // what lies behind the last row is looked at too, so that a file that is cut off shows
+  bool to_end = true;  // also read the rest of the file, to detect one that is cut off
 };
-using RegionChooser = std::function<DecodeRegion(std::int64_t height, std::int64_t width)>;  // of an image of this size
+// Chooses the region once the size of the image is known.
+using RegionChooser = std::function<DecodeRegion(std::int64_t height, std::int64_t width)>;
 DecodeRegion full_region(std::int64_t height, std::int64_t width);
 DecodeRegion size_only(std::int64_t height, std::int64_t width);
 
-// RGB, 8 bits: palettes and grey are expanded, 16 bits cut to 8, alpha dropped, CMYK converted; EXIF's orientation is
-// not obeyed. Told apart by their contents. `out`, whose memory is used again, gets the cut, and maybe pixels around
-// it: the same values as of the whole image. Only JPEG may be reduced. Error(data) with the path: damaged, cut off,
-// neither, or libpng or libjpeg is not in this build.
+// Decodes an image to 8-bit RGB. Palettes and grey are expanded, 16 bits are reduced to 8, alpha is dropped, CMYK is
+// converted; the EXIF orientation is ignored. The contents tell JPEG from PNG. `out`, whose memory is reused, gets the
+// region and possibly pixels around it, with the same values as in the whole image. Only JPEG may be reduced in size.
+// Error(data) with the path if the image is damaged, cut off, neither JPEG nor PNG, or if this build lacks the library.
 void decode_image(std::string_view content, const std::string& path, const RegionChooser& choose, Image& out);
-void decode_png(std::string_view content, const std::string& path, const RegionChooser&,
-                Image& out);  // with/, without/
-void decode_jpeg(std::string_view content, const std::string& path, const RegionChooser&,
-                 Image& out);  // with/, without/
+void decode_png(std::string_view content, const std::string& path, const RegionChooser&, Image& out);
+void decode_jpeg(std::string_view content, const std::string& path, const RegionChooser&, Image& out);
 bool is_jpeg(std::string_view content);
 
-void to_grey(std::uint8_t* rgb, std::int64_t pixels);  // in place: 0.299 R + 0.587 G + 0.114 B, a byte a pixel
+void to_grey(std::uint8_t* rgb, std::int64_t pixels);  // in place, to one byte per pixel: 0.299 R + 0.587 G + 0.114 B
 
-// Where the new pixels of an axis come from: number i is centred at (first + i + 0.5) * step old pixels.
+// Positions of new pixels along one axis: the centre of pixel i is at (first + i + 0.5) * step old pixels.
 struct ResampleAxis {
   std::int64_t count = 0;
   double step = 1, first = 0;
@@ -49,16 +49,19 @@ struct ResampleAxis {
 struct ResampleGrid {
   ResampleAxis down, across;
 };
-using GridChooser = std::function<ResampleGrid(std::int64_t height, std::int64_t width)>;  // of an image of this size
+// Chooses the grid once the size of the image is known.
+using GridChooser = std::function<ResampleGrid(std::int64_t height, std::int64_t width)>;
 
-// Decodes and filters to size: `to` gets the view's rows of RGB. Bilinear, its triangle widened by the factor when
-// shrinking: what falls between the new pixels is averaged, not skipped.
+// How much of an image decode_and_resample decodes.
 enum class DecodeExtent {
-  plain,    // all pixels, for comparison
-  checked,  // those that the view needs, the same; the rest of the file is read over, so that one cut off shows
-  needed    // nothing behind the last row that the view needs is looked at, and JPEG is reduced by its decoder to the
-            // half, quarter or eighth that is no smaller than the view, and filtered from there
+  plain,    // all pixels; for comparison
+  checked,  // the pixels that the grid needs, with the same result; the rest of the file is read to detect a cut-off
+            // file
+  needed  // nothing behind the last needed row; the JPEG decoder also reduces the image to the half, quarter or eighth
+          // that is not smaller than the grid, and resampling starts from there
 };
+// Decodes an image and resamples it; `to` gets the rows of RGB pixels of the grid. The filter is bilinear; its triangle
+// is widened by the scale factor when shrinking, so that the pixels between the new ones are averaged, not skipped.
 void decode_and_resample(std::string_view content, const std::string& path, const GridChooser&, DecodeExtent,
                          Image& scratch, std::uint8_t* to);
 

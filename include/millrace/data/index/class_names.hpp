@@ -1,4 +1,4 @@
-// Names of classes by label, as the attribute class_names of / holds them: a line each.
+// Class names, by label. Files hold them in the attribute class_names of the root group, one name per line.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@ namespace millrace {
 std::string join_class_names(const std::vector<std::string>& class_names);
 std::vector<std::string> parse_class_names(const std::string& lines);
 
-// In words the first label that two data sets name differently, such as "label 3 is 'cat', not 'dog' as", before "in"
-// and the other. "" where none is, or where one of them has no names.
+// Describes the first label that two data sets name differently: "label 3 is 'cat', not 'dog' as". The caller continues
+// with "in" and the name of the second data set. "" if all names agree, or if one data set has no names.
 std::string first_class_mismatch(const std::vector<std::string>& here, const std::vector<std::string>& there);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// FilePath: the path of a shard, in two pieces that lie elsewhere, so that a million shards of a few folders are named
-// in little memory; or a path of its own.
+// FilePath: the path of a shard. It either owns its text, or it refers to a folder and a name that another object owns.
+// The second form saves memory for a million shards in a few folders.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -16,7 +16,7 @@ class FilePath {
   FilePath(std::string path) : own_(std::make_shared<const std::string>(std::move(path))), name_(*own_) {}
   FilePath(const char* path) : FilePath(std::string(path)) {}
   FilePath(const std::filesystem::path& path) : FilePath(path.string()) {}
-  // Not copied: whoever owns the pieces outlives this and its copies.
+  // Refers to the texts, whose owner must outlive this object and its copies.
   FilePath(std::string_view folder_with_slash, std::string_view name) : folder_(folder_with_slash), name_(name) {}
 
   std::string str() const { return std::string(folder_) += name_; }

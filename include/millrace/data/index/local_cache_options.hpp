@@ -1,4 +1,4 @@
-// Copies of a set's files near each node: where to and how much. See docs/data-format.md.
+// LocalCacheOptions: copies of the files of a data set on each node.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 namespace millrace {
 
 struct LocalCacheOptions {
-  std::string where = "none";  // none, memory (/dev/shm, gone with the run), or a folder of the node's own
-  std::uint64_t budget = 0;    // bytes a node; 0: what is free, but for a reserve
+  std::string where = "none";  // none, memory (/dev/shm, deleted at the end of the run), or a node-local folder
+  std::uint64_t budget = 0;    // bytes per node; 0: the free space, less a reserve
   bool wanted() const { return !where.empty() && where != "none"; }
 };
 

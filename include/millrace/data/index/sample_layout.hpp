@@ -1,4 +1,4 @@
-// How the extents of a stored sample are read. The one rule for files read in place, for packing and for inspect.
+// How the dimensions of a stored sample are interpreted. Reading in place, packing and inspect use the same rule.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,21 +11,26 @@ enum class Layout { automatic, channels_last, channels_first, no_channels };
 Layout parse_layout(const std::string& text);  // "auto", "channels_last", ...; Error(config)
 
 struct SampleLayout {
-  Shape stored;                 // as in the file, with the channel of an image that has none there
+  Shape stored;                 // as in the file; an image without a channel dimension gets one
   Shape sample;                 // logical, channels last: (F), (L, C), (H, W, C), (D, H, W, C)
-  bool channels_first = false;  // how it is stored
-  std::string decided_by;       // "as asked", "by the file's attribute", "by the shape"; empty where there is no choice
+  bool channels_first = false;  // of the stored sample
+  std::string decided_by;       // "as asked", "by the file's attribute", "by the shape"; empty: there was no choice
 };
 
-// A sample of one extent is features. Of more, one extent holds the channels: the first or the last, as `asked`, or as
-// the file's attribute says, or none (no_channels: all are spatial, and one channel is added); or as the shape tells:
-// of three and more extents the first when it is 1, 3 or 4 and the last is not, else the last; two extents are an image
-// (H, W), its one channel is added. So signals, (L, C) or (C, L), are asked for or have the attribute. Error(data),
-// with `place`, for an attribute of another word.
+// Determines the layout of a sample.
+// - One dimension: features.
+// - `asked` is not automatic: the channels are the first or the last dimension, or (no_channels) all dimensions are
+//   spatial and a channel dimension of 1 is added.
+// - The file has the attribute "layout": as it says. Error(data), naming `place`, for an unknown value.
+// - Three or more dimensions: the channels come first if the first dimension is 1, 3 or 4 and the last is not; else
+// last.
+// - Two dimensions: an image (H, W); a channel dimension is added. Signals, (L, C) or (C, L), therefore need `asked` or
+//   the attribute.
 SampleLayout sample_layout(const Shape& stored, Layout asked, const std::optional<std::string>& attribute,
                            const std::string& place);
 
-// Class numbers: one integer a row. False: targets, floating point. Error(data), with `place`, for several integers.
+// True if rows of y are labels (one integer), false if they are targets (floating point). Error(data), naming `place`,
+// for several integers in a row.
 bool holds_labels(DType, const Shape& row, const std::string& place);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// SampleView: samples that are cut out of an array instead of being its rows. Nothing is materialised: a sample is the
-// bytes of a box of the array.
+// SampleView: how samples are cut out of an array, if they are not its rows. A sample is read as a hyperslab of the
+// array; no copies are stored.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,34 +8,36 @@
 
 namespace millrace {
 
-// Of the data set x of each file, which is one array:
-//   rows    sample i is row i, with row i of y.
-//   patch   (H, W, C), or (C, H, W); y (H, W) holds labels, those of 1 and more being class label - 1. The samples are
-//           the labelled pixels in the order of their positions, each the square around it. Outside of the scene it is
-//           mirrored, the pixel at the edge not repeated.
-//   pair    (T, ...): row t, whose target is row t + lead of the same file, scaled and normalised as x is.
-//   tokens  (N), or (R, N) of which each row is a text of its own; integers of 8, 16 or 32 bits. Sample i of a text is
-//           tokens [i stride, i stride + window), its label the token behind them. What is left at the end of a text
-//           is no sample.
+// x is one array in each file:
+//   rows    Sample i is row i, with row i of y.
+//   patch   x is (H, W, C) or (C, H, W). y is (H, W) and holds labels: a number n >= 1 is class n - 1, others mark
+//   pixels
+//           without a label. Each labelled pixel, in the order of positions, gives a sample: the square around it.
+//           Outside of the scene the square is mirrored, without repetition of the pixel at the edge.
+//   pair    x is (T, ...). Sample t is row t; its target is row t + lead of the same file, scaled and normalised like
+//   x. tokens  x is (N), or (R, N) where each row is one text; integers of 8, 16 or 32 bits. Sample i of a text is the
+//   tokens
+//           [i * stride, i * stride + window); its label is the next token. An incomplete window at the end of a text
+//           is dropped.
 enum class SampleKind { rows, patch, pair, tokens };
 
 struct SampleView {
   SampleKind sample = SampleKind::rows;
-  std::int64_t patch = 0;  // patch: side of the square, odd
-  // patch: share of the labelled pixels that are kept for validation, in square blocks of the scene. Pixels whose patch
-  // would overlap the patch of one of them are in neither part.
+  std::int64_t patch = 0;  // patch: side of the square in pixels, odd
+  // patch: fraction of the labelled pixels that is held out for validation, in square blocks of the scene. Pixels whose
+  // patch overlaps the patch of a held-out pixel are in neither part.
   double holdout = 0;
-  std::int64_t lead = 1;                // pair: rows
-  std::int64_t window = 0, stride = 1;  // tokens
-  // tokens: they are below it, which is checked of each one that is read; 0: the file's attribute `classes`, else one
-  // more than the largest in the files, all of which rank 0 then reads at the start.
+  std::int64_t lead = 1;                // pair: distance of the target, in rows
+  std::int64_t window = 0, stride = 1;  // tokens: length of a sample, distance between two samples
+  // tokens: number of different tokens; each token that is read is checked to be below it. 0: the file's attribute
+  // `classes`, else one more than the largest token, for which rank 0 reads all files at the start.
   std::int64_t vocabulary = 0;
 
-  void check() const;       // Error(config) naming the key
-  std::string str() const;  // "patches of 9x9"; what a checkpoint compares
+  void check() const;       // Error(config) names the configuration key
+  std::string str() const;  // "patches of 9x9"; a resumed run must have the same text
 };
 
-// Samples in each text of an array of tokens.
+// Number of samples in each text of an array of tokens.
 std::int64_t windows_of(const Shape& array, const SampleView&);
 
 }  // namespace millrace

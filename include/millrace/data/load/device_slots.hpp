@@ -1,6 +1,16 @@
-// DeviceSlots: places for batches on the device, in a ring, with the events that hand them over. A loader makes its own
-// unless it is given those of its owner: then what was recorded with their addresses may be run on the batches of the
-// next loader too.
+// DeviceSlots: a ring of batch buffers in device memory, with two events for each buffer. The events order three
+// parties that never wait for each other on the host:
+//
+//   loader (copy stream)                          step (compute stream)
+//   1. waits for `consumed` of the slot            3. waits for `copied`  (Batch::begin_use)
+//   2. copies a batch into it, records `copied`    4. reads it, records `consumed` (Batch::end_use)
+//
+// `copied` stops the step from reading a batch that is still on its way to the device. `consumed` stops the loader from
+// overwriting a batch that the step still reads. With two slots or more, one batch is copied while another is computed
+// on.
+//
+// A loader makes its own slots unless its owner gives it some. The owner's slots outlive the loader, so a captured
+// step, which contains their addresses, can also run on the batches of the next loader.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,12 +24,12 @@ namespace millrace {
 class DeviceSlots {
  public:
   struct Slot {
-    char* data = nullptr;             // a batch of max_rows rows, laid out as in the loader's memory
-    std::unique_ptr<Event> copied;    // the copy lane has filled it
-    std::unique_ptr<Event> consumed;  // the compute lane has read it
+    char* data = nullptr;             // a batch of up to max_rows rows, laid out as SlotLayout(index, max_rows) says
+    std::unique_ptr<Event> copied;    // recorded on the copy stream: the slot holds the whole batch
+    std::unique_ptr<Event> consumed;  // recorded on the compute stream: the step no longer reads the slot
   };
-  // Takes memory, but where the device shares the host's: batches are read where the workers put them, and there are
-  // no slots.
+  // Allocates `count` slots. Where the device shares the host's memory there are none (count() is 0): the step then
+  // reads batches where the workers wrote them.
   DeviceSlots(Device&, const ShardIndex&, std::int64_t max_rows, std::size_t count);
   std::size_t count() const { return slots_.size(); }
   Slot& operator[](std::size_t k) { return slots_[k]; }

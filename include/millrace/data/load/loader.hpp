@@ -1,5 +1,16 @@
-// Loader: worker threads fill a ring of slots ahead of the step; the copy lane brings them to slots on the device while
-// others are computed on. The order of batches is that of the items, whatever the workers do.
+// Loader: feeds the training step. Worker threads read samples into a ring of host slots ahead of the step. The copy
+// stream brings filled slots to the device while the step computes on earlier ones. Batches arrive in the order of the
+// micro-batches, whatever the number and speed of the workers.
+//
+// A batch passes through two waits:
+//   - On the host, next() and take() wait until the workers have filled the batch's host slot. This is the wait that
+//     LoaderStats::wait_seconds counts.
+//   - On the device, the compute stream waits for the slot's `copied` event, and the copy stream waits for its
+//     `consumed` event before it reuses the slot (device_slots.hpp). The host enqueues these waits and goes on.
+//
+// Example:
+//   Loader loader(device, source, index, sampler, options, items);
+//   while (const Batch* batch = loader.next()) program.forward(batch->x, batch->y, batch->ids, true);
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,16 +27,18 @@
 
 namespace millrace {
 
+// One micro-batch, in device memory or, where the device shares it, in host memory.
 struct Batch {
   MicroBatch item;
-  Tensor x;                           // raw, (rows, sample...) with the logical shape; stored dtype and layout
-  Tensor y;                           // int32 (rows), or float32 (rows, target...)
-  Tensor ids;                         // int64 (rows)
-  std::int64_t skipped = 0;           // samples that could not be read: zeros, with the label -1
-  DeviceSlots::Slot* slot = nullptr;  // null where the device reads it in host memory
+  Tensor x;                           // (rows, sample...) in the stored data type and layout, not yet normalized
+  Tensor y;                           // labels: int32 (rows); targets: float32 (rows, target...)
+  Tensor ids;                         // sample ids: int64 (rows)
+  std::int64_t skipped = 0;           // samples that could not be read: their values are zeros and their label is -1
+  DeviceSlots::Slot* slot = nullptr;  // where the batch lies on the device; null: the device reads host memory
 
-  // The compute lane waits until it is on the device; tells that it has been read. Either may be part of a recorded
-  // step: a batch of take() is enqueued before that step runs.
+  // Call begin_use() before the first kernel that reads the batch: the compute stream then waits until the copy of the
+  // batch has ended. Call end_use() after the last such kernel: the loader may then reuse the slot. A captured step may
+  // contain both calls, because take() enqueues the copies before the step is launched.
   void begin_use() const {
     if (slot) slot->copied->wait(Stream::compute);
   }
@@ -35,44 +48,48 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  int workers = 1;  // 0: next() reads by itself
-  // Slots in the ring, at least 2. 0: 4, and twice as many whenever the step waits for what could have been read
-  // before, up to 64 MiB of slots (4 in any case) or 256.
+  int workers = 1;  // threads; 0: next() and take() read in the calling thread
+  // Slots in the host ring, at least 2. 0: the ring starts with 4 slots and doubles when the step waits for a batch
+  // that a deeper ring would have held. It grows to 64 MiB (never below 4 slots) or to 256 slots.
   int prefetch = 3;
-  std::int64_t max_rows = 0;
-  int device_slots = 2;  // on the device, where it does not share the host's memory: one is copied to, one is read
-  int max_batches_per_take = 1;  // batches of one take(), at most; as many device slots at least
+  std::int64_t max_rows = 0;  // rows of the largest micro-batch
+  // Slots in device memory; unused where the device shares the host's memory. Two suffice to copy one batch while the
+  // step reads another.
+  int device_slots = 2;
+  int max_batches_per_take = 1;  // largest count of take(); needs as many device slots
 };
 
-// What a worker did, as long as it is traced. Seconds since the epoch of std::chrono::steady_clock.
+// What a worker did while tracing was on. Times are seconds of std::chrono::steady_clock.
 struct LoaderSpan {
   int worker = 0;
-  std::uint64_t batch = 0;  // read, decoded or begun, or a part of it; they count from the loader's start
+  std::uint64_t batch = 0;  // the batch that was read, decoded or submitted, in whole or in part; counts from 0
   double began = 0, ended = 0;
 };
 
 class Loader {
  public:
-  // items: the micro-batches of this rank in order, endless for training; none left: next() returns null. Called by
-  // the workers, one at a time. slots: its owner's, which nothing else uses meanwhile.
+  // items: yields this rank's micro-batches in order, or nothing at the end; training yields them without end. Workers
+  // call it, one at a time. slots: device slots of the caller, which only this loader uses while it lives; null: the
+  // loader allocates its own. All references outlive the loader. Error(config): the worker threads cannot be started.
   Loader(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
          std::function<std::optional<MicroBatch>()> items, DeviceSlots* slots = nullptr);
-  ~Loader();  // stops the workers; slots in flight are dropped
-  // The next batch; waits for the workers if none is filled. Its use begins here and ends at the next call, until when
-  // it is valid. A worker's failure is thrown here, at its batch's turn, as the Error it was (and again by later
-  // calls).
+  ~Loader();  // stops the workers and drops the batches in flight
+  // The next batch, or null after the last one. Waits until the workers have filled it. The batch is valid until the
+  // next call; next() itself calls begin_use() now and end_use() then. If a worker failed on this batch, its Error is
+  // thrown here, and again by later calls.
   const Batch* next();
-  // The next `count` batches, or as many as are left, for a step that begins and ends the use of each. Their copies are
-  // enqueued, not done: each begins when the use of the batch before it in its device slot has ended. Valid until the
+  // The next `count` batches, or fewer at the end, for a step that calls begin_use() and end_use() itself. Their copies
+  // are enqueued, but may not have ended: each starts when the slot's previous batch has been consumed. Valid until the
   // next call.
   std::span<const Batch> take(std::size_t count);
-  // The next batch lies in this slot on the device, if it has slots: steps that were recorded find theirs again.
+  // Makes `slot` the device slot of the next batch, so that a captured step finds its batches at the same addresses.
   void rewind(std::size_t slot = 0);
   LoaderStats stats() const;
-  // Workers note what they do from here on, or no longer.
+  // Turns tracing on or off: while it is on, workers record what they do.
   void trace(bool on);
-  std::vector<LoaderSpan> take_spans();  // those noted since the last call, in order of their ends
-  // What a loader of these samples takes of the device's memory.
+  // The spans recorded since the last call, in the order in which they ended.
+  std::vector<LoaderSpan> take_spans();
+  // Bytes of device memory that a loader with these options allocates.
   static std::size_t device_bytes(const Device&, const ShardIndex&, const LoaderOptions&);
 
  private:

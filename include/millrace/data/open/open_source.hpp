@@ -1,4 +1,4 @@
-// Opens a data set: chooses a reader engine, and wraps retries and local copies around it.
+// Opens a data set: chooses a reader engine, and wraps retries and the node-local cache around it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace millrace {
 
-// Error(config), with what to do, where the engine asked for cannot read these files. Not collective, except where
-// files are opened through MPI-IO, and closed, and where staging is wanted, which begins with the first reads. Of
-// mpio_collective, reads() are read together, read() is not.
+// Two cases are collective: the MPI-IO engines, when they are made and destroyed; and a local cache, when it is made.
+// The cache starts to copy with the first read. With mpio_collective, read queues read collectively, read() does not.
+// Error(config): the requested engine cannot read these files; the message says which one can.
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const FaultOptions& = {},
                                     const ChunkOptions& = {}, const LocalCacheOptions& = {});
 
-// The first of these samples that is stored with something that is no finite number: "sample 7 of the data, in a.h5,
-// has a target that is not finite"; "": none. Error(data).
+// Finds the first of these samples with a stored value that is infinite or not a number: "sample 7 of the data, in
+// a.h5, has a target that is not finite". Empty: there is none. Error(data): a sample cannot be read.
 std::string find_non_finite_sample(Source&, const ShardIndex&, std::span<const std::int64_t> ids);
 
 }  // namespace millrace

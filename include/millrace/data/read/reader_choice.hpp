@@ -1,4 +1,4 @@
-// Which reader engine suits a data set on this host.
+// Chooses the reader engine for a data set on this host.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,17 +7,18 @@
 
 namespace millrace {
 
-// What `automatic` goes by, on this host, of the folder of the first file.
+// What the choice depends on. File systems are judged by the folder of the first file.
 struct ReaderFacts {
-  std::string hdf5_only_reason;  // why only the HDF5 library can read a file; empty: own reads do
-  bool contiguous = true;        // samples are ranges of bytes, in every file
-  std::uint64_t bytes = 0;       // of samples
-  std::uint64_t available = 0;   // memory that is free, or that the kernel would give up
-  std::string file_system;       // "ext4"; "" where it is not known
-  bool local = true, in_memory = false;
-  std::string no_direct_io;  // why O_DIRECT is refused; empty: it is not
-  std::string no_uring;      // why there is no io_uring; empty: there is
-  std::string no_mmap;       // why the kernel maps no file there into memory; empty: it does
+  std::string hdf5_only_reason;  // why only the HDF5 library can read a file; empty: the other engines can too
+  bool contiguous = true;        // in every file, each sample is one range of bytes
+  std::uint64_t bytes = 0;       // of all samples
+  std::uint64_t available = 0;   // memory that is free, or that the kernel could reclaim
+  std::string file_system;       // "ext4"; empty: unknown
+  bool local = true;             // the file system is on a disk of this host
+  bool in_memory = false;        // the file system is in memory (tmpfs)
+  std::string no_direct_io;      // why O_DIRECT is refused; empty: it works
+  std::string no_uring;          // why io_uring cannot be used; empty: it can
+  std::string no_mmap;           // why files cannot be mapped into memory; empty: they can
 };
 ReaderFacts reader_facts(const ShardIndex&);
 
@@ -25,12 +26,16 @@ struct ReaderChoice {
   Reader reader;    // direct, mmap or uring; mpio stands for the HDF5 library
   std::string why;  // "1.2 GiB of samples fit in half of the 20 GiB of free memory"
 };
-// A pure function. HDF5 alone can read it: the library. Chunked: direct. Files in memory, or that fit in half of the
-// free memory: mmap, or direct where they cannot be mapped. Larger ones where O_DIRECT is to be had: uring. Else, and
-// on file systems of the network: direct.
+// A pure function, which applies the first rule that matches:
+// 1. Only the HDF5 library can read a file: the library.
+// 2. Chunked data: direct.
+// 3. Files in memory: mmap, or direct where they cannot be mapped.
+// 4. Network file systems and unknown ones: direct.
+// 5. Data that fits in half of the available memory: mmap, or direct where it cannot be mapped.
+// 6. Larger data: uring where O_DIRECT works, else direct.
 ReaderChoice choose_reader(const ReaderFacts&);
 
-// Why this engine (direct, mmap, uring) cannot read the set, and what can; empty: it can.
+// Why this engine (direct, mmap, uring) cannot read the data set, and which one can; empty: it can read it.
 std::string unsupported_reason(Reader, const ReaderFacts&, const ShardIndex&);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Source: sample ids -> bytes. read() is called by several workers at once.
+// Source: reads samples by their ids. One implementation for each reader engine, and wrappers around them (retries,
+// local copies). open_source.hpp makes them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,61 +12,73 @@
 
 namespace millrace {
 
-// Reads under way at once, of one worker; used by one thread.
+// The reads in flight of one worker. Used by one thread, except for stop().
+//
+// Example:
+//   while (there_is_work || pending > 0) {
+//     if (there_is_work && queue->can_submit()) {
+//       queue->begin(next_ids, x, y);
+//       ++pending;
+//     } else {
+//       queue->finish();
+//       --pending;
+//     }
+//   }
 class ReadQueue {
  public:
-  virtual ~ReadQueue() = default;  // waits for those under way
-  // As Source::read, but may return before. ids, x and y stay where they are until the read is finished; what fails is
-  // thrown by finish().
+  virtual ~ReadQueue() = default;  // waits for the reads in flight
+  // Like Source::read, but may return before the read has ended. ids, x and y stay valid until finish() returns for
+  // this read; finish() also throws its errors.
   virtual void begin(std::span<const std::int64_t> ids, void* x, void* y) = 0;
-  // Of what is begun from now on; matters where samples are drawn anew each epoch.
+  // Sets the epoch of the reads that are submitted from now on; random crops depend on it.
   virtual void epoch(std::int64_t) {}
-  virtual bool can_submit() const = 0;  // is one more begin() of use?
-  virtual void finish() = 0;            // waits for the oldest read that was begun; it is over, even when this throws
-  virtual std::int64_t skipped() const { return 0; }  // samples of the read finished last that FaultOptions left out
-  virtual void stop() {}  // by any thread: waits between tries end, and no more tries are made
+  virtual bool can_submit() const = 0;                // would one more begin() keep the storage busier?
+  virtual void finish() = 0;                          // waits for the oldest read; it is over, even if this throws
+  virtual std::int64_t skipped() const { return 0; }  // samples that FaultOptions left out of the last finished read
+  virtual void stop() {}  // called by any thread: ends the waits between retries, and prevents further retries
 };
 
 class Source {
  public:
   virtual ~Source() = default;
-  // Row i of x and y gets sample ids[i]. x: raw rows in the stored dtype, native byte order. y: int32 labels, or
-  // float32 targets. Error(data) names the file, and the sample.
+  // Writes sample ids[i] to row i of x and y. x: values in the stored data type, in native byte order. y: int32 labels
+  // or float32 targets. Thread-safe. Error(data) names the file and the sample.
   virtual void read(std::span<const std::int64_t> ids, void* x, void* y) = 0;
-  // A worker's own. `slots`: the memory that x will point into, which outlives it; engines may make it known to the
-  // kernel. Unless a source does better: read(), one after the other.
+  // A queue for one worker. slots: the memory that every x will point into; it outlives the queue, and an engine may
+  // register it with the kernel. The default reads one request after the other by read().
   virtual std::unique_ptr<ReadQueue> make_read_queue(std::span<char> slots);
-  // As read(), where samples are drawn anew each epoch: those of this one.
+  // Like read(), with the random crops of this epoch.
   virtual void read_epoch(std::int64_t epoch, std::span<const std::int64_t> ids, void* x, void* y) {
     (void)epoch;
     read(ids, x, y);
   }
-  // The engine, what it reads, and who chose it: "mmap: contiguous data, 12 shards (auto: ...)".
+  // The engine, what it reads, and why it was chosen: "mmap: contiguous data, 12 shards (auto: ...)".
   virtual std::string describe() const = 0;
   virtual DecodeStats decoded() const { return {}; }
-  virtual int max_workers() const { return 1 << 20; }
-  // The file under its name may be another than the one that is open (a stale handle). Others may be reading it.
-  // Error(data) names it.
+  virtual int max_workers() const { return 1 << 20; }  // more workers are of no use
+  // Opens a shard's file again by its path, because another file may be there now (a stale NFS handle, a local copy).
+  // Other threads may be reading it. Error(data) names the file.
   virtual void reopen(std::size_t shard) { (void)shard; }
-  virtual FaultStats faults() const { return {}; }  // so far
-  virtual LocalCacheStats staging() const { return {}; }
+  virtual FaultStats faults() const { return {}; }        // since the start
+  virtual LocalCacheStats staging() const { return {}; }  // of the node-local cache
 };
 
-// Engines. All give the same bytes.
+// Reader engines. All give the same bytes.
 enum class Reader {
   automatic,
-  direct,          // pread through the page cache, chunks and encoded images decoded by the workers
-  mmap,            // files mapped into memory; contiguous data
-  uring,           // past the page cache (O_DIRECT), many reads under way, by io_uring or threads; contiguous data
-  mpio,            // H5Dread through MPI-IO, independent; one worker
-  mpio_collective  // the same by all ranks together; a thread of its own for each data set
+  direct,  // pread through the page cache; workers decode chunks and encoded images
+  mmap,    // files mapped into memory; contiguous data only
+  uring,   // O_DIRECT, without the page cache, many reads in flight by io_uring or threads; contiguous data only
+  mpio,    // H5Dread through MPI-IO with independent transfers; one worker
+  mpio_collective  // H5Dread through MPI-IO with collective transfers of all ranks; one thread for each data set
 };
 inline bool uses_mpi_io(Reader r) { return r == Reader::mpio || r == Reader::mpio_collective; }
 
-// Of own reads of chunked data.
+// How chunked data is read without the HDF5 library.
 struct ChunkOptions {
-  std::uint64_t cache_bytes = 256u << 20;  // decoded chunks that are kept
-  // Samples are asked for in the order of the files: a thread that would wait for another's chunk decodes the next one.
+  std::uint64_t cache_bytes = 256u << 20;  // of decoded chunks that are kept
+  // For samples that are read in the order of the files: a thread that would wait for a chunk, because another thread
+  // decodes it, decodes the next chunk instead.
   bool decode_ahead = true;
 };
 

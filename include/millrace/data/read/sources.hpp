@@ -1,7 +1,9 @@
-// The kinds of source, one maker each. Private to the data room.
+// Makers of the sources, one for each kind, and helpers that they share. Internal to data/ and bench/.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/data/read/async_reads.hpp"
@@ -9,26 +11,29 @@
 
 namespace millrace {
 
-// why: goes to the end of describe(), " (auto: ...)" or empty.
+// why: the end of describe(), " (auto: ...)" or empty.
 std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why, const ChunkOptions& = {});
 std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
 std::unique_ptr<Source> make_uring_source(const ShardIndex&, const std::string& why, const MakeAsyncReads&);
 std::unique_ptr<Source> make_encoded_source(const ShardIndex&);
-// Error(config) for an engine that cannot, Error(data) for files that none can.
+// Error(config): this engine cannot read views. Error(data): no engine can read these files.
 std::unique_ptr<Source> make_view_source(const ShardIndex&, Reader, const ChunkOptions&);
-// Through MPI-IO, or automatic: with the serial driver.
+// Reader::mpio and mpio_collective: through MPI-IO, collective. Reader::automatic: with HDF5's serial driver.
 std::unique_ptr<Source> make_hdf5_source(World&, const ShardIndex&, Reader, const std::string& why);
 
-const char* name_of(Reader);  // as in data.reader
+const char* name_of(Reader);  // as the key data.reader spells it
 
 std::size_t shard_of(const ShardIndex&, std::int64_t id);
-// Raises the limit of open files where it may; returns how many of them, at most `wanted`, a source may hold: half of
-// what the process may, since there is a set to train on and one to evaluate on.
+// Replaces `order` by the positions of ids in ascending order of the ids, which is the order of the files.
+void sort_by_id(std::span<const std::int64_t> ids, std::vector<std::size_t>& order);
+// Raises the process's limit of open files where that is allowed. Returns how many of `wanted` files a source may hold
+// open: at most half of the limit, because there is a training set and an evaluation set.
 std::size_t raise_open_file_limit(std::size_t wanted);
-// Bytes of one row of y: in the file, and as the step takes it.
+// Bytes of one row of y: in the file, and in a batch.
 std::size_t y_stored_bytes(const ShardIndex&);
 std::size_t y_batch_bytes(const ShardIndex&);
-// Stored labels or targets -> int32 or float32. May swap y_stored in place. Error(data) names the shard.
+// Converts `values` stored labels to int32, or stored targets to float32. May swap bytes of y_stored in place.
+// Error(data) names the shard.
 void convert_targets(const ShardIndex&, const Shard&, std::int64_t values, void* y_stored, void* y);
 
 }  // namespace millrace

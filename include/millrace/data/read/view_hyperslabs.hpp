@@ -1,4 +1,4 @@
-// Where the samples of a SampleView lie in their array. Private to the data room.
+// Where the samples of a SampleView (patches, pairs, token windows) lie in their array. Internal to data/ and bench/.
 #pragma once
 #include <cstdint>
 
@@ -7,9 +7,11 @@
 
 namespace millrace {
 
-// Of sample `id`, one of `shard`. patch: of what lies within the scene.
+// patch: the part of sample `id` that lies within the scene; a patch at an edge extends beyond it.
 Hyperslab patch_hyperslab(const ShardIndex&, const Shard&, std::int64_t id);
-Hyperslab row_hyperslab(const Shard&, std::int64_t row);                       // pair: a sample, or its target
-Hyperslab window_hyperslab(const ShardIndex&, const Shard&, std::int64_t id);  // tokens: with the one behind the window
+// pair: one row of the array, which is a sample or its target.
+Hyperslab row_hyperslab(const Shard&, std::int64_t row);
+// tokens: the window of sample `id` and the token after it.
+Hyperslab window_hyperslab(const ShardIndex&, const Shard&, std::int64_t id);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// libpng reports errors by longjmp: nothing with a destructor is made between setjmp and it.
+// Decodes PNG with libpng, which reports errors with longjmp. No object with a destructor is created between setjmp and
+// the jump.
 #include <png.h>
 
 #include <csetjmp>
@@ -10,71 +11,76 @@
 namespace millrace {
 namespace {
 
-struct ReadScope {
+struct PngInput {
   std::string_view content;
   std::size_t at = 0;
   char problem[200] = "";
 };
 
-void give(png_structp png, png_bytep to, png_size_t bytes) {
-  auto& from = *static_cast<ReadScope*>(png_get_io_ptr(png));
+void read_bytes(png_structp png, png_bytep to, png_size_t bytes) {
+  auto& from = *static_cast<PngInput*>(png_get_io_ptr(png));
   if (from.content.size() - from.at < bytes) png_error(png, "it is cut off");
   std::memcpy(to, from.content.data() + from.at, bytes);
   from.at += bytes;
 }
 
-void complain(png_structp png, png_const_charp text) {
-  auto& from = *static_cast<ReadScope*>(png_get_error_ptr(png));
+void on_error(png_structp png, png_const_charp text) {
+  auto& from = *static_cast<PngInput*>(png_get_error_ptr(png));
   std::strncpy(from.problem, text, sizeof from.problem - 1);
   png_longjmp(png, 1);
 }
 
-void be_quiet(png_structp, png_const_charp) {}
+void ignore_warning(png_structp, png_const_charp) {}
 
 struct Decoder {
-  ReadScope reading;
+  PngInput input;
   png_structp png;
   png_infop info;
-  std::vector<png_bytep> rows;      // of the cut, in the image's pixels
-  std::vector<std::uint8_t> above;  // a row that is not wanted
+  std::vector<png_bytep> rows;        // pointers to the rows of the region
+  std::vector<std::uint8_t> skipped;  // memory for rows outside of the region
   explicit Decoder(std::string_view content)
-      : reading{content},
-        png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, complain, be_quiet)),
+      : input{content},
+        png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &input, on_error, ignore_warning)),
         info(png ? png_create_info_struct(png) : nullptr) {}
   ~Decoder() { png_destroy_read_struct(&png, &info, nullptr); }
 };
 
-// False: reading.problem says why.
+// On failure, returns false and sets input.problem.
 bool read_header(Decoder& d, Image& out) {
   if (setjmp(png_jmpbuf(d.png))) return false;
-  png_set_read_fn(d.png, &d.reading, give);
+  png_set_read_fn(d.png, &d.input, read_bytes);
   png_read_info(d.png, d.info);
   out.whole_height = png_get_image_height(d.png, d.info), out.whole_width = png_get_image_width(d.png, d.info);
-  if (out.whole_height * out.whole_width > max_image_pixels) png_error(d.png, "of more than 2^28 pixels");
+  if (out.whole_height * out.whole_width > max_image_pixels) png_error(d.png, "more than 2^28 pixels");
   return true;
 }
 
-// Whole rows. Of an interlaced image all of them, since each pass holds some of every row.
-bool read_pixels(Decoder& d, const DecodeRegion& cut, Image& out) {
+// Decodes whole rows. Of an interlaced image it decodes all, because each pass contains pixels of every row.
+bool read_pixels(Decoder& d, const DecodeRegion& region, Image& out) {
   if (setjmp(png_jmpbuf(d.png))) return false;
-  png_set_expand(d.png), png_set_strip_16(d.png), png_set_strip_alpha(d.png), png_set_gray_to_rgb(d.png);
-  const bool whole = png_set_interlace_handling(d.png) > 1;
+  png_set_expand(d.png);
+  png_set_strip_16(d.png);
+  png_set_strip_alpha(d.png);
+  png_set_gray_to_rgb(d.png);
+  const bool interlaced = png_set_interlace_handling(d.png) > 1;
   png_read_update_info(d.png, d.info);
-  out.left = 0, out.width = out.whole_width;
-  out.top = whole ? 0 : cut.top, out.height = whole ? out.whole_height : cut.height;
+  out.left = 0;
+  out.width = out.whole_width;
+  out.top = interlaced ? 0 : region.top;
+  out.height = interlaced ? out.whole_height : region.height;
   const std::size_t row_bytes = png_get_rowbytes(d.png, d.info);
-  if (row_bytes != 3 * std::size_t(out.width)) png_error(d.png, "of a kind that is not read");
+  if (row_bytes != 3 * std::size_t(out.width)) png_error(d.png, "unsupported kind of image");
   out.pixels.resize(row_bytes * std::size_t(out.height));
-  d.rows.resize(std::size_t(out.height)), d.above.resize(row_bytes);
+  d.rows.resize(std::size_t(out.height)), d.skipped.resize(row_bytes);
   for (std::size_t y = 0; y < d.rows.size(); ++y) d.rows[y] = out.pixels.data() + y * row_bytes;
-  if (whole) {
+  if (interlaced) {
     png_read_image(d.png, d.rows.data());
   } else {
-    for (std::int64_t y = 0; y < out.top; ++y) png_read_row(d.png, d.above.data(), nullptr);
+    for (std::int64_t y = 0; y < out.top; ++y) png_read_row(d.png, d.skipped.data(), nullptr);
     png_read_rows(d.png, d.rows.data(), nullptr, png_uint_32(out.height));
   }
   std::int64_t read = out.top + out.height;
-  for (; cut.to_end && read < out.whole_height; ++read) png_read_row(d.png, d.above.data(), nullptr);
+  for (; region.to_end && read < out.whole_height; ++read) png_read_row(d.png, d.skipped.data(), nullptr);
   if (read == out.whole_height) png_read_end(d.png, nullptr);
   return true;
 }
@@ -85,12 +91,11 @@ void decode_png(std::string_view content, const std::string& path, const RegionC
   Decoder decoder(content);
   if (!decoder.info) fail(Exit::internal, "libpng does not start");
   const auto check = [&](bool good) {
-    if (!good)
-      fail(Exit::data, path, " cannot be decoded (", decoder.reading.problem, "). remove it or fetch it again");
+    if (!good) fail(Exit::data, path, " cannot be decoded (", decoder.input.problem, "). remove it or fetch it again");
   };
   check(read_header(decoder, out));
-  const DecodeRegion cut = choose(out.whole_height, out.whole_width);
-  if (cut.height > 0) check(read_pixels(decoder, cut, out));
+  const DecodeRegion region = choose(out.whole_height, out.whole_width);
+  if (region.height > 0) check(read_pixels(decoder, region, out));
 }
 
 }  // namespace millrace

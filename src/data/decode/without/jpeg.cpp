@@ -1,11 +1,11 @@
-// Linked where the library is absent.
+// Linked if the build has no libjpeg.
 #include "millrace/base/error.hpp"
 #include "millrace/data/decode/image.hpp"
 
 namespace millrace {
 
 void decode_jpeg(std::string_view, const std::string& path, const RegionChooser&, Image&) {
-  fail(Exit::data, path, " is a JPEG image, which this build does not read. install libjpeg-dev and build again");
+  fail(Exit::data, path, " is a JPEG image, which this build cannot read. install libjpeg-dev and build again");
 }
 
 }  // namespace millrace

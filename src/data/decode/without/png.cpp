@@ -1,11 +1,11 @@
-// Linked where the library is absent.
+// Linked if the build has no libpng.
 #include "millrace/base/error.hpp"
 #include "millrace/data/decode/image.hpp"
 
 namespace millrace {
 
 void decode_png(std::string_view, const std::string& path, const RegionChooser&, Image&) {
-  fail(Exit::data, path, " is a PNG image, which this build does not read. install libpng-dev and build again");
+  fail(Exit::data, path, " is a PNG image, which this build cannot read. install libpng-dev and build again");
 }
 
 }  // namespace millrace

@@ -13,23 +13,25 @@ namespace millrace {
 namespace {
 
 constexpr unsigned entries = 64;
-constexpr std::size_t largest_registered = std::size_t(1) << 30;  // the kernel's limit for one piece of memory
+constexpr std::size_t max_registered = std::size_t(1) << 30;  // the kernel's limit for one registered buffer
 
 class UringReads : public AsyncReads {
  public:
   explicit UringReads(std::span<const std::span<char>> memory) {
     if (const int failed = io_uring_queue_init(entries, &ring_, 0); failed < 0)
-      fail(Exit::config, "no io_uring (", std::strerror(-failed), "). use data.reader = direct");
+      fail(Exit::config, "cannot use io_uring (", std::strerror(-failed), "). use data.reader = direct");
     for (std::span<char> part : memory)
       while (!part.empty()) {
-        const std::size_t n = std::min(part.size(), largest_registered);
-        parts_.push_back({part.data(), n});
+        const std::size_t n = std::min(part.size(), max_registered);
+        registered_.push_back({part.data(), n});
         part = part.subspan(n);
       }
-    // Refused past ulimit -l: then the kernel looks up the pages of the largest pieces at every read.
-    while (!parts_.empty() && io_uring_register_buffers(&ring_, parts_.data(), unsigned(parts_.size())) < 0)
-      parts_.erase(std::max_element(parts_.begin(), parts_.end(),
-                                    [](const iovec& a, const iovec& b) { return a.iov_len < b.iov_len; }));
+    // ulimit -l limits registered memory. Above it, the largest buffers stay unregistered, and the kernel looks up
+    // their pages for each read.
+    while (!registered_.empty() &&
+           io_uring_register_buffers(&ring_, registered_.data(), unsigned(registered_.size())) < 0)
+      registered_.erase(std::max_element(registered_.begin(), registered_.end(),
+                                         [](const iovec& a, const iovec& b) { return a.iov_len < b.iov_len; }));
   }
   ~UringReads() override { io_uring_queue_exit(&ring_); }
 
@@ -67,9 +69,9 @@ class UringReads : public AsyncReads {
 
  private:
   int registered_buffer_of(const char* to, std::size_t bytes) const {
-    for (std::size_t p = 0; p < parts_.size(); ++p) {
-      const auto* from = static_cast<const char*>(parts_[p].iov_base);
-      if (to >= from && to + bytes <= from + parts_[p].iov_len) return int(p);
+    for (std::size_t p = 0; p < registered_.size(); ++p) {
+      const auto* from = static_cast<const char*>(registered_[p].iov_base);
+      if (to >= from && to + bytes <= from + registered_[p].iov_len) return int(p);
     }
     return -1;
   }
@@ -80,7 +82,7 @@ class UringReads : public AsyncReads {
   }
 
   io_uring ring_{};
-  std::vector<iovec> parts_;
+  std::vector<iovec> registered_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Copies near the node: the same samples whatever is copied, and no fault of a copy or of its place ends a run.
+// The node-local cache: samples are the same whatever is copied, and no fault of a copy or of its folder ends a run.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,14 +31,14 @@ namespace fs = std::filesystem;
 constexpr std::int64_t sample_bytes = 3000, rows = 90;
 constexpr int eio = 5;
 
-// Three files; with the labels of 30 samples before, the first sample begins a page, and none after it.
+// Three files. After 30 labels, the first sample begins a page; no later one does.
 struct Set : RawSet {
   Set() : RawSet(sample_bytes, {30, 20, 40}, 4096 - 4 * 30) {}
   std::uint64_t bytes_of(std::size_t s) const { return index.shards[s].file_bytes; }
   std::uint64_t bytes() const { return bytes_of(0) + bytes_of(1) + bytes_of(2); }
 };
 
-// All samples in an order of its own, by reads of a few.
+// Reads all samples in a random order, a few at a time.
 void expect_epoch(const Set& set, Source& source, std::uint64_t seed) {
   std::vector<std::int64_t> ids(rows);
   std::iota(ids.begin(), ids.end(), 0);
@@ -54,28 +54,28 @@ void expect_epoch(const Set& set, Source& source, std::uint64_t seed) {
   }
 }
 
-// Until it says so; a minute is for machines with much else to do.
-bool wait_for(const std::function<bool()>& there) {
-  for (int tries = 0; tries < 6000 && !there(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return there();
+// Waits until done() is true, up to a minute on a busy machine.
+bool wait_for(const std::function<bool()>& done) {
+  for (int polls = 0; polls < 6000 && !done(); ++polls) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return done();
 }
-bool all_near(const Source& source) {
+bool all_copied(const Source& source) {
   return wait_for([&] { return source.staging().files_staged == source.staging().files; });
 }
 
-std::unique_ptr<Source> near(World& world, const Set& set, const std::string& where, std::uint64_t budget = 0,
-                             Reader reader = Reader::direct) {
+std::unique_ptr<Source> cached_source(World& world, const Set& set, const std::string& where, std::uint64_t budget = 0,
+                                      Reader reader = Reader::direct) {
   FaultOptions faults;
   faults.retries = 0;
   return make_source(world, set.index, reader, faults, {}, {where, budget});
 }
 
-// One run on one rank, to its end.
+// A complete run on one rank.
 LocalCacheStats run(const Set& set, const std::string& where) {
   const auto world = solo_world();
-  const auto source = near(*world, set, where);
+  const auto source = cached_source(*world, set, where);
   expect_epoch(set, *source, 1);
-  EXPECT_TRUE(all_near(*source));
+  EXPECT_TRUE(all_copied(*source));
   expect_epoch(set, *source, 2);
   return source->staging();
 }
@@ -98,7 +98,7 @@ int folders_in_memory() {
   return count;
 }
 
-TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
+TEST(LocalCache, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreComplete) {
   const Set set;
   for (const int ranks : {1, 2})
     for (const char* where : {"memory", "folder"})
@@ -107,9 +107,9 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
         if (reader == Reader::uring && !reader_facts(set.index).no_direct_io.empty()) continue;
         run_thread_world(ranks, [&](World& world) {
           const std::string folder = world.broadcast_string(cache.path.string());
-          const auto source = near(world, set, where == std::string("memory") ? where : folder, 0, reader);
+          const auto source = cached_source(world, set, where == std::string("memory") ? where : folder, 0, reader);
           expect_epoch(set, *source, 1);
-          ASSERT_TRUE(all_near(*source)) << where;
+          ASSERT_TRUE(all_copied(*source)) << where;
           world.barrier();
           const LocalCacheStats before = source->staging();
           {
@@ -129,7 +129,7 @@ TEST(Staging, SamplesAreTheSameAndComeFromTheCopiesOnceTheyAreThere) {
       }
 }
 
-TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
+TEST(LocalCache, TheNextRunReusesTheCopiesAndReplacesDamagedAndOldOnes) {
   const Set set;
   const TemporaryFolder cache;
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes());
@@ -140,9 +140,9 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   std::fstream(copy_of(cache, "raw1"), std::ios::in | std::ios::out | std::ios::binary).seekp(9000).put('!');
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(1)) << "a byte of the copy differs";
   fs::resize_file(copy_of(cache, "raw1"), 9000);
-  EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(1)) << "the copy was cut";
+  EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(1)) << "the copy was truncated";
   std::ofstream(copy_of(cache, "raw0.json")) << "{\"source\"";
-  EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(0)) << "its record was cut";
+  EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(0)) << "its record was truncated";
   const fs::path source = set.index.shards[2].path;
   fs::last_write_time(source, fs::last_write_time(source) + std::chrono::nanoseconds(1));
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes_of(2)) << "the source was written to";
@@ -152,50 +152,51 @@ TEST(Staging, TheNextRunFindsTheCopiesAndMakesAgainWhatIsDamagedOrOld) {
   EXPECT_EQ(files_in(cache.path / "millrace-cache").size(), 6u) << "three copies and their records";
 }
 
-TEST(Staging, APathThatIsNoUtf8IsFoundAgain) {
+TEST(LocalCache, CopiesOfAPathThatIsNotUtf8AreReused) {
   Set set;
   const TemporaryFolder cache;
   ShardList renamed;
   for (Shard shard : set.index.shards) {
     const std::string path = shard.path.str() + "caf\xe9";  // Latin-1
     fs::rename(shard.path.str(), path);
-    shard.path = path, renamed.push_back(shard);
+    shard.path = path;
+    renamed.push_back(shard);
   }
   set.index.shards = renamed;
   EXPECT_EQ(run(set, cache.path).bytes_copied, set.bytes());
   EXPECT_EQ(run(set, cache.path).bytes_reused, set.bytes());
 }
 
-TEST(Staging, WhatIsThereOfTheCopiesIsTold) {
+TEST(LocalCache, DescribesTheCopiesOfADataSet) {
   const Set set;
   const TemporaryFolder cache;
   EXPECT_NE(describe_copies(set.index, cache.path).find("millrace-cache: 0 of 3 files, 0 B of "), std::string::npos);
   run(set, cache.path);
   EXPECT_NE(describe_copies(set.index, cache.path).find(": 3 of 3 files, "), std::string::npos);
   fs::resize_file(copy_of(cache, "raw1"), 9000);
-  const std::string told = describe_copies(set.index, cache.path);
-  EXPECT_NE(told.find(": 2 of 3 files, "), std::string::npos) << told;
-  EXPECT_NE(told.find("raw1 is made again: its length is wrong"), std::string::npos) << told;
+  const std::string text = describe_copies(set.index, cache.path);
+  EXPECT_NE(text.find(": 2 of 3 files, "), std::string::npos) << text;
+  EXPECT_NE(text.find("raw1 will be made again: its length is wrong"), std::string::npos) << text;
   EXPECT_THROW(describe_copies(set.index, "memory"), Error);
 }
 
-TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
+TEST(LocalCache, TheBudgetAndAFullDiskEndTheCopyingButNotTheRun) {
   const Set set;
   const TemporaryFolder cache;
   run_thread_world(2, [&](World& world) {
-    const auto source = near(world, set, cache.path, set.bytes_of(0) + set.bytes_of(1) + 10);
+    const auto source = cached_source(world, set, cache.path, set.bytes_of(0) + set.bytes_of(1) + 10);
     expect_epoch(set, *source, 1);
     EXPECT_TRUE(wait_for([&] { return source->staging().files_staged == 2; }));
     expect_epoch(set, *source, 2);
     world.barrier();
-    const auto told = world.gather(source->staging().stopped);
-    EXPECT_NE((told[0] + told[1]).find("data.cache_budget"), std::string::npos) << told[0] << told[1];
+    const auto text = world.gather(source->staging().stopped);
+    EXPECT_NE((text[0] + text[1]).find("data.cache_budget"), std::string::npos) << text[0] << text[1];
     EXPECT_EQ(source->staging().files_staged, 2u);
   });
   const TemporaryFolder full;
   const Faults no_space({{.file = ".part", .error = ENOSPC, .opening = true}});
   const auto world = solo_world();
-  const auto source = near(*world, set, full.path);
+  const auto source = cached_source(*world, set, full.path);
   expect_epoch(set, *source, 1);
   EXPECT_TRUE(wait_for([&] { return !source->staging().stopped.empty(); }));
   EXPECT_NE(source->staging().stopped.find("No space left"), std::string::npos) << source->staging().stopped;
@@ -203,26 +204,26 @@ TEST(Staging, TheBudgetAndAFullDiskEndItAndNotTheRun) {
   EXPECT_EQ(source->staging().samples_from_copies, 0u);
 }
 
-TEST(Staging, ACopyThatCannotBeReadGivesWayToItsSource) {
+TEST(LocalCache, TheSourceIsReadWhereACopyCannotBeRead) {
   const Set set;
   for (const Reader reader : {Reader::direct, Reader::mmap}) {
     const TemporaryFolder cache;
     const auto world = solo_world();
-    const auto source = near(*world, set, cache.path, 0, reader);
+    const auto source = cached_source(*world, set, cache.path, 0, reader);
     expect_epoch(set, *source, 1);
-    ASSERT_TRUE(all_near(*source));
+    ASSERT_TRUE(all_copied(*source));
     const std::uint64_t before = source->staging().samples_from_copies;
     if (reader == Reader::mmap) fs::resize_file(copy_of(cache, "raw1"), 4096);
     const Faults broken({{"-raw1", 0, 1 << 30, eio}});
     expect_epoch(set, *source, 2);
     expect_epoch(set, *source, 3);
     const std::uint64_t from_copies = source->staging().samples_from_copies - before;
-    EXPECT_GE(from_copies, 140u) << "of the two that are well";
+    EXPECT_GE(from_copies, 140u) << "from the two intact copies";
     EXPECT_LT(from_copies, 180u);
   }
 }
 
-TEST(Staging, RunsThatCopyToOneFolderAtOnceDoNotDisturbEachOther) {
+TEST(LocalCache, RunsThatCopyToOneFolderAtOnceDoNotDisturbEachOther) {
   const Set set;
   const TemporaryFolder cache;
   const Faults slow({{.file = "/raw", .seconds = 1e-3}});
@@ -232,11 +233,11 @@ TEST(Staging, RunsThatCopyToOneFolderAtOnceDoNotDisturbEachOther) {
   EXPECT_EQ(files_in(cache.path / "millrace-cache").size(), 6u);
 }
 
-TEST(Staging, AFileThatChangesMeanwhileIsReadWhereItIs) {
+TEST(LocalCache, AFileThatChangesMeanwhileIsNotCopied) {
   const Set set;
   const TemporaryFolder cache;
   const auto world = solo_world();
-  const auto source = near(*world, set, cache.path);
+  const auto source = cached_source(*world, set, cache.path);
   fs::resize_file(set.index.shards[1].path, set.bytes_of(1) - sample_bytes);  // its last sample
   std::vector<char> x(sample_bytes);
   std::int32_t y = 0;
@@ -247,13 +248,13 @@ TEST(Staging, AFileThatChangesMeanwhileIsReadWhereItIs) {
   message_of([&] { source->read({&lost, 1}, x.data(), &y); });
 }
 
-TEST(Staging, AFolderThatCannotBeAndEnginesThatKeepTheirFilesAreRefused) {
+TEST(LocalCache, AnUnusableFolderAndCollectiveEnginesAreRefused) {
   const Set set;
   const auto world = solo_world();
   const std::string file = set.index.shards[0].path;
-  EXPECT_NE(message_of([&] { near(*world, set, file + "/below"); }, Exit::config).find("data.cache = " + file),
+  EXPECT_NE(message_of([&] { cached_source(*world, set, file + "/below"); }, Exit::config).find("data.cache = " + file),
             std::string::npos);
-  message_of([&] { near(*world, set, "memory", 0, Reader::mpio); }, Exit::config);
+  message_of([&] { cached_source(*world, set, "memory", 0, Reader::mpio); }, Exit::config);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// The keys of [comm] and [cuda].
+#include "config/key_groups.hpp"
+#include "millrace/config/key_types.hpp"
+
+namespace millrace {
+
+void add_comm_keys(Keys& k) {
+  using Progress = CollectiveOptions::Progress;
+  using Backend = CudaOptions::Sums;
+  k.push_back(
+      size_key(MR_FIELD(comm.bucket_size), Range{.low = 1024, .high = double(1ull << 40)},
+               "gradients are all-reduced in buckets of this size. Small buckets start earlier, large ones have "
+               "less overhead"));
+  k.push_back(choice_key(MR_FIELD(comm.grad_dtype),
+                         Choices<DType>{{"none", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}},
+                         "type of gradients during the all-reduce; bf16 and fp16 send half the bytes, with less "
+                         "precision; none: they stay fp32"));
+  k.push_back(
+      switch_key(MR_FIELD(comm.overlap), "start all-reduces during the backward pass; the result is bitwise the same"));
+  k.push_back(choice_key(
+      MR_FIELD(comm.progress),
+      Choices<Progress>{{"auto", Progress::automatic}, {"thread", Progress::thread}, {"inline", Progress::inline_}},
+      "what drives communication progress. thread: a separate thread; inline: the training step itself; "
+      "auto: a thread if a core is free"));
+  k.push_back(
+      choice_key(MR_FIELD(comm.backend),
+                 Choices<Backend>{{"auto", Backend::automatic}, {"nccl", Backend::nccl}, {"mpi", Backend::mpi}},
+                 "on GPUs: library of the all-reduce. mpi copies gradients through host memory and also works for "
+                 "ranks that share a GPU; auto: NCCL if each rank has its own GPU"));
+  k.push_back(
+      duration_key(MR_FIELD(comm.timeout), above(0), "a collective that takes longer ends the run with exit code 5"));
+}
+
+void add_cuda_keys(Keys& k) {
+  using Breadcrumbs = CudaOptions::Breadcrumbs;
+  k.push_back(switch_key(MR_FIELD(cuda.graph),
+                         "capture a step once as a CUDA graph and replay it with one launch; off: launch each kernel, "
+                         "for debugging"));
+  k.push_back(number_key(MR_FIELD(cuda.graph_micro_batches), at_least(1),
+                         "most micro-batches in one graph. A step with more of them uses several graphs. The input of "
+                         "this many micro-batches is kept on the GPU as it was read"));
+  k.push_back(choice_key(
+      MR_FIELD(cuda.breadcrumbs),
+      Choices<Breadcrumbs>{{"on", Breadcrumbs::each}, {"some", Breadcrumbs::some}, {"off", Breadcrumbs::none}},
+      "what the error message of a failed captured step names. on: the operation, at a cost of 1 to 2 us "
+      "for each; some: a group of sixteen operations; off: only the step"));
+  k.push_back(switch_key(MR_FIELD(cuda.autotune),
+                         "time the candidates for each convolution and matrix product, and keep the fastest"));
+  k.push_back(
+      switch_key(MR_FIELD(cuda.tf32), "with fp32: use TF32 tensor cores, which round factors to 10 bits of mantissa"));
+  k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
+                       "largest workspace that one convolution may use"));
+  k.push_back(number_key(MR_FIELD(cuda.nccl_max_ctas), at_least(1),
+                         "most thread blocks that NCCL may occupy; auto: 8 on one host, 16 on several", auto_is_zero));
+}
+
+}  // namespace millrace

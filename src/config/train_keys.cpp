@@ -1,0 +1,130 @@
+// The keys of [model], [train] and [optim].
+#include "config/key_groups.hpp"
+#include "millrace/config/key_types.hpp"
+
+namespace millrace {
+namespace {
+
+void add_resnet(Keys& k) {
+  k.push_back(number_key(MR_FIELD(model.depth), at_least(1),
+                         "resnet: number of layers. CIFAR style: 6n+2 (8, 20, 32, 44, 56, 110). ImageNet style: 18, "
+                         "34, 50, 101"));
+  k.push_back(choice_key(MR_FIELD(model.stem),
+                         Choices<ResNetStem>{{"auto", ResNetStem::automatic},
+                                             {"cifar", ResNetStem::cifar},
+                                             {"pool", ResNetStem::pool},
+                                             {"imagenet", ResNetStem::imagenet}},
+                         "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
+                         "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
+  k.push_back(number_key(MR_FIELD(model.width), at_least(1),
+                         "resnet: channels of the first stage; auto: 16 for CIFAR style, 64 for ImageNet style",
+                         auto_is_zero));
+}
+
+void add_mlp(Keys& k) {
+  k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
+  k.push_back(word_key(MR_FIELD(model.activation), {"relu", "gelu", "gelu_tanh", "tanh"},
+                       "mlp: activation function after each hidden layer. gelu_tanh is the tanh approximation of gelu, "
+                       "which cuBLAS can fuse into its matrix products"));
+  k.push_back(number_key(MR_FIELD(model.dropout), fraction(),
+                         "mlp: probability with which an activation is set to zero in training"));
+}
+
+void add_learning_rate(Keys& k) {
+  k.push_back(number_key(MR_FIELD(optim.lr), at_least(0), "learning rate after the warm-up"));
+  k.push_back(number_key(MR_FIELD(optim.lr_batch), at_least(0),
+                         "above 0: optim.lr is meant for this global batch, and is multiplied by train.global_batch / "
+                         "optim.lr_batch (linear scaling rule)"));
+  k.push_back(choice_key(MR_FIELD(optim.schedule),
+                         Choices<LrSchedule>{{"constant", LrSchedule::constant},
+                                             {"step", LrSchedule::step},
+                                             {"cosine", LrSchedule::cosine},
+                                             {"linear", LrSchedule::linear}},
+                         "how the learning rate decreases after the warm-up"));
+  k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0),
+                         "epochs over which the learning rate rises linearly to its full value"));
+  k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine, linear: learning rate at the end"));
+  k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
+                          "step: epochs at which the learning rate is multiplied by optim.gamma"));
+  k.push_back(number_key(MR_FIELD(optim.gamma), above(0), "step: factor on the learning rate at each milestone"));
+}
+
+void add_update_rule(Keys& k) {
+  k.push_back(number_key(MR_FIELD(optim.momentum), fraction(), "sgd, lars: momentum coefficient"));
+  k.push_back(switch_key(MR_FIELD(optim.nesterov), "sgd, lars: Nesterov momentum"));
+  k.push_back(number_key(MR_FIELD(optim.weight_decay), at_least(0),
+                         "weight decay; not applied to biases and normalisation layers. lars and lamb adapt the step "
+                         "only of the parameters that decay"));
+  k.push_back(number_key(MR_FIELD(optim.beta1), fraction(), "adamw, lamb: decay rate of the first moment"));
+  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: decay rate of the second moment"));
+  k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
+                         "adamw, lamb: added to the square root of the second moment; lars: added to the divisor of "
+                         "the trust ratio"));
+  k.push_back(number_key(MR_FIELD(optim.trust_coefficient), above(0),
+                         "lars: trust coefficient, the size of a step relative to the norm of the weight matrix, "
+                         "before the learning rate"));
+}
+
+}  // namespace
+
+void add_model_keys(Keys& k) {
+  k.push_back(choice_key(
+      MR_FIELD(model.name),
+      Choices<ModelName>{{"mlp", ModelName::mlp}, {"resnet", ModelName::resnet}, {"layers", ModelName::layers}},
+      "kind of network; layers: the network is written out under model.layers"));
+  add_resnet(k);
+  add_mlp(k);
+  k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
+                          "layers: one layer of the network each time the key is given, in order"));
+  k.push_back(
+      choice_key(MR_FIELD(model.loss),
+                 Choices<Loss>{{"auto", Loss::automatic}, {"cross_entropy", Loss::cross_entropy}, {"mse", Loss::mse}},
+                 "loss function; auto: cross_entropy for class labels, mse for floating-point targets"));
+  k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
+                         "cross_entropy: part of the target probability that is spread over all classes"));
+  k.push_back(
+      number_key(MR_FIELD(model.fusion), at_least(0),
+                 "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "
+                 "that follow them; 2: also the sums of batch normalisation into convolutions, and gradients of relu "
+                 "and gelu_tanh into the next linear layer, where possible (millrace plan says where not); auto: 1",
+                 -1));
+}
+
+void add_train_keys(Keys& k) {
+  k.push_back(number_key(MR_FIELD(train.epochs), at_least(0), "passes over the training data"));
+  k.push_back(number_key(MR_FIELD(train.steps), at_least(0),
+                         "above 0: stop after this many optimizer steps, regardless of train.epochs"));
+  k.push_back(number_key(MR_FIELD(train.global_batch), at_least(1), "samples of one optimizer step, over all ranks"));
+  k.push_back(number_key(MR_FIELD(train.micro_batch), at_least(1),
+                         "samples that a rank computes at once. Smaller values need less memory; auto: global_batch / "
+                         "ranks, or an eighth of that unless train.balance = even",
+                         auto_is_zero));
+  k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
+                       "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
+                       "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));
+  k.push_back(switch_key(MR_FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
+}
+
+void add_optim_keys(Keys& k) {
+  k.push_back(choice_key(MR_FIELD(optim.name),
+                         Choices<OptimizerName>{{"sgd", OptimizerName::sgd},
+                                                {"adamw", OptimizerName::adamw},
+                                                {"lars", OptimizerName::lars},
+                                                {"lamb", OptimizerName::lamb}},
+                         "optimizer. adamw and lamb keep two moments, which takes 4 bytes more for each parameter than "
+                         "sgd and lars. lars and lamb are variants of SGD and Adam for large batches: the step of a "
+                         "weight matrix is proportional to its norm"));
+  add_learning_rate(k);
+  add_update_rule(k);
+  k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
+                         "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, updates that "
+                         "part, and gathers the other parts during the next forward pass. On a CPU the result is "
+                         "bitwise the same"));
+  k.push_back(
+      number_key(MR_FIELD(optim.clip), at_least(0), "above 0: scale gradients down to at most this global norm"));
+  k.push_back(number_key(MR_FIELD(optim.loss_scale), above(0), "fp16: initial value of the dynamic loss scale"));
+  k.push_back(number_key(MR_FIELD(optim.scale_interval), at_least(1),
+                         "fp16: steps without overflow after which the loss scale is doubled"));
+}
+
+}  // namespace millrace
