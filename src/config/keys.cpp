@@ -35,6 +35,7 @@ const std::vector<KeyAlias>& key_aliases() {
       {"comm.bucket", "comm.bucket_size"},
       {"data.zoom", "data.random_resized_crop"},
       {"cuda.channels", "cuda.nccl_max_ctas"},
+      {"cuda.graph_batches", "cuda.graph_micro_batches"},
       {"cuda.tune", "cuda.autotune"},
       {"optim.trust", "optim.trust_coefficient"},
       {"log.trace", "log.profile_steps"},

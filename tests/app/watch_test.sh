@@ -61,7 +61,7 @@ quick)
   pid=$!
   until_there test -e run/checkpoints/latest
   shows "^run: running, epoch [0-9]+$" "step [0-9]+ of 1000000, [0-9]+ %, left " "^loss    [0-9.]+ [▁▂▃▄▅▆▇█]+ steps [0-9]+ to" \
-    "samples/s now, .* on average" "^step    [dcfbsor]+$" "^ +.*forward [0-9]+ %" "^bound   [a-z]+-bound by" "^saved   step [0-9]+, [0-9]+ s ago" \
+    "samples/s now, .* on average" "^step    [dcfbaor]+$" "^ +.*forward [0-9]+ %" "^bound   [a-z]+-bound in" "^saved   step [0-9]+, [0-9]+ s ago" \
     "^where   1 rank on $(hostname), .*fp32"
   grep -q $'\033' shown && complain "colors in a file"
   [ -z "$(OMPI_COMM_WORLD_RANK=1 "$millrace" top --once run)" ] || complain "under mpirun the second rank speaks, too"
