@@ -279,7 +279,7 @@ TEST(Chunked, BlockShuffleSaysWhatDoesNotFitIntoTheCache) {
   EXPECT_NE(message_of([&] { block_shuffle(d, 40, 0, 1 << 20); }, Exit::config).find("not a multiple of the 16 rows"),
             std::string::npos);
   const std::string advice = block_shuffle_advice(d, 16 << 10);
-  EXPECT_NE(advice.find("chunks of 16 rows, 47.00 KiB when decoded"), std::string::npos) << advice;
+  EXPECT_NE(advice.find("chunks of 16 rows are 47.00 KiB when decoded"), std::string::npos) << advice;
   EXPECT_EQ(block_shuffle_advice(d, 1 << 20), "");
 }
 

@@ -388,8 +388,8 @@ TEST(SampleView, UnsuitableArraysAreRefusedWithTheReason) {
   SampleView mixed = patches_of(3);
   mixed.lead = 2;
   refused(folder / "scene.h5", mixed, "data.lead does nothing without data.sample = pair", Exit::config);
-  refused(folder / "scene.h5", pairs(11), "later in its file (data.lead)");
-  refused(folder / "scene.h5", windows(3, 1), "'x' to be one text, or a text a row");
+  refused(folder / "scene.h5", pairs(11), "later in its file. lower data.lead");
+  refused(folder / "scene.h5", windows(3, 1), "'x' to be one text, or one text per row");
   refused(folder / "scene.h5", windows(0, 1), "data.window", Exit::config);
   const std::vector<std::uint8_t> text(5, 1);
   test::write_file(folder / "text.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {5}, text.data()}});
