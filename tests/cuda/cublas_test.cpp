@@ -86,6 +86,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cub
                                                            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                            cublasLtMatmulPreference_t, int max_results,
                                                            cublasLtMatmulHeuristicResult_t results[], int* count) {
+  // #lizard forgives: the signature is that of the library
   for (*count = 0; *count < max_results && *count < int(offered.size()); ++*count) {
     cublasLtMatmulHeuristicResult_t& r = results[*count];
     r = {};
@@ -99,6 +100,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                     cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulHeuristicResult_t* result) {
+  // #lizard forgives: the signature is that of the library
   if (!confirms || algorithm->data[7] != ~algorithm->data[0]) return CUBLAS_STATUS_INVALID_VALUE;
   result->workspaceSize = scratch_of(*algorithm) + more_scratch;
   return CUBLAS_STATUS_SUCCESS;
@@ -110,6 +112,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
                                            cublasLtMatrixLayout_t of_b, const void* beta, const void* c,
                                            cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
                                            const cublasLtMatmulAlgo_t*, void* workspace, std::size_t, cudaStream_t) {
+  // #lizard forgives: the signature is that of the library
   using namespace millrace;
   cuda::MatmulSpec s;
   s.m = of(of_d, CUBLASLT_MATRIX_LAYOUT_ROWS), s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);

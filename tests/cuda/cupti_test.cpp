@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 
 namespace millrace::cuda {
 namespace {

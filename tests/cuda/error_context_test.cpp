@@ -1,13 +1,13 @@
 // What the message of a failure on the GPU contains: the operation, the rank, the step.
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <thread>
 
-#include "cuda/runtime/check.hpp"
-#include "cuda/runtime/flight_recorder.hpp"
+#include "cuda/errors/check.hpp"
+#include "cuda/errors/flight_recorder.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -198,9 +198,9 @@ TEST_F(Tables, ClassesOfACsvMayBeWords) {
   EXPECT_EQ(in->class_names(), (std::vector<std::string>{"iris, blue", "rose"}));
   expect_rows(*in, std::vector<float>{1, 2, 3}, std::vector<std::int64_t>{1, 0, 1});
   options.x = {folder / "a.csv", put("b.csv", "size,kind\n4,rose\n5,tulip\n")};
-  EXPECT_NE(test::message_of([&] {
-              make_importer(options);
-            }).find("label 0 is 'rose', not 'iris, blue' as in " + (folder / "a.csv") + ". number the classes alike"),
+  EXPECT_NE(test::message_of([&] { make_importer(options); })
+                .find("label 0 is 'rose', not 'iris, blue' as in " + (folder / "a.csv") +
+                      ". number the classes in the same way"),
             std::string::npos);
   refuses(put("c.csv", "size,kind\n1,rose\n2,3\n"), {"c.csv:3: the number 3 in column 2, where others are words"});
   refuses(put("c.csv", "size,kind\n1,rose\n2,\n"), {"c.csv:3: nothing in column 2"});

@@ -1,7 +1,7 @@
 // A real fault in a replayed graph. After it, the breadcrumbs are read from host memory, although the context is lost.
 #include <gtest/gtest.h>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "cuda/runtime/device.hpp"
 #include "cuda/runtime/increment_counter.hpp"
 

@@ -14,8 +14,11 @@ struct Case {
 
 using Extents = std::array<std::int64_t, 3>;
 
-PoolSpec pool(PoolSpec::Kind kind, Shape src, Extents kernel = {1, 1, 1}, Extents stride = {1, 1, 1},
-              Extents pad = {0, 0, 0}, Extents dilation = {1, 1, 1}) {
+constexpr Extents ones{1, 1, 1};
+constexpr Extents zeros{0, 0, 0};
+
+PoolSpec pool(PoolSpec::Kind kind, Shape src, Extents kernel = ones, Extents stride = ones, Extents pad = zeros,
+              Extents dilation = ones) {
   PoolSpec s;
   s.kind = kind;
   s.src = src;

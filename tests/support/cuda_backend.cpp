@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "cuda/backend.hpp"
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cpu/common/parallel.hpp"
-#include "cuda/runtime/flight_recorder.hpp"
+#include "cuda/errors/flight_recorder.hpp"
 #include "cuda/runtime/record_breadcrumb.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/execution_context.hpp"

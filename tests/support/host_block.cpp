@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

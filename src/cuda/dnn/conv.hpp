@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/ops/conv.hpp"
 
 namespace millrace::cuda {

@@ -9,7 +9,7 @@
 
 #include "cuda/dnn/cublas_library.hpp"
 #include "cuda/dnn/matmul.hpp"
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "millrace/base/log.hpp"
 
 namespace millrace::cuda::cudnn {

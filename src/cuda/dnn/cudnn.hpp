@@ -3,9 +3,9 @@
 #pragma once
 #include <map>
 
+#include "cuda/block/block.hpp"
 #include "cuda/dnn/cudnn_graph.hpp"
 #include "cuda/dnn/plan_selector.hpp"
-#include "cuda/runtime/block.hpp"
 
 namespace millrace::cuda::cudnn {
 

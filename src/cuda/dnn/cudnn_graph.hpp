@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda/dnn/cudnn_library.hpp"
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/device/tensor.hpp"
 #include "millrace/ops/spatial.hpp"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/base/types.hpp"
 
 namespace millrace::cuda {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 
 namespace millrace::cuda {
 

@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // dst = src[0] + src[1]; both gradients are copies of diff_dst.
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

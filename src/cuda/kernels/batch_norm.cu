@@ -8,9 +8,9 @@
 #include <limits>
 #include <numeric>
 
+#include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/kernels/batch_norm_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
 #include "cuda/runtime/workspace.hpp"
 #include "millrace/device/step_state.hpp"
 

@@ -6,7 +6,7 @@
 // tile of columns. The lines are distributed over the blocks in turn, so that memory is read in order. The second pass
 // goes in the opposite direction, so that it finds the last lines of the first pass in the L2 cache.
 #pragma once
-#include "cuda/runtime/half.hpp"
+#include "cuda/block/half.hpp"
 
 namespace millrace::cuda::batch_norm {
 

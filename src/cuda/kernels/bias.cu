@@ -1,6 +1,6 @@
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // Copies rows to rows of another width. Images with few channels get padding channels for cuDNN engines that read whole
 // vectors, and weight gradients lose them again.
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -2,9 +2,9 @@
 // the parts. The order of the additions depends only on the shape, the type and the number of multiprocessors.
 #include <algorithm>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

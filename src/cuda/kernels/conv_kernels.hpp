@@ -1,6 +1,6 @@
 // Small kernels that complement cuDNN's convolutions, for f32, bf16 and f16.
 #pragma once
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace::cuda {

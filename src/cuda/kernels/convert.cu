@@ -1,9 +1,9 @@
 // Conversion between element types; a plain copy if the types are equal.
 #include <algorithm>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // Dropout. One thread handles a group of pack_size elements of a row, and writes one byte to `saved`: bit k is 1 if
 // element k is kept. Backward applies the saved mask.
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/vectorized_loop.hpp"
 #include "millrace/base/rng.hpp"
 
 namespace millrace::cuda {

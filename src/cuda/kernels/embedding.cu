@@ -3,9 +3,9 @@
 // deterministic.
 #include <algorithm>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -2,10 +2,10 @@
 // each sample blocks of its own (input_kernels.hpp).
 #include <algorithm>
 
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/input_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/vectorized_loop.hpp"
 
 namespace millrace::cuda {
 namespace {

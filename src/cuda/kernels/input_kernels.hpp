@@ -1,7 +1,7 @@
 // The kernels of the input pass: NormalizeContiguous reads rows in order, CropFlipNormalize moves pixels, and
 // ResizedCropNormalize enlarges a part of an image. input.cu chooses between them.
 #pragma once
-#include "cuda/runtime/half.hpp"
+#include "cuda/block/half.hpp"
 #include "millrace/ops/augmentation.hpp"
 
 namespace millrace::cuda {

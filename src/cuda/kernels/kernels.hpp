@@ -4,7 +4,7 @@
 #pragma once
 #include <memory>
 
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace::cuda {

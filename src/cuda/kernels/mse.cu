@@ -1,8 +1,8 @@
 // Mean squared error. Each block handles a part of a row; then one block adds up the parts.
+#include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/half.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
-#include "cuda/runtime/half.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // The optimizer: norm, decision, one pass over the flat buffers. Nothing of it waits for the host: what a step does is
 // a Decision in device memory. lars and lamb know their segments' norms before the last pass.
+#include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/optimizer_kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

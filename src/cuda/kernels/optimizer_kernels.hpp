@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "cuda/runtime/half.hpp"
+#include "cuda/block/half.hpp"
 #include "millrace/device/step_state.hpp"
 #include "millrace/ops/optimizer.hpp"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/pool_kernels.hpp"
-#include "cuda/runtime/dispatch_dtype.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 #include <cmath>
 
-#include "cuda/runtime/half.hpp"
+#include "cuda/block/half.hpp"
 
 namespace millrace::cuda::pool {
 

@@ -1,7 +1,7 @@
 // The loss of one row, or of a part of a row, and the kernel that adds these losses to the StepState. One block adds
 // them, in an order that depends on their number only.
 #pragma once
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/device/step_state.hpp"
 
 namespace millrace::cuda {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "cuda/runtime/increment_counter.hpp"
 
 namespace millrace::cuda {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/block/block.hpp"
 #include "cuda/nccl/watchdog.hpp"
-#include "cuda/runtime/block.hpp"
 #include "cuda/runtime/stream_clock.hpp"
 #include "millrace/comm/collective.hpp"
 

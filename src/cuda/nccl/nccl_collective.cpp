@@ -12,9 +12,9 @@
 #include <mutex>
 #include <thread>
 
+#include "cuda/errors/check.hpp"
 #include "cuda/nccl/collective_tracker.hpp"
 #include "cuda/nccl/nccl_comm.hpp"
-#include "cuda/runtime/check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/progress_board.hpp"
 

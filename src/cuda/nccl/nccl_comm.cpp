@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {

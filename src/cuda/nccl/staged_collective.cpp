@@ -1,5 +1,5 @@
+#include "cuda/errors/check.hpp"
 #include "cuda/nccl/nccl_collective.hpp"
-#include "cuda/runtime/check.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/staged.hpp"
 

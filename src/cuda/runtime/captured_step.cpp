@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "cuda/runtime/device.hpp"
 
 namespace millrace::cuda {

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "cuda/errors/check.hpp"
 #include "cuda/runtime/captured_step.hpp"
-#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/events.hpp"
 #include "cuda/runtime/gpu_topology.hpp"
 #include "cuda/runtime/record_breadcrumb.hpp"

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <string>
 
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
+#include "cuda/errors/error_context.hpp"
+#include "cuda/errors/flight_recorder.hpp"
 #include "cuda/runtime/cupti.hpp"
-#include "cuda/runtime/error_context.hpp"
-#include "cuda/runtime/flight_recorder.hpp"
 #include "cuda/runtime/nvml.hpp"
 #include "millrace/device/device.hpp"
 

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 #include "cuda/runtime/device.hpp"
 #include "millrace/base/units.hpp"
 

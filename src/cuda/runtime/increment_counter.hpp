@@ -1,5 +1,5 @@
 #pragma once
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 
 namespace millrace::cuda {
 

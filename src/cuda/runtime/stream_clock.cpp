@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 
 namespace millrace::cuda {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }

@@ -1,4 +1,4 @@
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/runtime/flight_recorder.hpp"
+#include "cuda/errors/flight_recorder.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda::error_context {

@@ -43,9 +43,9 @@ struct LaunchContext {
 }  // namespace millrace::cuda
 
 #ifdef __CUDACC__
-#include "cuda/runtime/device_block.cuh"
+#include "cuda/block/device_block.cuh"
 #else
-#include "cuda/runtime/host_block.hpp"
+#include "cuda/block/host_block.hpp"
 #endif
 
 namespace millrace::cuda {

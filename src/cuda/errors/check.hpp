@@ -4,7 +4,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "cuda/runtime/error_context.hpp"
+#include "cuda/errors/error_context.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

@@ -1,4 +1,4 @@
-#include "cuda/runtime/flight_recorder.hpp"
+#include "cuda/errors/flight_recorder.hpp"
 
 #include <algorithm>
 #include <atomic>

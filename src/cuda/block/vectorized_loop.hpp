@@ -1,7 +1,7 @@
 // Vectorised pointwise loops: each thread handles a pack of elements with one wide access to each tensor. The remaining
 // elements, and all elements of tensors that are not aligned, are handled one by one.
 #pragma once
-#include "cuda/runtime/half.hpp"
+#include "cuda/block/half.hpp"
 
 namespace millrace::cuda {
 

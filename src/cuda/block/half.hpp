@@ -1,7 +1,7 @@
 // Element types inside kernels. Kernels compute in float: widen() converts an element to float, narrow() rounds a float
 // to an element. A Pack is a vector of elements that one wide instruction loads or stores.
 #pragma once
-#include "cuda/runtime/block.hpp"
+#include "cuda/block/block.hpp"
 #include "millrace/base/types.hpp"
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

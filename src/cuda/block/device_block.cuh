@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "cuda/runtime/check.hpp"
+#include "cuda/errors/check.hpp"
 
 namespace millrace::cuda {
 

@@ -1,0 +1,140 @@
+// What happens in a training besides its steps: checkpoints, evaluations, unreadable samples, the account, and endings.
+#include <cmath>
+
+#include "millrace/advisor/rules/straggler.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/train/session/resolved_config.hpp"
+#include "train/overflow.hpp"
+#include "train/trainer_impl.hpp"
+
+namespace millrace {
+
+void Trainer::Impl::checkpoint(bool needed) {
+  const Timeline::Scope scope(timeline, Phase::checkpoint);
+  const auto began = std::chrono::steady_clock::now();
+  if (run_logger) run_logger->before_checkpoint();
+  run.state = network.read_state(int((run.step + 1) % 2));  // the slot of step number run.step, counted from 1
+  run.provenance = s.provenance();
+  run.provenance["shares"] = s.batching.load_balancer->str(run.step);
+  run.config = s.config.text;
+  unsaved = store.save(network, run);
+  if (unsaved.empty()) account_builder.checkpoint(needed);
+  if (unsaved.empty() && run_logger) run_logger->checkpoint(run.step);
+  last_checkpoint = std::chrono::steady_clock::now();
+  checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
+  trace_phase(Phase::checkpoint, began);
+  if (!unsaved.empty() && run.step < s.total_steps())
+    log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
+}
+
+bool Trainer::Impl::evaluate_now() {
+  const Timeline::Scope scope(timeline, Phase::evaluation);
+  const auto began = std::chrono::steady_clock::now();
+  validation = evaluator->run();
+  trace_phase(Phase::evaluation, began);
+  account_builder.evaluation();
+  run.valid_loss = validation->loss;
+  run.valid_accuracy = validation->labels ? validation->top1 : -1;
+  run.valid_step = run.step;
+  if (run_logger) run_logger->evaluation(run, *validation);
+  progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation->str()));
+  if (run.valid_accuracy <= run.best_accuracy) return false;
+  run.best_accuracy = run.valid_accuracy;
+  run.best_step = run.step;
+  return true;
+}
+
+void Trainer::Impl::count_unread() {
+  if (s.batching.epochs.step_in_epoch(run.step - 1) == 0) run.unread_in_epoch = 0;
+  run.unread_samples += last.unread_samples;
+  run.unread_in_epoch += last.unread_samples;
+  const std::int64_t rows = s.data.train.rows;
+  if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
+    finish("unread", Exit::data);
+    fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
+         " could not be read, more than data.skip_limit = ", s.config.data.skip_limit,
+         " of them. mend the files that the warnings and summary.json name, or raise data.skip_limit");
+  }
+  if (run.step_in_epoch == 0 && run.unread_in_epoch > 0)
+    progress.line(cat("epoch ", last.epoch, ": ", run.unread_in_epoch, " of ", rows,
+                      " samples could not be read and were skipped (data.on_error)"));
+}
+
+void Trainer::Impl::diverged() {
+  const auto kept = CheckpointStore::list(dir / "checkpoints");
+  const std::string where = describe_gradient(s.world, *s.compute.device, network);
+  const std::string sample = describe_samples(s, run.step - 1);
+  finish("diverged", Exit::diverged);
+  if (!sample.empty())
+    fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, "): ", sample,
+         ". mend the data");
+  fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
+       ", gradient norm ", last.grad_norm, "; ", where, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+       kept.empty() ? std::string("no checkpoint was written yet")
+                    : "the last good checkpoint is " + kept.back().string());
+}
+
+Account Trainer::Impl::account() {
+  const LoaderStats read = loader ? loader->stats() : LoaderStats{};
+  RankAccount mine =
+      runner ? account_builder.stats(network, read, runner->timer().max_timestamps(), runner->reducer().milestones())
+             : account_builder.stats(network, read, 0, {});
+  mine.wall_seconds = timeline.wall_seconds();
+  mine.seconds = timeline.seconds();
+  mine.faults = s.data.train_source->faults();
+  mine.staging = s.data.train_source->staging();
+  mine.samples = std::uint64_t(trained_samples);
+  mine.device = device_monitor.device_time();
+  mine.health = device_monitor.health();
+  Account out;
+  for (const std::string& text : s.world.gather(Account{{mine}}.json()))
+    out.ranks.push_back(RankAccount::from_json(text));
+  return out;
+}
+
+void Trainer::Impl::finish(const std::string& status, Exit code) {
+  if (tracer) tracer->end();
+  const Account all = account();
+  metrics = bottleneck_metrics_of(all, resolved_config_of(s));
+  if (s.world.rank() != 0) return;
+  Summary summary{start, status, run, validation, trained_steps, trained_samples};
+  if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
+  summary.seconds = timeline.wall_seconds();
+  summary.final_loss = last.loss;
+  if (run_logger) run_logger->ended(code);
+  try {
+    write_summary(dir, summary, all, metrics);
+  } catch (const Error& e) {
+    log::warn(e.what());
+  }
+  if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(metrics));
+  progress.line(all.table() + straggler_line(all.ranks));
+  if (trained_steps > 0)
+    progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
+                      " samples/s while training"));
+  if (validation) progress.line(cat("validation ", validation->str()));
+}
+
+void Trainer::Impl::report_ending(Exit result) {
+  if (unsaved.empty()) {
+    finish(result == Exit::ok ? "finished" : "stopped", result);
+    if (result == Exit::stopped)
+      progress.line(cat("stopped early (", stop.reason().empty() ? std::string("asked by another rank") : stop.reason(),
+                        ") with a checkpoint at step ", run.step, "; start again to resume"));
+    return;
+  }
+  finish("unsaved", Exit::data);
+  const auto kept = CheckpointStore::list(dir / "checkpoints");
+  fail(Exit::data, "the checkpoint of step ", run.step, ", the last, was not written (", unsaved,
+       "). free the disk and start again: the run resumes from ",
+       kept.empty() ? std::string("its beginning") : kept.back().string());
+}
+
+void Trainer::Impl::trace_phase(Phase phase, std::chrono::steady_clock::time_point began) {
+  const auto seconds = [](auto t) { return std::chrono::duration<double>(t.time_since_epoch()).count(); };
+  if (tracer) tracer->phase(phase, seconds(began), seconds(std::chrono::steady_clock::now()));
+}
+
+}  // namespace millrace

@@ -1,0 +1,84 @@
+// The state of a training and the steps of its loop. trainer.cpp holds the loop; trainer_events.cpp holds what happens
+// besides: checkpoints, evaluations, the account, and endings.
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "millrace/config/schedule.hpp"
+#include "millrace/data/load/loader.hpp"
+#include "millrace/train/session/network.hpp"
+#include "millrace/train/session/session.hpp"
+#include "millrace/train/step/step.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/evaluate.hpp"
+#include "train/logging/account_builder.hpp"
+#include "train/logging/device_monitor.hpp"
+#include "train/logging/progress.hpp"
+#include "train/logging/run_files.hpp"
+#include "train/logging/run_logger.hpp"
+#include "train/logging/tracer.hpp"
+#include "train/stop_request.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace {
+
+struct Trainer::Impl {
+  Timeline timeline;
+  Session s;
+  std::filesystem::path dir;
+  DeviceMonitor device_monitor;
+  AccountBuilder account_builder;
+  Network network;
+  std::optional<Schedule> schedule;
+  CheckpointInterval interval;
+  CheckpointStore store;
+  StopRequest stop;
+  Progress progress;
+  Launch start;             // of this process; known to rank 0
+  RunState run;             // as of the last collected step
+  std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
+  const int lag;            // steps that may be in flight while the host looks at results
+  std::unique_ptr<Loader> loader;
+  std::unique_ptr<StepRunner> runner;
+  std::optional<Evaluator> evaluator;
+  std::optional<RunLogger> run_logger;  // on rank 0
+  std::optional<Tracer> tracer;
+  StepMetrics last;                      // of the last collected step
+  std::optional<Evaluation> validation;  // the last one
+  double train_seconds = 0;
+  double checkpoint_seconds = 0;  // that the last checkpoint took
+  std::string unsaved;            // why the newest checkpoint could not be written; empty: it was
+  std::int64_t trained_samples = 0;
+  std::int64_t trained_steps = 0;
+  std::int64_t consecutive_overflows = 0;
+  BottleneckMetrics metrics;  // known at the end
+  std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
+
+  Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun);
+
+  // The whole run: lock the folder, resume, train, finish.
+  Exit run_all();
+  void resume();
+  void start_feeding();
+  Exit loop();
+  void enqueue_one();
+  // Collects the results of one step. Sets *stopping and *wants_checkpoint if any rank asks for it; never clears them.
+  void collect_one(bool* stopping, bool* wants_checkpoint);
+  void advance(const StepResult& result);       // counters and logs after a collected step
+  void check_finite(const StepResult& result);  // ends the run when it has diverged
+  bool checkpoint_due(std::int64_t after_step) const;
+
+  void checkpoint(bool needed);
+  bool evaluate_now();  // true when no earlier weights were better
+  void count_unread();  // ends the run when too many samples could not be read; collective
+  [[noreturn]] void diverged();
+  Account account();  // of all ranks; collective
+  void finish(const std::string& status, Exit code);
+  void report_ending(Exit result);
+  void trace_phase(Phase phase, std::chrono::steady_clock::time_point began);
+};
+
+}  // namespace millrace
