@@ -5,7 +5,7 @@
 set -euo pipefail
 packages=(g++ cmake make ninja-build libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libboost-program-options-dev libdnnl-dev zlib1g-dev
   libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev nlohmann-json3-dev libgtest-dev
-  dataset-fashion-mnist "$@")
+  python3-venv dataset-fashion-mnist "$@")
 command -v dpkg-query >/dev/null || {
   echo "this is not Debian or Ubuntu. install by hand what these packages contain: ${packages[*]}" >&2
   exit 1

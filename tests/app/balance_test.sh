@@ -1,7 +1,7 @@
 #!/bin/bash
 # Load balancing over ranks of different speed (train.balance = auto). quick: training learns the same,
 # the split of the micro-batches can be repeated bit for bit, and a resumed run continues with it.
-# table: the speed, for docs/performance.md, beside the sum of what the ranks reach each on its own. It
+# table: the speed, for docs/benchmarks, beside the sum of what the ranks reach each on its own. It
 # fails if a row is below WITHIN (0.9) of that sum TRIES (1) times, since those runs are not simultaneous.
 # Usage: balance_test.sh MILLRACE MPIEXEC quick|table
 set -euo pipefail
@@ -29,7 +29,7 @@ CFG
 cat >ranked <<'SH'
 #!/bin/bash
 times=($TIMES)
-exec "$@" --train.test_compute ${times[${OMPI_COMM_WORLD_RANK:-0}]}
+exec "$@" --test.compute_delay ${times[${OMPI_COMM_WORLD_RANK:-0}]}
 SH
 chmod +x ranked
 under=(./ranked)

@@ -13,18 +13,20 @@ case_solo() {
   local command group bench words
   expect_says 0 '^usage: millrace COMMAND' "$millrace" --help
   expect_says 0 '^millrace 0\.' "$millrace" --version
-  expect_says 2 "^error: .*'trian'" "$millrace" trian
-  for command in train eval pack inspect plan diagnose report tune predict top bench; do
+  expect_says 2 "^error: .*'trian'.*\<train\>" "$millrace" trian
+  for command in train eval pack inspect plan diagnose report tune scaling top bench; do
     expect_says 0 "usage: millrace $command" "$millrace" $command --help
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out ||
       complain "expected a description below each option of $command"
     expect_no_line 'millrace .* --help' out  # the help is complete: it refers to no other command
   done
+  expect_says 0 'usage: millrace scaling' "$millrace" predict --help  # its old name
+  expect_lines 1 'warning: .*predict.*millrace scaling' err
   for command in train plan eval "bench step"; do  # the commands that take keys: groups, defaults, units
     # shellcheck disable=SC2086
     expect_exit 0 "$millrace" $command --help
     for group in run data model comm; do expect_lines 1 "^\[$group\] [a-z]" out; done
-    expect_texts out "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket" " <size>  (8MiB)" \
+    expect_texts out "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket_size <size>  (8MiB)" \
       "--train.global_batch <whole number>  (128)" "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."
   done
   expect_says 0 '^\[checkpoint\] [a-z]' "$millrace" train --help
@@ -176,7 +178,7 @@ case_inputs() {
   printf '[model]\nname = mlp\n[data]\ntrain = apple/*.h5\nvalid = pear/*.h5\n[run]\ndir = runs/fruit\n' >fruit.cfg
   expect_says 3 "data\.valid .*'pear', not 'apple'.*data\.train" "$millrace" train -c fruit.cfg
   expect_says 0 'class_names = pear, zebra' "$millrace" inspect pear
-  expect_says 2 'data\.augment = on' "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.zoom 0.3
+  expect_says 2 'data\.augment = on' "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.random_resized_crop 0.3
   expect_says 0 'y are targets' "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect_says 2 '--chunk-rows .*--codec' "$millrace" pack --x table.csv --y-name class --level 3 --out coded
   expect_says 2 "--codec: 'gzip'.*none\|zstd\|lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Bottlenecks planted one at a time into real runs: what the verdict says about each, and what its advice
-# gains. Prints a table for docs/diagnosis.md.
+# gains. Prints a table for docs/benchmarks.
 #
 # Each change that diagnose tried is then made in runs of its own, alternating with the run as it was, and
 # the measured gain stands beside the predicted one. The script fails if a kind is not named, or if fewer
@@ -161,15 +161,15 @@ stated=yes
 ! wanted checkpoint || kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
 stated=
 ranks=2
-! wanted sums || kind "sums of 50 ms a MB" "communication-bound: .* comm.(compress|grad_dtype)" 60 --comm.test_delay 0.05 --data.reader mmap --model.hidden 400 400
+! wanted sums || kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --test.all_reduce_delay 0.05 --data.reader mmap --model.hidden 400 400
 # Between hosts, where a message costs the kernel's time. Between the cores of a virtual machine the cost of
 # a message changes by half from one second to the next.
 if wanted buckets && start_hosts 2 1gbit; then
-  kind "two hosts, buckets of 1 KiB" "communication-bound: .* comm.bucket" 300 --comm.bucket 1KiB --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 256 256
+  kind "two hosts, buckets of 1 KiB" "communication-bound: .* comm.bucket_size" 300 --comm.bucket_size 1KiB --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 256 256
   stop_hosts
 fi
 if wanted link && start_hosts 2 64mbit; then
-  kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.(compress|grad_dtype)" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
+  kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.grad_dtype" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
   stop_hosts
 fi
 # slow_rank LINE: what only rank 1 does before it starts the program.
@@ -185,7 +185,7 @@ if wanted straggler; then
 fi
 stated=
 if wanted slow; then
-  slow_rank 'exec "$@" --train.test_compute 12ms; else set -- "$@" --train.test_compute 4ms'
+  slow_rank 'exec "$@" --test.compute_delay 12ms; else set -- "$@" --test.compute_delay 4ms'
   kind "rank 1 takes three times as long for a sample" "imbalanced: .* train.balance" 40 --train.global_batch 32 --data.reader mmap
 fi
 ranks=1

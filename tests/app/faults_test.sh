@@ -68,7 +68,7 @@ case_go_on() {
   expect_same_metrics whole header
   mkfifo pipe.h5
   expect_alone 3 none "" --data.train pipe.h5
-  expect_lines 1 'pipe\.h5 .*ordinary file'
+  expect_lines 1 'pipe\.h5 .*regular file'
 
   # Samples that cannot be read (60, 181 and 182) are skipped, on one rank and on two.
   local bad="train-00001,4096,4097,$eio,999999,0;train-00003,4496,4897,$eio,999999,0" run shard

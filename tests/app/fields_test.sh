@@ -42,7 +42,7 @@ case_fields() {
   guess=$("$build/tests/app/make_fields" "$real/ch2bet.nii.gz" "$real/brodmann.nii.gz" .)
   data=(--data.train train.h5 --data.valid valid.h5)
   train_input "${data[@]}"
-  expect_line '2 data sets.*/t1, /edge' run/run.json
+  expect_line '2 .*data sets.*/t1, /edge' run/run.json
   expect_number "loss, of a guess $guess," "$(summary run valid_loss)" "<" "$(awk -v g="$guess" 'BEGIN { print g / 2 }')"
   # One of the two inputs, with a mean and deviation of its own.
   train_input "${data[@]}" --data.channels 0 --data.mean 3.5 --data.std 1 --train.epochs 1 --run.resume never

@@ -294,7 +294,8 @@ layers = linear outputs
 epochs = 3
 global_batch = 36
 micro_batch = 6
-test_force_overflow_at = 20
+[test]
+force_overflow_at = 20
 [optim]
 lr = 0.05
 scale_interval = 8

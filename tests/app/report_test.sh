@@ -1,5 +1,5 @@
 #!/bin/bash
-# The pages of `millrace report` and the traces of log.trace, of finished, killed and damaged runs: as
+# The pages of `millrace report` and the traces of log.profile_steps, of finished, killed and damaged runs: as
 # checked by report_check.py (page), and as a headless browser shows them (browser).
 # Usage: report_test.sh MILLRACE MPIEXEC page|browser
 set -euo pipefail
@@ -20,7 +20,7 @@ global_batch = 24
 micro_batch = 6
 CFG
 expect_exit 0 train 2 whole
-expect_exit 0 train 1 'two <b>&' --optim.lr 0.02 --log.trace 2
+expect_exit 0 train 1 'two <b>&' --optim.lr 0.02 --log.profile_steps 2
 
 # refused CODE PATTERN ARGUMENT...: report says why in one line.
 refused() {
@@ -35,7 +35,7 @@ check() { expect_exit 0 "$python" "$tests/report_check.py" "$@"; }
 case_page() {
   page whole
   check page whole/report.html
-  expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "as they went" "Sums over ranks" Loader "finished" "step 75 of 75"
+  expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75"
   refused 3 'whole/report\.html.*--overwrite' whole
   page whole --overwrite
   cp -r whole hinted
@@ -63,12 +63,12 @@ PY
   truncate -s -20 killed/metrics.jsonl
   page killed
   check page killed/report.html
-  expect_texts killed/report.html "no end" "step 74 of 75"
+  expect_texts killed/report.html "interrupted" "step 74 of 75"
   : >killed/metrics.jsonl
   page killed --out none.html
-  expect_texts none.html "No step is written yet"
+  expect_texts none.html "No step has been written yet"
   { flock 9 && page killed --out going.html; } 9>>killed/lock
-  expect_texts going.html "still going"
+  expect_texts going.html '"state busy">running<'
 
   cp -r whole damaged
   rm damaged/report.html

@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh" "$1" "$2"
 small_config
 
 # With 4.75 KiB of gradients: a step takes at least 24 ms, so that there is time to interrupt it.
-slowly="--comm.test_delay 5"
+slowly="--test.all_reduce_delay 5"
 
 # A file and a signal each stop a run in the middle of an epoch.
 case_resume() {
@@ -124,7 +124,7 @@ case_walltime() {
   local first second
   set -- --checkpoint.every none --train.evaluate off
   expect_exit 0 train 2 whole "$@"
-  set -- "$@" --comm.test_delay 30
+  set -- "$@" --test.all_reduce_delay 30
   expect_exit 75 train 2 parts "$@" --run.walltime 3s --run.stop_margin 2500ms
   expect_line "stopped early .*time"
   first=$(steps_of parts)
@@ -162,7 +162,7 @@ case_must() {
   pid=
   expect_no_file run/summary.json
   expect_exit 0 "$millrace" report run
-  expect_texts run/report.html "no end"
+  expect_texts run/report.html "interrupted"
 }
 
 # A second run in the folder of a running one is refused, and does not disturb the first.
@@ -189,7 +189,7 @@ case_full_disk() {
   expect_exit 0 train 2 whole
   local freed
   for freed in later soon; do
-    start train 2 disk/$freed --checkpoint.every 4 --comm.test_delay 10 --log.tensorboard on
+    start train 2 disk/$freed --checkpoint.every 4 --test.all_reduce_delay 10 --log.tensorboard on
     wait_for_steps disk/$freed 6
     dd if=/dev/zero of=disk/filler bs=4k status=none 2>/dev/null || true
     if [ $freed = soon ]; then

@@ -27,14 +27,14 @@ case_memory() {
 # many: the result is the same.
 case_overlap() {
   expect_exit 0 train 2 plain --comm.overlap off --comm.progress inline
-  expect_exit 0 train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket 1KiB
+  expect_exit 0 train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket_size 1KiB
   expect_same_run plain overlapped
 }
 
 # A loss that is not finite ends the run with 4, one line of advice and the last good checkpoint. With a
 # loss scale the step is skipped.
 case_diverged() {
-  expect_exit 4 train 2 run --run.precision fp32 --train.test_force_overflow_at 12 --checkpoint.every 5 --log.every 0
+  expect_exit 4 train 2 run --run.precision fp32 --test.force_overflow_at 12 --checkpoint.every 5 --log.every 0
   expect_lines 1 'error:'
   expect_line 'optim\.lr'
   expect_file run/checkpoints/step-00000010.h5
@@ -49,7 +49,7 @@ case_diverged() {
 case_files() {
   local key phase
   # The delay makes a step take 1 ms, so that the cost of measuring can be judged.
-  expect_exit 0 train 2 run --run.precision fp32 --train.test_force_overflow_at -1 --comm.test_delay 0.2
+  expect_exit 0 train 2 run --run.precision fp32 --test.force_overflow_at -1 --test.all_reduce_delay 0.2
   for key in step epoch samples loss lr grad_norm loss_scale samples_per_second step_ms data_wait_ms copy_ms forward_ms backward_ms \
     communication_ms optimizer_ms other_ms; do
     expect_lines 42 "[{,]\"$key\":-?[0-9][0-9.e+-]*[,}]" run/metrics.jsonl
@@ -102,7 +102,7 @@ case_eval() {
 # therefore equal, except for the order in which doubles are summed.
 case_samples() {
   local ranks
-  set -- --run.precision fp32 --optim.lr 0 --train.test_force_overflow_at -1 --train.evaluate off
+  set -- --run.precision fp32 --optim.lr 0 --test.force_overflow_at -1 --train.evaluate off
   for ranks in 1 2 3; do
     expect_exit 0 train $ranks run$ranks "$@"
     losses run$ranks
@@ -116,34 +116,34 @@ case_samples() {
 }
 losses() { paste <(metrics "$1" samples) <(metrics "$1" loss) | LC_ALL=C awk '{ printf "%d %.12f\n", $1, $2 }' >"$1.losses"; }
 
-# predict calculates the step on other numbers of ranks from a finished run, and asks for what it does
+# scaling predicts the step on other numbers of ranks from a finished run, and asks for what it does
 # not know.
-case_predict() {
+case_scaling() {
   local words
   expect_exit 0 train 1 run --train.steps 12 --run.threads 1
-  expect_says 2 "^error: .*--latency.*'100'" "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100
-  expect_exit 0 "$millrace" predict run --ranks 1,2,8 --link 1Mb/s --latency 100us --json
+  expect_says 2 "^error: .*--latency.*'100'" "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100
+  expect_exit 0 "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100us --json
   # The run's own step; then on 1, 2 and 8 ranks with the run's batch, and with its samples a rank.
   sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' out >steps
   awk 'NR == 1 { run = $1 } (NR == 2 || NR == 5) && ($1 < 0.999 * run || $1 > 1.001 * run) { bad = 1 }
     NR == 6 { two = $1 } END { exit bad || NR != 7 || two <= run || $1 <= two }' steps ||
     complain "expected 7 steps: one rank as measured, and more ranks slower; got $(xargs <steps)"
-  expect_exit 0 "$millrace" predict run --ranks 2,64 --link 400Gb/s
+  expect_exit 0 "$millrace" scaling run --ranks 2,64 --link 400Gb/s
   expect_line '^(scales to|does not scale at) '
   expect_line '^weak: 36 samples'
   expect_line 'one sample a rank'
-  expect_no_line '^warning: .*earlier start'
+  expect_no_line '^warning: .*earlier launch'
   cp -r run older
   sed -i 's/"started": "[^"]*"/"started": "2200-01-01T00:00:00Z"/' older/run.json
-  expect_says 0 '^warning: older/summary\.json.*run\.json' "$millrace" predict older --ranks 2 --link 400Gb/s
+  expect_says 0 '^warning: older/summary\.json.*run\.json' "$millrace" scaling older --ranks 2 --link 400Gb/s
   for words in "--ranks 2" "--ranks 2 --measure" "--ranks 2 --link 400"; do
     # shellcheck disable=SC2086
-    expect_says 2 '^error: command line: ' "$millrace" predict run $words
+    expect_says 2 '^error: command line: ' "$millrace" scaling run $words
   done
-  expect_exit 3 "$millrace" predict nowhere --ranks 2 --link 1Gb/s
-  expect_exit 0 run_on 2 predict run --ranks 2 --ranks-per-node 2 --measure
+  expect_exit 3 "$millrace" scaling nowhere --ranks 2 --link 1Gb/s
+  expect_exit 0 run_on 2 scaling run --ranks 2 --ranks-per-node 2 --measure
   expect_line '^links .*2 ranks.*1 node'
-  expect_exit 0 run_on 2 predict run --measure  # without --ranks: as far as the links are known
+  expect_exit 0 run_on 2 scaling run --measure  # without --ranks: as far as the links are known
   expect_line '^warning: .*2 ranks'
   expect_lines 1 '^ +2 +72 '
   expect_no_line '^ +4 '

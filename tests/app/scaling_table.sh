@@ -1,8 +1,8 @@
 #!/bin/bash
-# Predictions of `millrace predict` beside runs on as many ranks. Prints a table for docs/scaling.md.
+# Predictions of `millrace scaling` beside runs on as many ranks. Prints a table for docs/benchmarks.
 #
 # Computation is simulated by time that takes no core, except in the rows that say so. The all-reduce is
-# slowed by comm.test_delay, or uses links between virtual hosts that tc limits. Each row is the median of
+# slowed by test.all_reduce_delay, or uses links between virtual hosts that tc limits. Each row is the median of
 # TURNS (3). The script fails if a predicted step is wrong by more than WITHIN (10) percent; rows of real
 # computation are not judged.
 # Usage: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]
@@ -65,9 +65,9 @@ row() {
     step "$from" a "${keys[@]}" --train.global_batch $batch ${more:-} ${more_before:-}
     # shellcheck disable=SC2086
     step "$to" b "${keys[@]}" --train.global_batch $then ${more:-} ${more_after:-}
-    expect_exit 0 "${predict[@]}" predict a --ranks "$to" --json "$@"
+    expect_exit 0 "${predict[@]}" scaling a --ranks "$to" --json "$@"
     cp out predicted.json
-    expect_exit 0 "$millrace" predict b --ranks 1 --json
+    expect_exit 0 "$millrace" scaling b --ranks 1 --json
     base+=("$(number run step predicted.json)")
     measured+=("$(number run step out)")
     predicted+=("$(number "$scaling" step predicted.json)")
@@ -84,18 +84,18 @@ printf '| run | ranks | step, ms | predicted, ms (exposed communication) | measu
 if wanted shared; then
   fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s)
   slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
-  row "sums of 125 ms/MB, hidden" 1 2 weak --comm.test_delay 0.125 -- "${fast[@]}"
-  row "500 ms/MB, too long to hide" 1 2 weak --comm.test_delay 0.5 -- "${slow[@]}"
-  row "the same in bf16" 1 2 weak --comm.test_delay 0.5 --comm.compress bf16 -- "${slow[@]}"
-  row "the same, comm.overlap = off" 1 2 weak --comm.test_delay 0.5 --comm.overlap off -- "${slow[@]}"
-  row "the same, optim.zero = 1" 1 2 weak --comm.test_delay 0.25 --optim.zero 1 -- "${slow[@]}"
-  row "the same batch on more ranks" 1 2 strong --comm.test_delay 0.5 -- "${slow[@]}"
-  more_before="--comm.test_delay 0.5" more_after="--comm.test_delay 0.75" row "a ring; links from the run's sums" 2 4 weak -- --ranks-per-node 4
+  row "all-reduces of 125 ms/MB, overlapped" 1 2 weak --test.all_reduce_delay 0.125 -- "${fast[@]}"
+  row "500 ms/MB, too long to overlap" 1 2 weak --test.all_reduce_delay 0.5 -- "${slow[@]}"
+  row "the same in bf16" 1 2 weak --test.all_reduce_delay 0.5 --comm.grad_dtype bf16 -- "${slow[@]}"
+  row "the same, comm.overlap = off" 1 2 weak --test.all_reduce_delay 0.5 --comm.overlap off -- "${slow[@]}"
+  row "the same, optim.zero = 1" 1 2 weak --test.all_reduce_delay 0.25 --optim.zero 1 -- "${slow[@]}"
+  row "the same batch on more ranks" 1 2 strong --test.all_reduce_delay 0.5 -- "${slow[@]}"
+  more_before="--test.all_reduce_delay 0.5" more_after="--test.all_reduce_delay 0.75" row "a ring; links from the run's all-reduces" 2 4 weak -- --ranks-per-node 4
 fi
 if { wanted hosts || wanted slow; } && start_hosts 4 32mbit; then
   # Rings, and not what Open MPI would choose for these sizes.
   export OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=4
-  more="--train.test_compute 160ms"  # messages wait for cores, which matters less in longer steps
+  more="--test.compute_delay 160ms"  # messages wait for cores, which matters less in longer steps
   if wanted hosts; then
     row "hosts, links of 32 Mbit/s" 1 2 weak -- --link 32Mb/s --latency 50us
     row "the same" 2 4 weak -- --link 32Mb/s --latency 50us --messages ring
@@ -104,7 +104,7 @@ if { wanted hosts || wanted slow; } && start_hosts 4 32mbit; then
   if wanted slow; then
     bash "$root/tests/support/slurm/hosts.sh" limit 10mbit
     measured_on=2 row "hosts, links of 10 Mbit/s, by --measure" 1 2 weak -- --measure
-    row "the same, links from the run's sums" 2 4 weak -- --messages ring
+    row "the same, links from the run's all-reduces" 2 4 weak -- --messages ring
   fi
   stop_hosts
   more=
@@ -115,5 +115,5 @@ if wanted real; then
   first=()
   samples=512
   measured_on=2
-  row "computed, 512 samples a rank; link by --measure" 1 2 weak --train.test_compute 0s --comm.progress inline --model.hidden 1024 1024 1024 -- --ranks-per-node 2 --measure
+  row "computed, 512 samples per rank; link by --measure" 1 2 weak --test.compute_delay 0s --comm.progress inline --model.hidden 1024 1024 1024 -- --ranks-per-node 2 --measure
 fi

@@ -16,7 +16,7 @@ case_search() {
   expect_exit 0 run_on 1 tune -c net.cfg --seconds 0.05 --keep train.micro_batch model.fusion data.prefetch --out tuned.cfg
   expect_line '^[0-9.]+x, measured '
   expect_first_gain
-  expect_line '^  data\.reader +direct -> (mmap|uring) .*x in [0-9] turns?'
+  expect_line '^  data\.reader +direct -> (mmap|uring) .*x in [0-9] rounds?'
   expect_line '^  not tried: comm\.bucket'
   expect_line '^  not tried: model\.fusion.*--keep'
   expect_no_file runs
@@ -49,7 +49,7 @@ case_memory() {
   slow_disk 0.001
   expect_exit 0 run_on 1 tune -c net.cfg --seconds 0.05 --keep data.reader data.workers train.micro_batch model.fusion --run.memory 300k --data.prefetch 4
   expect_line '^  data\.prefetch +4 -> auto +failed: train\.micro_batch: 8 samples'
-  expect_line '^  data\.prefetch +[0-9]+ -> (2|16) .* ms beside '
+  expect_line '^  data\.prefetch +[0-9]+ -> (2|16) .* ms, baseline '
 }
 
 # The range test of the learning rate, on two ranks.
@@ -79,8 +79,8 @@ case_stop() {
 # With a slow all-reduce a larger global batch is faster. It is searched when asked for; its effect on
 # the learning rate is said, but not applied.
 case_free() {
-  expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.1 --data.reader mmap --run.threads 1 --comm.test_delay 0.02 --model.hidden 400 400 \
-    --keep data.reader data.workers data.prefetch comm.bucket model.fusion --global-batch free --out tuned.cfg
+  expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.1 --data.reader mmap --run.threads 1 --test.all_reduce_delay 0.02 --model.hidden 400 400 \
+    --keep data.reader data.workers data.prefetch comm.bucket_size model.fusion --global-batch free --out tuned.cfg
   expect_line '^  train\.global_batch +8 -> 16 '
   expect_first_gain
   expect_line '^global_batch = ' tuned.cfg

@@ -1,8 +1,6 @@
-"""Plants two bottlenecks at once, of random kinds and magnitudes. The first line of the verdict must name the larger one: the
-one whose removal gains more, which is measured by runs with only the other. Prints a table for docs/diagnosis.md, and fails if
-fewer than 80 % are right.
-
-Usage: two_bottlenecks.py MILLRACE MPIEXEC FAULTY_FILES [--seed N] [--count N]"""
+"""Plants two bottlenecks at once, of random kinds and magnitudes: two_bottlenecks.py MILLRACE MPIEXEC FAULTY_FILES [--seed N] [--count N].
+The larger one is the one whose removal gains more, as runs with only the other one show. The first line of the verdict must name it.
+Prints a table for docs/benchmarks; fails if fewer than 80 % are right."""
 import argparse
 import json
 import math
@@ -35,7 +33,7 @@ lr = 0.001
 
 
 class Kind:
-    """A bottleneck: the word of its verdict, the range of its magnitudes, and the keys and the environment that plant it."""
+    """A bottleneck: the first word of its verdict, the range of its magnitudes, and the keys and environment variables that plant it."""
 
     def __init__(self, word, low, high, unit, keys=None, rank_keys=None, environment=None):
         self.word, self.low, self.high, self.unit = word, low, high, unit
@@ -58,7 +56,7 @@ def kinds(library):
 
 
 def run(options, planted, folder, probe):
-    """Returns the seconds a step, including checkpoints and evaluations, and the output."""
+    """Seconds per step, including checkpoints and evaluation, and the output of the run."""
     keys, rank_keys, environment = [], [], dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1")
     for kind, magnitude in planted:
         keys += kind.keys(magnitude)
@@ -82,7 +80,7 @@ def run(options, planted, folder, probe):
 
 
 def first_word(said):
-    """Returns the bottleneck in the first line of the verdict. The other lines are numbered."""
+    """The bound in the first line of the verdict; the other lines are numbered."""
     words = re.findall(r"^(nothing worth changing|[a-z]+-bound|imbalanced): ", said, re.MULTILINE)
     return words[-1] if words else "nothing"
 

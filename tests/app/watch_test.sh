@@ -49,7 +49,7 @@ case_quick() {
   start train 1 run
   wait_for test -e run/checkpoints/latest
   expect_top '^run: running, epoch [0-9]+$' 'step [0-9]+ of 1000000, [0-9]+ %, left ' '^loss    [0-9.]+ [▁▂▃▄▅▆▇█]+ steps [0-9]+ to' \
-    'samples/s now, .* on average' '^step    [dcfbsor]+$' '^ +.*forward [0-9]+ %' '^bound   [a-z]+-bound by' '^saved   step [0-9]+, [0-9]+ s ago' \
+    'samples/s now, .* on average' '^step    [dcfbsor]+$' '^ +.*forward [0-9]+ %' '^bound   [a-z]+-bound ' '^saved   step [0-9]+, [0-9]+ s ago' \
     "^where   1 rank on $(hostname), .*fp32"
   expect_no_line $'\033' out  # no colors in a file
   expect_equal "output of the second rank" "" "$(OMPI_COMM_WORLD_RANK=1 "$millrace" top --once run)"
@@ -77,7 +77,7 @@ watch_on_terminal() {
   wait $top || complain "expected that top exits with 0 when it is interrupted, but it exited with $?"
   expect_line $'\033\\[\\?25l' typescript  # the cursor was hidden
   expect_line $'\033\\[\\?25h' <(tail -c 100 typescript)  # and is shown again
-  expect_line 'later.*nothing there yet' typescript
+  expect_line 'later.*not started yet' typescript
   kill -USR2 "$pid"
   expect_end 75
   expect_equal "run_exit_code of the stopped run" 75 "$(gauge run_exit_code later.prom)"
