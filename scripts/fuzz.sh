@@ -1,6 +1,8 @@
 #!/bin/bash
-# fuzz.sh [SECONDS [NAME...]]: the fuzzers of tests/fuzz, SECONDS in all (60), in build-fuzz. What was found before and fuzzes on is in
-# build-fuzz/corpus; an input that ends a fuzzer is left in build-fuzz/found, and `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats it.
+# Builds the fuzzers of tests/fuzz in build-fuzz and runs them for SECONDS (60) in total.
+# Their inputs are kept in build-fuzz/corpus, from where the next run continues. An input that crashes a
+# fuzzer is written to build-fuzz/found; `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats the crash.
+# Usage: fuzz.sh [SECONDS [NAME...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -9,11 +11,11 @@ names=("$@")
 if [ ${#names[@]} -eq 0 ]; then names=(chunks global_heap files tables images layers config); fi
 cxx=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$cxx" ]; then
-  echo "fuzz: skipped, there is no clang (Debian packages clang and libclang-rt-14-dev)"
+  echo "skipped: no clang (Debian packages clang and libclang-rt-14-dev)"
   exit 77
 fi
 if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' | "$cxx" -x c++ -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null; then
-  echo "fuzz: skipped, $cxx has no libFuzzer (Debian package libclang-rt-14-dev)"
+  echo "skipped: $cxx has no libFuzzer (Debian package libclang-rt-14-dev)"
   exit 77
 fi
 cmake -S . -B build-fuzz -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="${cxx/++/}" -DMILLRACE_FUZZ=ON -DMILLRACE_CUDA=OFF >/dev/null
@@ -29,7 +31,7 @@ for name in "${names[@]}"; do
   if ! "build-fuzz/tests/fuzz/fuzz_$name" "${options[@]}" "build-fuzz/corpus/$name" "build-fuzz/seeds/$name" >"build-fuzz/$name.log" 2>&1; then
     failed=1
     echo "fuzz_$name FAILED:"
-    grep -A 40 -m 1 "ERROR" "build-fuzz/$name.log" || true  # who it was is at the top, the input at the end
+    grep -A 40 -m 1 "ERROR" "build-fuzz/$name.log" || true  # the cause is at the top, the input at the end
     tail -n 20 "build-fuzz/$name.log"
   fi
   grep "^HDF5 itself" "build-fuzz/$name.log" | tail -n 1 || true

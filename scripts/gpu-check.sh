@@ -1,8 +1,10 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command of at most 8 minutes: gpu-check.sh [build folder] [log folder]. Runs the tests of label gpu, trains a
-# small network on GPU and processor and compares, measures, and prints a short table. Logs stay in the log folder. What the time does not allow is
-# skipped, and said so. GPU_CHECK_SECONDS is the time; GPU_CHECK_DEVICE=cpu tries the script itself out where there is no GPU.
-set -u
+# Tests and measures everything that needs a GPU, in at most 8 minutes (GPU_CHECK_SECONDS): runs the tests
+# with the label gpu, trains a small network on the GPU and on the processor and compares them, runs the
+# benchmarks, and prints a short table. The logs stay in the log folder. What does not fit into the time is
+# listed as skipped. GPU_CHECK_DEVICE=cpu tests the script itself without a GPU.
+# Usage: gpu-check.sh [BUILD_FOLDER] [LOG_FOLDER]
+set -euo pipefail
 build=${1:-build}
 logs=${2:-$build/gpu-check}
 budget=${GPU_CHECK_SECONDS:-460}
@@ -12,45 +14,50 @@ rm -f "$logs"/*.log
 millrace=$build/millrace
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-launch=${MILLRACE_LAUNCH:-mpirun --bind-to none -n}  # and then the number of ranks
+launch=${MILLRACE_LAUNCH:-mpirun --bind-to none -n}  # the number of ranks follows
 table=()
 failed=0
-try() {  # try NAME SECONDS command...
-  local name=$1 limit=$2 began=$SECONDS left=$((budget - SECONDS))
+passed=no
+# try NAME SECONDS COMMAND...: adds a line to the table, and sets $passed.
+try() {
+  local name=$1 limit=$2 began=$SECONDS left=$((budget - SECONDS)) code=0
   shift 2
+  passed=no
   if [ $left -lt 5 ]; then
     table+=("skip  $name (no time left)")
-    return 1
+    return
   fi
-  # KILL after TERM: millrace takes TERM as the wish to stop after a step, which may never end.
-  timeout -k 5 $((left < limit ? left : limit)) "$@" >"$logs/$name.log" 2>&1
-  local code=$?
+  # KILL after TERM: on TERM millrace stops after the current step, which may never end.
+  timeout -k 5 $((left < limit ? left : limit)) "$@" >"$logs/$name.log" 2>&1 || code=$?
   if { [ $code -eq 124 ] || [ $code -eq 137 ] || [ $code -eq 75 ]; } && [ $left -lt "$limit" ]; then
     table+=("skip  $name (cut off: no time left)")
     rm -rf "$logs/$name.log" "${logs:?}/$name"
-    return 1
+    return
   fi
   case $code in
-  0) table+=("ok    $name ($((SECONDS - began)) s)") ;;
+  0)
+    passed=yes
+    table+=("ok    $name ($((SECONDS - began)) s)")
+    ;;
   77) table+=("skip  $name: $(sed -n 's/^skipped: //p' "$logs/$name.log")") ;;
   *)
-    table+=("FAIL  $name (exit $code, $((SECONDS - began)) s): $(grep -m 1 '^error' "$logs/$name.log" || grep -v '^---*$' "$logs/$name.log" | tail -n 1)")
+    table+=("FAIL  $name (exit $code, $((SECONDS - began)) s): $(grep -m 1 '^error' "$logs/$name.log" || grep -v '^---*$' "$logs/$name.log" | tail -n 1)") || true
     failed=1
     ;;
   esac
-  return $code
 }
+# loss RUN STEP
 loss() { sed -n "$2p" "$logs/$1/metrics.jsonl" 2>/dev/null | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
-# near NAME STEP TOLERANCE: its loss beside the processor's.
+# near RUN STEP TOLERANCE: compares the loss with that of the processor.
 near() {
   [ -e "$logs/$1.log" ] || return 0
   awk -v a="$(loss train-cpu "$2")" -v b="$(loss "$1" "$2")" -v t="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && b != "null" && d * d <= t * t * a * a) }' && return
   table+=("FAIL  $1: loss '$(loss "$1" "$2")' at step $2, '$(loss train-cpu "$2")' on the processor")
   failed=1
 }
-# What stands in a log behind a pattern, the last time.
-figure() { sed -n "s|.*$2.*|\\1|p" "$logs/$1.log" 2>/dev/null | sort -g | tail -n 1; }
-# ratio NAME A B GOAL: A / B beside the goal, "not measured" where one is missing.
+# figure NAME PATTERN: the largest number in the log that the group of the pattern matches.
+figure() { sed -n "s|.*$2.*|\\1|p" "$logs/$1.log" 2>/dev/null | sort -g | tail -n 1 || true; }
+# ratio NAME A B GOAL: prints A / B and the goal, or "not measured" if one of them is missing.
 ratio() {
   awk -v n="$1" -v a="$2" -v b="$3" -v g="$4" 'BEGIN {
     if (a == "" || b == "" || b == 0) printf "  %-44s not measured (goal %s)\n", n, g
@@ -61,7 +68,7 @@ ratios() {
   ours=$(figure bench-gpu 'a rank, \([0-9]*\) images/s')
   eager=$(figure peers 'eager, batch [0-9]*, AMP: \([0-9.]*\) images/s')
   compiled=$(figure peers 'torch.compile, batch [0-9]*, AMP: \([0-9.]*\) images/s')
-  echo "beside the goals, of an H200:"
+  echo "compared with the goals for an H200:"
   ratio "ResNet-50 fp16, images/s" "$ours" 1 6500
   ratio "ResNet-50 fp16 over PyTorch eager" "$ours" "$eager" 1.9
   ratio "ResNet-50 fp16 over torch.compile" "$ours" "$compiled" 1.8
@@ -77,7 +84,8 @@ large="--data.train synthetic:images:rows=65536,shape=224x224x3,classes=1000 --m
  --comm.timeout 30s"
 mlp="--data.train synthetic:images:rows=65536,shape=32x32x3,classes=1000 --model.name mlp --model.hidden 4096,4096,4096 --model.activation gelu_tanh
  --run.precision fp16 --run.device $device --comm.timeout 30s"
-train() {  # train NAME RANKS key value...: the small network; its epoch ends within, with a smaller batch
+# train NAME RANKS OPTION...: the small network. An epoch ends during the run, with a smaller batch.
+train() {
   local name=$1 ranks=$2
   shift 2
   # shellcheck disable=SC2086
@@ -86,7 +94,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
 # shellcheck disable=SC2086
 {
   try inspect 30 $launch 1 "$millrace" inspect
-  binary=$(find "$build" -name test_gpu -type f | head -n 1)
+  binary=$(find "$build" -name test_gpu -type f | head -n 1) || true
   [ -n "$binary" ] && try test_gpu 100 $launch 1 "$binary" --gtest_filter=-Graphed*
   try train-cpu 60 $launch 1 "$millrace" train $small --run.device cpu --run.dir "$logs/train-cpu"
   train fp32 1
@@ -106,11 +114,12 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     near train-$run 20 1e-2
   done
   for run in fp16 level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 level2; do  # rounding grows with the steps: 3 to 6 % at step 20, by processor
+  for run in fp16 level2; do  # the effect of rounding grows with the steps: 3 to 6 % at step 20 on the processor
     near train-$run 10 2e-2
     near train-$run 20 1e-1
   done
-  # Other micro-batches have other batch statistics: these three are to be finite and alike.
+  # accumulated, two-ranks and zero have other micro-batches and thus other batch statistics: the losses that
+  # are printed at the end should be finite and alike.
   try bench-gpu 150 $launch 1 "$millrace" bench gpu --comm.timeout 30s --run.device "$device"
   if ! python3 -c 'import torch' 2>/dev/null; then
     table+=("skip  peers, peers-fed: python3 has no torch")
@@ -132,10 +141,10 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   elif [ $((budget - SECONDS)) -le 60 ]; then
     table+=("skip  busy-shards (no time left)")
   else
-    try write-images 30 env -u LD_LIBRARY_PATH python3 tests/peers/resnet50.py --write "$logs/images" &&
-      try pack-images 30 $launch 1 "$millrace" pack --x "$logs/images/x.npy" --y "$logs/images/y.npy" --out "$logs/images" --overwrite &&
-      try busy-shards 60 $launch 1 "$millrace" train -c /dev/null $large --data.train "$logs/images/train-*.h5" --train.global_batch 256 --train.steps 60 \
-        --run.profile 20 --run.resume never --run.dir "$logs/busy-shards" --model.classes 1000
+    try write-images 30 env -u LD_LIBRARY_PATH python3 tests/peers/resnet50.py --write "$logs/images"
+    [ $passed = no ] || try pack-images 30 $launch 1 "$millrace" pack --x "$logs/images/x.npy" --y "$logs/images/y.npy" --out "$logs/images" --overwrite
+    [ $passed = no ] || try busy-shards 60 $launch 1 "$millrace" train -c /dev/null $large --data.train "$logs/images/train-*.h5" --train.global_batch 256 --train.steps 60 \
+      --run.profile 20 --run.resume never --run.dir "$logs/busy-shards" --model.classes 1000
     python3 -c 'import torch' 2>/dev/null && try peers-fed 90 env -u LD_LIBRARY_PATH python3 tests/peers/resnet50.py --device "$device" --fed "$logs/images"
     rm -rf "$logs/images"
   fi
@@ -147,7 +156,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
   else
     table+=("skip  fashion-fp32, fashion-fp16: data/fashion-mnist is not packed (make data)")
   fi
-  binary=$(find "$build" -name test_cuda -type f | head -n 1)
+  binary=$(find "$build" -name test_cuda -type f | head -n 1) || true
   [ -n "$binary" ] && try test_cuda 60 $launch 1 "$binary" --gtest_filter='-*Long*'
 }
 {
@@ -158,7 +167,7 @@ train() {  # train NAME RANKS key value...: the small network; its epoch ends wi
     echo "  $run: $(loss "$run" 1) $(loss "$run" 10) $(loss "$run" 20) $(loss "$run" 40)"
   done
   cd "$logs" && grep -H -E 'images/s|^whole step|GPU busy|busy .*%|samples/s while|top-1.*of 10000|skipped' \
-    bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step '
+    bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step ' || true
   ratios
 } | tee "$logs/table.txt"
 exit $failed

@@ -1,15 +1,20 @@
 #!/bin/bash
-# sanitize.sh address|thread: the loader, the sums over ranks, checkpoints and HDF5 under a sanitizer, in build-asan or build-tsan. The thread
-# sanitizer does not know OpenMP's barriers: its build does without, and ranks are threads of one process.
-set -eu
+# Builds and runs the tests of the loader, the collectives, checkpoints and HDF5 with a sanitizer, in
+# build-asan or build-tsan. The thread sanitizer does not know the barriers of OpenMP, so its build does
+# not use OpenMP, and ranks are threads of one process.
+# Usage: sanitize.sh address|thread
+set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:?usage: sanitize.sh address|thread}
 case $kind in
 address) build=build-asan rooms="base comm io data model train" ;;
 thread) build=build-tsan rooms="comm data train" ;;
-*) echo "sanitize.sh: address or thread" >&2; exit 2 ;;
+*)
+  echo "usage: sanitize.sh address|thread" >&2
+  exit 2
+  ;;
 esac
-# Libraries keep memory until the end of the process, and MPI's and HDF5's are not instrumented.
+# Libraries keep memory until the process ends, and MPI and HDF5 are not instrumented.
 export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
 targets=
 for room in $rooms; do

@@ -1,108 +1,110 @@
 #!/bin/bash
-# Bottlenecks put into real runs on purpose: diagnose_test.sh MILLRACE MPIEXEC FAULTY_FILES CASE. FAULTY_FILES is the library of
-# tests/support/faulty_files.cpp, here a slow disk. Only what is far outside of a busy machine's noise is asked for.
-set -u
-millrace=$1
-mpiexec=$2
-library=$3
-case=$4
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
-failures=0
-complain() { echo "FAILED: $*"; cat out err; failures=$((failures + 1)); }
+# diagnose, and the verdict at the end of a run, name bottlenecks that were planted on purpose, and the
+# advised change helps. The limits are far outside of what a busy machine does to the times.
+# Usage: diagnose_test.sh MILLRACE MPIEXEC CASE
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
+pack_table set --shard-size 24000
+table_config
 
-awk 'BEGIN { for (r = 0; r < 240; r++) { for (c = 0; c < 100; c++) printf "%d,", (r * 7 + c * c) % 13; print r % 3 } }' >table.csv
-"$millrace" pack --x table.csv --y-name 101 --out set --shard-size 24000 >out 2>err || complain "pack failed"
-cat >net.cfg <<'CFG'
-[data]
-train = set/train-*.h5
-reader = direct
-workers = 1
-[model]
-hidden = 8
-[train]
-global_batch = 8
-CFG
-first_line() { grep -m 1 -q "$1" <(head -n 1 out) || complain "the first line is not: $1"; }
-# gain KEYS LEAST: what the best trial of a change of one of these keys gave.
-gain() {
-  awk -v keys="$1" -v least="$2" '$1 ~ "^(" keys ")$" && $3 == "->" { split($0, part, ": "); g = part[2] + 0; if (g > best) best = g }
-    END { exit !(best >= least) }' out || complain "no change of $1 gave $2x"
+# expect_gain KEYS LEAST: the best trial that changed one of these keys (separated by |) was that much faster.
+expect_gain() {
+  expect_number "best gain of a change of $1" "$(awk -v keys="$1" '$1 ~ "^(" keys ")$" && $3 == "->" {
+    split($0, part, ": "); gain = part[2] + 0; if (gain > best) best = gain } END { print best + 0 }' out)" ">=" "$2"
+}
+expect_first_line() {
+  head -n 1 out >first_line
+  expect_line "$1" first_line
+}
+# expect_verdict PATTERN: in the output of a run.
+expect_verdict() {
+  grep -m 1 -E '^[a-z-]+(-bound|ed): |^nothing worth changing: ' out >verdict || true
+  expect_line "$1" verdict
 }
 
-case $case in
-input)  # each read of the files takes 1 ms: one worker is too few, whatever the processor does meanwhile. Nor can they be mapped
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS="train-,0,4096,19,1000000000,0;train-,4096,100000000,0,1000000000,0.001" "$millrace" diagnose -c net.cfg --seconds 0.05 >out 2>err ||
-    complain "diagnose failed"
-  grep -q "^  data.reader -> mmap: not tried, .*train-.* cannot be mapped (No such device)" out || complain "files that cannot be mapped are no reason"
-  first_line "^input-bound: .* data\.[a-z]* .* gives "
-  gain "data.workers|data.reader" 1.25
-  grep -A 3 "^the parts of the input, each by itself:" out | grep -q "^  read  .* samples/s .*  baseline " || complain "no word of what reading gives"
-  grep -q "ms per step: .* also without the optimizer$" out || complain "no step without the optimizer"
-  grep -q "^peaks measured here: matrix product .* GFLOP/s" out || complain "no word of what the device can do"
-  [ ! -e runs ] || complain "diagnose has written something"
-  # What four workers were said to give they give, within what a busy machine leaves of it.
+# Each read takes 1 ms and files cannot be mapped: more workers help, by as much as diagnose measured.
+case_input() {
+  local workers promised gain
+  slow_disk 0.001
+  under+=("MILLRACE_TEST_FAULTS=train-,0,4096,19,1000000000,0;train-,4096,100000000,0,1000000000,0.001")
+  expect_exit 0 run_on 1 diagnose -c net.cfg --seconds 0.05
+  expect_line '^  data\.reader -> mmap: not tried.*train-.*No such device'
+  expect_first_line '^input-bound: .*data\.[a-z]* .*gives '
+  expect_gain 'data.workers|data.reader' 1.25
+  expect_line '^  read  .* samples/s .*  baseline '
+  expect_line 'ms per step: .*without the optimizer'
+  expect_line '^peaks .*matrix product .* GFLOP/s'
+  expect_no_file runs
   promised=$(awk '$1 == "data.workers" && $4 == 4 { split($0, part, ": "); print part[2] + 0 }' out)
+  slow_disk 0.001
   for workers in 1 4; do
-    LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" train -c net.cfg --run.dir w$workers --data.workers $workers --train.steps 90 --checkpoint.every none \
-      >log 2>&1 || complain "no run with $workers workers: $(cat log)"
+    expect_exit 0 train 1 w$workers --data.workers $workers --train.steps 90 --checkpoint.every none
   done
-  awk -F'[:,] *' -v p="${promised:-0}" '$1 ~ /"samples_per_second"/ { rate[++n] = $2 } END { g = rate[2] / rate[1]; exit !(n == 2 && g > p / 1.7 && g < p * 1.7) }' w1/summary.json w4/summary.json ||
-    complain "workers 1 -> 4 were to give ${promised:-nothing}: $(grep -h '"samples_per_second"' w1/summary.json w4/summary.json)"
-  "$millrace" diagnose -c net.cfg --seconds 0 >out 2>err
-  [ $? -eq 2 ] || complain "no time is no error"
-  grep -q "^error: command line: --seconds: " err || complain "no word about --seconds"
-  ;;
-sums)  # sleep most of the step; MPI's own waits leave the core to the other rank
-  export OMPI_MCA_mpi_yield_when_idle=1
-  "$mpiexec" --bind-to none -n 2 "$millrace" diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --test.all_reduce_delay 0.02 --run.threads 1 --data.prefetch 2 \
-    >out 2>err || complain "diagnose failed on two ranks"
-  first_line "^communication-bound: .* gives "
-  gain "comm.grad_dtype" 1.25
-  # 0.02 s a MB of 0.8 MB
-  awk '/^an all-reduce of the whole gradient .* ms by itself/ { for (i = 1; i < NF; i++) if ($i == "takes") t = $(i + 1) } END { exit !(t > 14 && t < 100) }' out || complain "a sum by itself does not take 16 ms"
-  # rank 1 takes three times as long for a sample; divided by speed, nothing is left to gain
-  printf '#!/bin/bash\nexec "$@" --test.compute_delay $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >rank
-  chmod +x rank
+  gain=$(awk -v one="$(summary w1 samples_per_second)" -v four="$(summary w4 samples_per_second)" 'BEGIN { print four / one }')
+  expect_number "gain of 4 workers, promised ${promised:-nothing}," "$gain" ">" "$(awk -v p="${promised:-1e9}" 'BEGIN { print p / 1.7 }')"
+  expect_number "gain of 4 workers, promised ${promised:-nothing}," "$gain" "<" "$(awk -v p="${promised:-0}" 'BEGIN { print p * 1.7 }')"
+  expect_says 2 '^error: .*--seconds' "$millrace" diagnose -c net.cfg --seconds 0
+}
+
+# On two ranks: a slow all-reduce, and a rank that takes three times as long for a sample.
+case_sums() {
+  local balance ms
+  export OMPI_MCA_mpi_yield_when_idle=1  # leave the core to the other rank
+  expect_exit 0 run_on 2 diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --test.all_reduce_delay 0.02 --run.threads 1 --data.prefetch 2
+  expect_first_line '^communication-bound: .*gives '
+  expect_gain 'comm.grad_dtype' 1.25
+  # 0.8 MB at 0.02 s a MB take 16 ms.
+  ms=$(awk '/^an all-reduce of the whole gradient / { for (i = 1; i < NF; i++) if ($i == "takes") t = $(i + 1) } END { print t }' out)
+  expect_number "ms of an all-reduce of the whole gradient" "$ms" ">" 14
+  expect_number "ms of an all-reduce of the whole gradient" "$ms" "<" 100
+  printf '#!/bin/bash\nexec "$@" --test.compute_delay $((2 + 4 * OMPI_COMM_WORLD_RANK))ms\n' >slow_rank
+  chmod +x slow_rank
+  under=(./slow_rank)
   for balance in even auto; do
-    "$mpiexec" --bind-to none -n 2 ./rank "$millrace" diagnose -c net.cfg --seconds 0.3 --data.reader mmap --run.threads 1 --train.global_batch 32 --train.balance $balance >out 2>err ||
-      complain "diagnose failed on unequal ranks"
-    [ $balance = auto ] || first_line "^imbalanced: .* train.balance even -> auto gives "
+    expect_exit 0 run_on 2 diagnose -c net.cfg --seconds 0.3 --data.reader mmap --run.threads 1 --train.global_batch 32 --train.balance $balance
+    [ $balance = auto ] || expect_first_line '^imbalanced: .*train\.balance even -> auto gives '
   done
-  ! grep -q "^imbalanced: " out || complain "the balanced run is called imbalanced"
-  ;;
-train)  # what a run says at its end, without any trial
-  verdict() { grep -m 1 -E "^[a-z-]+(-bound|ed): |^nothing worth changing: " out; }
+  expect_no_line '^imbalanced: '
+}
+
+# The verdict at the end of a run, without any trial; and diagnose with no time for trials.
+case_train() {
   set -- --train.steps 25 --checkpoint.every none
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.002 "$millrace" train -c net.cfg --run.dir slow "$@" >out 2>err || complain "the run failed"
-  verdict | grep -q "^input-bound: .* data.workers 1 -> [2-9].*: at most [0-9.]*x" || complain "slow reads: $(verdict)"
-  grep -q '"advice": "data.workers 1 -> ' slow/summary.json || complain "summary.json does not say what to change"
-  "$mpiexec" --bind-to none -n 2 "$millrace" train -c net.cfg --run.dir sums --data.reader mmap --test.all_reduce_delay 0.1 --run.threads 1 "$@" --model.hidden 400 400 >out 2>err ||
-    complain "the run on two ranks failed"
-  verdict | grep -q "^communication-bound: .* comm.grad_dtype none -> bf16.*: at most [0-9.]*x" || complain "slow sums: $(verdict)"
-  grep -q "^    bucket 0: " out || complain "no figures of buckets"
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.001 "$millrace" diagnose -c net.cfg --seconds 0.05 --budget 1ms >out 2>err || complain "diagnose failed in a millisecond"
-  grep -q "^  data.workers -> 2: not tried, its time is up (--budget 0.001s)$" out || complain "it went on when its time was up"
-  grep -q "^measured, ms per step: " out || complain "nothing was measured when its time was up"
-  ;;
-probe)  # measured after the run; asked to stop meanwhile, it tries no more. Reads take far longer than two ranks that share busy cores wait for each other
-  "$mpiexec" --bind-to none -n 2 env LD_PRELOAD="$library" MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir probed \
-    --train.steps 25 --checkpoint.every none --account.probe on --run.threads 1 >out 2>err || complain "the probed run failed"
-  grep -q "^input-bound: .* gives [0-9.]*x" out || complain "no measured gain"
-  grep -q "^trying data.workers = 2" err || complain "nothing was tried"
-  grep -qE "^  linear +[0-9.]+ +[0-9.]+ " out && [ -s probed/layers.json ] || complain "no operations beside their roofline"
-  said=$(sed -nE 's/^ *"verdict": "(.*)",?$/\1/p' probed/summary.json)
-  [[ $said == input-bound:*" gives "* ]] && grep -qxF "$said" out || complain "summary.json does not hold what was measured: $said"
-  "$millrace" report probed 2>err && grep -q "each beside its roofline" probed/report.html || complain "the page does not show them: $(cat err)"
-  : >err  # or the lines of the run before are taken for this one's, and it is stopped before it has begun
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,0.02 "$millrace" train -c net.cfg --run.dir stopped \
-    --train.steps 25 --checkpoint.every none --account.probe on >out 2>err &
-  for _ in {1..300}; do grep -q "^trying " err && break; sleep 0.1; done
-  kill -TERM $!
-  wait $! || complain "stopped in its probe, a finished run did not end with 0"
-  [ "$(grep -c "^trying " err)" -eq 1 ] || complain "it went on trying"
-  ;;
-*) complain "no case $case" ;;
-esac
-[ $failures -eq 0 ]
+  slow_disk 0.002
+  expect_exit 0 train 1 slow "$@"
+  expect_verdict '^input-bound: .*data\.workers 1 -> [2-9].*: at most [0-9.]*x'
+  expect_line '"advice": "data\.workers 1 -> ' slow/summary.json
+  slow_disk 0
+  expect_exit 0 train 2 sums "$@" --data.reader mmap --test.all_reduce_delay 0.1 --run.threads 1 --model.hidden 400 400
+  expect_verdict '^communication-bound: .*comm\.grad_dtype none -> bf16.*: at most [0-9.]*x'
+  expect_line '^    bucket 0: '
+  slow_disk 0.001
+  expect_exit 0 run_on 1 diagnose -c net.cfg --seconds 0.05 --budget 1ms
+  expect_line '^  data\.workers -> 2: not tried.*--budget 0\.001s'
+  expect_line '^measured, ms per step: '
+}
+
+# With account.probe the changes are tried after the run, until a signal asks it to stop. The reads take
+# far longer than two ranks wait for each other on busy cores.
+case_probe() {
+  local verdict
+  slow_disk 0.02
+  set -- --train.steps 25 --checkpoint.every none --account.probe on --run.threads 1
+  expect_exit 0 train 2 probed "$@"
+  expect_line '^input-bound: .*gives [0-9.]*x' out
+  expect_line '^trying data\.workers = 2' err
+  expect_line '^  linear +[0-9.]+ +[0-9.]+ ' out
+  [ -s probed/layers.json ] || complain "expected operations in probed/layers.json"
+  verdict=$(sed -nE 's/^ *"verdict": "(.*)",?$/\1/p' probed/summary.json)
+  [[ $verdict == input-bound:*" gives "* ]] || complain "expected a measured gain in the verdict of summary.json, got '$verdict'"
+  grep -qxF "$verdict" out || complain "expected the verdict of summary.json in the output: $verdict"
+  expect_exit 0 "$millrace" report probed
+  expect_texts probed/report.html "each beside its roofline"
+  start train 1 stopped "$@"
+  wait_for_line '^trying ' background
+  kill -TERM "$pid"
+  expect_end 0
+  expect_lines 1 '^trying ' background
+}
+
+run_case "$3"

@@ -1,20 +1,13 @@
 #!/bin/bash
-# Files that fail under a run: faults_test.sh MILLRACE MPIEXEC FAULTY_FILES go_on|end. FAULTY_FILES is the library of
-# tests/support/faulty_files.cpp, which makes reads of the files fail that MILLRACE_TEST_FAULTS names.
-set -u
-millrace=$1
-mpiexec=$2
-library=$3
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
-failures=0
-complain() { echo "FAILED: $*"; cat out err; failures=$((failures + 1)); }
+# Reads that fail: a run repeats or skips them as configured, with the same result; what it cannot
+# survive ends all ranks with a message that names rank and file.
+# Usage: faults_test.sh MILLRACE MPIEXEC go_on|end
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
 
-# Four shards of 60 rows of 400 bytes, read from byte 4096 on.
-awk 'BEGIN { for (r = 0; r < 240; r++) { for (c = 0; c < 100; c++) printf "%d,", (r * 7 + c * c) % 13; print r % 3 } }' >table.csv
-"$millrace" pack --x table.csv --y-name 101 --out set --shard-size 24000 --no-shuffle >out 2>err || complain "pack failed"
-[ "$(ls set | wc -l)" -eq 4 ] || complain "there are not four shards"
+# Four shards of 60 rows of 400 bytes.
+pack_table set --shard-size 24000 --no-shuffle
+expect_equal "number of shards" 4 "$(find set -type f | wc -l)"
 cat >net.cfg <<'CFG'
 [data]
 train = set/train-*.h5
@@ -32,136 +25,132 @@ schedule = constant
 every = none
 CFG
 
-# run DIR FAULTS0 FAULTS1 ARGS...: two ranks, each with its own faults.
-run() {
-  local dir=$1 first=$2 second=$3
-  shift 3
-  FIRST=$first SECOND=$second LIBRARY=$library timeout 30 "$mpiexec" --bind-to none -n 2 bash -c '
-    faults=$FIRST
-    [ "$OMPI_COMM_WORLD_RANK" -eq 0 ] || faults=$SECOND
-    LD_PRELOAD=$LIBRARY MILLRACE_TEST_FAULTS=$faults exec "$@"' - \
-    "$millrace" train -c net.cfg --run.dir "$dir" "$@" >out 2>err
-}
-alone() {
-  local dir=$1 faults=$2
-  shift 2
-  LD_PRELOAD=$library MILLRACE_TEST_FAULTS=$faults "$millrace" train -c net.cfg --run.dir "$dir" "$@" >out 2>err
-}
-expect() { # CODE TEXT...: the last run's exit code, and each TEXT in exactly one line
-  local got=$? code=$1 text
-  shift
-  [ $got -eq "$code" ] || complain "the run ended with $got, not $code"
-  for text in "$@"; do [ "$(cat out err | grep -c -- "$text")" -eq 1 ] || complain "'$text' is not said exactly once"; done
-}
-fields() { sed 's/,"samples_per_second".*,"unread/,"unread/' "$1/metrics.jsonl"; }
-same_run() { cmp <(fields "$1") <(fields "$2") && [ -s "$1/metrics.jsonl" ] || complain "$1 and $2 differ"; }
-unread() { awk -F '"unread_samples":' '{ sum += $2 } END { print sum + 0 }' "$1/metrics.jsonl"; }
-eio=5 estale=116
+# A fault is FILE,FIRST_BYTE,LAST_BYTE,ERROR,TIMES,SECONDS; see tests/support/faulty_files.cpp.
+eio=5
+estale=116
+cat >faulty_rank <<'SH'
+#!/bin/bash
+faults=FAULTS_OF_${OMPI_COMM_WORLD_RANK:-0}
+LD_PRELOAD=$FAULTY_FILES MILLRACE_TEST_FAULTS=${!faults} exec "$@"
+SH
+chmod +x faulty_rank
+under=(timeout 30 ./faulty_rank)
+export FAULTY_FILES=$faulty_files FAULTS_OF_0 FAULTS_OF_1
 
-if [ "$4" = go_on ]; then
-  # Faults that pass change nothing.
-  alone whole ""
-  expect 0
-  alone passing "train-00001,4096,4500,$eio,2,0;train-00002,4096,4500,$estale,1,0"
-  expect 0 'warning: cannot read sample .* of set/train-00001.h5 (Input/output' \
-    'warning: cannot read sample .* of set/train-00002.h5 (Stale' 'faults: rank 0, set/train-00001.h5: [1-9]'
-  same_run whole passing
-  # So does one that passes while the files are opened, and a file that is none is said at once.
-  alone opening "train-00001,0,1,$eio,2,0"
-  expect 0
-  same_run whole opening
-  alone header "train-00001,8,9,$eio,1,0"  # read by HDF5
-  expect 0 'warning: .*set/train-00001.h5.*Input/output error.*tried again'
-  same_run whole header
+# expect_alone CODE RUN_FOLDER FAULTS OPTION...; expect_two CODE RUN_FOLDER FAULTS_OF_0 FAULTS_OF_1 OPTION...
+expect_alone() {
+  FAULTS_OF_0=$3
+  expect_exit "$1" train 1 "$2" "${@:4}"
+}
+expect_two() {
+  FAULTS_OF_0=$3
+  FAULTS_OF_1=$4
+  expect_exit "$1" train 2 "$2" "${@:5}"
+}
+expect_unread() {
+  expect_equal "unread samples in the metrics of $1" "$2" "$(metrics "$1" unread_samples | awk '{ sum += $1 } END { print sum + 0 }')"
+  expect_equal "unread samples in the summary of $1" "$2" "$(summary "$1" unread_samples)"
+}
+
+case_go_on() {
+  # Errors that pass do not change the result, neither in samples nor while the files are opened.
+  expect_alone 0 whole ""
+  expect_alone 0 passing "train-00001,4096,4500,$eio,2,0;train-00002,4096,4500,$estale,1,0"
+  expect_lines 1 'warning: .*train-00001\.h5 \(Input/output'
+  expect_lines 1 'warning: .*train-00002\.h5 \(Stale'
+  expect_lines 1 'faults: rank 0, set/train-00001\.h5: [1-9]'
+  expect_line '"retries": [1-9]' passing/summary.json
+  expect_same_metrics whole passing
+  expect_alone 0 opening "train-00001,0,1,$eio,2,0"
+  expect_same_metrics whole opening
+  expect_alone 0 header "train-00001,8,9,$eio,1,0"  # read by HDF5
+  expect_lines 1 'warning: .*train-00001\.h5.*Input/output error'
+  expect_same_metrics whole header
   mkfifo pipe.h5
-  alone none "" --data.train pipe.h5
-  expect 3 "cannot open pipe.h5 (it is not a regular file)"
-  grep -q '"retries": [1-9]' passing/summary.json || complain "the summary counts no try"
+  expect_alone 3 none "" --data.train pipe.h5
+  expect_lines 1 'pipe\.h5 .*regular file'
 
-  # Samples that cannot be read count for nothing: 60, 181 and 182.
-  bad="train-00001,4096,4097,$eio,999999,0;train-00003,4496,4897,$eio,999999,0"
-  skip=(--data.on_error skip --data.skip_limit 0.02)
-  run two "$bad" "$bad" "${skip[@]}"
-  expect 0 'epoch 0: 3 of 240 samples could not be read and were skipped' 'epoch 1: 3 of 240'
+  # Samples that cannot be read (60, 181 and 182) are skipped, on one rank and on two.
+  local bad="train-00001,4096,4097,$eio,999999,0;train-00003,4496,4897,$eio,999999,0" run shard
+  set -- --data.on_error skip --data.skip_limit 0.02
+  expect_two 0 two "$bad" "$bad" "$@"
+  expect_lines 1 'epoch 0: 3 of 240 samples'
+  expect_lines 1 'epoch 1: 3 of 240'
   for shard in 1 3; do
-    [ "$(grep -c "warning: cannot read sample .*train-0000$shard.h5.*skipped" err)" -le 2 ] || complain "a rank warns twice of shard $shard"
+    expect_number "warnings about shard $shard, one a rank," "$(grep -c "warning: .*train-0000$shard.h5.*skipped" err)" "<=" 2
   done
-  alone one "$bad" "${skip[@]}"
-  expect 0
-  alone half "$bad" "${skip[@]}" --train.steps 13
-  expect 0
-  alone half "$bad" "${skip[@]}"
-  expect 0 'resumed at step 13'
-  same_run half one
-  for dir in two one half; do
-    [ "$(unread $dir)" -eq 6 ] || complain "the metrics of $dir count $(unread $dir) samples, not 6"
-    grep -q '"unread_samples": 6' $dir/summary.json || complain "the summary of $dir does not count 6"
-  done
-  grep -q '"retries": 5,' one/summary.json || complain "sample 60 was tried again in both epochs"
-  alone none "train-00000,4096,28096,$eio,999999,0" --data.on_error skip --data.skip_limit 1 --data.shuffle off --log.every 0s
-  expect 0 '^step 1/.*| loss none, no sample read |'
-  alone none "" --run.resume never --data.train 'set/train-*.h5' set/train-00002.h5
-  expect 0 'warning: set/train-00002.h5 is named more than once'
-  # The same in files: rows of zeros with the label -1.
+  expect_alone 0 one "$bad" "$@"
+  expect_alone 0 half "$bad" "$@" --train.steps 13
+  expect_alone 0 half "$bad" "$@"
+  expect_lines 1 'resumed at step 13'
+  expect_same_metrics half one
+  for run in two one half; do expect_unread $run 6; done
+  expect_line '"retries": 5,' one/summary.json  # sample 60 is not tried again in the second epoch
+  expect_alone 0 none "train-00000,4096,28096,$eio,999999,0" --data.on_error skip --data.skip_limit 1 --data.shuffle off --log.every 0s
+  expect_lines 1 '^step 1/.*loss none'
+  expect_alone 0 none "" --run.resume never --data.train 'set/train-*.h5' set/train-00002.h5
+  expect_lines 1 'warning: set/train-00002\.h5 .*more than once'
+  # A skipped sample counts like a row of zeros without a label (-1).
   awk -F, 'BEGIN { OFS = "," } NR == 61 || NR == 182 || NR == 183 { for (c = 1; c <= 100; c++) $c = 0; $101 = -1 } 1' table.csv >marked.csv
-  "$millrace" pack --x marked.csv --y-name 101 --out marked --shard-size 24000 --no-shuffle >out 2>err || complain "pack failed"
-  alone marked "" --data.train 'marked/train-*.h5'
-  expect 0
-  cmp <(fields one | sed 's/,"unread.*//') <(fields marked | sed 's/,"unread.*//') || complain "a skipped sample is not as one without a label"
+  expect_exit 0 "$millrace" pack --x marked.csv --y-name 101 --out marked --shard-size 24000 --no-shuffle
+  expect_alone 0 unlabelled "" --data.train 'marked/train-*.h5'
+  sed -i 's/"unread_samples":[0-9]*/"unread_samples":0/' one/metrics.jsonl unlabelled/metrics.jsonl
+  expect_same_metrics one unlabelled
+  # An evaluation skips them as well. More of them than data.skip_limit end the run.
+  expect_alone 0 valid "$bad" "$@" --data.valid 'set/train-*.h5' --train.epochs 1
+  expect_line ' of 237, 3 '
+  expect_alone 3 much "$bad" --data.on_error skip
+  expect_lines 1 '3 of the 240 samples .*data\.skip_limit = 0\.01'
+  expect_line 'train-00001\.h5' much/summary.json
+  expect_exit 0 "$millrace" pack --x table.csv --y-name 101 --targets --out targets
+  expect_alone 2 none "" --data.train 'targets/train-*.h5' --data.on_error skip
+  expect_lines 1 'data\.on_error: skip'
 
-  # Copies near the node: the same run, by two ranks, and again from what the first left; and none of it stays in memory.
-  run plain "" ""
+  # Local copies of the files do not change the result. Later starts use them; none stay in memory.
+  local where
+  expect_two 0 plain "" ""
   for where in ./near near/ memory; do
-    run copied "" "" --data.cache $where --data.retries 0
-    expect 0 'data.cache: .* of the samples were read from copies'
-    same_run plain copied
+    expect_two 0 copied "" "" --data.cache $where --data.retries 0
+    expect_lines 1 'data\.cache: .*copies'
+    expect_same_metrics plain copied
     rm -rf copied
   done
-  [ "$(find near -name '*.h5' | wc -l)" -eq 4 ] || complain "there are not four copies"
-  run few "" "" --data.cache ./scarce --data.cache_budget 60KiB
-  expect 0 'no more files are copied to .*data.cache_budget = 60KiB holds'
-  same_run plain few
-  run nowhere "" "" --data.cache ./table.csv
-  expect 2 'data.cache = ./table.csv: .*name a folder'
-  run nowhere "" "" --data.cache memroy
-  expect 2 "data.cache: 'memroy' is neither none, memory nor a path"
-  run nowhere "" "" --data.cache_budget 1MiB
-  expect 2 'data.cache_budget does nothing without data.cache'
+  expect_equal "number of copies" 4 "$(find near -name '*.h5' | wc -l)"
+  expect_two 0 few "" "" --data.cache ./scarce --data.cache_budget 60KiB
+  expect_lines 1 'warning: .*data\.cache_budget = 60KiB'
+  expect_same_metrics plain few
+  expect_alone 2 nowhere "" --data.cache ./table.csv
+  expect_lines 1 'data\.cache = \./table\.csv: .*folder'
+  expect_alone 2 nowhere "" --data.cache memroy
+  expect_lines 1 "data\.cache: 'memroy'"
+  expect_alone 2 nowhere "" --data.cache_budget 1MiB
+  expect_lines 1 'data\.cache_budget .*data\.cache\>'
+}
 
-  # An evaluation leaves them out, too.
-  alone valid "$bad" "${skip[@]}" --data.valid 'set/train-*.h5' --train.epochs 1
-  expect 0
-  grep -q ' of 237, 3 more could not be read' out err || complain "the evaluation does not say what it left out"
-  alone much "$bad" --data.on_error skip
-  expect 3 '3 of the 240 samples of epoch 0 could not be read, more than data.skip_limit = 0.01'
-  grep -q 'train-00001.h5' much/summary.json || complain "the summary names no file"
-  "$millrace" pack --x table.csv --y-name 101 --targets --out targets >out 2>err
-  alone none "" --data.train 'targets/train-*.h5' --data.on_error skip
-  expect 2 'data.on_error: skip marks a sample by the label -1'
-fi
-
-if [ "$4" = end ]; then # what ends a run, names rank and file, and takes the other rank along, wherever it hangs
-  run hangs "" "train-00002,4096,4500,0,1,-1" --data.slow_read 300ms --data.read_timeout 1s
-  expect 3 '^\[rank 1 @ .*warning: a read of set/train-00002.h5 has not returned for' \
-    '^\[rank 1 @ .*error: a read of set/train-00002.h5 has not returned for'
+case_end() {
+  # A read that does not return.
+  expect_two 3 hangs "" "train-00002,4096,4500,0,1,-1" --data.slow_read 300ms --data.read_timeout 1s
+  expect_lines 1 '^\[rank 1 @ .*warning: .*set/train-00002\.h5 .*not returned'
+  expect_lines 1 '^\[rank 1 @ .*error: .*set/train-00002\.h5 .*not returned'
   # Before the first batch, where the other rank waits for the list of files.
-  run listing "train-00002,8,9,0,1,-1" "" --data.slow_read 300ms --data.read_timeout 1s
-  expect 3 'warning: listing the data: set/train-00002.h5 has not answered for' \
-    'error: listing the data: set/train-00002.h5 has not answered for .*data.read_timeout'
-  # Both in their first batches: neither waits for the other.
-  run fails "train-00000,4096,28096,0,1,-1" "train-00002,4096,28096,$eio,999999,0" --data.retries 1
-  expect 3 '^\[rank 1 @ .*error: cannot read sample .* of set/train-00002.h5 (Input/output error), even after data.retries = 1'
-  alone mpio "train-00002,4096,4500,$eio,999999,0" --data.reader mpio
-  expect 3 'error: .*set/train-00002.h5.*\(Input/output error\|H5Dread failed\)'  # as MPI-IO has it
-  # Collectively one rank may read for both.
-  bad="train-00002,4096,4500,$eio,999999,0"
-  run together "$bad" "$bad" --data.reader mpio_collective
-  expect 3 'error: .*set/train-00002.h5.*\(Input/output error\|H5Dread failed\)'
-  alone hangs "train-00002,4096,4500,0,1,-1" --data.read_timeout 1s --run.resume never
-  expect 3 'error: a read of set/train-00002.h5 has not returned for'
-  head -c 9000 set/train-00003.h5 >half && mv half set/train-00003.h5
-  alone half ""
-  expect 3 'set/train-00003.h5.*truncated.*it was written to [0-9]* s ago. if a program is still writing it'
-fi
+  expect_two 3 listing "train-00002,8,9,0,1,-1" "" --data.slow_read 300ms --data.read_timeout 1s
+  expect_lines 1 'warning: .*set/train-00002\.h5 .*not answered'
+  expect_lines 1 'error: .*set/train-00002\.h5 .*not answered.*data\.read_timeout'
+  # Both ranks in their first batches: neither waits for the other.
+  expect_two 3 fails "train-00000,4096,28096,0,1,-1" "train-00002,4096,28096,$eio,999999,0" --data.retries 1
+  expect_lines 1 '^\[rank 1 @ .*error: .*set/train-00002\.h5 \(Input/output error\).*data\.retries = 1'
+  # MPI-IO, alone and collectively, where one rank may read for both.
+  local bad="train-00002,4096,4500,$eio,999999,0"
+  expect_alone 3 mpio "$bad" --data.reader mpio
+  expect_lines 1 'error: .*set/train-00002\.h5.*(Input/output error|H5Dread failed)'
+  expect_two 3 together "$bad" "$bad" --data.reader mpio_collective
+  expect_lines 1 'error: .*set/train-00002\.h5.*(Input/output error|H5Dread failed)'
+  expect_alone 3 hangs "train-00002,4096,4500,0,1,-1" --data.read_timeout 1s --run.resume never
+  expect_lines 1 'error: .*set/train-00002\.h5 .*not returned'
+  # A truncated file that may still be in the making.
+  truncate -s 9000 set/train-00003.h5
+  expect_alone 3 half ""
+  expect_lines 1 'set/train-00003\.h5.*truncated.*written .*[0-9] s ago'
+}
 
-[ $failures -eq 0 ] || exit 1
+run_case "$3"

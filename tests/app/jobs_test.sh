@@ -1,149 +1,126 @@
 #!/bin/bash
-# The job scripts of jobs/ with a Slurm that only takes notes: jobs_test.sh SOURCE_DIR MPIEXEC
-set -u
-source_dir=$1
-mpiexec=$2
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
-failures=0
-complain() { echo "FAILED: $*"; cat out err calls 2>/dev/null; failures=$((failures + 1)); }
+# The job scripts of jobs/, with a Slurm that only records its calls: a run that was stopped early (75) is
+# put back into the queue, and signals reach all ranks. gpu-selftest.slurm notices wrong losses and a
+# missing watchdog. scripts/run.sh turns Ctrl-C and SIGTERM into a clean stop.
+# Usage: jobs_test.sh MILLRACE MPIEXEC
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
 
+# executable FILE: from stdin.
+executable() {
+  cat >"$1"
+  chmod +x "$1"
+}
 mkdir bin
-cat >bin/srun <<'X'
+executable bin/srun <<'X'
 #!/bin/bash
 echo "srun $*" >>calls
-exit "$FAKE_RC"
+exit "$FAKE_CODE"
 X
-cat >bin/scontrol <<'X'
+executable bin/scontrol <<'X'
 #!/bin/bash
 echo "scontrol $*" >>calls
 X
-cat >bin/mpirun <<'X'
+executable bin/mpirun <<'X'
 #!/bin/bash
 echo "mpirun $*" >>calls
-[ "${FAKE_WAIT:-}" ] || exit "$FAKE_RC"
-trap 'echo "mpirun got USR2" >>calls; sleep 0.3; exit 75' USR2
+[ "${FAKE_WAIT:-}" ] || exit "$FAKE_CODE"
+trap 'echo "mpirun got USR2" >>calls; sleep 0.2; exit 75' USR2
 echo >started
-for ((i = 0; i < 100; ++i)); do sleep 0.1; done
+for _ in {1..200}; do sleep 0.05; done
 exit 9
 X
-chmod +x bin/*
 export PATH=$folder/bin:$PATH SLURM_JOB_ID=42 MILLRACE=the-program
 unset SLURM_RESTART_COUNT MILLRACE_MAX_RESTARTS SLURM_CPUS_PER_TASK
 
-# ends SCRIPT CODE REQUEUED(yes|no): the script ends with CODE and asks for a requeue or not
-ends() {
-  local script=$1 code=$2 requeued=$3 got
+# expect_job SCRIPT CODE yes|no: the program exits with CODE, and so does the script; is it put back into the queue?
+expect_job() {
   : >calls
-  FAKE_RC=${FAKE_RC:-$code} bash "$source_dir/jobs/$script" a.cfg --train.epochs 3 >out 2>err
-  got=$?
-  [ $got -eq "$code" ] || complain "$script ended with $got, not $code"
-  local asked=no
-  grep -qx "scontrol requeue 42" calls && asked=yes
-  [ $asked = "$requeued" ] || complain "$script with $code: requeue asked: $asked, wanted: $requeued"
+  FAKE_CODE=$2 expect_exit "$2" bash "$root/jobs/$1" a.cfg --train.epochs 3
+  expect_lines "$([ "$3" = yes ] && echo 1 || echo 0)" '^scontrol requeue 42$' calls
 }
-
 for script in train.slurm train-mpirun.slurm; do
-  bash -n "$source_dir/jobs/$script" || complain "$script is no bash"
-  ends $script 75 yes
-  grep -q "the-program train -c a.cfg --run.resume auto --train.epochs 3" calls || complain "$script starts something else"
-  ends $script 0 no
-  for code in 1 2 3 4 5 137; do ends $script $code no; done
+  expect_job $script 75 yes
+  expect_line 'the-program train -c a\.cfg --run\.resume auto --train\.epochs 3' calls
+  for code in 0 1 2 3 4 5 137; do expect_job $script $code no; done
   export SLURM_RESTART_COUNT=19
-  ends $script 75 yes
+  expect_job $script 75 yes
   export SLURM_RESTART_COUNT=20
-  ends $script 75 no
-  grep -q "restarted 20 times" err || complain "$script does not say why it gives up"
-  MILLRACE_MAX_RESTARTS=30 ends $script 75 yes
+  expect_job $script 75 no
+  expect_line '20 times' err
+  MILLRACE_MAX_RESTARTS=30 expect_job $script 75 yes
   unset SLURM_RESTART_COUNT
-  bash "$source_dir/jobs/$script" >out 2>err && complain "$script starts without a configuration"
-  grep -q "give a configuration file" err || complain "$script does not ask for a configuration"
-  grep -qE '^#SBATCH.*--requeue' "$source_dir/jobs/$script" || complain "$script cannot be requeued"
-  grep -qE '^#SBATCH.*--open-mode=append' "$source_dir/jobs/$script" || complain "$script overwrites its output when restarted"
+  expect_exit 1 bash "$root/jobs/$script"
+  expect_line 'configuration file' err
+  expect_line '^#SBATCH.*--requeue' "$root/jobs/$script"
+  expect_line '^#SBATCH.*--open-mode=append' "$root/jobs/$script"
 done
-FAKE_RC=75 ends train.slurm 75 yes
-grep -q "srun --mpi=pmix " calls || complain "train.slurm does not use pmix"
-grep -qE '^#SBATCH.*--signal=USR2@' "$source_dir/jobs/train.slurm" || complain "train.slurm asks for no signal"
-grep -qE '^#SBATCH.*--signal=B:USR2@' "$source_dir/jobs/train-mpirun.slurm" || complain "train-mpirun.slurm asks for no signal"
+expect_job train.slurm 75 yes
+expect_line 'srun --mpi=pmix ' calls
+expect_line '^#SBATCH.*--signal=USR2@' "$root/jobs/train.slurm"
+expect_line '^#SBATCH.*--signal=B:USR2@' "$root/jobs/train-mpirun.slurm"
 
-# A signal to the batch script reaches mpirun, and mpirun's code comes back.
+# A signal to the batch script reaches mpirun, and the script exits with mpirun's code.
 for signal in USR2 TERM; do
   : >calls
   rm -f started
-  FAKE_RC=0 FAKE_WAIT=1 bash "$source_dir/jobs/train-mpirun.slurm" a.cfg >out 2>err &
-  script=$!
-  for ((i = 0; i < 50; ++i)); do [ -e started ] && break; sleep 0.1; done
-  kill -$signal $script
-  wait $script
-  got=$?
-  [ $got -eq 75 ] || complain "after $signal train-mpirun.slurm ended with $got"
-  grep -q "mpirun got USR2" calls || complain "$signal was not handed on to mpirun"
-  grep -qx "scontrol requeue 42" calls || complain "no requeue after $signal"
+  FAKE_CODE=0 FAKE_WAIT=1 start bash "$root/jobs/train-mpirun.slurm" a.cfg
+  wait_for test -e started
+  kill -$signal "$pid"
+  expect_end 75
+  expect_line 'mpirun got USR2' calls
+  expect_line '^scontrol requeue 42$' calls
 done
 
-# The real mpirun hands USR2 on to every rank.
+# The real mpirun passes USR2 on to each rank; so does scripts/run.sh, after SIGTERM and SIGINT.
 rm bin/mpirun
-cat >program <<'X'
+ln -s "$mpiexec" bin/mpirun
+executable program <<'X'
 #!/bin/bash
 trap 'echo >>seen; exit 75' USR2
 echo >>started
-for ((i = 0; i < 100; ++i)); do sleep 0.1; done
+for _ in {1..200}; do sleep 0.05; done
 X
-chmod +x program
-ln -s "$mpiexec" bin/mpirun
-: >calls
-rm -f started seen
-MILLRACE=./program bash "$source_dir/jobs/train-mpirun.slurm" a.cfg >out 2>err &
-script=$!
-ranks() { cat started 2>/dev/null | wc -l; }
-for ((i = 0; i < 100; ++i)); do [ "$(ranks)" -gt 0 ] && break; sleep 0.1; done
-sleep 0.5
-kill -USR2 $script
-wait $script
-got=$?
-[ $got -eq 75 ] || complain "with the real mpirun train-mpirun.slurm ended with $got"
-[ "$(cat seen | wc -l)" -eq "$(ranks)" ] || complain "of $(ranks) ranks $(cat seen | wc -l) saw the signal"
+# expect_signalled RANKS SIGNAL: the background command passes the signal on to each rank.
+expect_signalled() {
+  wait_for eval "[ \"\$(cat started | wc -l)\" -ge $1 ]"
+  sleep 0.4  # until mpirun handles signals
+  kill -"$2" "$pid"
+  expect_end 75
+  expect_equal "ranks that saw the signal after SIG$2" "$(wc -l <started)" "$(cat seen | wc -l)"
+  rm -f started seen
+}
+rm started
+MILLRACE=./program start bash "$root/jobs/train-mpirun.slurm" a.cfg
+expect_signalled 1 USR2
+for signal in TERM INT; do
+  start env --default-signal=INT "$root/scripts/run.sh" 2 ./program
+  expect_signalled 2 $signal
+done
 
-# gpu-selftest.slurm passes where all runs have the same losses, and names the one that has another, or stands still.
+# gpu-selftest.slurm passes if all runs have the same losses. It names a run with another loss, and fails
+# without a watchdog.
 mkdir selftest
-cat >selftest/millrace <<'X'
+executable selftest/millrace <<'X'
 #!/bin/bash
 case "$*" in *10000000*) echo "error: step 3: sum 1 is late: ${FAKE_LATE-late: rank 1}" >&2; exit 5 ;; esac
-folder=$(sed -n 's/.*--run.dir \([^ ]*\).*/\1/p' <<<"$*")
-[ "$folder" ] || exit 0
+[[ $* =~ --run.dir\ ([^ ]*) ]] || exit 0
+folder=${BASH_REMATCH[1]}
 mkdir -p "$folder"
 loss=2.25
-[ "$(basename "$folder")" = "${FAKE_WRONG:-}" ] && loss=2.75
-for ((i = 1; i <= 40; ++i)); do echo "{\"step\":$i,\"loss\":$loss,\"lr\":0.1}"; done >"$folder/metrics.jsonl"
+[ "${folder##*/}" = "${FAKE_WRONG:-}" ] && loss=2.75
+for i in {1..40}; do echo "{\"step\":$i,\"loss\":$loss,\"lr\":0.1}"; done >"$folder/metrics.jsonl"
 X
-cat >selftest/srun <<'X'
+executable selftest/srun <<'X'
 #!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 exec "$@"
 X
-chmod +x selftest/*
-selftest() { PATH=$folder/selftest:$PATH MILLRACE=$folder/selftest/millrace bash "$source_dir/jobs/gpu-selftest.slurm" >out 2>err; }
-selftest || complain "gpu-selftest.slurm fails where all is well"
-grep -q FAIL out && complain "gpu-selftest.slurm says FAIL where all is well"
+selftest() { PATH=$folder/selftest:$PATH MILLRACE=$folder/selftest/millrace expect_exit "$1" bash "$root/jobs/gpu-selftest.slurm"; }
+selftest 0
+expect_no_line FAIL out
 for name in nccl zero-lamb resumed; do
-  FAKE_WRONG=$name selftest && complain "gpu-selftest.slurm passes with a wrong $name"
-  grep -q "^FAIL  $name: loss '2.75' at step" out || complain "gpu-selftest.slurm does not name $name"
+  FAKE_WRONG=$name selftest 1
+  expect_line "^FAIL  $name: loss '2\.75' at step" out
 done
-FAKE_LATE="nobody" selftest && complain "gpu-selftest.slurm passes without a watchdog"
-
-# scripts/run.sh, which make run uses, turns what people and systems send into the signal to stop.
-for signal in TERM INT; do
-  rm -f started seen
-  env --default-signal=INT "$source_dir/scripts/run.sh" 2 ./program >out 2>err &
-  script=$!
-  for ((i = 0; i < 100; ++i)); do [ "$(ranks)" -eq 2 ] && break; sleep 0.1; done
-  sleep 0.3
-  kill -$signal $script
-  wait $script
-  got=$?
-  [ $got -eq 75 ] || complain "after $signal run.sh ended with $got"
-  [ "$(cat seen | wc -l)" -eq 2 ] || complain "of 2 ranks $(cat seen | wc -l) saw $signal"
-done
-
-[ $failures -eq 0 ]
+FAKE_LATE=nobody selftest 1

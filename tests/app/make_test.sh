@@ -1,37 +1,32 @@
 #!/bin/bash
-# What make says of libraries and tools: make_test.sh SOURCE_DIR BUILD_DIR
-set -u
-source_dir=$1
-build_dir=$2
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-failures=0
-complain() { echo "FAILED: $*"; cat "$folder/log"; failures=$((failures + 1)); }
+# make prints which libraries and tools it found, and which Debian package has a missing one. It prints
+# them again when everything is built, and looks for them again after a failure.
+# Usage: make_test.sh MILLRACE MPIEXEC
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
 unset MAKEFLAGS MAKELEVEL MFLAGS CMAKE_GENERATOR
 
-# Configured and built already: everything is told again. A cmake with nothing to do stands for the build.
-mkdir "$folder/bin" "$folder/built"
-printf '#!/bin/sh\n' >"$folder/bin/cmake"
-chmod +x "$folder/bin/cmake"
-touch "$folder/built/cmake_install.cmake"
-cp "$build_dir/found.txt" "$folder/built/" || complain "the build folder has no found.txt"
+# A cmake that does nothing takes the place of the build.
+mkdir bin built poor
+printf '#!/bin/sh\n' >bin/cmake
+chmod +x bin/cmake
+touch built/cmake_install.cmake
+cp "$build/found.txt" built/
 for _ in 1 2; do
-  PATH=$folder/bin:$PATH make -C "$source_dir" BUILD="$folder/built" >"$folder/log" 2>&1 || complain "make failed"
+  PATH=$PWD/bin:$PATH expect_exit 0 make -C "$root" BUILD="$PWD/built"
   for what in "MPI [0-9]" "parallel HDF5 [0-9]" "Boost.Program_options [0-9]" "zlib [0-9]" "nlohmann JSON [0-9]" "oneDNN /"; do
-    [ "$(grep -c "^found    $what" "$folder/log")" -eq 1 ] || complain "make does not say that it found $what"
+    expect_lines 1 "^found    $what"
   done
   for what in mpirun Fashion-MNIST "clang-format 14" ccache; do
-    [ "$(grep -cE "^(found    $what$|absent   $what \(Debian package [a-z0-9-]+\): )" "$folder/log")" -eq 1 ] || complain "make does not say whether it found $what"
+    expect_lines 1 "^(found    $what$|absent   $what \(Debian package [a-z0-9-]+\): )"
   done
-  [ "$(grep -cE "^(found    CUDA [0-9]|absent   CUDA: )" "$folder/log")" -eq 1 ] || complain "make says nothing of CUDA"
-  grep -q "^built $folder/built/millrace" "$folder/log" || complain "make does not say what it built"
+  expect_lines 1 '^(found    CUDA [0-9]|absent   CUDA: )'
+  expect_line "^built $PWD/built/millrace"
 done
 
-# A library was missing, which left a cache behind: make looks again, and names the package.
-mkdir "$folder/poor"
-printf 'CMAKE_DISABLE_FIND_PACKAGE_ZLIB:BOOL=ON\nMILLRACE_TESTS:BOOL=OFF\n' >"$folder/poor/CMakeCache.txt"
-make -C "$source_dir" BUILD="$folder/poor" >"$folder/log" 2>&1 && complain "built without zlib"
-grep -q "MISSING  zlib.*(Debian package zlib1g-dev)" "$folder/log" || complain "make does not say which package brings zlib"
-grep -q "apt-get install zlib1g-dev" "$folder/log" || complain "make does not say how to install what is missing"
-grep -q "^MISSING  zlib" "$folder/poor/found.txt" || complain "found.txt does not say that zlib is missing"
-[ $failures -eq 0 ]
+# Configured without zlib: make fails, names the package, and leaves a cache with which it looks again.
+printf 'CMAKE_DISABLE_FIND_PACKAGE_ZLIB:BOOL=ON\nMILLRACE_TESTS:BOOL=OFF\n' >poor/CMakeCache.txt
+expect_exit 2 make -C "$root" BUILD="$PWD/poor"
+expect_line 'MISSING  zlib.*Debian package zlib1g-dev'
+expect_line 'apt-get install zlib1g-dev'
+expect_line '^MISSING  zlib' poor/found.txt

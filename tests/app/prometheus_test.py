@@ -1,4 +1,4 @@
-# A run's file for Prometheus by the parser of prometheus_client: prometheus_test.py FILE
+"""The parser of prometheus_client accepts a run's file for Prometheus. Usage: prometheus_test.py FILE"""
 import sys
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,5 +14,6 @@ value = lambda name: families[name].samples[0].value
 ok = ok and (value("millrace_run_active"), value("millrace_run_exit_code"), value("millrace_step")) == (0, 0, 100)
 ok = ok and len(families["millrace_phase_seconds"].samples) == 10
 if not ok:
+    print("FAILED: expected documented gauges and counters with run and host, and a run of 100 steps that ended; got")
     print(open(sys.argv[1]).read(), families)
 sys.exit(not ok)

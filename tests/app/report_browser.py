@@ -1,7 +1,7 @@
-"""Reports in a real headless browser: report_browser.py CHROMIUM PAGE... ; MILLRACE_SHOTS=FOLDER keeps the pictures.
+"""A headless browser shows reports correctly, at 320, 360 and 1280 px, light and dark, and on paper: the console has no
+messages, nothing is wider than the page, labels do not overlap, and the picture is not empty.
 
-At 320, 360 and 1280 px, light and dark, and on paper: nothing is complained of on the console, nothing is wider than the
-page, no label lies across another, the picture is not empty."""
+Usage: report_browser.py CHROMIUM PAGE...      MILLRACE_SHOTS=FOLDER keeps the pictures."""
 import os
 import re
 import subprocess
@@ -53,7 +53,7 @@ def look(browser, page, shots, work):
                      "file://" + (frame_of(work, width) if width < 500 else os.path.abspath(page)))
             assert os.path.getsize(shot) > 20000, shot
         light, dark = (open(os.path.join(shots, f"{name}-{width}-{l}.png"), "rb").read() for l in ("light", "dark"))
-        assert light != dark, "dark is as light"
+        assert light != dark, "the dark page looks like the light one"
     paper = os.path.join(shots, name + ".pdf")
     chromium(browser, work, "--no-pdf-header-footer", "--print-to-pdf=" + paper, "file://" + os.path.abspath(page))
     assert open(paper, "rb").read(5) == b"%PDF-" and os.path.getsize(paper) > 20000

@@ -1,4 +1,6 @@
-"""Strict looks at what `millrace report` and log.profile_steps write: report_check.py page FILE | trace FILE RANKS STEPS"""
+"""Strict checks of what `millrace report` and log.trace write.
+
+Usage: report_check.py page FILE | trace FILE RANKS STEPS"""
 import html.parser
 import json
 import sys
@@ -8,7 +10,7 @@ VOID = {"meta", "link", "br", "hr", "img"}
 
 
 class Page(html.parser.HTMLParser):
-    """Every element is closed in order, no attribute comes twice, nothing is fetched."""
+    """Elements are closed in order, no attribute appears twice, and nothing is loaded from outside."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -23,7 +25,7 @@ class Page(html.parser.HTMLParser):
             if name in ("src", "href") or name.startswith("on") or "url(" in (value or ""):
                 self.problems.append(f"<{tag} {name}={value}> reaches outside")
             if name == "d" and ("nan" in value or "inf" in value):
-                self.problems.append("a path with no number: " + value[:80])
+                self.problems.append("a path with something that is not a number: " + value[:80])
         if tag in ("script", "link", "img", "iframe"):
             self.problems.append(f"a <{tag}>")
         if tag not in VOID:
@@ -63,7 +65,7 @@ def check_trace(path, ranks, steps):
     spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"]
              if e["ph"] == "M" and e["name"] == "thread_name"}
-    assert {e["pid"] for e in spans} == set(range(ranks)), "ranks"
+    assert {e["pid"] for e in spans} == set(range(ranks)), "expected spans of all ranks"
     assert len(trace["otherData"]["clocks"]) == ranks
     tick = 0.002  # us: times are rounded to 0.001
     for key in {(e["pid"], e["tid"]) for e in spans}:
@@ -88,7 +90,7 @@ def check_trace(path, ranks, steps):
         if ranks > 1:
             sums = [e for e in mine if e["cat"] == "sums"]
             assert len([e for e in sums if e["name"] == "bucket 0"]) == steps, "sums"
-            # On one clock: a sum ends within the same step on all ranks.
+            # The ranks' clocks agree: a sum ends within the same step on all of them.
             assert all(whole[0]["ts"] - tick <= e["ts"] for e in sums), "a sum before its step"
         assert any(e["cat"].startswith("loader") for e in mine), "no loader"
     for number in range(steps):  # ranks step together

@@ -1,5 +1,7 @@
-# What TensorBoard shows of a run's events, against its metrics.jsonl: tensorboard_test.py RUN. By three readers of its own: the one for
-# scripts, the one behind its pages in Python, and a server with whatever reads fastest there, asked as a browser asks it.
+"""TensorBoard shows the numbers of a run's metrics.jsonl. They are read in three ways: by the reader for scripts, by the
+reader behind TensorBoard's pages in Python, and from a server, as a browser reads them.
+
+Usage: tensorboard_test.py RUN"""
 import json
 import math
 import os
@@ -36,7 +38,7 @@ def compare(reader, tag, points):
         for (step, value, _), line in zip(points, lines):
             check(math.isclose(value, line[key], rel_tol=1e-6, abs_tol=1e-9), f"{reader}: {tag} of step {step} is {value}, not {line[key]}")
     times = [p[2] for p in points]
-    check(times == sorted(times), f"{reader}: {tag}: times go back")
+    check(times == sorted(times), f"{reader}: {tag}: the times are not in order")
     written = os.path.getmtime(os.path.join(run, "metrics.jsonl"))
     check(abs(times[-1] - written) < 5, f"{reader}: {tag}: the last time is {times[-1]}, metrics.jsonl was written at {written}")
 
@@ -44,13 +46,13 @@ def compare(reader, tag, points):
 scalars = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.SCALARS: 0})
 scalars.Reload()
 tags = scalars.Tags()["scalars"]
-check(len(tags) == 16, f"{len(tags)} tags: {tags}")
+check(len(tags) == 16, f"expected 16 tags, got {len(tags)}: {tags}")
 for tag in tags:
     compare("EventAccumulator", tag, [(e.step, e.value, e.wall_time) for e in scalars.Scalars(tag)])
 
 plugin = plugin_event_accumulator.EventAccumulator(folder, size_guidance={plugin_event_accumulator.TENSORS: 0})
 plugin.Reload()
-check(sorted(plugin.Tags()["tensors"]) == sorted(tags), "other tags as tensors")
+check(sorted(plugin.Tags()["tensors"]) == sorted(tags), "the readers have different tags")
 for tag in tags:
     check(plugin.SummaryMetadata(tag).plugin_data.plugin_name == "scalars", f"{tag} is no scalar")
     compare("plugin", tag, [(e.step, float(tensor_util.make_ndarray(e.tensor_proto)), e.wall_time) for e in plugin.Tensors(tag)])
