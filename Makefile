@@ -61,13 +61,15 @@ bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
-# Bottlenecks planted on purpose, what the verdict says and what following it gives: the tables of docs/diagnosis.md, some 15 minutes each.
+# Plants bottlenecks and compares what the verdict says with what its advice gains: the tables of
+# docs/benchmarks/2026-11-diagnosis-table.md, about 15 minutes each.
 # KINDS="disk sums" for some; DRAW="--seed 7 --count 20" of two at once.
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
 	python3 tests/app/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
 
-# What millrace predict says of more ranks beside runs on as many: the table of docs/scaling.md, some ten minutes. KINDS="shared hosts slow real" for some.
+# Compares the predictions of `millrace scaling` with real runs: the table of
+# docs/benchmarks/2026-11-scaling-table.md, about ten minutes. KINDS="shared hosts slow real" for some of it.
 scaling-table: deps program
 	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 

@@ -1,6 +1,6 @@
 // The weight gradient of a convolution as a sum of matrix products, one for each tap of the kernel: of the outputs that
 // the tap has an input for, diff_dst^T * src. Where images are small, these run at several times the rate of oneDNN's
-// convolutions (docs/performance.md). Private to the cpu room.
+// convolutions (docs/benchmarks/2026-11-step-cpu.md). Private to the cpu room.
 #pragma once
 #include <map>
 
