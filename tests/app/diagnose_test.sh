@@ -99,7 +99,7 @@ case_probe() {
   [[ $verdict == input-bound:*" gives "* ]] || complain "expected a measured gain in the verdict of summary.json, got '$verdict'"
   grep -qxF "$verdict" out || complain "expected the verdict of summary.json in the output: $verdict"
   expect_exit 0 "$millrace" report probed
-  expect_texts probed/report.html "each beside its roofline"
+  expect_texts probed/report.html "compared with their roofline"
   start train 1 stopped "$@"
   wait_for_line '^trying ' background
   kill -TERM "$pid"
