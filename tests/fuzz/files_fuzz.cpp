@@ -77,7 +77,7 @@ bool read_as_training() {
     const ShardIndex index = index_shards(*world, options);
     if (index.sample_bytes() > (1 << 16)) return;
     const auto source = make_source(*world, index, Reader::automatic);
-    std::vector<char> x(index.sample_bytes() + 1), y(std::size_t(index.target.count()) * 4 + 8);
+    std::vector<char> x(index.sample_bytes() + 1), y(std::size_t(index.y.target.count()) * 4 + 8);
     for (std::int64_t id = 0; id < std::min<std::int64_t>(index.rows, 12); ++id)
       fuzz::refuses_or_works([&] { source->read({&id, 1}, x.data(), y.data()); });
     read = true;
@@ -141,8 +141,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ++library_hang_count;
   else if (code != 0 && code != was_read && library_crashed(output))
     ++library_crashes;
-  else if (code != 0 && code != was_read)
-    std::fprintf(stderr, "%s\n", said.c_str()), tell(), std::abort();
+  else if (code != 0 && code != was_read) {
+    std::fprintf(stderr, "%s\n", output.c_str());
+    print_counts();
+    std::abort();
+  }
   std::memcpy(covered.data(), counters, covered.size());  // replaces the counters of this process
   return 0;
 }
