@@ -80,8 +80,9 @@ class BatchNorm : public Op {
           for (std::int64_t i = 0; i < b.width; ++i) factor[i] *= scale[i];
         }
         const Target dx = target(args.diff_src[0], b, dx_tile), dr = target(args.diff_src[1], b, dr_tile);
-        batch_norm::gradient(b, {dx, args.diff_src[1] ? dr : Target{}}, read(args.diff_dst, b, dy_tile),
-                             read(args.src[0], b, x_tile), bits(args, b), {m, factor, mg, s});
+        batch_norm::gradient(
+            b, {dx, args.diff_src[1] ? dr : Target{}, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile)},
+            bits(args, b), m, factor, mg, s);
         write(args.diff_src[0], b, dx), write(args.diff_src[1], b, dr);
       }
     });

@@ -85,15 +85,13 @@ MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, s
 }
 
 template <bool masked, bool has_residual>
-MR_INLINE void gradient_of(const Block& b, const GradientTargets& to, Lines dy, Lines x,
-                           const std::uint32_t* __restrict bits, const GradientParameters& parameters) {
-  const float* __restrict mean = parameters.mean;
-  const float* __restrict factor = parameters.factor;
-  const float* __restrict mean_g = parameters.mean_g;
-  const float* __restrict slope = parameters.slope;
+MR_INLINE void gradient_of(const Block& b, const GradientOperands& operands, const std::uint32_t* __restrict bits,
+                           const float* __restrict mean, const float* __restrict factor, const float* __restrict mean_g,
+                           const float* __restrict slope) {
+  const auto [dx, residual, dy, x] = operands;
   for (std::int64_t row = 0; row <= b.rows; ++row) {
-    float* __restrict out = to.dx.data + row * to.dx.stride;
-    float* __restrict out_r = has_residual ? to.residual.data + row * to.residual.stride : nullptr;
+    float* __restrict out = dx.data + row * dx.stride;
+    float* __restrict out_r = has_residual ? residual.data + row * residual.stride : nullptr;
     const float* __restrict y = dy.data + row * dy.stride, * __restrict in = x.data + row * x.stride;
     const std::int64_t n = row < b.rows ? b.width : b.tail;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -125,14 +123,14 @@ MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residua
   }
 }
 
-MR_TARGET_CLONES void gradient(const Block& b, const GradientTargets& to, Lines dy, Lines x, const std::uint32_t* bits,
-                               const GradientParameters& parameters) {
-  if (to.residual.data)
-    bits ? gradient_of<true, true>(b, to, dy, x, bits, parameters)
-         : gradient_of<false, true>(b, to, dy, x, bits, parameters);
+MR_TARGET_CLONES void gradient(const Block& b, const GradientOperands& operands, const std::uint32_t* bits,
+                               const float* mean, const float* factor, const float* mean_g, const float* slope) {
+  if (operands.residual.data)
+    bits ? gradient_of<true, true>(b, operands, bits, mean, factor, mean_g, slope)
+         : gradient_of<false, true>(b, operands, bits, mean, factor, mean_g, slope);
   else
-    bits ? gradient_of<true, false>(b, to, dy, x, bits, parameters)
-         : gradient_of<false, false>(b, to, dy, x, bits, parameters);
+    bits ? gradient_of<true, false>(b, operands, bits, mean, factor, mean_g, slope)
+         : gradient_of<false, false>(b, operands, bits, mean, factor, mean_g, slope);
 }
 
 }  // namespace millrace::cpu::batch_norm
