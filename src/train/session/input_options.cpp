@@ -91,7 +91,7 @@ std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardInd
 static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   const SampleKind kind = data.view.sample;
   const auto refuse = [&](bool given, const char* key, const char* why) {
-    if (given) fail(Exit::config, "data.", key, ": ", why, ". leave it away");
+    if (given) fail(Exit::config, "data.", key, ": ", why, ". remove it");
   };
   if (kind == SampleKind::pair) {
     refuse(feed.augment, "augment",
@@ -158,7 +158,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   const std::int64_t channels = s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size());
   if ((s.saturation > 0 || s.hue > 0) && channels != 3)
     fail(Exit::config, "data.saturation and data.hue are of red, green and blue, the network takes ", channels,
-         " channels. leave them away, or choose three by data.channels");
+         " channels. remove them, or choose three by data.channels");
   if (!feed.augment && (feed.random_resized_crop > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
                         feed.saturation > 0 || feed.hue > 0))
     fail(Exit::config,
