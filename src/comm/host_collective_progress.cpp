@@ -43,7 +43,7 @@ void HostCollective::fail_waiting(const std::string& what, const std::string& wh
 void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
   if (all_ranks_) {  // a rank of this host may itself wait for one of another
     const auto standing = all_ranks_->query_ranks(posted_, 0.5);
-    if (!standing.behind.empty() || !standing.silent.empty()) fail_waiting(what, all_ranks_->words(standing));
+    if (!standing.late.empty() || !standing.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(standing));
   }
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
@@ -52,7 +52,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
 }
 
 void HostCollective::fail_far(const std::string& what) const {
-  fail_waiting(what, all_ranks_ ? all_ranks_->words(all_ranks_->query_ranks(posted_, 0.5)) : "within MPI");
+  fail_waiting(what, all_ranks_ ? all_ranks_->describe(all_ranks_->query_ranks(posted_, 0.5)) : "within MPI");
 }
 
 bool HostCollective::await(const Operation& op) {
@@ -96,7 +96,7 @@ void HostCollective::run_front(bool blocking) {
     std::this_thread::sleep_for(
         std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
   op.span.ended = seconds_now();
-  op.span.inside = blocking;
+  op.span.blocking = blocking;
   mine_->done.store(++executed_, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   spans_.push_back(op.span);

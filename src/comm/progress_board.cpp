@@ -115,7 +115,7 @@ class SharedBoard : public ProgressBoard {
     }
   }
 
-  std::vector<int> behind(std::uint64_t number) const override {
+  std::vector<int> late(std::uint64_t number) const override {
     std::vector<int> out;
     for (std::size_t i = 0; i < boards_.size(); ++i)
       if (posted(i) < number) out.push_back(near_[i]);
@@ -124,7 +124,7 @@ class SharedBoard : public ProgressBoard {
 
   RankStatus query_ranks(std::uint64_t number, double timeout_seconds) override {
     const std::lock_guard lock(asking_);
-    RankStatus out{behind(number), {}};
+    RankStatus out{late(number), {}};
     auto waiting = far_;
     ++questions_;
     for (const auto& [first, group] : waiting) channel_->send(first, QueryChannel::question, {questions_});
@@ -135,18 +135,19 @@ class SharedBoard : public ProgressBoard {
       const auto group = waiting.find(from);
       if (group == waiting.end() || numbers.at(0) != questions_) continue;  // of an earlier question
       for (std::size_t i = 0; i < group->second.size(); ++i)
-        if (numbers.at(i + 1) < number) out.behind.push_back(group->second[i]);
+        if (numbers.at(i + 1) < number) out.late.push_back(group->second[i]);
       waiting.erase(group);
     }
-    for (const auto& [first, group] : waiting) out.silent.insert(out.silent.end(), group.begin(), group.end());
-    std::sort(out.behind.begin(), out.behind.end()), std::sort(out.silent.begin(), out.silent.end());
+    for (const auto& [first, group] : waiting)
+      out.unresponsive.insert(out.unresponsive.end(), group.begin(), group.end());
+    std::sort(out.late.begin(), out.late.end()), std::sort(out.unresponsive.begin(), out.unresponsive.end());
     return out;
   }
 
-  std::string words(const RankStatus& s) const override {
-    if (s.behind.empty() && s.silent.empty()) return "no rank is known to be late: it may be the network";
-    std::string text = s.behind.empty() ? "" : "late: " + list(s.behind);
-    if (!s.silent.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.silent));
+  std::string describe(const RankStatus& s) const override {
+    if (s.late.empty() && s.unresponsive.empty()) return "no rank is known to be late: it may be the network";
+    std::string text = s.late.empty() ? "" : "late: " + list(s.late);
+    if (!s.unresponsive.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.unresponsive));
     return text;
   }
 

@@ -6,7 +6,7 @@ namespace millrace {
 
 void add_comm_keys(Keys& k) {
   using Progress = CollectiveOptions::Progress;
-  using Backend = CudaOptions::Sums;
+  using Backend = CudaOptions::CollectiveBackend;
   k.push_back(
       size_key(MR_FIELD(comm.bucket_size), Range{.low = 1024, .high = double(1ull << 40)},
                "gradients are all-reduced in buckets of this size. Small buckets start earlier, large ones have "

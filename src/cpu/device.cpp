@@ -90,7 +90,7 @@ class CpuDevice : public Device {
   bool shares_host_memory() const override { return true; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
   std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<ClockMarks>(count); }
-  std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
+  std::unique_ptr<CapturedStep> capture(const std::string&, std::function<void()> step) override {
     return std::make_unique<EagerStep>(std::move(step));
   }
   void synchronize() override {}

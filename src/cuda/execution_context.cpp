@@ -102,10 +102,10 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
       gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});
   const GpuTopology topology = gpu_topology_of(assignments, std::size_t(world.rank()));
   for (const std::string& warning : topology_warnings(topology)) log::warn(warning);
-  using Sums = CudaOptions::Sums;
+  using Choice = CudaOptions::CollectiveBackend;
   const std::string not_nccl = why_not_nccl(topology);
-  const bool through_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Sums::mpi);
-  if (through_host && options.cuda.collective_backend == Sums::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
+  const bool through_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Choice::mpi);
+  if (through_host && options.cuda.collective_backend == Choice::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
   if (world.size() > 1 && !through_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);

@@ -194,7 +194,7 @@ void Program::backward(bool first, GradReadyHook* sink) {
     if (sink)
       for (int p : final_params_after_[std::size_t(i)]) {
         const auto& slot = layout_.parameters[std::size_t(p)];
-        sink->ready(slot.begin, slot.end);
+        sink->on_gradient_ready(slot.begin, slot.end);
       }
   }
 }

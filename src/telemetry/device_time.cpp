@@ -37,15 +37,15 @@ std::int64_t length_outside(const std::vector<Interval>& disjoint, const std::ve
 void DeviceTimeCollector::learn(const std::vector<Activity>& activities) {
   std::map<std::uint64_t, double> seconds_of_call;
   const auto known = [&](const Activity& a) {
-    return a.kind == Activity::Kind::kernel && a.work && roofline_.count(a.work) > 0;
+    return a.kind == Activity::Kind::kernel && a.label && roofline_.count(a.label) > 0;
   };
   const auto seconds = [](const Activity& a) { return double(a.ended - a.began) * 1e-9; };
   for (const Activity& a : activities)
-    if (known(a)) seconds_of_call[a.occasion] += seconds(a);
+    if (known(a)) seconds_of_call[a.label_instance] += seconds(a);
   for (const Activity& a : activities) {
-    if (!known(a) || seconds_of_call[a.occasion] <= 0) continue;
+    if (!known(a) || seconds_of_call[a.label_instance] <= 0) continue;
     Learnt& learnt = learnt_[a.name];
-    learnt.seconds += roofline_.at(a.work) * seconds(a) / seconds_of_call[a.occasion];
+    learnt.seconds += roofline_.at(a.label) * seconds(a) / seconds_of_call[a.label_instance];
     ++learnt.launches;
   }
 }

@@ -23,7 +23,7 @@ void Evaluator::forward(const Batch& batch) {
   const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
   if (!batch.slot) return work();  // where the workers put it, elsewhere every time
   auto& captured = captured_[{batch.item.rows, batch.slot}];
-  if (!captured) captured = s_.compute.device->record(cat("evaluation of ", batch.item.rows, " rows"), work);
+  if (!captured) captured = s_.compute.device->capture(cat("evaluation of ", batch.item.rows, " rows"), work);
   captured->run();
 }
 

@@ -76,7 +76,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " for it\n";
   if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
-  const auto buckets = reducer.buckets.cut(reducer.count);
+  const auto buckets = reducer.buckets.split(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.grad_dtype)) << " as "
       << name_of(reducer.grad_dtype) << ", the last layers first"

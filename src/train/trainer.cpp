@@ -116,7 +116,7 @@ void Trainer::Impl::advance(const StepResult& result) {
   run.epoch = s.batching.epochs.epoch(run.step);
   run.step_in_epoch = s.batching.epochs.step_in_epoch(run.step);
   account_builder.step(last, runner->timer());
-  const std::string moved = s.batching.load_balancer->collected(last, runner->timer().timing());
+  const std::string moved = s.batching.load_balancer->after_step(last, runner->timer().timing());
   if (!moved.empty()) progress.line(moved);
 }
 

@@ -192,7 +192,9 @@ TEST(Options, EveryFormerNameIsAcceptedWithOneWarningThatNamesTheNewKey) {
   for (const auto& [old_name, name, value] : renamed) {
     const std::string line = cat(old_name, " = ", value, "\n");
     const std::string warning = cat("warning: a.cfg:1: ", old_name, " is deprecated. use ", name, " instead\n");
-    EXPECT_EQ(warnings_of([&] { EXPECT_EQ(from(line).text, from(cat(name, " = ", value)).text); }), warning);
+    EXPECT_EQ(warnings_of(
+                  [&, name = name, value = value] { EXPECT_EQ(from(line).text, from(cat(name, " = ", value)).text); }),
+              warning);
     EXPECT_NE(from(line).text, from("").text) << name;
     EXPECT_EQ(warnings_of([&] { from(line); }), "") << "the warning is printed once";
     EXPECT_EQ(from("", command_line({cat("--", old_name), value}).keys).text, from(line).text) << name;

@@ -8,13 +8,13 @@ namespace {
 TEST(ProgressBoard, NamesTheRanksThatAreBehind) {
   run_thread_world(4, [](World& world) {
     const auto board = make_progress_board(world);
-    EXPECT_TRUE(board->behind(0).empty());
+    EXPECT_TRUE(board->late(0).empty());
     world.barrier();
     board->post(world.rank() == 2 ? 6 : 7);
     world.barrier();
-    EXPECT_TRUE(board->behind(6).empty());
-    EXPECT_EQ(board->behind(7), std::vector<int>{2});
-    EXPECT_EQ(board->behind(8).size(), 4u);
+    EXPECT_TRUE(board->late(6).empty());
+    EXPECT_EQ(board->late(7), std::vector<int>{2});
+    EXPECT_EQ(board->late(8).size(), 4u);
     world.barrier();
   });
 }

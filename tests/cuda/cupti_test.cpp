@@ -37,10 +37,10 @@ TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
     EXPECT_EQ(seen[1].name, "plain_kernel");
     EXPECT_EQ(seen[2].name, "abc::transform<float>");
     for (const int i : {0, 1}) {
-      EXPECT_EQ(seen[i].work, trace == 0 ? conv : nullptr);
-      EXPECT_EQ(seen[i].occasion, seen[0].occasion);
+      EXPECT_EQ(seen[i].label, trace == 0 ? conv : nullptr);
+      EXPECT_EQ(seen[i].label_instance, seen[0].label_instance);
     }
-    EXPECT_EQ(seen[2].work, nullptr) << "it was launched without a label";
+    EXPECT_EQ(seen[2].label, nullptr) << "it was launched without a label";
     const Kind kinds[] = {Kind::kernel, Kind::kernel, Kind::kernel, Kind::sum, Kind::copy, Kind::kernel};
     for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(seen[i].kind, kinds[i]) << i;
   }

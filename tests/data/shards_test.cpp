@@ -267,7 +267,7 @@ TEST(Shards, UnusableFilesAreNamedWithTheReason) {
       {{folder / "text.h5"}, {"text.h5", "not an HDF5 file"}},
   };
   for (const auto& [paths, words] : cases) {
-    const std::string message = message_of([&] { index_of({.paths = paths}); });
+    const std::string message = message_of([&paths = paths] { index_of({.paths = paths}); });
     for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << ": " << message;
   }
   EXPECT_EQ(index_of({.paths = {folder / "names.h5"}, .x = "images", .y = "labels"}).rows, 7);

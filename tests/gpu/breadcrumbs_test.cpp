@@ -16,7 +16,7 @@ namespace {
   void* counter = nullptr;
   MR_CUDA(cudaMalloc(&counter, 64 << 20));
   const cuda::LaunchContext context{device.stream(Stream::compute), 1};
-  const auto step = device.record("step of 4 rows", [&] {
+  const auto step = device.capture("step of 4 rows", [&] {
     for (const char* piece : {"first forward", "second forward"}) {
       const ScopedLabel here(device, piece);
       if (piece[0] == 's') cuda::increment_counter(context, static_cast<std::uint64_t*>(counter));

@@ -21,7 +21,7 @@ TEST(NcclOnOneGpu, CapturedAllReducesGiveTheirTimesAtEveryReplay) {
   const std::size_t half = values.size() / 2, bytes = values.size() * sizeof(float);
   const SharedRegion region = collective->allocate(bytes);
   device.copy_to_device(Stream::compute, region.data, values.data(), bytes);
-  const auto captured = device.record("sums", [&] {
+  const auto captured = device.capture("sums", [&] {
     for (const int tag : {1, 0}) collective->all_reduce_async(region, std::size_t(tag) * half, half, DType::f32, tag);
     collective->finish();
   });

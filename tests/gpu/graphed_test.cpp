@@ -31,7 +31,7 @@ TEST(RecordedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
     std::fill_n(from.back().as<int>(), count, n + 1);
   }
   const auto done = device.make_event();
-  const auto step = device.record("copies", [&] {
+  const auto step = device.capture("copies", [&] {
     for (std::size_t k = 0; k < slots; ++k) {
       copied[k]->wait(Stream::compute);
       device.copy_to_host(Stream::compute, seen[k].data(), slot[k].data(), bytes);

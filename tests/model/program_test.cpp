@@ -115,7 +115,7 @@ TEST(Program, EveryElementOfTheGradientIsAnnouncedOnceLastFirst) {
   struct Sink : GradReadyHook {
     std::vector<int> seen;
     std::int64_t first_begin = -1;
-    void ready(std::int64_t begin, std::int64_t end) override {
+    void on_gradient_ready(std::int64_t begin, std::int64_t end) override {
       if (first_begin < 0) first_begin = begin;
       for (auto i = begin; i < end; ++i) ++seen[std::size_t(i)];
     }

@@ -70,7 +70,7 @@ TEST(Collective, TheBoardShowsTheRanksThatAreBehind) {
   const auto board = make_progress_board(test_world());
   board->post(test_world().rank() == 0 ? 1 : 2);
   test_world().barrier();
-  const auto behind = board->behind(2);
+  const auto behind = board->late(2);
   test_world().barrier();
   if (test_world().node() == 0) {
     EXPECT_EQ(behind, std::vector<int>{0});
@@ -91,9 +91,9 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     world.barrier();
     for (const std::uint64_t number : {7, 6}) {  // all ranks ask at the same time
       const auto status = board->query_ranks(number, 10);
-      EXPECT_EQ(status.behind, number == 7 ? std::vector<int>{late} : std::vector<int>{});
-      EXPECT_TRUE(status.silent.empty());
-      const std::string words = board->words(status);
+      EXPECT_EQ(status.late, number == 7 ? std::vector<int>{late} : std::vector<int>{});
+      EXPECT_TRUE(status.unresponsive.empty());
+      const std::string words = board->describe(status);
       if (number == 7)
         EXPECT_EQ(words, cat("late: rank ", late, " on ", world.host()));
       else
@@ -102,7 +102,7 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     world.barrier();
     if (world.rank() == 0) {
       const auto status = board->query_ranks(8, 10);
-      EXPECT_EQ(int(status.behind.size()), world.size());
+      EXPECT_EQ(int(status.late.size()), world.size());
     }
     world.barrier();
   }
@@ -117,11 +117,11 @@ TEST(Collective, AHostThatDoesNotAnswerIsNamed) {
   world.barrier();
   if (board) {
     const auto status = board->query_ranks(1, 0.5);
-    EXPECT_TRUE(status.behind.empty());
-    EXPECT_EQ(status.silent.empty(), world.node_count() == 1);
+    EXPECT_TRUE(status.late.empty());
+    EXPECT_EQ(status.unresponsive.empty(), world.node_count() == 1);
     if (world.node_count() > 1) {
-      EXPECT_EQ(status.silent.back(), world.size() - 1);
-      EXPECT_EQ(board->words(status).find("no answer: rank "), 0u) << board->words(status);
+      EXPECT_EQ(status.unresponsive.back(), world.size() - 1);
+      EXPECT_EQ(board->describe(status).find("no answer: rank "), 0u) << board->describe(status);
     }
   }
   world.barrier();

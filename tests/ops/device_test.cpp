@@ -85,7 +85,7 @@ TEST(DeviceMarks, CountSecondsFromTheFirst) {
 
 TEST(DeviceRecorded, RunsWhatWasRecordedEachTime) {
   int runs = 0;
-  const auto captured = device().record("step", [&] { ++runs; });
+  const auto captured = device().capture("step", [&] { ++runs; });
   EXPECT_EQ(runs, 0);
   captured->run(), captured->run();
   EXPECT_EQ(runs, 2);

@@ -65,7 +65,7 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   if (bias && !c.bias) return;  // none to make
   const auto [one, two] = pair(c, dtype, bias);
   if (!offered(one) || !offered(two)) return;
-  const auto rounded = [&](Values v) {  // the product adds a bias in the dtype
+  const auto rounded = [dtype = dtype](Values v) {  // the product adds a bias in the dtype
     for (double& e : v)
       e = dtype == DType::bf16 ? float(bf16(float(e))) : dtype == DType::f16 ? float(f16(float(e))) : e;
     return v;

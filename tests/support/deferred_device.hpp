@@ -46,7 +46,7 @@ class DeferredDevice : public HostDevice {
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(*this); }
   std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<Clocks>(*this, count); }
-  std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
+  std::unique_ptr<CapturedStep> capture(const std::string& key, Work step) override {
     return std::make_unique<Graph>(*this, key, std::move(step));
   }
   void synchronize() override {

@@ -48,7 +48,7 @@ class FakeGpu : public DeferredDevice {
     DeferredDevice::copy_to_device(stream, to, from, bytes);
   }
   int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
-  std::unique_ptr<CapturedStep> record(const std::string& key, Work step) override {
+  std::unique_ptr<CapturedStep> capture(const std::string& key, Work step) override {
     const Work with_breadcrumbs = [this, step = std::move(step), number = flight_recorder_.add(key)] {
       FlightRecorder::Recording recording(flight_recorder_, number);
       step();
@@ -63,15 +63,15 @@ class FakeGpu : public DeferredDevice {
         recorded->run();
       }
     };
-    return std::make_unique<RecordedStep>(*this, options_.graph ? DeferredDevice::record(key, with_breadcrumbs)
-                                                                : HostDevice::record(key, with_breadcrumbs));
+    return std::make_unique<RecordedStep>(*this, options_.graph ? DeferredDevice::capture(key, with_breadcrumbs)
+                                                                : HostDevice::capture(key, with_breadcrumbs));
   }
-  void enter(const char* what) override {
+  void push_label(const char* what) override {
     entered_.push_back(what);
     ++occasion_;
     flight_recorder_.enter_operation(what);
   }
-  void leave() override { entered_.pop_back(); }
+  void pop_label() override { entered_.pop_back(); }
   std::unique_ptr<ActivityTracer> make_activity_tracer(std::string*) override {
     struct Tracer : ActivityTracer {
       FakeGpu& device;

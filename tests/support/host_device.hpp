@@ -53,7 +53,7 @@ class HostDevice : public Device {
     timestamps->at.resize(std::size_t(count));
     return timestamps;
   }
-  std::unique_ptr<CapturedStep> record(const std::string&, std::function<void()> step) override {
+  std::unique_ptr<CapturedStep> capture(const std::string&, std::function<void()> step) override {
     struct EagerStep : CapturedStep {
       std::function<void()> step;
       void run() override { step(); }

@@ -73,12 +73,12 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
       for (; fetched < step + ahead[rank]; ++fetched) planned.push_back(balance.plan(fetched).count(all));
       const std::int64_t mine = balance.part(step).count(all);
       EXPECT_EQ(mine, planned[std::size_t(step)]) << "what was fetched is what is computed";
-      EXPECT_EQ(balance.most(step, all) + balance.least(step, all), all);
+      EXPECT_EQ(balance.max_micro_batches(step, all) + balance.min_micro_batches(step, all), all);
       counts[rank].push_back(mine);
       StepTiming pace;
       pace.full = step % 7 != 6, pace.micro_batches = int(mine);  // others do not count, nor does the first
       const double each = !pace.full || step == 0 ? 9 : step < 30 ? (rank ? 0.02 : 0.01) : 0.01;
-      balance.collected(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
+      balance.after_step(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
     }
   });
   for (std::size_t step = 0; step < counts[0].size(); ++step)
@@ -111,8 +111,8 @@ TEST(LoadBalancer, AFileOfSharesIsTakenLineByLineOrRefused) {
         EXPECT_EQ(balance.part(9).count(8), world.rank() ? 2 : 6);
         EXPECT_EQ(balance.part(8).count(8), 4);
         EXPECT_EQ(balance.part(9).count(4), world.rank() ? 1 : 3) << "of a short step";
-        EXPECT_EQ(balance.changes(8), 0u);
-        EXPECT_EQ(balance.changes(9), 1u);
+        EXPECT_EQ(balance.split_number(8), 0u);
+        EXPECT_EQ(balance.split_number(9), 1u);
         EXPECT_EQ(balance.str(100), "6 2");
       });
     } catch (const Error& e) {

@@ -30,8 +30,8 @@ class CountingDevice : public Device {
   bool shares_host_memory() const override { return real_->shares_host_memory(); }
   std::unique_ptr<Event> make_event() override { return real_->make_event(); }
   std::unique_ptr<Timestamps> make_timestamps(int n) override { return real_->make_timestamps(n); }
-  std::unique_ptr<CapturedStep> record(const std::string& k, std::function<void()> f) override {
-    return real_->record(k, std::move(f));
+  std::unique_ptr<CapturedStep> capture(const std::string& k, std::function<void()> f) override {
+    return real_->capture(k, std::move(f));
   }
   void synchronize() override { real_->synchronize(); }
   std::size_t taken = 0, limit = 0;

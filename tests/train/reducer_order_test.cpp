@@ -33,7 +33,7 @@ std::vector<float> reduce(int ranks, CollectiveOptions::Progress progress, bool 
     for (int step = 0; step < 2; ++step) {
       for (const std::int64_t block : order) {
         for (std::int64_t i = block * unit; i < (block + 1) * unit; ++i) data[i] = value(world.rank(), step, i);
-        reducer.ready(block * unit, (block + 1) * unit);
+        reducer.on_gradient_ready(block * unit, (block + 1) * unit);
       }
       reducer.finish();
       compute.collective->take_spans(spans);
@@ -101,8 +101,8 @@ TEST(ReducerOrder, ARangeAnnouncedTwiceIsRefused) {
   const ExecutionContext compute = make_cpu_context(*world, {});
   const SharedRegion gradient = compute.collective->allocate(count * 4);
   Reducer reducer(*compute.collective, *compute.backend, {count, {5 * unit}, DType::f32, true, true}, gradient, {});
-  reducer.ready(0, count);
-  reducer.ready(0, unit);
+  reducer.on_gradient_ready(0, count);
+  reducer.on_gradient_ready(0, unit);
   EXPECT_THROW(reducer.finish(), Error);
 }
 

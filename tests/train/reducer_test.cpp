@@ -17,7 +17,7 @@ TEST(Buckets, CoverAllElementsOnceLastFirst) {
   for (const std::int64_t count : {64, 640, 1000 * 64})
     for (const std::int64_t size : {1, 64, 100, 6400, 1 << 30}) {
       std::int64_t end = count;
-      for (const Bucket& b : BucketSpec{size}.cut(count)) {
+      for (const Bucket& b : BucketSpec{size}.split(count)) {
         EXPECT_EQ(b.end, end);
         EXPECT_LT(b.begin, b.end);
         EXPECT_EQ(b.begin % 64, 0);
@@ -32,7 +32,7 @@ TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
   const ExecutionContext compute = make_cpu_context(*world, {});
   const SharedRegion gradient = compute.collective->allocate(6400 * 4);
   Reducer reducer(*compute.collective, *compute.backend, {6400, {640}, DType::f32, true, true}, gradient, {});
-  reducer.ready(640, 6400);
+  reducer.on_gradient_ready(640, 6400);
   EXPECT_THROW(reducer.finish(), Error);
 }
 
@@ -58,7 +58,7 @@ TEST(Reducer, SumsHideBehindBackward) {
       world.barrier();
       for (std::int64_t b = blocks; b-- > 0;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        reducer.ready(b * block, (b + 1) * block);
+        reducer.on_gradient_ready(b * block, (b + 1) * block);
       }
       const double backward_end = seconds(Clock::now());
       reducer.finish();

@@ -27,7 +27,7 @@ struct CommSpan {
   int tag = 0;
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
-  bool inside = false;  // it ran inside of some begin_*: the caller stood still meanwhile
+  bool blocking = false;  // it ran inside a call that starts an operation, so the caller waited for it
   CollectiveOp op = CollectiveOp::all_reduce;
 };
 

@@ -14,7 +14,7 @@ namespace millrace {
 
 // The members are destroyed in reverse order: each uses those above it.
 struct ExecutionContext {
-  std::string why;  // why run.device = auto chose the CPU; otherwise empty
+  std::string fallback_reason;  // why run.device = auto chose the CPU; otherwise empty
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Collective> collective;
@@ -35,8 +35,9 @@ struct CudaOptions {
   bool autotune = true;  // time the candidate kernels of convolutions and matrix multiplications, and use the fastest
   bool tf32 = false;     // with fp32: tensor cores may round the factors of products to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
-  enum class Sums { automatic, nccl, mpi };
-  Sums collective_backend = Sums::automatic;  // automatic: NCCL if every rank has a GPU of its own
+  enum class CollectiveBackend { automatic, nccl, mpi };
+  CollectiveBackend collective_backend =
+      CollectiveBackend::automatic;  // automatic: NCCL if every rank has a GPU of its own
   int nccl_max_ctas = 0;  // the largest number of thread blocks of an NCCL kernel; 0: 8 on one host, 16 on several
 };
 

@@ -144,7 +144,8 @@ struct CommOptions {
   DType grad_dtype = DType::f32;         // type of gradients in the all-reduce: f32 ("none"), bf16 or f16
   bool overlap = true;                   // start all-reduces during the backward pass
   CollectiveOptions::Progress progress = CollectiveOptions::Progress::automatic;
-  CudaOptions::Sums backend = CudaOptions::Sums::automatic;  // on GPUs: NCCL, or MPI through host memory
+  CudaOptions::CollectiveBackend backend =
+      CudaOptions::CollectiveBackend::automatic;  // on GPUs: NCCL, or MPI through host memory
   double timeout = 600;  // seconds after which a stuck collective ends the run with exit code 5
 };
 

@@ -10,12 +10,13 @@ namespace millrace {
 struct Activity {
   enum class Kind { kernel, sum, copy };  // sum: a kernel of the collective, such as an all-reduce
   Kind kind = Kind::kernel;
-  std::string name;            // of the kernel, demangled
-  std::int64_t began = 0;      // nanoseconds from an arbitrary origin
-  std::int64_t ended = 0;      // at least `began`
-  const char* work = nullptr;  // the label given to Device::enter() around the launch; null: not known, as in a
-                               // replayed step
-  std::uint64_t occasion = 0;  // the number of that enter() call: all launches of one call of an operation share it
+  std::string name;             // of the kernel, demangled
+  std::int64_t began = 0;       // nanoseconds from an arbitrary origin
+  std::int64_t ended = 0;       // at least `began`
+  const char* label = nullptr;  // the label given to Device::push_label() around the launch; null: not known, as in a
+                                // replayed step
+  std::uint64_t label_instance =
+      0;  // the number of that push_label() call: all launches of one call of an operation share it
 };
 
 class ActivityTracer {

@@ -150,14 +150,15 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual std::unique_ptr<Timestamps> make_timestamps(int count) = 0;
   // A step for run(). key: its name in messages.
-  virtual std::unique_ptr<CapturedStep> record(const std::string& key, std::function<void()> step) = 0;
+  virtual std::unique_ptr<CapturedStep> capture(const std::string& key, std::function<void()> step) = 0;
   // The largest number of micro-batches that one captured step should contain. 1: larger steps save no time.
   virtual int max_captured_micro_batches() const { return 1; }
   virtual void synchronize() = 0;  // blocks the host until all streams are idle
-  // Labels the work that this thread enqueues until leave(), for error messages and profilers. Labels nest. Both may be
-  // part of a captured step. The text must live until leave(); for an Activity that refers to it, until that is read.
-  virtual void enter(const char*) {}
-  virtual void leave() {}
+  // Labels the work that this thread enqueues until pop_label(), for error messages and profilers. Labels nest. Both
+  // may be part of a captured step. The text must live until pop_label(); for an Activity that refers to it, until that
+  // is read.
+  virtual void push_label(const char*) {}
+  virtual void pop_label() {}
   // See activity.hpp. Null, with the reason in why_not (may be null), if the device cannot trace its work.
   virtual std::unique_ptr<ActivityTracer> make_activity_tracer(std::string* why_not);
   // Reads clock, power and temperature. Takes milliseconds; any thread may call it. False: the device cannot report
@@ -165,11 +166,11 @@ class Device {
   virtual bool read_health(DeviceHealth&);
 };
 
-// Calls enter() now and leave() at the end of the scope.
+// Calls push_label() now and pop_label() at the end of the scope.
 class ScopedLabel {
  public:
-  ScopedLabel(Device& device, const char* what) : device_(device) { device_.enter(what); }
-  ~ScopedLabel() { device_.leave(); }
+  ScopedLabel(Device& device, const char* what) : device_(device) { device_.push_label(what); }
+  ~ScopedLabel() { device_.pop_label(); }
   ScopedLabel(const ScopedLabel&) = delete;
 
  private:

@@ -16,7 +16,7 @@ namespace millrace {
 class GradReadyHook {
  public:
   virtual ~GradReadyHook() = default;
-  virtual void ready(std::int64_t begin, std::int64_t end) = 0;
+  virtual void on_gradient_ready(std::int64_t begin, std::int64_t end) = 0;
 };
 
 // Asked before an op's forward for the elements [begin, end) of the flat weights that it will read: it makes the

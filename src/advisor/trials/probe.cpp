@@ -153,9 +153,9 @@ class StepLoop {
   }
 
   void count(const StepResult& result, std::int64_t step) {
-    s_.batching.load_balancer->collected(result.metrics, runner_.timer().timing());
+    s_.batching.load_balancer->after_step(result.metrics, runner_.timer().timing());
     // A new micro-batch split makes all times before it worthless.
-    if (const std::size_t split = s_.batching.load_balancer->changes(step); split != split_) {
+    if (const std::size_t split = s_.batching.load_balancer->split_number(step); split != split_) {
       split_ = split;
       out_.seconds.clear();
       out_.phase_seconds = {};

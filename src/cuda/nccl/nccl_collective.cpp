@@ -203,7 +203,7 @@ class NcclCollective : public Collective {
         const auto late = tracker_->late();
         const std::uint64_t begun = tracker_->begun();
         board_->post(begun);
-        if (late) trouble = tracker_->explain(*late, board_->words(board_->query_ranks(begun, 2)));
+        if (late) trouble = tracker_->explain(*late, board_->describe(board_->query_ranks(begun, 2)));
         if (trouble.empty()) trouble = comm_->error();
         // NCCL only reports that CUDA has failed. The error of the stream says what failed.
         const cudaError_t status =

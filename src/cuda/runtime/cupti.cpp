@@ -115,9 +115,9 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
     for (Record& record : records_) {
       const auto occasion = occasions_.find(record.correlation);
       if (occasion != occasions_.end()) {
-        record.activity.occasion = occasion->second;
+        record.activity.label_instance = occasion->second;
         const std::uint64_t index = occasion->second - first_occasion_;
-        if (index < labels_.size()) record.activity.work = labels_[index];
+        if (index < labels_.size()) record.activity.label = labels_[index];
       }
       std::string& name = record.activity.name;
       if (!name.empty()) {

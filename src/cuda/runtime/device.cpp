@@ -190,7 +190,7 @@ std::unique_ptr<Event> CudaDevice::make_event() { return make_cuda_event(*this, 
 std::unique_ptr<Timestamps> CudaDevice::make_timestamps(int count) {
   return make_cuda_timestamps(*this, count, options_.timeout_seconds);
 }
-std::unique_ptr<CapturedStep> CudaDevice::record(const std::string& key, std::function<void()> step) {
+std::unique_ptr<CapturedStep> CudaDevice::capture(const std::string& key, std::function<void()> step) {
   return options_.graph ? make_graph_step(*this, key, std::move(step)) : make_eager_step(*this, key, std::move(step));
 }
 

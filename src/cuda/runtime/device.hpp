@@ -58,15 +58,15 @@ class CudaDevice : public Device {
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Event> make_event() override;
   std::unique_ptr<Timestamps> make_timestamps(int count) override;
-  std::unique_ptr<CapturedStep> record(const std::string& key, std::function<void()> step) override;
+  std::unique_ptr<CapturedStep> capture(const std::string& key, std::function<void()> step) override;
   // The same without graphs, so that the work is the same, in the same order.
   int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
   void synchronize() override;
-  void enter(const char* what) override {
+  void push_label(const char* what) override {
     error_context::push_label(what);
     flight_recorder_.enter_operation(what);
   }
-  void leave() override { error_context::pop_label(); }
+  void pop_label() override { error_context::pop_label(); }
   std::unique_ptr<ActivityTracer> make_activity_tracer(std::string* why_not) override {
     return make_cupti_tracer(why_not);
   }

@@ -6,23 +6,23 @@
 
 namespace millrace {
 
-std::int64_t BucketSpec::unit() const {
+std::int64_t BucketSpec::alignment() const {
   return sharded() ? ranks * OptimizerSpec::chunk_size : ParameterLayout::padding;
 }
 
 std::int64_t BucketSpec::padded(std::int64_t count) const {
-  return sharded() ? (count + unit() - 1) / unit() * unit() : count;
+  return sharded() ? (count + alignment() - 1) / alignment() * alignment() : count;
 }
 
-std::vector<Bucket> BucketSpec::cut(std::int64_t count) const {
-  const std::int64_t size = std::max(unit(), elements / unit() * unit());
+std::vector<Bucket> BucketSpec::split(std::int64_t count) const {
+  const std::int64_t size = std::max(alignment(), elements / alignment() * alignment());
   std::vector<Bucket> buckets;
   for (std::int64_t end = padded(count); end > 0; end -= size)
     buckets.push_back({std::max<std::int64_t>(0, end - size), end});
   return buckets;
 }
 
-Bucket BucketSpec::own(const Bucket& b) const {
+Bucket BucketSpec::own_shard(const Bucket& b) const {
   const std::int64_t part = (b.end - b.begin) / ranks;
   return {b.begin + rank * part, b.begin + (rank + 1) * part};
 }
@@ -30,7 +30,7 @@ Bucket BucketSpec::own(const Bucket& b) const {
 std::vector<OptimizerShard> BucketSpec::shards(std::int64_t count) const {
   std::vector<OptimizerShard> out;
   if (!sharded()) return out;
-  for (const Bucket& b : cut(count)) out.push_back({own(b).begin, own(b).end - own(b).begin});
+  for (const Bucket& b : split(count)) out.push_back({own_shard(b).begin, own_shard(b).end - own_shard(b).begin});
   std::reverse(out.begin(), out.end());
   return out;
 }

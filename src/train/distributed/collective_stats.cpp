@@ -13,7 +13,7 @@ struct Wait {
   double seconds = 0, end = 0;
   void until(const CommSpan& span) {
     end = std::max(end, span.ended);
-    if (span.inside) seconds -= span.ended - span.started;  // no part of what was waited at the end
+    if (span.blocking) seconds -= span.ended - span.started;  // no part of what was waited at the end
   }
   double in(const CommSpan& span) const {
     const double began = end - std::max(0.0, seconds);
@@ -44,7 +44,7 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
       f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
     else if (tag < waits.gathers_needed.size())
       f.needed += waits.gathers_needed[tag];
-    if (span.inside)
+    if (span.blocking)
       f.exposed += took;
     else if (span.op != CollectiveOp::all_gather)
       f.exposed += (span.tag == squares_tag ? squares : sums).in(span);

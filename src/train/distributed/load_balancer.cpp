@@ -58,7 +58,7 @@ MicrobatchSplit balanced_split(std::span<const double> seconds, std::int64_t all
   return out;
 }
 
-std::int64_t LoadBalancer::most(const std::string& how, std::int64_t all, int ranks) {
+std::int64_t LoadBalancer::max_micro_batches(const std::string& how, std::int64_t all, int ranks) {
   const std::int64_t even = (all + ranks - 1) / ranks;
   return how == "even" ? even : std::clamp<std::int64_t>(all - ranks + 1, 1, most_times * even);
 }
@@ -104,7 +104,7 @@ void LoadBalancer::read(const std::string& file) {
       fail(Exit::config, "train.balance: ", file, ":", number, " is of ", sum, " micro-batches on ", shares.size(),
            " ranks, this run has ", all_, " on ", world_.size(), ". start it with as many of both");
     const std::int64_t largest = *std::max_element(shares.begin(), shares.end()),
-                       limit = most(file, all_, world_.size());
+                       limit = max_micro_batches(file, all_, world_.size());
     if (largest > limit)
       fail(Exit::config, "train.balance: ", file, ":", number, " gives a rank ", largest, " micro-batches of ", all_,
            ", at most ", limit, " can be");
@@ -148,21 +148,21 @@ void LoadBalancer::plan_from(std::int64_t step) {
   planned_ = step;
 }
 
-std::int64_t LoadBalancer::most(std::int64_t step, std::int64_t micro_batches) const {
+std::int64_t LoadBalancer::max_micro_batches(std::int64_t step, std::int64_t micro_batches) const {
   const std::lock_guard lock(mutex_);
   std::int64_t out = 0;
   for (int r = 0; r < world_.size(); ++r) out = std::max(out, part(split_periods_[at(step)], r).count(micro_batches));
   return out;
 }
 
-std::int64_t LoadBalancer::least(std::int64_t step, std::int64_t micro_batches) const {
+std::int64_t LoadBalancer::min_micro_batches(std::int64_t step, std::int64_t micro_batches) const {
   const std::lock_guard lock(mutex_);
   std::int64_t out = micro_batches;
   for (int r = 0; r < world_.size(); ++r) out = std::min(out, part(split_periods_[at(step)], r).count(micro_batches));
   return out;
 }
 
-std::size_t LoadBalancer::changes(std::int64_t step) const {
+std::size_t LoadBalancer::split_number(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
   return at(step);
 }
@@ -186,7 +186,7 @@ void LoadBalancer::resume_split(std::int64_t step, const std::string& text) {
 std::vector<LoadBalancer::Line> LoadBalancer::take_lines() { return std::exchange(lines_, {}); }
 
 // What ranks do together in a step they wait for together: its own work alone tells them apart.
-std::string LoadBalancer::collected(const StepMetrics& m, const StepTiming& pace) {
+std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pace) {
   if (!measures_ || !pace.full || m.step <= split_periods_.back().from + settling) return "";
   busy_ += m.phase_seconds[std::size_t(Phase::forward)] + m.phase_seconds[std::size_t(Phase::backward)];
   seconds_ += m.seconds, micro_batches_ += pace.micro_batches;
@@ -201,7 +201,7 @@ std::string LoadBalancer::collected(const StepMetrics& m, const StepTiming& pace
   const std::lock_guard lock(mutex_);
   planned[rank] = double(planned_);
   world_.all_reduce(of_all, World::Reduce::sum);
-  const MicrobatchSplit fair = balanced_split({busy, ranks}, all_, most("auto", all_, int(ranks))),
+  const MicrobatchSplit fair = balanced_split({busy, ranks}, all_, max_micro_batches("auto", all_, int(ranks))),
                         now = shares(split_periods_.back());
   const bool moves = slowest({busy, ranks}, now) > min_gain * slowest({busy, ranks}, fair);
   span_ = moves ? first_span : std::min(longest_span, 2 * span_);

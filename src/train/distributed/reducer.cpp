@@ -24,7 +24,7 @@ Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& sp
       spec_(spec),
       gradient_(gradient),
       grad_16bit_(grad_16bit),
-      buckets_(spec.buckets.cut(spec.count)),
+      buckets_(spec.buckets.split(spec.count)),
       missing_(buckets_.size()) {
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     if (is_milestone(b, buckets_.size())) milestones_.push_back(spec_.count - buckets_[b].begin);
@@ -38,7 +38,7 @@ void Reducer::expect_all() {
   next_ = noted_ = 0;
 }
 
-void Reducer::ready(std::int64_t begin, std::int64_t end) {
+void Reducer::on_gradient_ready(std::int64_t begin, std::int64_t end) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::int64_t overlap = std::min(end, buckets_[b].end) - std::max(begin, buckets_[b].begin);
     if (overlap > 0) missing_[b] -= overlap;
@@ -54,7 +54,7 @@ void Reducer::record_ready() {
 
 void Reducer::contribute_zeros() {
   backend_.device().fill_zero(Stream::compute, gradient_.data, std::size_t(spec_.count) * sizeof(float));
-  ready(0, spec_.count);
+  on_gradient_ready(0, spec_.count);
 }
 
 void Reducer::launch_ready() {
@@ -62,7 +62,7 @@ void Reducer::launch_ready() {
 }
 
 void Reducer::launch(std::size_t b) {
-  if (spec_.alone) return;
+  if (spec_.single_rank) return;
   const Bucket& bucket = buckets_[b];
   const std::size_t begin = std::size_t(bucket.begin), count = std::size_t(bucket.end - bucket.begin);
   const auto all_reduce_async = [&](const SharedRegion& region) {
@@ -89,10 +89,10 @@ void Reducer::finish() {
   launch_ready();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     MR_CHECK(missing_[b] == 0, "bucket ", b, " was announced ", missing_[b] > 0 ? "in part only" : "twice");
-  if (!spec_.alone) {
+  if (!spec_.single_rank) {
     collective_.finish();
     if (spec_.buckets.sharded())
-      for (const Bucket& b : buckets_) widen(spec_.buckets.own(b));
+      for (const Bucket& b : buckets_) widen(spec_.buckets.own_shard(b));
     else
       widen({0, spec_.count});
   }

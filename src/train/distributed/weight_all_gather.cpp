@@ -11,7 +11,7 @@ WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const
       master_(master),
       weights_(weights),
       dtype_(dtype),
-      buckets_(spec.cut(count)) {
+      buckets_(spec.split(count)) {
   std::reverse(buckets_.begin(), buckets_.end());
   arrived_ = buckets_.size();
 }

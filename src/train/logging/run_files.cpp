@@ -111,7 +111,7 @@ void remove_old_run(const std::filesystem::path& dir) {
 }
 
 std::string describe_run(const Session& s, const Network& network) {
-  const std::string& why = s.compute.why;
+  const std::string& why = s.compute.fallback_reason;
   return cat("training ", value_text(s.config, "model.name"), " (",
              format_count(double(network.graph().parameter_count())), " parameters) on ", s.data.train.rows,
              " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,

@@ -40,7 +40,7 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   const std::string reason = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
   const bool cuda = config.run.device != DeviceChoice::cpu && reason.empty();
   ExecutionContext compute = cuda ? make_cuda_context(world, options) : make_cpu_context(world, options);
-  compute.why = reason;
+  compute.fallback_reason = reason;
   return compute;
 }
 

@@ -72,7 +72,7 @@ LoaderOptions Session::step_loader_options() const {
 
 CapturePartition Session::capture_partition(std::int64_t rows) const {
   const std::int64_t all = (batching.global_batch + rows - 1) / rows;
-  const int max = int(LoadBalancer::most(config.train.balance, all, world.size()));
+  const int max = int(LoadBalancer::max_micro_batches(config.train.balance, all, world.size()));
   return {compute.device->max_captured_micro_batches(), max, config.train.balance != "even" && world.size() > 1};
 }
 

@@ -35,7 +35,7 @@ void StepRunner::write_step_state(int slot, const EnqueuedStep& step) {
 }
 
 void StepRunner::drop_outdated_captures(std::int64_t step) {
-  const std::size_t split = s_.batching.load_balancer->changes(step);
+  const std::size_t split = s_.batching.load_balancer->split_number(step);
   if (split == captured_split_) return;
   s_.compute.device->synchronize();  // a captured step may still be running
   captured_.clear();

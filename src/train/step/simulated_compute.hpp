@@ -30,9 +30,9 @@ class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
     slept_ += part;
     sleep(seconds_ / 3 * part);
   }
-  void ready(std::int64_t begin, std::int64_t end) override {
+  void on_gradient_ready(std::int64_t begin, std::int64_t end) override {
     sleep(seconds_ * 2 / 3 * double(end - begin) / elements_);
-    if (gradients_) gradients_->ready(begin, end);
+    if (gradients_) gradients_->on_gradient_ready(begin, end);
   }
 
  private:

@@ -36,8 +36,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
 
 StepTimerSpec StepRunner::timer_spec() const {
   StepTimerSpec spec;
-  spec.max_micro_batches =
-      int(LoadBalancer::most(s_.config.train.balance, s_.batching.train_order->micro_batches(0), s_.world.size()));
+  spec.max_micro_batches = int(LoadBalancer::max_micro_batches(
+      s_.config.train.balance, s_.batching.train_order->micro_batches(0), s_.world.size()));
   if (const WeightAllGather* gather = network_.weight_all_gather())
     for (int wait = 0; wait < gather->waits(); ++wait)
       spec.all_gather_tags.push_back(gather->tag_of(std::size_t(wait)));
@@ -57,8 +57,8 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   drop_outdated_captures(step);
 
   const std::int64_t all = s_.batching.train_order->micro_batches(s_.batching.epochs.step_in_epoch(step));
-  const int max = int(s_.batching.load_balancer->most(step, all));
-  const int min = int(s_.batching.load_balancer->least(step, all));
+  const int max = int(s_.batching.load_balancer->max_micro_batches(step, all));
+  const int min = int(s_.batching.load_balancer->min_micro_batches(step, all));
   loader_.rewind(capture_partition_.first_slot(step, max));
   // With an uneven split, ranks can have different numbers of groups, and then communicate in different ones. Such
   // groups are not captured.
@@ -101,7 +101,7 @@ void StepRunner::run_captured(int group, int groups, std::int64_t rows) {
   if (!captured) {
     std::string name = cat("step of ", rows, " rows");
     if (groups > 1) name += cat(", part ", group + 1, " of ", groups);
-    captured = s_.compute.device->record(name, [this, group = group_] { run(group); });
+    captured = s_.compute.device->capture(name, [this, group = group_] { run(group); });
   }
   captured->run();
 }

@@ -50,7 +50,7 @@ void StepTimer::skip_optimizer_waits(int slot) {
 
 void StepTimer::begin_sync_wait() { sync_began_ = now(); }
 
-void StepTimer::end_sync_wait() { timing_.meeting = spec_.single_rank ? 0 : now() - sync_began_; }
+void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : now() - sync_began_; }
 
 void StepTimer::finish(int slot, const EnqueuedStep& step, StepMetrics& m) {
   step_ = step;
@@ -132,8 +132,8 @@ void StepTimer::move_waits_to_communication(StepMetrics& m) {
   double in_forward = 0;
   double in_backward = 0;
   for (CommSpan& span : comm_spans_) {
-    if (span.started < enqueue_began_) span.inside = false;  // an all-gather that an evaluation began
-    if (!span.inside || span.tag == squares_tag) continue;
+    if (span.started < enqueue_began_) span.blocking = false;  // an all-gather that an evaluation began
+    if (!span.blocking || span.tag == squares_tag) continue;
     (span.op == CollectiveOp::all_gather ? in_forward : in_backward) += span.ended - span.started;
   }
   if (!has_rows) {
@@ -151,7 +151,7 @@ void StepTimer::move_waits_to_communication(StepMetrics& m) {
 double StepTimer::compute_seconds(double until) const {
   double seconds = until - time(number_of(step_.micro_batches - 1, Point::forward_done));
   for (const CommSpan& span : comm_spans_)
-    if (span.inside && span.op != CollectiveOp::all_gather && span.started - enqueue_began_ < until)
+    if (span.blocking && span.op != CollectiveOp::all_gather && span.started - enqueue_began_ < until)
       seconds -= span.ended - span.started;
   return std::max(0.0, seconds);
 }

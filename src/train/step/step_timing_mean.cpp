@@ -7,7 +7,7 @@ namespace millrace {
 void StepTimingMean::add(const StepMetrics& m, const StepTiming& pace) {
   if (++seen_ <= first_steps || !pace.full || pace.micro_batches == 0) return;
   const auto of = [&m](Phase p) { return m.phase_seconds[std::size_t(p)]; };
-  const double meeting = std::min(pace.meeting, of(Phase::other));  // on a GPU it goes on beside the next step
+  const double meeting = std::min(pace.sync_wait, of(Phase::other));  // on a GPU it goes on beside the next step
   ++sum_.steps;
   sum_.step += m.seconds;
   sum_.input += of(Phase::data_wait) + of(Phase::copy);

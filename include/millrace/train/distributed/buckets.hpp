@@ -20,10 +20,10 @@ struct BucketSpec {
   int ranks = 1, rank = 0;    // 1: buckets are not divided
 
   bool sharded() const { return ranks > 1; }
-  std::int64_t unit() const;                          // buckets are multiples of it
-  std::int64_t padded(std::int64_t count) const;      // what a flat buffer needs: the last bucket is divided evenly too
-  std::vector<Bucket> cut(std::int64_t count) const;  // of padded(count) elements, the last first
-  Bucket own(const Bucket&) const;
+  std::int64_t alignment() const;                 // buckets are multiples of it
+  std::int64_t padded(std::int64_t count) const;  // what a flat buffer needs: the last bucket is divided evenly too
+  std::vector<Bucket> split(std::int64_t count) const;  // of padded(count) elements, the last first
+  Bucket own_shard(const Bucket&) const;
   std::vector<OptimizerShard> shards(std::int64_t count) const;  // own parts, in order; empty when not divided
 };
 

@@ -28,7 +28,7 @@ class LoadBalancer {
   // all: micro-batches of a full step. Error(config): a file that is none, or of other ranks or micro-batches.
   LoadBalancer(World&, const std::string& how, std::int64_t all);
   // As many micro-batches as a rank may come to have of `all`: four times an even share, unless even.
-  static std::int64_t most(const std::string& how, std::int64_t all, int ranks);
+  static std::int64_t max_micro_batches(const std::string& how, std::int64_t all, int ranks);
 
   // This rank's part of the step with this number in the run (from 0). plan(): the same, for a loader that fetches it,
   // from whatever thread; from then on it stays so.
@@ -36,13 +36,13 @@ class LoadBalancer {
   MicrobatchRange plan(std::int64_t step);
   void plan_from(std::int64_t step);  // a loader begins here
   // Of any rank, of a step of so many.
-  std::int64_t most(std::int64_t step, std::int64_t micro_batches) const;
-  std::int64_t least(std::int64_t step, std::int64_t micro_batches) const;
-  std::size_t changes(std::int64_t step) const;  // before this step: the number of the division
+  std::int64_t max_micro_batches(std::int64_t step, std::int64_t micro_batches) const;
+  std::int64_t min_micro_batches(std::int64_t step, std::int64_t micro_batches) const;
+  std::size_t split_number(std::int64_t step) const;  // before this step: the number of the division
 
   // After each step, in order, on all ranks; at some of them collective. What the ranks agreed to change, in a line, or
   // empty.
-  std::string collected(const StepMetrics&, const StepTiming&);
+  std::string after_step(const StepMetrics&, const StepTiming&);
   std::string str(std::int64_t step) const;  // the shares, for resume_split()
   // The run goes on at `step` as it was divided when it was stopped; another number of ranks begins anew.
   void resume_split(std::int64_t step, const std::string& shares);

@@ -17,14 +17,14 @@ struct ReducerSpec {
   BucketSpec buckets;
   DType grad_dtype = DType::f32;  // bf16 or f16: what travels
   bool overlap = true;            // false: all sums start in finish()
-  bool alone = false;             // one rank: nothing to sum
+  bool single_rank = false;       // one rank: nothing to sum
 };
 
 class Reducer : public GradReadyHook {
  public:
   // gradient (float32) and packed (`compress`, unused without compression) belong to the collective.
   Reducer(Collective&, Backend&, const ReducerSpec&, SharedRegion gradient, SharedRegion grad_16bit);
-  void ready(std::int64_t begin, std::int64_t end) override;
+  void on_gradient_ready(std::int64_t begin, std::int64_t end) override;
   void contribute_zeros();  // a rank without rows in this step: instead of any backward
   // Marks of the step that begins, one for each of milestones(): when those elements, from the gradient's end, were
   // final, before their sum is begun. A few at most, evenly among the buckets, and the last.
