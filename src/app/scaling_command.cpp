@@ -130,9 +130,10 @@ double parse_latency(const std::string& text) {
 Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllReduces& sums, Interconnect interconnect,
                              std::string& from) {
   const auto given = [&](const char* rate, const char* latency, LinkModel& link) {
-    if (parsed.has(rate))
-      link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6},
+    if (parsed.has(rate)) {
+      link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6};
       from += cat(from.empty() ? "" : ", ", "--", rate);
+    }
     if (parsed.has(latency)) link.latency = option(latency, [&] { return parse_latency(parsed.get(latency, "")); });
   };
   if (!sums.times.empty()) {
@@ -141,7 +142,8 @@ Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllRed
         fit_link(sums.times, between ? sums.nodes : sums.ranks, interconnect.ring);
     from = sums.from;
   }
-  given("link", "latency", interconnect.inter_node), given("local-link", "local-latency", interconnect.intra_node);
+  given("link", "latency", interconnect.inter_node);
+  given("local-link", "local-latency", interconnect.intra_node);
   return interconnect;
 }
 

@@ -22,7 +22,8 @@ bool is_new(const std::string& line) {
 
 void only_once(bool on) {
   const std::lock_guard lock(mutex);
-  once = on, said.clear();
+  once = on;
+  said.clear();
 }
 
 // One write() a line: lines of several ranks or threads never mix.

@@ -23,7 +23,8 @@ Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t 
   MR_CHECK(n >= 1 && n <= (std::uint64_t(1) << 40));
   for (std::size_t i = 0; i < keys_.size(); i += 2) {
     const Random4 r = philox(rng_key(seed, purpose), epoch, part << 3 | i);
-    keys_[i] = std::uint64_t(r.v[0]) << 32 | r.v[1], keys_[i + 1] = std::uint64_t(r.v[2]) << 32 | r.v[3];
+    keys_[i] = std::uint64_t(r.v[0]) << 32 | r.v[1];
+    keys_[i + 1] = std::uint64_t(r.v[2]) << 32 | r.v[3];
   }
   low_bits_ = std::max(2, int(std::bit_width(n - 1))) / 2;
   high_count_ = (n + (std::uint64_t(1) << low_bits_) - 1) >> low_bits_;

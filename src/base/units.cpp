@@ -83,8 +83,10 @@ double parse_rate(std::string_view text) {
   auto [value, unit] = split_number(text, form);
   double factor = 1;
   const std::string_view letters = "kMGT";
-  if (const auto at = unit.empty() ? letters.npos : letters.find(unit.front()); at != letters.npos)
-    factor = std::pow(1000.0, double(at + 1)), unit.remove_prefix(1);
+  if (const auto at = unit.empty() ? letters.npos : letters.find(unit.front()); at != letters.npos) {
+    factor = std::pow(1000.0, double(at + 1));
+    unit.remove_prefix(1);
+  }
   if (unit == "b/s" || unit == "bit/s" || unit == "bps")
     factor /= 8;
   else if (unit != "B/s")
@@ -99,14 +101,20 @@ std::string format_bytes(std::uint64_t bytes) {
   static const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = double(bytes);
   int unit = 0;
-  while (value >= 1024 && unit < 5) value /= 1024, ++unit;
+  while (value >= 1024 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
   return printed(unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
 }
 
 std::string print_bytes(std::uint64_t bytes) {
   static const char* units[] = {"", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
-  while (bytes != 0 && bytes % 1024 == 0 && unit < 4) bytes /= 1024, ++unit;
+  while (bytes != 0 && bytes % 1024 == 0 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
   return std::to_string(bytes) + units[unit];
 }
 
@@ -127,7 +135,10 @@ std::string format_seconds(double seconds) {
 std::string format_count(double value) {
   static const char* units[] = {"", "k", "M", "G", "T", "P"};
   int unit = 0;
-  while (value >= 1000 && unit < 5) value /= 1000, ++unit;
+  while (value >= 1000 && unit < 5) {
+    value /= 1000;
+    ++unit;
+  }
   return unit == 0 ? printed("%.0f%s", value, "") : printed("%.3g %s", value, units[unit]);
 }
 

@@ -43,7 +43,8 @@ class MpiMemory : public SharedMemory {
   MappedRegion allocate(std::size_t bytes) override {
     bytes = (bytes + 4095) / 4096 * 4096;
     MappedRegion region;
-    region.bytes = bytes, region.memory = this;
+    region.bytes = bytes;
+    region.memory = this;
     if (private_) {
       owned_.push_back(std::unique_ptr<char[]>(new char[bytes + 4096]()));
       region.mine =

@@ -61,7 +61,8 @@ class MpiWorld : public World {
     const int per_host = fake ? std::atoi(fake) : 0;
     if (per_host > 0) {
       const int begin = rank_ / per_host * per_host;
-      local_rank_ = rank_ - begin, local_size_ = std::min(per_host, size_ - begin);
+      local_rank_ = rank_ - begin;
+      local_size_ = std::min(per_host, size_ - begin);
     }
     find_nodes(local, per_host);
     MPI_Comm_free(&local);
@@ -93,7 +94,10 @@ class MpiWorld : public World {
     std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets(lengths);
     int length = int(mine.size()), total = 0;
     MR_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_));
-    for (std::size_t r = 0; r < lengths.size(); ++r) offsets[r] = total, total += lengths[r];
+    for (std::size_t r = 0; r < lengths.size(); ++r) {
+      offsets[r] = total;
+      total += lengths[r];
+    }
     std::string all(std::size_t(total), '\0');
     MR_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, comm_));
     std::vector<std::string> out;

@@ -23,7 +23,10 @@ class OperationQueue {
   const Operation& front() const { return items_[first_]; }
   void push_back(const Operation& op) { items_.push_back(op); }
   void pop_front() {
-    if (++first_ == items_.size()) items_.clear(), first_ = 0;
+    if (++first_ == items_.size()) {
+      items_.clear();
+      first_ = 0;
+    }
   }
 
  private:

@@ -26,7 +26,10 @@ void accumulate(std::span<void* const> peers, std::size_t at, std::size_t n, DTy
   float wide[block];
   for (std::size_t p = 1; p < peers.size(); ++p) {
     const void* next = from(p);
-    if (dtype != DType::f32) to_float(wide, next, dtype, std::int64_t(n)), next = wide;
+    if (dtype != DType::f32) {
+      to_float(wide, next, dtype, std::int64_t(n));
+      next = wide;
+    }
     add(acc, static_cast<const float*>(next), n);
   }
 }

@@ -81,13 +81,17 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
   const std::vector<Mask> all = masks_of_all(world, mine);
   int sharing = 0, before = 0;  // ranks of this host with the very same cores, and those of them with a lower number
   for (int r = 0; r < world.size(); ++r)
-    if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.cpus == mine)
-      ++sharing, before += r < world.rank();
+    if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.cpus == mine) {
+      ++sharing;
+      before += r < world.rank();
+    }
   const std::size_t n = mine.size(), s = std::size_t(std::max(1, sharing)), b = std::size_t(before);
   if (n >= s)
     out.cpus.assign(mine.begin() + std::ptrdiff_t(n * b / s), mine.begin() + std::ptrdiff_t(n * (b + 1) / s));
-  else
-    out.cpus = {mine[b % n]}, out.oversubscribed = true;
+  else {
+    out.cpus = {mine[b % n]};
+    out.oversubscribed = true;
+  }
   out.cores = int(out.cpus.size());
   out.compute_threads = compute_threads > 0 ? compute_threads : out.cores;
   out.workers = workers > 0 ? workers : std::clamp(out.cores / 4, 1, 4);

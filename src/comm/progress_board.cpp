@@ -140,7 +140,8 @@ class SharedBoard : public ProgressBoard {
     }
     for (const auto& [first, group] : waiting)
       out.unresponsive.insert(out.unresponsive.end(), group.begin(), group.end());
-    std::sort(out.late.begin(), out.late.end()), std::sort(out.unresponsive.begin(), out.unresponsive.end());
+    std::sort(out.late.begin(), out.late.end());
+    std::sort(out.unresponsive.begin(), out.unresponsive.end());
     return out;
   }
 

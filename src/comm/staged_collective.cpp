@@ -39,7 +39,9 @@ class StagedCollective : public Collective {
     CollectiveOptions host = options;
     host.progress = CollectiveOptions::Progress::inline_;  // the worker is the progress
     host_ = make_host_collective(*world_, host);
-    filled_ = device.make_event(), landed_ = device.make_event(), moved_ = device.make_event();
+    filled_ = device.make_event();
+    landed_ = device.make_event();
+    moved_ = device.make_event();
     if (world.size() > 1) worker_ = std::thread([this] { serve(); });
   }
 
@@ -172,7 +174,10 @@ class StagedCollective : public Collective {
     {
       const std::lock_guard lock(mutex_);
       if (failure_) std::rethrow_exception(failure_);
-      if (!spare_.empty()) piece.here = std::move(spare_.back()), spare_.pop_back();
+      if (!spare_.empty()) {
+        piece.here = std::move(spare_.back());
+        spare_.pop_back();
+      }
     }
     if (!piece.here) piece.here = device_.make_event();
     const std::size_t size = size_of(piece.dtype), at = begin * size;
@@ -203,7 +208,8 @@ class StagedCollective : public Collective {
         device_.copy_to_device(Stream::copy, static_cast<char*>(piece->region->device.data()) + at,
                                static_cast<char*>(piece->region->host.data) + at,
                                piece->back_count * size_of(piece->dtype));
-        piece->span.started = started, piece->span.ended = seconds_now();
+        piece->span.started = started;
+        piece->span.ended = seconds_now();
 
         const std::lock_guard lock(mutex_);
         landed_->record(Stream::copy);

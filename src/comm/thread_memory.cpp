@@ -9,7 +9,10 @@ namespace {
 
 class ThreadMemory : public SharedMemory {
  public:
-  explicit ThreadMemory(World& world) : world_(world) { slice_owners = world.size(), local = world.rank(); }
+  explicit ThreadMemory(World& world) : world_(world) {
+    slice_owners = world.size();
+    local = world.rank();
+  }
 
   bool shared() const override { return true; }
 
@@ -23,7 +26,9 @@ class ThreadMemory : public SharedMemory {
     holders[std::size_t(world_.rank())] = reinterpret_cast<std::intptr_t>(&mine);
     world_.all_reduce(std::span<std::int64_t>(holders), World::Reduce::sum);
     MappedRegion region;
-    region.mine = mine.get(), region.bytes = bytes, region.memory = this;
+    region.mine = mine.get();
+    region.bytes = bytes;
+    region.memory = this;
     for (const std::int64_t holder : holders) {
       kept_.push_back(*reinterpret_cast<std::shared_ptr<void>*>(holder));
       region.peers.push_back(kept_.back().get());

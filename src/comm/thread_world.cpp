@@ -20,7 +20,8 @@ void ThreadRendezvous::wait() {
   if (broken) fail(Exit::comm, "another rank ended");
   const std::uint64_t mine = generation;
   if (++arrived == size) {
-    arrived = 0, ++generation;
+    arrived = 0;
+    ++generation;
     all_here.notify_all();
     return;
   }

@@ -18,7 +18,8 @@ struct Make {
     }
     if (s.padded_channels > 0) {
       ConvSpec plain = s;
-      plain.src[-1] -= s.padded_channels, plain.padded_channels = 0;
+      plain.src[-1] -= s.padded_channels;
+      plain.padded_channels = 0;
       return cpu::make_conv_without_padding_channels(s, (*this)(plain));
     }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);

@@ -73,7 +73,9 @@ class BatchNorm : public Op {
         const Block b = grid_.block(index);
         if (b.slab != slab) {
           slab = b.slab;
-          grid_.spread(m, mean, slab), grid_.spread(mg, mean_g, slab), grid_.spread(s, slope, slab);
+          grid_.spread(m, mean, slab);
+          grid_.spread(mg, mean_g, slab);
+          grid_.spread(s, slope, slab);
           grid_.spread(factor, args.weight[0].as<float>(), slab);
           Lanes scale;
           grid_.spread(scale, inverse, slab);
@@ -83,7 +85,8 @@ class BatchNorm : public Op {
         batch_norm::gradient(
             b, {dx, args.diff_src[1] ? dr : Target{}, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile)},
             bits(args, b), m, factor, mg, s);
-        write(args.diff_src[0], b, dx), write(args.diff_src[1], b, dr);
+        write(args.diff_src[0], b, dx);
+        write(args.diff_src[1], b, dr);
       }
     });
   }
@@ -147,7 +150,10 @@ class BatchNorm : public Op {
         for (std::int64_t i = first; i < last; ++i) {
           const Block block = grid_.block(slab * grid_.slab_blocks + i);
           sum_block(block, shift, a, b);
-          for (std::int64_t l = 0; l < block.width; ++l) total[0][l] += double(a[l]), total[1][l] += double(b[l]);
+          for (std::int64_t l = 0; l < block.width; ++l) {
+            total[0][l] += double(a[l]);
+            total[1][l] += double(b[l]);
+          }
         }
         const std::int64_t n = grid_.channels_in(slab);
         double* out = chunk_sums(args, chunk) + grid_.channel_of(slab);
@@ -162,8 +168,10 @@ class BatchNorm : public Op {
   }
   std::pair<double, double> total(const OpArgs& args, std::int64_t channel) const {
     double a = 0, b = 0;
-    for (std::int64_t chunk = 0; chunk < grid_.chunks; ++chunk)
-      a += chunk_sums(args, chunk)[channel], b += chunk_sums(args, chunk)[grid_.channels + channel];
+    for (std::int64_t chunk = 0; chunk < grid_.chunks; ++chunk) {
+      a += chunk_sums(args, chunk)[channel];
+      b += chunk_sums(args, chunk)[grid_.channels + channel];
+    }
     return {a, b};
   }
 

@@ -5,7 +5,8 @@ namespace millrace::cpu::batch_norm {
 // Four rows at a time: fewer passes over the sums, and less rounding in them.
 MR_TARGET_CLONES void sums(const Block& b, Lines x, const float* __restrict shift, float* __restrict sum,
                            float* __restrict square) {
-  std::fill_n(sum, b.width, 0.0f), std::fill_n(square, b.width, 0.0f);
+  std::fill_n(sum, b.width, 0.0f);
+  std::fill_n(square, b.width, 0.0f);
   std::int64_t row = 0;
   for (; row + 4 <= b.rows; row += 4) {
     const float* __restrict x0 = x.data + row * x.stride;
@@ -21,7 +22,8 @@ MR_TARGET_CLONES void sums(const Block& b, Lines x, const float* __restrict shif
     const std::int64_t n = row < b.rows ? b.width : b.tail;
     for (std::int64_t i = 0; i < n; ++i) {
       const float d = x0[i] - shift[i];
-      sum[i] += d, square[i] += d * d;
+      sum[i] += d;
+      square[i] += d * d;
     }
   }
 }
@@ -38,7 +40,8 @@ MR_INLINE float passed(float g, std::uint32_t bits, std::int64_t row) {
 template <bool masked>
 MR_INLINE void gradient_sums_of(const Block& b, Lines dy, Lines x, const std::uint32_t* __restrict bits,
                                 const float* __restrict mean, float* __restrict sum, float* __restrict product) {
-  std::fill_n(sum, b.width, 0.0f), std::fill_n(product, b.width, 0.0f);
+  std::fill_n(sum, b.width, 0.0f);
+  std::fill_n(product, b.width, 0.0f);
   std::int64_t row = 0;
   for (; row + 4 <= b.rows; row += 4) {
     const float *x0 = x.data + row * x.stride, *x1 = x0 + x.stride, *x2 = x1 + x.stride, *x3 = x2 + x.stride;
@@ -57,7 +60,8 @@ MR_INLINE void gradient_sums_of(const Block& b, Lines dy, Lines x, const std::ui
     const std::int64_t n = row < b.rows ? b.width : b.tail;
     for (std::int64_t i = 0; i < n; ++i) {
       const float g = passed<masked>(y0[i], masked ? bits[i] : 0, row);
-      sum[i] += g, product[i] += g * (x0[i] - mean[i]);
+      sum[i] += g;
+      product[i] += g * (x0[i] - mean[i]);
     }
   }
 }

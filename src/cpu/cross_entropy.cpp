@@ -88,7 +88,10 @@ class CrossEntropy : public Op {
     // A label beyond the classes is a defect of the data: the loss says so by a NaN, without reading out of bounds.
     if (label < 0 || label >= classes_) {
       if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});
-      if (label >= 0) result.loss = std::numeric_limits<double>::quiet_NaN(), result.counted = 1;
+      if (label >= 0) {
+        result.loss = std::numeric_limits<double>::quiet_NaN();
+        result.counted = 1;
+      }
       return result;
     }
     const float own = *read_floats(logits, base + label, 1, other);
@@ -109,7 +112,8 @@ class CrossEntropy : public Op {
     const double smoothing = spec_.label_smoothing, uniform = smoothing / double(classes_);
     result.loss = std::log(sum) - (1 - smoothing) * (double(own) - double(most)) - uniform * shifted;
     result.counted = 1;
-    result.top1 = rank < 1 && !std::isnan(own), result.top5 = rank < 5 && !std::isnan(own);
+    result.top1 = rank < 1 && !std::isnan(own);
+    result.top5 = rank < 5 && !std::isnan(own);
     if (!want_diff) return result;
 
     const double scale = double(args.state->loss_scale) * double(args.state->row_weight);

@@ -132,7 +132,10 @@ class Input : public Op {
     // Repeated by channel, one tile further than the channels: a tile may begin at any of them.
     for (std::int64_t i = 0; i < channels_ + tile_count; ++i) {
       const InputChannel& c = values_[std::size_t(i % channels_)];
-      factor_.push_back(c.factor), offset_.push_back(c.offset), gain_.push_back(c.gain), shift_.push_back(c.shift);
+      factor_.push_back(c.factor);
+      offset_.push_back(c.offset);
+      gain_.push_back(c.gain);
+      shift_.push_back(c.shift);
     }
   }
 
@@ -146,8 +149,10 @@ class Input : public Op {
                       Augmentation move;
                       std::int64_t row = -1;
                       for (std::int64_t i = begin; i < end; ++i) {
-                        if (i / lines != row)
-                          row = i / lines, move = augmenter_.of_row(args.state, args.src[1].as<std::int64_t>(), row);
+                        if (i / lines != row) {
+                          row = i / lines;
+                          move = augmenter_.of_row(args.state, args.src[1].as<std::int64_t>(), row);
+                        }
                         forward_line(args, row, i % lines, move);
                       }
                     });
@@ -164,9 +169,11 @@ class Input : public Op {
     const bool inside = d >= 0 && d < stored_[0] && h >= 0 && h < stored_[1], flip = move.flip[2];
     Line line;
     line.row = row * spec_.src.row_count();
-    line.position = (d * stored_[1] + h) * stored_w + from(2, 0), line.direction = flip ? -1 : 1;
+    line.position = (d * stored_[1] + h) * stored_w + from(2, 0);
+    line.direction = flip ? -1 : 1;
     line.each = places_.each.empty() ? nullptr : places_.each.data();
-    line.channel_step = places_.channel_step, line.pixel_step = line.direction * places_.pixel_step;
+    line.channel_step = places_.channel_step;
+    line.pixel_step = line.direction * places_.pixel_step;
     line.first = line.row + places_.first + line.position * places_.pixel_step;
     if (inside) {  // pixel x comes from (flipped ? w - 1 - x : x) + by
       const std::int64_t by = move.by[2];

@@ -52,7 +52,8 @@ class Mse : public Op {
                           write_floats(diff, at, n, to);
                         }
                         sums[row] = {};
-                        sums[row].loss = sum / double(features_), sums[row].counted = 1;
+                        sums[row].loss = sum / double(features_);
+                        sums[row].counted = 1;
                       }
                     });
     add_row_losses(*args.state, sums, spec_.src[0]);

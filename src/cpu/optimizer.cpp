@@ -165,12 +165,15 @@ class Optimizer : public OptimizerOp {
     state.force_inf = 0;
     go_ = !state.found_inf;
     if (!go_) {
-      if (state.scale_on)
-        state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor), state.clean_steps = 0;
+      if (state.scale_on) {
+        state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor);
+        state.clean_steps = 0;
+      }
       return false;
     }
     set_rates(state, norm);
-    ++state.applied, ++state.clean_steps;
+    ++state.applied;
+    ++state.clean_steps;
     if (state.scale_on && state.clean_steps >= state.scale_interval) {
       state.clean_steps = 0;
       if (state.loss_scale * state.scale_growth <= std::numeric_limits<float>::max())
@@ -186,9 +189,12 @@ class Optimizer : public OptimizerOp {
     r.unscale = float(clip / double(state.loss_scale));
     r.learning_rate = state.learning_rate;
     r.momentum = spec_.momentum;
-    r.beta1 = spec_.beta1, r.beta2 = spec_.beta2, r.epsilon = spec_.epsilon;
+    r.beta1 = spec_.beta1;
+    r.beta2 = spec_.beta2;
+    r.epsilon = spec_.epsilon;
     const double mean = 1 / (1 - std::pow(double(spec_.beta1), t));
-    r.mean = float(mean), r.step_size = float(double(state.learning_rate) * mean);
+    r.mean = float(mean);
+    r.step_size = float(double(state.learning_rate) * mean);
     r.root = float(1 / std::sqrt(1 - std::pow(double(spec_.beta2), t)));
   }
 
@@ -213,10 +219,13 @@ class Optimizer : public OptimizerOp {
     const bool lars = spec_.kind == Kind::lars;
     for (std::size_t s = 0; s < ratios_.size(); ++s) {
       double weights = 0, other = 0;
-      for (std::int64_t i = pieces_.first[s]; i < pieces_.first[s + 1]; ++i)
-        weights += sums[pieces_.all() + i], other += sums[i];
+      for (std::int64_t i = pieces_.first[s]; i < pieces_.first[s + 1]; ++i) {
+        weights += sums[pieces_.all() + i];
+        other += sums[i];
+      }
       const double decay = double(spec_.segments[s].weight_decay);
-      weights = std::sqrt(weights), other = std::sqrt(other) * (lars ? double(rates_.unscale) : 1.0);
+      weights = std::sqrt(weights);
+      other = std::sqrt(other) * (lars ? double(rates_.unscale) : 1.0);
       const double below = lars ? other + decay * weights + double(spec_.epsilon) : other;
       const bool scaled = decay != 0 && weights > 0 && other > 0;
       ratios_[s] = scaled ? float((lars ? double(spec_.trust_coefficient) : 1.0) * weights / below) : 1.0f;
@@ -242,7 +251,10 @@ class Optimizer : public OptimizerOp {
     if (spec_.kind == adamw) return adamw_step(w, m, args.moment2 + p.moments, g, p.count, r);
     const float ratio = spec_.by_segment() ? ratios_[std::size_t(p.segment)] : 1.0f;
     if (spec_.kind == lamb) return lamb_weights(w, m, args.moment2 + p.moments, p.count, r, ratio);
-    if (spec_.kind == lars) r.unscale *= ratio, r.decay *= ratio;
+    if (spec_.kind == lars) {
+      r.unscale *= ratio;
+      r.decay *= ratio;
+    }
     if (spec_.momentum == 0)
       sgd_plain(w, g, p.count, r);
     else if (spec_.nesterov)

@@ -43,8 +43,10 @@ struct Axis {
 struct Place {
   std::int64_t pixel, image, at[3];
   Place(std::int64_t pixel_, const std::int64_t (&extent)[3]) : pixel(pixel_) {
-    at[2] = pixel % extent[2], at[1] = pixel / extent[2] % extent[1];
-    at[0] = pixel / extent[2] / extent[1] % extent[0], image = pixel / extent[2] / extent[1] / extent[0];
+    at[2] = pixel % extent[2];
+    at[1] = pixel / extent[2] % extent[1];
+    at[0] = pixel / extent[2] / extent[1] % extent[0];
+    image = pixel / extent[2] / extent[1] / extent[0];
   }
   void next(const std::int64_t (&extent)[3]) {
     ++pixel;
@@ -53,7 +55,8 @@ struct Place {
     if (++at[1] < extent[1]) return;
     at[1] = 0;
     if (++at[0] < extent[0]) return;
-    at[0] = 0, ++image;
+    at[0] = 0;
+    ++image;
   }
 };
 
@@ -75,9 +78,11 @@ class Pool : public Op {
       }
     }
     for (int a = 0; a < 3; ++a) {
-      of_out_[a] = axes_[a].of_out(), of_in_[a] = axes_[a].of_in();
+      of_out_[a] = axes_[a].of_out();
+      of_in_[a] = axes_[a].of_in();
       taps_ *= axes_[a].kernel;
-      in_[a] = axes_[a].in, out_[a] = axes_[a].out;
+      in_[a] = axes_[a].in;
+      out_[a] = axes_[a].out;
     }
     if (is_max() && taps_ > 65535)
       fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
@@ -145,7 +150,11 @@ class Pool : public Op {
         pool::Taps taps;
         bool first = true;
         const auto flush = [&] {
-          if (taps.count) collect(values, position, taps, n, first), first = false, taps.count = 0;
+          if (taps.count) {
+            collect(values, position, taps, n, first);
+            first = false;
+            taps.count = 0;
+          }
         };
         each(meetings[0], place.at[0], [&](auto mz) {
           each(meetings[1], place.at[1], [&](auto my) {
@@ -162,10 +171,16 @@ class Pool : public Op {
           });
         });
         flush();
-        if (first) std::fill_n(values, n, 0.0f), std::fill_n(position, n, 0);  // meets padding only
+        if (first) {
+          std::fill_n(values, n, 0.0f);
+          std::fill_n(position, n, 0);
+        }  // meets padding only
         finish(values, position, at, n);
         write_floats(to, at, n, values);
-        if (++group == groups) group = 0, place.next(extent);
+        if (++group == groups) {
+          group = 0;
+          place.next(extent);
+        }
       }
     };
     parallel_ranges(pixels * groups, std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, channels_)), body);

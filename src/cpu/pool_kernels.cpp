@@ -74,7 +74,8 @@ MR_TARGET_CLONES void maximum(float* best, std::int32_t* position, const Taps& t
       b = take ? v : b;
       p = take ? Ints{} + taps.numbers[k] : p;
     }
-    store(best, at, b, n), store(position, at, p, n);
+    store(best, at, b, n);
+    store(position, at, p, n);
   };
   MR_FOR_LANES(body);
 }
@@ -82,8 +83,14 @@ MR_TARGET_CLONES void maximum(float* best, std::int32_t* position, const Taps& t
 MR_TARGET_CLONES void sum(float* sum, const Taps& taps, std::int64_t channels, bool first) {
   const auto body = [ =, &taps ](std::int64_t at, auto n) __attribute__((always_inline)) {
     Floats s{}, v;
-    for (int k = 0; k < taps.count; ++k) load(v, taps.values[k], at, n), s += v;
-    if (!first) load(v, sum, at, n), s += v;
+    for (int k = 0; k < taps.count; ++k) {
+      load(v, taps.values[k], at, n);
+      s += v;
+    }
+    if (!first) {
+      load(v, sum, at, n);
+      s += v;
+    }
     store(sum, at, s, n);
   };
   MR_FOR_LANES(body);

@@ -70,7 +70,8 @@ class Planner {
       }
       for (int s : node.src) {
         if (s != v) continue;
-        ++users, last_user = i;
+        ++users;
+        last_user = i;
         last = std::max(last, i);
         if (keeps(node.spec, [](const auto& spec) { return spec.keeps_src; })) last = std::max(last, backward_time(i));
       }
@@ -90,7 +91,10 @@ class Planner {
   // share them.
   void plan_shared(int v) {
     int first = 2 * n_, last = -1;
-    const auto touch = [&](int time) { first = std::min(first, time), last = std::max(last, time); };
+    const auto touch = [&](int time) {
+      first = std::min(first, time);
+      last = std::max(last, time);
+    };
     for (int i = 0; i < n_; ++i) {
       const Node& node = out_.graph.nodes[std::size_t(i)];
       if (node.sums == v || (node.moments == v && node.norm < 0)) touch(i);
@@ -140,7 +144,10 @@ std::size_t place_regions(std::vector<Region>& regions) {
 
 Cost CompiledGraph::cost() const {
   Cost sum;
-  const auto add = [&](const Cost& c) { sum.flops += c.flops, sum.bytes += c.bytes; };
+  const auto add = [&](const Cost& c) {
+    sum.flops += c.flops;
+    sum.bytes += c.bytes;
+  };
   for (const Node& node : graph.nodes) {
     add(forward_cost(node.spec));
     if (graph.mode == Mode::train) add(backward_cost(node.spec));

@@ -35,7 +35,8 @@ class LinearFusion {
     std::string why = why_not_taken(before);
     if (why.empty()) why = why_not_made(behind, before.activation, false);
     if (refused(gradient.c_str(), why)) return;
-    before.consumes_diff_pre = true, behind.produces_diff_pre = before.activation;
+    before.consumes_diff_pre = true;
+    behind.produces_diff_pre = before.activation;
     second.previous_linear = index;
     if (!before.bias || refused("the gradient of the bias", why_not_made(behind, before.activation, true))) return;
     before.consumes_diff_bias = behind.produces_diff_bias = true;
@@ -45,13 +46,15 @@ class LinearFusion {
 
   // Each side is asked for alone: what a layer takes from behind does not touch what it makes for the one before.
   std::string why_not_taken(LinearSpec before) {
-    before.produces_diff_pre = Activation::none, before.produces_diff_bias = false;
+    before.produces_diff_pre = Activation::none;
+    before.produces_diff_bias = false;
     before.consumes_diff_pre = true;
     return backend_.why_not_fused(before);
   }
   std::string why_not_made(LinearSpec behind, Activation kind, bool bias) {
     behind.consumes_diff_pre = behind.consumes_diff_bias = false;
-    behind.produces_diff_pre = kind, behind.produces_diff_bias = bias;
+    behind.produces_diff_pre = kind;
+    behind.produces_diff_bias = bias;
     return backend_.why_not_fused(behind);
   }
 

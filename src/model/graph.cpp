@@ -27,8 +27,10 @@ int Graph::producer(int value) const {
 int Graph::single_consumer(int value) const {
   int found = -1, reads = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (const auto here = std::count(nodes[i].src.begin(), nodes[i].src.end(), value))
-      found = int(i), reads += int(here);
+    if (const auto here = std::count(nodes[i].src.begin(), nodes[i].src.end(), value)) {
+      found = int(i);
+      reads += int(here);
+    }
   return reads == 1 ? found : -1;
 }
 

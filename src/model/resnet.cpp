@@ -12,8 +12,11 @@ namespace {
 Window square(std::int64_t kernel, std::int64_t stride) {
   Window w;
   w.rank = 2;
-  for (int a = 0; a < 2; ++a)
-    w.kernel[std::size_t(a)] = kernel, w.stride[std::size_t(a)] = stride, w.pad[std::size_t(a)] = (kernel - 1) / 2;
+  for (int a = 0; a < 2; ++a) {
+    w.kernel[std::size_t(a)] = kernel;
+    w.stride[std::size_t(a)] = stride;
+    w.pad[std::size_t(a)] = (kernel - 1) / 2;
+  }
   return w;
 }
 
@@ -61,10 +64,12 @@ int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
       blocks = {3, 4, 6, 3};
       break;
     case 50:
-      blocks = {3, 4, 6, 3}, deep = true;
+      blocks = {3, 4, 6, 3};
+      deep = true;
       break;
     case 101:
-      blocks = {3, 4, 23, 3}, deep = true;
+      blocks = {3, 4, 23, 3};
+      deep = true;
       break;
     default:
       if (spec.depth < 8 || spec.depth % 6 != 2)

@@ -77,7 +77,8 @@ InputStrides input_strides(const InputSpec& s) {
     for (const std::int64_t c : s.channels) out.each.push_back(stored[std::size_t(c)]);
   }
   const auto& each = out.each;
-  out.first = each[0].first, out.pixel_step = each[0].step;
+  out.first = each[0].first;
+  out.pixel_step = each[0].step;
   out.channel_step = each.size() > 1 ? each[1].first - each[0].first : 1;
   bool even = true;
   for (std::size_t c = 0; c < each.size(); ++c)

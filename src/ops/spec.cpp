@@ -118,7 +118,10 @@ struct Backward {
   Cost product(const Product& s) const {
     Cost cost{s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) +
                              size_of_tensor(s.weight(), DType::f32)};
-    if (s.need_diff_src) cost.flops += s.flops(), cost.bytes += Forward{}(s).bytes;
+    if (s.need_diff_src) {
+      cost.flops += s.flops();
+      cost.bytes += Forward{}(s).bytes;
+    }
     return cost;
   }
 };

@@ -121,10 +121,17 @@ DeviceHealthStats health_from(const json& j) {
   h.top_clock_mhz = value("top_clock_mhz");
   const auto pair = [&](const char* key, int& generation, int& lanes) {
     const auto number = [](const json& one) { return one.is_null() ? -1 : one.get<int>(); };
-    if (j.contains(key)) generation = number(j.at(key).at(0)), lanes = number(j.at(key).at(1));
+    if (j.contains(key)) {
+      generation = number(j.at(key).at(0));
+      lanes = number(j.at(key).at(1));
+    }
   };
-  pair("pcie", h.pcie_generation, h.pcie_lanes), pair("top_pcie", h.top_pcie_generation, h.top_pcie_lanes);
-  if (j.contains("nvlinks")) h.nvlinks = int(value("nvlinks")), h.nvlink_rate = value("nvlink_rate");
+  pair("pcie", h.pcie_generation, h.pcie_lanes);
+  pair("top_pcie", h.top_pcie_generation, h.top_pcie_lanes);
+  if (j.contains("nvlinks")) {
+    h.nvlinks = int(value("nvlinks"));
+    h.nvlink_rate = value("nvlink_rate");
+  }
   h.watts = value("watts");
   h.limit_watts = value("limit_watts");
   h.celsius = value("celsius");

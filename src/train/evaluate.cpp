@@ -44,7 +44,8 @@ Evaluation Evaluator::run() {
   network_.complete_weights();
   StepState& state = network_.host_state();
   const StepState before = state;
-  state.loss_sum = 0, state.top1 = state.top5 = state.counted = 0;
+  state.loss_sum = 0;
+  state.top1 = state.top5 = state.counted = 0;
   state.row_weight = 0;
   network_.write_step(0);
   network_.push_step(0);
@@ -62,12 +63,15 @@ Evaluation Evaluator::run() {
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
   out.labels = s_.data.valid.y.labels;
-  out.rows = std::int64_t(totals[3]), out.unread = std::int64_t(totals[4]);
+  out.rows = std::int64_t(totals[3]);
+  out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
     fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.data.valid.rows,
          " samples of data.valid could not be read, more than data.skip_limit = ", s_.config.data.skip_limit,
          " of them. mend the files that the warnings name, or raise data.skip_limit");
-  out.loss = totals[0] / totals[3], out.top1 = totals[1] / totals[3], out.top5 = totals[2] / totals[3];
+  out.loss = totals[0] / totals[3];
+  out.top1 = totals[1] / totals[3];
+  out.top5 = totals[2] / totals[3];
   return out;
 }
 
@@ -83,8 +87,10 @@ Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoi
   else
     fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or give --checkpoint FILE");
   const Evaluation result = Evaluator(s, network).run();
-  if (world.rank() == 0)
-    std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str()), std::fflush(stdout);
+  if (world.rank() == 0) {
+    std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());
+    std::fflush(stdout);
+  }
   return Exit::ok;
 }
 

@@ -29,7 +29,8 @@ std::vector<double> scan_gradient(const ParameterLayout& layout, std::span<const
           broken = 1;
       }
     }
-    survey[p] = broken, survey[count + p] = largest;
+    survey[p] = broken;
+    survey[count + p] = largest;
   }
   return survey;
 }
@@ -42,7 +43,10 @@ std::string describe_gradient(const Graph& graph, std::span<const double> survey
   int broken = 0;
   // The loss is at the end: what breaks there breaks all before it.
   for (std::size_t p = count; p-- > 0;) {
-    if (survey[count + p] > largest) largest = survey[count + p], at_largest = &graph.parameters[p].name;
+    if (survey[count + p] > largest) {
+      largest = survey[count + p];
+      at_largest = &graph.parameters[p].name;
+    }
     if (survey[p] == 0) continue;
     ++broken;
     if (!first) first = &graph.parameters[p].name;

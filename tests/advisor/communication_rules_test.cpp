@@ -44,7 +44,8 @@ TEST(CommunicationRules, SlowNetworkLinkIsMentioned) {
   auto halves = a;
   for (RankAccount& r : halves.ranks) {
     r.sums[0].op = CollectiveOp::reduce_scatter;
-    r.sums.push_back(r.sums[0]), r.sums.back().op = CollectiveOp::all_gather;
+    r.sums.push_back(r.sums[0]);
+    r.sums.back().op = CollectiveOp::all_gather;
   }
   EXPECT_NEAR(bottleneck_metrics_of(halves, plain()).communication.link_rate,
               bottleneck_metrics_of(a, plain()).communication.link_rate / 2, 1)

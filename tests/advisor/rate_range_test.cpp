@@ -37,7 +37,8 @@ TEST(RateRange, FindsWhereAKnownCurveFallsAndRises) {
     EXPECT_NEAR(advice.suggested / (advice.rises / 10), 1, 0.06) << "to two digits";
   }
   RateSweep calm = known(0);
-  calm.rate.resize(150), calm.loss.resize(150);
+  calm.rate.resize(150);
+  calm.loss.resize(150);
   EXPECT_EQ(advise(calm).rises, 0) << "the sweep ended before the loss rose";
   EXPECT_NEAR(advise(calm).suggested / advise(calm).steepest, 1, 0.06);
   RateSweep early = known(0);

@@ -123,15 +123,19 @@ TEST(Top, TheStatusOfARunIsJudgedByItsFiles) {
   EXPECT_EQ(run_status_of(s), RunStatus::starting);
   s.same_host = true;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
-  s.process_exists = true, s.metrics_age = 50;
+  s.process_exists = true;
+  s.metrics_age = 50;
   EXPECT_EQ(run_status_of(s), RunStatus::starting);  // truncated to the checkpoint, no step yet
-  s.stepped = true, s.metrics_age = 1, s.step_seconds = 0.1;
+  s.stepped = true;
+  s.metrics_age = 1;
+  s.step_seconds = 0.1;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
   s.metrics_age = 60;
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.step_seconds = 30;
   EXPECT_EQ(run_status_of(s), RunStatus::running);
-  s.step_seconds = 0.1, s.process_exists = false;
+  s.step_seconds = 0.1;
+  s.process_exists = false;
   EXPECT_EQ(run_status_of(s), RunStatus::process_lost);
   s.same_host = false;
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
@@ -139,20 +143,27 @@ TEST(Top, TheStatusOfARunIsJudgedByItsFiles) {
   EXPECT_EQ(run_status_of(s), RunStatus::no_progress);
   s.summary_is_final = true;  // finished, and launched again
   EXPECT_EQ(run_status_of(s), RunStatus::ended);
-  s.summary_is_final = false, s.summary_age = 60;
+  s.summary_is_final = false;
+  s.summary_age = 60;
   EXPECT_EQ(run_status_of(s), RunStatus::ended);
 }
 
 RunSnapshot example() {
   RunSnapshot v;
-  v.dir = "runs/a", v.state = RunStatus::running, v.planned_steps = 400, v.ranks = 6, v.device = "cpu",
+  v.dir = "runs/a";
+  v.state = RunStatus::running;
+  v.planned_steps = 400;
+  v.ranks = 6;
+  v.device = "cpu";
   v.precision = "fp32";
   v.hosts = {"n1", "n2", "n3", "n4", "n5"};
-  v.checkpoint_step = 80, v.checkpoint_age = 75;
+  v.checkpoint_step = 80;
+  v.checkpoint_age = 75;
   for (int i = 1; i <= 100; ++i) {
     StepMetrics m = step(i, 0.5, 1.0 / i);
     m.phase_seconds = {};
-    m.phase_seconds[std::size_t(Phase::data_wait)] = 0.3, m.phase_seconds[std::size_t(Phase::backward)] = 0.2;
+    m.phase_seconds[std::size_t(Phase::data_wait)] = 0.3;
+    m.phase_seconds[std::size_t(Phase::backward)] = 0.2;
     m.skipped = i < 3;
     v.steps.add(m);
   }
@@ -212,7 +223,10 @@ TEST(Top, ColorsAndUnicodeOnlyOnRequest) {
 
 TEST(Top, AnEndedRunShowsItsResult) {
   RunSnapshot v = example();
-  v.state = RunStatus::ended, v.status = "finished", v.valid_accuracy = 0.9212, v.valid_loss = 0.21;
+  v.state = RunStatus::ended;
+  v.status = "finished";
+  v.valid_accuracy = 0.9212;
+  v.valid_loss = 0.21;
   v.advice = "data.workers 1 -> 4";
   std::string all;
   for (const auto& line : describe(v, {.columns = 100})) all += line + "\n";

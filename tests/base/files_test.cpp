@@ -58,7 +58,10 @@ TEST_F(Files, Crc32cIsCastagnolis) {
   EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xe3069283u);
   std::string up, down;
-  for (int i = 0; i < 32; ++i) up += char(i), down += char(31 - i);
+  for (int i = 0; i < 32; ++i) {
+    up += char(i);
+    down += char(31 - i);
+  }
   EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
   EXPECT_EQ(crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
   EXPECT_EQ(crc32c(up.data(), 32), 0x46dd794eu);

@@ -76,7 +76,8 @@ TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
       ASSERT_EQ(spans.size(), 4u);
       times[1] = spans[0].ended - std::chrono::duration<double>(began.time_since_epoch()).count();
       world.all_reduce(std::span<double>(times), World::Reduce::max);
-      took = times[0], first_end = times[1];
+      took = times[0];
+      first_end = times[1];
     }
     EXPECT_LT(took, 0.45);       // 0.32 of computing and 0.21 of sums: at least part of them was hidden
     EXPECT_LT(first_end, 0.25);  // long before the computing ends

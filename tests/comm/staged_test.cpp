@@ -33,8 +33,14 @@ class Settled : public Collective {
   void all_gather_async(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
     inner_->all_gather_async(r, b, n, t, tag);
   }
-  void wait(int tag) override { inner_->wait(tag), device_.synchronize(); }
-  void finish() override { inner_->finish(), device_.synchronize(); }
+  void wait(int tag) override {
+    inner_->wait(tag);
+    device_.synchronize();
+  }
+  void finish() override {
+    inner_->finish();
+    device_.synchronize();
+  }
   void all_reduce_scalars(std::span<double> values) override { inner_->all_reduce_scalars(values); }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     inner_->broadcast(r, begin, bytes, root);
@@ -188,7 +194,8 @@ TEST(StagedCollective, PinsEachRegionsHostMemoryOnceAndReleasesIt) {
       const auto collective = make_staged_collective(
           world, device, options(),
           {[&](void*, std::size_t) { ++pinned; }, [&](void*) { ++unpinned; }, [&] { ++workers; }});
-      collective->allocate(4096), collective->allocate(100000);
+      collective->allocate(4096);
+      collective->allocate(100000);
       world.barrier();
     }
     EXPECT_EQ(workers, 1);

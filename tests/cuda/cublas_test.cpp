@@ -90,7 +90,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cub
   for (*count = 0; *count < max_results && *count < int(offered.size()); ++*count) {
     cublasLtMatmulHeuristicResult_t& r = results[*count];
     r = {};
-    r.algo.data[0] = offered[std::size_t(*count)], r.algo.data[7] = ~r.algo.data[0];
+    r.algo.data[0] = offered[std::size_t(*count)];
+    r.algo.data[7] = ~r.algo.data[0];
     r.workspaceSize = scratch_of(r.algo);
   }
   return *count ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
@@ -115,7 +116,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
   // #lizard forgives: the signature is that of the library
   using namespace millrace;
   cuda::MatmulSpec s;
-  s.m = of(of_d, CUBLASLT_MATRIX_LAYOUT_ROWS), s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
+  s.m = of(of_d, CUBLASLT_MATRIX_LAYOUT_ROWS);
+  s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
   s.transpose_a = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   s.transpose_b = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
   s.epilogue = meant_by(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
@@ -159,7 +161,11 @@ std::size_t scratch(PlanSelector& choices, const MatmulSpec& spec) {
 }
 
 struct ProductChoice : ::testing::Test {
-  ProductChoice() { offered = {7, 9}, confirms = true, more_scratch = 0; }
+  ProductChoice() {
+    offered = {7, 9};
+    confirms = true;
+    more_scratch = 0;
+  }
   const PlanSelectorOptions first{.autotune = false};
 };
 
@@ -199,7 +205,8 @@ TEST_F(ProductChoice, AnAlgorithmThatTheCheckRejectsIsReplacedByTheFirstProposal
   EXPECT_EQ(scratch(choices, plain), 7u * 256);
   more_scratch = 1;
   EXPECT_EQ(scratch(choices, plain), 9u * 256) << "the memory plan relies on the workspace in the cache";
-  more_scratch = 0, confirms = false;
+  more_scratch = 0;
+  confirms = false;
   EXPECT_EQ(scratch(choices, plain), 9u * 256);
   confirms = true;
   const auto known = choices.cache().entries();
@@ -219,7 +226,10 @@ struct Arrays {
       v.resize(std::size_t(count));
       for (float& x : v) x = float((state = state * 1664525u + 1013904223u) >> 8) / float(1 << 23) - 1;
     };
-    fill(a, s.m * s.k), fill(b, s.k * s.n), fill(d, s.m * s.n), fill(bias, std::max(s.m, s.n));
+    fill(a, s.m * s.k);
+    fill(b, s.k * s.n);
+    fill(d, s.m * s.n);
+    fill(bias, std::max(s.m, s.n));
     fill(aux, std::int64_t(aux_bytes(s) / sizeof(float)));
   }
   MatmulArgs args(const MatmulSpec& s, float beta) {

@@ -21,7 +21,9 @@ std::string h200() { return read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json
 
 ConvSpec conv() {
   ConvSpec s;
-  s.src = {4, 14, 14, 32}, s.out_channels = 64, s.dtype = DType::f16;
+  s.src = {4, 14, 14, 32};
+  s.out_channels = 64;
+  s.dtype = DType::f16;
   s.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
   return s;
 }
@@ -121,7 +123,8 @@ TEST(PlanChoice, IsThatOfRankZeroOnEveryRank) {
     return sent.pop_front(), text;
   };
   cudnn::Cudnn a(h200(), first), b(h200(), second);
-  make_conv(conv(), LaunchContext{}, a), make_conv(conv(), LaunchContext{}, b);
+  make_conv(conv(), LaunchContext{}, a);
+  make_conv(conv(), LaunchContext{}, b);
   EXPECT_EQ(a.choices().cache().entries().size(), 3u);
   EXPECT_TRUE(sent.empty());
   EXPECT_EQ(a.choices().cache().entries(), b.choices().cache().entries());
@@ -164,7 +167,9 @@ TEST(PlanChoice, ACachedPlanThatDoesNotLoadIsReplacedByCudnnsFirst) {
 TEST(PlanRules, AreObeyed) {
   const auto target = cudnn::DeviceTarget::described_by(h200());
   cudnn::ConvProblem p;
-  p.direction = cudnn::Direction::backward_weights, p.src = p.dst = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64};
+  p.direction = cudnn::Direction::backward_weights;
+  p.src = p.dst = {64, 56, 56, 64};
+  p.weight = {64, 3, 3, 64};
   p.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
   const auto count = [&](const cudnn::PlanRules& rules) {
     return cudnn::ConvGraph(target, p).plans(rules, 100).size();

@@ -34,7 +34,9 @@ struct Network {
 
 ModelSpec resnet(std::int64_t depth, std::int64_t classes) {
   ModelSpec m;
-  m.name = "resnet", m.depth = depth, m.outputs = classes;
+  m.name = "resnet";
+  m.depth = depth;
+  m.outputs = classes;
   return m;
 }
 
@@ -101,8 +103,10 @@ struct Fused {
 Fused fused(const Graph& graph) {
   Fused f;
   for (const Node& node : graph.nodes) {
-    if (const auto* conv = std::get_if<ConvSpec>(&node.spec))
-      f.sums += conv->produces_sums, f.diff_sums += conv->produces_diff_sums;
+    if (const auto* conv = std::get_if<ConvSpec>(&node.spec)) {
+      f.sums += conv->produces_sums;
+      f.diff_sums += conv->produces_diff_sums;
+    }
     f.norms += std::holds_alternative<BatchNormSpec>(node.spec);
   }
   return f;
@@ -231,9 +235,13 @@ TEST(FusedPlansLong, ResNetsFuseAtAnyBatchOnH200AndA100) {
 TEST(RunTimePlansLong, FailOnlyWhenTheModuleIsLoaded) {
   const auto target = cudnn::DeviceTarget::described_by(h200());
   cudnn::ConvProblem p;
-  p.dtype = DType::f16, p.bias = true;
-  p.src = {64, 56, 56, 64}, p.weight = {64, 3, 3, 64}, p.dst = {64, 56, 56, 64};
-  p.window.kernel = {3, 3}, p.window.pad = {1, 1};
+  p.dtype = DType::f16;
+  p.bias = true;
+  p.src = {64, 56, 56, 64};
+  p.weight = {64, 3, 3, 64};
+  p.dst = {64, 56, 56, 64};
+  p.window.kernel = {3, 3};
+  p.window.pad = {1, 1};
   const auto engines = cudnn::ConvGraph(target, p).runtime_compiled({});
   if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not even the stub of the toolkit";
   std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
@@ -245,7 +253,8 @@ TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
     for (const auto& [deterministic, tf32] :
          {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
       cudnn::Options options;
-      options.rules.deterministic = deterministic, options.rules.tf32 = tf32;
+      options.rules.deterministic = deterministic;
+      options.rules.tf32 = tf32;
       Checker checker(device, options);
       for (const Network& n : zoo())
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16})

@@ -124,7 +124,10 @@ TEST(Chunked, ManyWorkersReadTheSameAsOne) {
   write_filtered(folder / "a.h5",
                  {{"x", H5T_STD_U8LE, {hsize_t(rows), 60}, {16, 32}, x},
                   {"y", H5T_STD_I64LE, {hsize_t(rows)}, {100}, bytes_of(labels(rows))}},
-                 {"", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 1); }});
+                 {"", [](hid_t p, unsigned) {
+                    H5Pset_shuffle(p);
+                    H5Pset_deflate(p, 1);
+                  }});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "a.h5"}});
   for (int round = 0; round < 20; ++round) {
     const auto source = make_source(*world, d, Reader::direct);
@@ -167,7 +170,10 @@ TEST(Chunked, ErrorsNameFileAndRowOfADamagedChunkAndTruncation) {
   write_filtered(path,
                  {{"y", H5T_STD_I64LE, {40}, {}, bytes_of(labels(40))},
                   {"x", H5T_STD_U8LE, {40, 300}, {8, 300}, numbers(12000, 1)}},
-                 {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1), H5Pset_fletcher32(p); }});
+                 {"", [](hid_t p, unsigned) {
+                    H5Pset_deflate(p, 1);
+                    H5Pset_fletcher32(p);
+                  }});
   const ShardIndex d = index_shards(*world, {.paths = {path}});
   const auto source = make_source(*world, d, Reader::direct);
   const io::ChunkInfo chunk = d.shards[0].x_chunks->chunks.at(2);

@@ -50,7 +50,10 @@ std::vector<std::string> write_fields(const TemporaryFolder& folder, const Stora
     const hsize_t n = hsize_t(rows), c = std::min(n, s.chunk_rows);
     const auto column = [&](const char* name, std::vector<hsize_t> shape, const std::vector<float>& values) {
       std::vector<hsize_t> chunk;
-      if (c > 0 && (!s.mixed || name[0] == 'v' || name[0] == 'b')) chunk = shape, chunk[0] = c;
+      if (c > 0 && (!s.mixed || name[0] == 'v' || name[0] == 'b')) {
+        chunk = shape;
+        chunk[0] = c;
+      }
       if (chunk.size() > 2) chunk[2] = 4;
       return Column{name, type, H5T_NATIVE_FLOAT, shape, values.data(), chunk};
     };
@@ -163,12 +166,16 @@ std::string write_filtered(const TemporaryFolder& folder, const std::string& nam
   for (std::size_t i = 0; i < u.size(); ++i) u[i] = std::int16_t(i * 37 % 1001);
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::int16_t(i * 91 % 2003) - 1000;
   const std::vector<float> y(20, 0.5f);
-  file.create_dataset("/u", DType::i16, {20, 6, 2}), file.create_dataset("/v", DType::i16, {20, 6, 2, 2});
+  file.create_dataset("/u", DType::i16, {20, 6, 2});
+  file.create_dataset("/v", DType::i16, {20, 6, 2, 2});
   file.create_dataset("/y", DType::f32, {20});
-  file.write_rows("/u", 0, 20, DType::i16, u.data()), file.write_rows("/v", 0, 20, DType::i16, v.data());
+  file.write_rows("/u", 0, 20, DType::i16, u.data());
+  file.write_rows("/v", 0, 20, DType::i16, v.data());
   file.write_rows("/y", 0, 20, DType::f32, y.data());
-  file.set("/u", "scale_factor", factor_of_u), file.set("/u", "add_offset", 2.0);
-  file.set("/v", "scale_factor", 0.001), file.set("/v", "add_offset", 273.15);
+  file.set("/u", "scale_factor", factor_of_u);
+  file.set("/u", "add_offset", 2.0);
+  file.set("/v", "scale_factor", 0.001);
+  file.set("/v", "add_offset", 273.15);
   file.close();
   return path;
 }
@@ -188,7 +195,8 @@ TEST(Values, EachDataSetHasItsOwnScaleAndOffset) {
                                 (double((2 * i + 1) * 91 % 2003) - 1000) * 0.001 + 273.15};
       for (int c = 0; c < 3; ++c) {
         const double v = transform == Transform::log1p ? std::log1p(values[c]) : values[c];
-        sum[c] += v / 240, squares[c] += v * v / 240;
+        sum[c] += v / 240;
+        squares[c] += v * v / 240;
       }
     }
     for (std::size_t c = 0; c < 3; ++c) {
@@ -209,7 +217,9 @@ TEST(Values, PackKeepsScaleAndOffsetAndMeasuresTransformedValues) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   ImportOptions in;
-  in.x = {write_filtered(folder, "a.h5", 0.01)}, in.x_name = "u", in.layout = Layout::channels_last;
+  in.x = {write_filtered(folder, "a.h5", 0.01)};
+  in.x_name = "u";
+  in.layout = Layout::channels_last;
   PackOptions out{.out = folder / "packed"};
   out.transform = Transform::log1p;
   const auto report = pack(*world, *make_importer(in), out);
@@ -235,10 +245,14 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrRejected) {
   const std::vector<float> x{1, 2, 3, -2}, y{0, 0, 0, 0};
   const auto write = [&](const std::string& transform) {
     io::File file = io::File::create(path);
-    file.create_dataset("/x", DType::f32, {4, 1}), file.create_dataset("/y", DType::f32, {4});
-    file.write_rows("/x", 0, 4, DType::f32, x.data()), file.write_rows("/y", 0, 4, DType::f32, y.data());
-    file.set("/", "scale", 0.5), file.set("/", "offset", 10.0);
-    file.set("/x", "mean", std::vector<double>{11}), file.set("/x", "std", std::vector<double>{4});
+    file.create_dataset("/x", DType::f32, {4, 1});
+    file.create_dataset("/y", DType::f32, {4});
+    file.write_rows("/x", 0, 4, DType::f32, x.data());
+    file.write_rows("/y", 0, 4, DType::f32, y.data());
+    file.set("/", "scale", 0.5);
+    file.set("/", "offset", 10.0);
+    file.set("/x", "mean", std::vector<double>{11});
+    file.set("/x", "std", std::vector<double>{4});
     if (!transform.empty()) file.set("/x", "transform", transform);
     file.close();
   };

@@ -96,8 +96,10 @@ double filtered(const Image& in, const ResampleGrid& view, std::int64_t i, std::
   for (std::int64_t y = 0; y < in.height; ++y) {
     const double down = weight(view.down, i, y);
     for (std::int64_t x = 0; down > 0 && x < in.width; ++x)
-      if (const double w = down * weight(view.across, j, x); w > 0)
-        sum += w * in.pixels[std::size_t((y * in.width + x) * 3 + c)], weights += w;
+      if (const double w = down * weight(view.across, j, x); w > 0) {
+        sum += w * in.pixels[std::size_t((y * in.width + x) * 3 + c)];
+        weights += w;
+      }
   }
   return sum / weights;
 }
@@ -143,7 +145,8 @@ TEST(Encoded, RandomCropsDependOnSeedEpochAndSampleAlone) {
                  width = 32 * v.across.step, share = height * width / 60000;
     ASSERT_TRUE(top >= 0 && left >= 0 && top + height <= 200.001 && left + width <= 300.001) << id;
     ASSERT_TRUE(height / width < 4 / 2.999 && width / height < 4 / 2.999 + 0.17) << height << "x" << width;
-    smallest = std::min(smallest, share), largest = std::max(largest, share);
+    smallest = std::min(smallest, share);
+    largest = std::max(largest, share);
   }
   EXPECT_NEAR(smallest, 0.2, 0.01);
   EXPECT_GT(largest, 0.75);  // tall crops do not fit completely
@@ -171,7 +174,10 @@ struct Set {
                    std::int64_t last_end = -1, const std::vector<hsize_t>& offsets_chunk = {}) const {
     std::string all;
     std::vector<std::int64_t> offsets{0};
-    for (const auto& f : files) all += f, offsets.push_back(std::int64_t(all.size()));
+    for (const auto& f : files) {
+      all += f;
+      offsets.push_back(std::int64_t(all.size()));
+    }
     if (last_end >= 0) offsets.back() = last_end;
     const hsize_t n = files.size();
     test::write_file(folder / name,
@@ -195,7 +201,8 @@ struct Set {
   ShardIndex index(const std::vector<std::string>& paths, double zoom = 0) const {
     const auto world = solo_world();
     ShardIndex d = index_shards(*world, {.paths = paths, .decode = {40, 32, 0, 0}});
-    d.decode.min_area = zoom, d.decode.seed = 9;
+    d.decode.min_area = zoom;
+    d.decode.seed = 9;
     return d;
   }
   std::vector<std::uint8_t> expected(const ShardIndex& d, std::int64_t epoch, std::int64_t id) const {
@@ -227,7 +234,10 @@ TEST(Encoded, EveryStorageAndAnyWorkersGiveTheSameSamples) {
         const Sampler sampler(23, 8, 8, 5, true);
         std::int64_t epoch = 0, step = 0, rows = 0;
         Loader loader(device, *source, d, sampler, {workers, 3, 8}, [&]() -> std::optional<MicroBatch> {
-          if (step == 3) ++epoch, step = 0;
+          if (step == 3) {
+            ++epoch;
+            step = 0;
+          }
           if (epoch == 2) return std::nullopt;
           const std::int64_t first = 8 * step;
           return MicroBatch{epoch, step++, first, std::min<std::int64_t>(8, 23 - first)};
@@ -381,11 +391,18 @@ TEST(Encoded, EncodedShardsCanBePackedAsPixels) {
   const auto world = solo_world();
   write_photos(set);
   PackOptions options{.out = set.folder.path / "kept"};
-  options.shuffle = false, options.valid_fraction = 0, options.shard_bytes = 30000;
+  options.shuffle = false;
+  options.valid_fraction = 0;
+  options.shard_bytes = 30000;
   pack_encoded(*world, set.folder / "photos", options);
   ImportOptions folder, shards;
-  folder.x = {set.folder / "photos"}, shards.x = {set.folder / "kept/train-*.h5"};
-  for (ImportOptions* o : {&folder, &shards}) o->resize = 24, o->crop = 20, o->grey = true;
+  folder.x = {set.folder / "photos"};
+  shards.x = {set.folder / "kept/train-*.h5"};
+  for (ImportOptions* o : {&folder, &shards}) {
+    o->resize = 24;
+    o->crop = 20;
+    o->grey = true;
+  }
   const auto expected = make_importer(folder), found = make_importer(shards);
   ASSERT_EQ(found->rows(), expected->rows());
   EXPECT_EQ(found->sample(), (Shape{20, 20, 1}));
@@ -407,7 +424,8 @@ TEST(Encoded, PackKeepsEveryImageOnceWithItsBytesAndLabel) {
   const auto world = solo_world();
   write_photos(set);
   PackOptions options{.out = set.folder.path / "packed"};
-  options.shard_bytes = 30000, options.valid_fraction = 0.2;
+  options.shard_bytes = 30000;
+  options.valid_fraction = 0.2;
   const PackReport report = pack_encoded(*world, set.folder / "photos", options);
   EXPECT_EQ(report.rows, 18);
   EXPECT_EQ(report.valid_rows, 5);

@@ -51,7 +51,8 @@ std::string npy(int version, const std::string& descr, const std::string& shape,
   header.append(63 - (header.size() + (version == 1 ? 10 : 12)) % 64, ' ');
   header += '\n';
   std::string out = "\x93NUMPY";
-  out += char(version), out += '\0';
+  out += char(version);
+  out += '\0';
   for (int byte = 0; byte < (version == 1 ? 2 : 4); ++byte) out += char(header.size() >> (8 * byte));
   return out + header + data;
 }
@@ -65,7 +66,8 @@ std::string bytes_of(const std::vector<T>& values) {
 
 std::unique_ptr<Importer> import(std::vector<std::string> x, std::vector<std::string> y = {}) {
   ImportOptions options;
-  options.x = std::move(x), options.y = std::move(y);
+  options.x = std::move(x);
+  options.y = std::move(y);
   return make_importer(options);
 }
 
@@ -213,7 +215,10 @@ TEST_F(Formats, Hdf5DatasetsOfOneFile) {
     file.close();
   }
   ImportOptions options;
-  options.x = {path}, options.x_name = "train/x", options.y_name = "train/y", options.layout = Layout::channels_first;
+  options.x = {path};
+  options.x_name = "train/x";
+  options.y_name = "train/y";
+  options.layout = Layout::channels_first;
   const auto in = make_importer(options);
   EXPECT_EQ(in->sample(), (Shape{3, 4, 4}));  // kept as stored
   EXPECT_TRUE(in->channels_first());

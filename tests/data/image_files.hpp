@@ -61,11 +61,16 @@ inline void write_jpeg(const std::string& path, int height, int width, int chann
   jpeg.err = jpeg_std_error(&error);
   jpeg_create_compress(&jpeg);
   jpeg_stdio_dest(&jpeg, file);
-  jpeg.image_width = JDIMENSION(width), jpeg.image_height = JDIMENSION(height), jpeg.input_components = channels;
+  jpeg.image_width = JDIMENSION(width);
+  jpeg.image_height = JDIMENSION(height);
+  jpeg.input_components = channels;
   jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, kind.quality, TRUE);
-  if (channels == 3) jpeg.comp_info[0].h_samp_factor = kind.across, jpeg.comp_info[0].v_samp_factor = kind.down;
+  if (channels == 3) {
+    jpeg.comp_info[0].h_samp_factor = kind.across;
+    jpeg.comp_info[0].v_samp_factor = kind.down;
+  }
   if (kind.progressive) jpeg_simple_progression(&jpeg);
   jpeg_start_compress(&jpeg, TRUE);
   while (jpeg.next_scanline < jpeg.image_height) {

@@ -55,7 +55,8 @@ TEST_F(Images, ProblemsOfAFolderAreNamed) {
   options.layout = Layout::channels_first;
   refuses({"remove --layout"}, Exit::config);
   options.layout = Layout::automatic;
-  options.resize = 8, options.crop = 9;
+  options.resize = 8;
+  options.crop = 9;
   refuses({"a crop of 9 pixels does not fit"}, Exit::config);
   options.x = {at("cat/a.png")};
   refuses({"--resize, --crop, --grey and --upright are for folders"}, Exit::config);
@@ -195,7 +196,9 @@ TEST_F(Images, JpegIsTurnedUprightOnRequest) {
     std::int64_t resize, crop, height, width;
   };
   for (const Size& s : {Size{20, 15, 15, 15}, Size{0, 17, 17, 17}, Size{0, 0, height, width}}) {
-    options.resize = s.resize, options.crop = s.crop, options.apply_exif_orientation = true;
+    options.resize = s.resize;
+    options.crop = s.crop;
+    options.apply_exif_orientation = true;
     const auto in = make_importer(options);
     ASSERT_EQ(in->sample(), (Shape{s.height, s.width, 3}));
     const auto first = row(*in, 0);

@@ -47,7 +47,8 @@ std::string npy(const std::string& descr, const std::string& shape, const std::s
 
 ImportOptions files(std::vector<std::string> x, std::vector<std::string> y = {}) {
   ImportOptions o;
-  o.x = std::move(x), o.y = std::move(y);
+  o.x = std::move(x);
+  o.y = std::move(y);
   return o;
 }
 
@@ -172,7 +173,8 @@ TEST_F(ImportersEdges, AttributesOfHdf5FilesAreApplied) {
     io::File file = io::File::create(path(name));
     file.create_dataset("x", DType::u8, {2, 5, 7});
     file.create_dataset("y", DType::u8, {2});
-    file.set("/", "layout", layout), file.set("/", "scale", scale);
+    file.set("/", "layout", layout);
+    file.set("/", "scale", scale);
     file.close();
     return path(name);
   };
@@ -185,7 +187,8 @@ TEST_F(ImportersEdges, AttributesOfHdf5FilesAreApplied) {
   expect_refusal(files({a, b}), {"b.h5", "a.h5", "layout"});
   expect_refusal(files({a, c}), {"c.h5", "a.h5", "scale"});
   io::File file = io::File::create(path("d.h5"));
-  file.create_dataset("x", DType::u8, {2, 5, 7}), file.create_dataset("y", DType::u8, {2});
+  file.create_dataset("x", DType::u8, {2, 5, 7});
+  file.create_dataset("y", DType::u8, {2});
   file.set("x", "scale_factor", std::string("0.5"));
   file.close();
   expect_refusal(files({path("d.h5")}), {"d.h5", "scale_factor", "not one finite number other than 0"});
@@ -222,7 +225,8 @@ TEST_F(ImportersEdges, MissingDatasetsListTheExistingOnes) {
   }
   ImportOptions o = files({path("set.h5")});
   expect_refusal(o, {"'x'", "/few, /images", "--x-name"});
-  o.x_name = "images", o.y_name = "few";
+  o.x_name = "images";
+  o.y_name = "few";
   expect_refusal(o, {"set.h5:images has 4 rows", "set.h5:few has 3"});
 }
 

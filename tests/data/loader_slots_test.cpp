@@ -78,7 +78,7 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
     if (!c.captured)
       work();
     else if (!captured_step)
-      captured_step = device.record("step", work);
+      captured_step = device.capture("step", work);
     if (captured_step) captured_step->run();
     if (step > 0) collect(1 - k);
   }

@@ -54,7 +54,9 @@ TEST(ManyShards, TenBillionSamplesNeedLittleMemory) {
   constexpr std::int64_t files = most_files, rows_each = 10'000;
   ShardList built;
   Shard shard;
-  shard.rows = rows_each, shard.x_offset = 4096, shard.file_bytes = 1 << 30;
+  shard.rows = rows_each;
+  shard.x_offset = 4096;
+  shard.file_bytes = 1 << 30;
   for (std::int64_t f = 0; f < files; ++f) {
     shard.path = cat("/data/folder-", f / 1000, "/train-", 1'000'000 + f, ".h5");
     shard.first = f * rows_each;
@@ -169,7 +171,8 @@ TEST(ManyShards, StaleOrDamagedCacheEntriesAreNotUsed) {
     message_of(
         [&] { index_of(set.options()); });  // modified just now: it may change again within the resolution of the clock
   }
-  ManyFiles::settle(set.paths[7]), ManyFiles::settle(set.paths[8]);
+  ManyFiles::settle(set.paths[7]);
+  ManyFiles::settle(set.paths[8]);
   EXPECT_EQ(index_of(set.options()).rows, 242);
   {
     const test::Faults faults(none_opens());

@@ -127,7 +127,8 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
       const Importer& in = incompressible ? static_cast<const Importer&>(noise) : stripes;
       PackOptions options{.out = folder.path / "plain", .shard_bytes = 24 * 30, .valid_fraction = 0.13};
       pack(*world, in, options);
-      options.out = folder.path / "packed", options.chunk_rows = chunk_rows;
+      options.out = folder.path / "packed";
+      options.chunk_rows = chunk_rows;
       options.codec = io::make_encoder(codec, level < 0 ? std::nullopt : std::optional(level));
       const PackReport report = pack(*world, in, options);
       EXPECT_EQ(report.row_bytes, 100u * (24 + 8));
@@ -193,7 +194,8 @@ TEST(Pack, StatisticsAreThoseOfTheTrainingRows) {
       for (std::int64_t v = 0; v < 60; ++v) {
         const double value = test::Rows::value(row, v) / 255.0;
         const std::size_t c = std::size_t(first ? v / 20 : v % 3);
-        mean[c] += value / (75 * 20), squares[c] += value * value / (75 * 20);
+        mean[c] += value / (75 * 20);
+        squares[c] += value * value / (75 * 20);
       }
     ASSERT_EQ(train.values.mean.size(), 3u);
     for (std::size_t c = 0; c < 3; ++c) {
@@ -210,7 +212,9 @@ TEST(Pack, FloatsAndTargetsSurvive) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   test::Rows in;
-  in.floats = in.targets = true, in.one = Shape{11}, in.count = 13;
+  in.floats = in.targets = true;
+  in.one = Shape{11};
+  in.count = 13;
   pack(*world, in, {.out = folder.path, .prefix = "mine"});
   const ShardIndex d = index_shards(*world, {.paths = {folder / "mine-00000.h5"}});
   EXPECT_EQ(d.x.dtype, DType::f32);

@@ -18,11 +18,13 @@ struct RawSet {
   std::vector<std::string> samples;
 
   RawSet(std::int64_t sample_bytes, const std::vector<std::int64_t>& rows_of_shards, std::uint64_t x_offset) {
-    index.sample = {sample_bytes}, index.y.dtype = DType::i32;
+    index.sample = {sample_bytes};
+    index.y.dtype = DType::i32;
     for (const std::int64_t rows : rows_of_shards) {
       Shard shard;
       shard.path = folder / cat("raw", index.shards.size());
-      shard.first = index.rows, shard.rows = rows;
+      shard.first = index.rows;
+      shard.rows = rows;
       shard.x_offset = x_offset + 4 * std::uint64_t(rows);
       std::ofstream out(shard.path, std::ios::binary);
       for (std::int64_t r = 0; r < rows; ++r) {
@@ -32,7 +34,8 @@ struct RawSet {
       out << std::string(x_offset, '-');
       for (std::int64_t r = 0; r < rows; ++r) out << samples.emplace_back(sample(shard.first + r));
       shard.file_bytes = std::uint64_t(out.tellp());
-      index.shards.push_back(shard), index.rows += rows;
+      index.shards.push_back(shard);
+      index.rows += rows;
     }
   }
 

@@ -32,7 +32,9 @@ struct Scene {
 
   Scene() : map(std::size_t(height * width)) {
     for (std::size_t i = 0; i < map.size(); ++i) map[i] = std::int16_t(i % 5 == 2 ? -3 : (i * i + i / 3) % 4);
-    map.front() = 2, map.back() = 3, map[6] = 1;  // corners
+    map.front() = 2;
+    map.back() = 3;
+    map[6] = 1;  // corners
   }
   static std::uint16_t value(std::int64_t row, std::int64_t column, std::int64_t channel) {
     return std::uint16_t(1000 * row + 50 * column + channel + 7);
@@ -76,17 +78,23 @@ struct Scene {
 
 SampleView patches_of(std::int64_t side, double holdout = 0) {
   SampleView v;
-  v.sample = SampleKind::patch, v.patch = side, v.holdout = holdout;
+  v.sample = SampleKind::patch;
+  v.patch = side;
+  v.holdout = holdout;
   return v;
 }
 SampleView pairs(std::int64_t lead) {
   SampleView v;
-  v.sample = SampleKind::pair, v.lead = lead;
+  v.sample = SampleKind::pair;
+  v.lead = lead;
   return v;
 }
 SampleView windows(std::int64_t length, std::int64_t stride, std::int64_t vocabulary = 0) {
   SampleView v;
-  v.sample = SampleKind::tokens, v.window = length, v.stride = stride, v.vocabulary = vocabulary;
+  v.sample = SampleKind::tokens;
+  v.window = length;
+  v.stride = stride;
+  v.vocabulary = vocabulary;
   return v;
 }
 ShardIndex index_of(const std::string& path, const SampleView& view, bool validation_part = false) {
@@ -119,7 +127,8 @@ TEST(SampleView, PatchesMatchTheDefinitionForEveryReaderAndStorage) {
     for (const bool big : {false, true})
       for (const bool chunked : {false, true}) {
         Scene scene;
-        scene.first = first, scene.big_endian = big;
+        scene.first = first;
+        scene.big_endian = big;
         if (chunked) scene.chunk = {3, 4, 2};
         scene.write(folder / "scene.h5");
         for (const std::int64_t side : {1, 3, 5, 13}) {
@@ -148,7 +157,8 @@ std::map<std::int64_t, std::string> epoch_of(const ShardIndex& index, int ranks,
       for (const MicroBatch& m : sampler.share(1, step, rank, ranks)) all.push_back(m);
     const auto source = make_source(*solo_world(), index, Reader::automatic);
     LoaderOptions options;
-    options.workers = workers, options.max_rows = 4;
+    options.workers = workers;
+    options.max_rows = 4;
     Loader loader(device, *source, index, sampler, options,
                   [all, at = std::size_t(0)]() mutable -> std::optional<MicroBatch> {
                     if (at == all.size()) return std::nullopt;
@@ -204,7 +214,10 @@ TEST(SampleView, PatchesDoNotDependOnRanksAndWorkers) {
 TEST(SampleView, HeldOutAndTrainingPatchesShareNoPixel) {
   const TemporaryFolder folder;
   Scene scene;
-  scene.height = 60, scene.width = 50, scene.channels = 1, scene.map.assign(3000, 0);
+  scene.height = 60;
+  scene.width = 50;
+  scene.channels = 1;
+  scene.map.assign(3000, 0);
   for (std::size_t i = 0; i < scene.map.size(); ++i) scene.map[i] = std::int16_t(i % 3 == 0 ? 0 : i % 2 + 1);
   scene.write(folder / "scene.h5");
   const std::int64_t labelled = index_of(folder / "scene.h5", patches_of(3)).rows;
@@ -248,7 +261,9 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedLikeInputs) {
     EXPECT_EQ(index.rows, 4 + 0 + 2);
     EXPECT_EQ(index.y.target, (Shape{2}));
     EXPECT_FALSE(index.y.labels);
-    index.values.mean = {0.5, -1}, index.values.std = {2, 4}, index.values.scale = 3;
+    index.values.mean = {0.5, -1};
+    index.values.std = {2, 4};
+    index.values.scale = 3;
     const auto power = [](int n) {  // the value number n
       float at = 1;
       for (int i = 0; i <= n; ++i) at *= -1.25f;
@@ -261,7 +276,8 @@ TEST(SampleView, PairsStayInTheirFileAndTargetsAreNormalisedLikeInputs) {
       for (std::size_t i = 0; i < 6; ++i)
         for (int f = 0; f < 2; ++f) {
           float x = 0, y = 0;
-          std::memcpy(&x, all[i].data() + 4 * f, 4), std::memcpy(&y, all[i].data() + 8 + 4 * f, 4);
+          std::memcpy(&x, all[i].data() + 4 * f, 4);
+          std::memcpy(&y, all[i].data() + 8 + 4 * f, 4);
           EXPECT_EQ(x, power(2 * rows[i] + f));
           const double value = 3.0 * double(power(2 * (rows[i] + 2) + f)), mean = f ? -1 : 0.5, std = f ? 4 : 2;
           EXPECT_NEAR(y, normalize ? (value - mean) / std : value, 1e-5 * std::abs(value)) << "sample " << i;
@@ -399,7 +415,8 @@ TEST(SampleView, UnsuitableArraysAreRefusedWithTheReason) {
   scene.map[5] = -1;
   scene.write(folder / "empty.h5");
   refused(folder / "empty.h5", patches_of(3), "no pixel of '/y' is labelled");
-  scene.width = 6, scene.map.resize(66);
+  scene.width = 6;
+  scene.map.resize(66);
   std::vector<float> floats(66, 1);
   test::write_file(folder / "floats.h5", {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {11, 6, 2}, floats.data()},
                                           {"y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {11, 6}, floats.data()}});

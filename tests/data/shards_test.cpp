@@ -172,9 +172,11 @@ TEST(Shards, UnusableStatisticsAreMeasuredAgain) {
       const hid_t space = H5Screate_simple(1, &count, nullptr),
                   attribute = H5Acreate2(x, name, H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, H5P_DEFAULT);
       H5Awrite(attribute, H5T_NATIVE_DOUBLE, values.data());
-      H5Aclose(attribute), H5Sclose(space);
+      H5Aclose(attribute);
+      H5Sclose(space);
     }
-    H5Dclose(x), H5Fclose(file);
+    H5Dclose(x);
+    H5Fclose(file);
     const ShardIndex d = index_of({.paths = {folder / "a.h5"}});
     EXPECT_TRUE(d.values.mean.empty() && d.values.std.empty());
     EXPECT_NE(d.values.statistics_rejected_reason, "");
@@ -222,7 +224,8 @@ TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
         for (std::size_t r = 0; r < 50; ++r)
           for (std::size_t p = 0; p < 16; ++p) {
             const double v = i.x[r * 48 + c * 16 + p] / 255.0;
-            sum += v, squares += v * v;
+            sum += v;
+            squares += v * v;
           }
         const double mean = sum / 800;
         EXPECT_NEAR(d.values.mean[c], mean, 1e-12);
@@ -319,9 +322,12 @@ TEST(Shards, MatlabColumnsAreExplainedAndRowsAreRead) {
       const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
       const hid_t attribute = H5Acreate2(dataset, "MATLAB_class", type, space, H5P_DEFAULT, H5P_DEFAULT);
       H5Awrite(attribute, type, "uint8");
-      H5Aclose(attribute), H5Sclose(space), H5Dclose(dataset);
+      H5Aclose(attribute);
+      H5Sclose(space);
+      H5Dclose(dataset);
     }
-    H5Tclose(type), H5Fclose(file);
+    H5Tclose(type);
+    H5Fclose(file);
     return path;
   };
   const auto world = solo_world();

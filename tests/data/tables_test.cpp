@@ -71,8 +71,10 @@ std::string deflated(const std::string& in) {
   z_stream z{};
   deflateInit2(&z, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
   std::string out(in.size() + 1000, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())), z.avail_in = uInt(in.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data()), z.avail_out = uInt(out.size());
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
+  z.avail_in = uInt(in.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = uInt(out.size());
   deflate(&z, Z_FINISH);
   out.resize(z.total_out);
   deflateEnd(&z);
@@ -114,7 +116,8 @@ TEST_F(Tables, StoredDeflatedAnd64BitNpzAreRead) {
   const std::vector<std::int64_t> y{5, 4, 3, 2, 1, 0};
   const std::vector<std::pair<std::string, std::string>> members{{"labels.npy", npy("<i8", "(6,)", bytes_of(y))},
                                                                  {"images.npy", npy("<f4", "(6, 4, 5)", bytes_of(x))}};
-  options.x_name = "images", options.y_name = "labels";
+  options.x_name = "images";
+  options.y_name = "labels";
   for (const bool deflate : {false, true})
     for (const bool wide : {false, true}) {
       const auto in = import(put("a.npz", zip(members, deflate, wide)));
@@ -273,7 +276,8 @@ TEST_F(Tables, CsvErrorsNameLineAndColumn) {
 }
 
 TEST_F(Tables, TokensAreWindowsThatOverlapByOne) {
-  options.context = 3, options.token_bytes = 2;
+  options.context = 3;
+  options.token_bytes = 2;
   std::vector<std::uint16_t> tokens(12);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = std::uint16_t(60000 + i);
   const auto in = import(put("a.bin", bytes_of(tokens)));
@@ -294,7 +298,8 @@ TEST_F(Tables, TokensAreWindowsThatOverlapByOne) {
 }
 
 TEST_F(Tables, TextIsReadAsBytesFileByFile) {
-  options.context = 4, options.token_bytes = 1;
+  options.context = 4;
+  options.token_bytes = 1;
   const std::string first = put("a.txt", "to be, or not"), none = put("b.txt", "abc"),
                     last = put("c.txt", "\xc3\xa9t\xc3\xa9!");
   options.x = {first, none, last};
@@ -311,7 +316,8 @@ TEST_F(Tables, TextIsReadAsBytesFileByFile) {
   refuses(folder.path.string(), {"is not a regular file"});
   options.resize = 3;
   refuses(first, {"--resize, --crop, --grey and --upright are for images"}, Exit::config);
-  options.token_bytes = 0, options.resize = 0;
+  options.token_bytes = 0;
+  options.resize = 0;
   refuses(first, {"--tokens"}, Exit::config);
 }
 

@@ -23,8 +23,10 @@ TEST(RecordedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
   std::vector<Buffer> from, slot, seen;
   std::vector<std::unique_ptr<Event>> copied, consumed;
   for (std::size_t k = 0; k < slots; ++k) {
-    slot.emplace_back(device, MemoryKind::device, bytes), seen.emplace_back(device, MemoryKind::pinned, bytes);
-    copied.push_back(device.make_event()), consumed.push_back(device.make_event());
+    slot.emplace_back(device, MemoryKind::device, bytes);
+    seen.emplace_back(device, MemoryKind::pinned, bytes);
+    copied.push_back(device.make_event());
+    consumed.push_back(device.make_event());
   }
   for (int n = 0; n < rounds * int(slots); ++n) {
     from.emplace_back(device, MemoryKind::pinned, bytes);

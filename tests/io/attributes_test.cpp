@@ -60,11 +60,15 @@ TEST(Attributes, VariableLengthStringsAreRead) {
   const std::string path = folder / "a.h5";
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
   const hid_t type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, H5T_VARIABLE), H5Tset_cset(type, H5T_CSET_UTF8);
+  H5Tset_size(type, H5T_VARIABLE);
+  H5Tset_cset(type, H5T_CSET_UTF8);
   const hid_t attribute = H5Acreate2(file, "layout", type, space, H5P_DEFAULT, H5P_DEFAULT);
   const char* text = "channels_first";
   H5Awrite(attribute, type, &text);
-  H5Aclose(attribute), H5Tclose(type), H5Sclose(space), H5Fclose(file);
+  H5Aclose(attribute);
+  H5Tclose(type);
+  H5Sclose(space);
+  H5Fclose(file);
   EXPECT_EQ(File::open(path).get_string("/", "layout"), "channels_first");
 }
 

@@ -71,10 +71,13 @@ TEST(Chunks, UnwrittenChunksHoldTheFillValueAndEdgesMayBeUnfiltered) {
   const hsize_t shape[2] = {5, 3}, chunk[2] = {2, 2};
   const hid_t space = H5Screate_simple(2, shape, nullptr);
   const std::int32_t fill = 0x01020304;
-  H5Pset_chunk(dcpl, 2, chunk), H5Pset_fill_value(dcpl, H5T_NATIVE_INT32, &fill);
+  H5Pset_chunk(dcpl, 2, chunk);
+  H5Pset_fill_value(dcpl, H5T_NATIVE_INT32, &fill);
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   H5Dclose(H5Dcreate2(file, "x", H5T_STD_I32BE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
-  H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  H5Sclose(space);
+  H5Pclose(dcpl);
+  H5Fclose(file);
   std::string filled;
   for (int i = 0; i < 15; ++i) filled += std::string("\1\2\3\4", 4);
   EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), filled);
@@ -88,10 +91,15 @@ TEST(Chunks, TheFilterMaskOfAChunkIsApplied) {
   const hsize_t count = 100, first = 0;
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &count, nullptr);
-  H5Pset_chunk(dcpl, 1, &count), H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 1);
+  H5Pset_chunk(dcpl, 1, &count);
+  H5Pset_shuffle(dcpl);
+  H5Pset_deflate(dcpl, 1);
   const hid_t dataset = H5Dcreate2(file, "x", H5T_STD_I32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
   H5Dwrite_chunk(dataset, H5P_DEFAULT, 2, &first, shuffled.size(), shuffled.data());  // without gzip, the second filter
-  H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl), H5Fclose(file);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Pclose(dcpl);
+  H5Fclose(file);
   EXPECT_EQ(decoded(path, File::open(path).chunked_layout("x")), values);
 }
 
@@ -149,7 +157,8 @@ TEST(Chunks, ImpossibleParametersAndSizesAreRefused) {
         Damage{{32015, "zstd", {}}, zstd_of_an_exabyte}, Damage{{32001, "blosc", {}}, blosc_of_2_gib},
         Damage{{32000, "lzf", {0, 0, 0x7fffffff}}, "a"}}) {
     ChunkedLayout layout;
-    layout.shape = layout.chunk = {64}, layout.element_bytes = 1;
+    layout.shape = layout.chunk = {64};
+    layout.element_bytes = 1;
     layout.filters = {{1, "gzip", {}}, filter};
     layout.chunks.resize(1);
     if (!unsupported_filter_reason(layout.filters).empty()) continue;
@@ -178,7 +187,8 @@ TEST(Chunks, ChunksThatExpandTooMuchAreRefused) {
   }
   ASSERT_LT(stored.size(), 4096u);
   ChunkedLayout layout;
-  layout.shape = layout.chunk = {64}, layout.element_bytes = 1;
+  layout.shape = layout.chunk = {64};
+  layout.element_bytes = 1;
   layout.filters = {{2, "shuffle", {2}}, {1, "gzip", {}}, {1, "gzip", {}}};
   layout.chunks.resize(1);
   layout.filters.insert(layout.filters.begin(), {1, "gzip", {}});

@@ -30,14 +30,21 @@ inline void write_foreign(const std::string& path, const Recipe& r, hid_t native
   const hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), dcpl = H5Pcreate(H5P_DATASET_CREATE);
   if (r.user_block) H5Pset_userblock(fcpl, r.user_block);
   if (!r.chunk.empty()) H5Pset_chunk(dcpl, int(r.chunk.size()), r.chunk.data());
-  if (r.gzip) H5Pset_shuffle(dcpl), H5Pset_deflate(dcpl, 1);
+  if (r.gzip) {
+    H5Pset_shuffle(dcpl);
+    H5Pset_deflate(dcpl, 1);
+  }
   for (const auto filter : r.filters) H5Pset_filter(dcpl, filter, H5Z_FLAG_OPTIONAL, 0, nullptr);
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, fcpl, H5P_DEFAULT);
   const hid_t space =
       r.shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(int(r.shape.size()), r.shape.data(), nullptr);
   const hid_t dataset = H5Dcreate2(file, "x", r.type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
   if (values) H5Dwrite(dataset, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-  H5Dclose(dataset), H5Sclose(space), H5Fclose(file), H5Pclose(dcpl), H5Pclose(fcpl);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Fclose(file);
+  H5Pclose(dcpl);
+  H5Pclose(fcpl);
 }
 
 inline std::vector<char> bytes_at(const std::string& path, std::uint64_t offset, std::size_t count) {
@@ -71,8 +78,10 @@ inline std::string decoded(const std::string& path, const ChunkedLayout& layout)
         const auto extent = std::size_t(layout.chunk[d]), along = std::size_t(layout.chunks_along(d));
         const std::size_t at = number % along * extent + inside % extent;
         there = there && at < std::size_t(layout.shape[d]);
-        place += at * stride, stride *= std::size_t(layout.shape[d]);
-        inside /= extent, number /= along;
+        place += at * stride;
+        stride *= std::size_t(layout.shape[d]);
+        inside /= extent;
+        number /= along;
       }
       if (there)
         std::memcpy(&out[place * layout.element_bytes], chunk.data() + i * layout.element_bytes, layout.element_bytes);

@@ -118,7 +118,9 @@ TEST(Foreign, EveryDatasetIsReadCorrectlyOrRefusedWithAReason) {
       EXPECT_NE(std::string(e.what()).find("h5clear -s"), std::string::npos) << e.what();
     }
   }
-  RecordProperty("accepted", accepted), RecordProperty("refused", refused), RecordProperty("unopened", unopened);
+  RecordProperty("accepted", accepted);
+  RecordProperty("refused", refused);
+  RecordProperty("unopened", unopened);
   EXPECT_GE(accepted, 80);
   EXPECT_EQ(unopened, 1);
 }

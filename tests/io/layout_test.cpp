@@ -110,7 +110,8 @@ TEST(Layout, ChunkIndexFindsTheBytes) {
   for (const hsize_t user_block : {hsize_t(0), hsize_t(1024)}) {
     const std::string path = folder / cat("block", user_block, ".h5");
     Recipe recipe;
-    recipe.chunk = {2, 5, 3}, recipe.user_block = user_block;
+    recipe.chunk = {2, 5, 3};
+    recipe.user_block = user_block;
     test::write_foreign(path, recipe, H5T_NATIVE_INT32, values.data());
     const File file = File::open(path);
     const auto chunks = file.chunks("x");
@@ -127,7 +128,8 @@ TEST(Layout, ChunkIndexFindsTheBytes) {
 TEST(Layout, ChunksAreInRowMajorOrderAndUnwrittenOnesAreEmpty) {
   const TemporaryFolder folder;
   Recipe recipe;
-  recipe.shape = {4, 4}, recipe.chunk = {2, 2};
+  recipe.shape = {4, 4};
+  recipe.chunk = {2, 2};
   test::write_foreign(folder / "a.h5", recipe, H5T_NATIVE_INT32, nullptr);
   {
     const hid_t file = H5Fopen((folder / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
@@ -137,7 +139,10 @@ TEST(Layout, ChunksAreInRowMajorOrderAndUnwrittenOnesAreEmpty) {
     H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, count, nullptr);
     const std::int32_t value = 7;
     H5Dwrite(dataset, H5T_NATIVE_INT32, one, space, H5P_DEFAULT, &value);
-    H5Sclose(one), H5Sclose(space), H5Dclose(dataset), H5Fclose(file);
+    H5Sclose(one);
+    H5Sclose(space);
+    H5Dclose(dataset);
+    H5Fclose(file);
   }
   const auto chunks = File::open(folder / "a.h5").chunks("x");
   ASSERT_EQ(chunks.size(), 4u);
@@ -151,7 +156,9 @@ TEST(Layout, CompressedRowsAreRead) {
   const TemporaryFolder folder;
   const auto values = numbers(597 * 43);
   Recipe recipe;
-  recipe.shape = {597, 43}, recipe.chunk = {100, 40}, recipe.gzip = true;
+  recipe.shape = {597, 43};
+  recipe.chunk = {100, 40};
+  recipe.gzip = true;
   test::write_foreign(folder / "a.h5", recipe, H5T_NATIVE_INT32, values.data());
   const File file = File::open(folder / "a.h5");
   const DatasetInfo info = file.info("x");
@@ -177,9 +184,11 @@ TEST(Layout, RefusalsSayWhy) {
   const hid_t text = H5Tcopy(H5T_C_S1), pair = H5Tcreate(H5T_COMPOUND, 8), boolean = H5Tenum_create(H5T_NATIVE_INT8),
               list = H5Tvlen_create(H5T_NATIVE_INT32);
   H5Tset_size(text, 7);
-  H5Tinsert(pair, "a", 0, H5T_NATIVE_INT32), H5Tinsert(pair, "b", 4, H5T_NATIVE_FLOAT);
+  H5Tinsert(pair, "a", 0, H5T_NATIVE_INT32);
+  H5Tinsert(pair, "b", 4, H5T_NATIVE_FLOAT);
   const signed char no = 0, yes = 1;
-  H5Tenum_insert(boolean, "FALSE", &no), H5Tenum_insert(boolean, "TRUE", &yes);
+  H5Tenum_insert(boolean, "FALSE", &no);
+  H5Tenum_insert(boolean, "TRUE", &yes);
   for (const Case& c : {Case{text, "string"}, Case{pair, "compound"}, Case{list, "variable-length"},
                         Case{H5T_NATIVE_UINT32, "unsigned integers of 32 bits"}, Case{H5T_NATIVE_UINT64, "64 bits"},
                         Case{H5T_NATIVE_LDOUBLE, "floating point"}}) {
@@ -191,7 +200,8 @@ TEST(Layout, RefusalsSayWhy) {
     EXPECT_THROW(File::open(path).read_rows("x", 0, 7, DType::i32, out), Error) << c.words;
   }
   Recipe recipe;
-  recipe.type = boolean, recipe.shape = {3};
+  recipe.type = boolean;
+  recipe.shape = {3};
   const signed char values[3] = {1, 0, 1};
   test::write_foreign(path, recipe, boolean, values);
   EXPECT_EQ(refusal_of(path), "");
@@ -236,13 +246,18 @@ TEST(Layout, ConvertingFilesReadExternalValuesOrNameTheMissingFile) {
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hid_t space = H5Screate_simple(1, &four, nullptr), half = H5Screate_simple(1, &two, nullptr);
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE), virtuel = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_external(external, "outside.raw", 0, 8), H5Pset_external(external, "outside.raw", 8, 8);
+  H5Pset_external(external, "outside.raw", 0, 8);
+  H5Pset_external(external, "outside.raw", 8, 8);
   H5Sselect_hyperslab(space, H5S_SELECT_SET, &nothing, nullptr, &two, nullptr);
   H5Pset_virtual(virtuel, space, "source.h5", "x", half);
   H5Sselect_all(space);
   for (const auto& [name, dcpl] : {std::pair{"outside", external}, std::pair{"made_up", virtuel}})
     H5Dclose(H5Dcreate2(file, name, H5T_NATIVE_INT32, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
-  H5Pclose(external), H5Pclose(virtuel), H5Sclose(space), H5Sclose(half), H5Fclose(file);
+  H5Pclose(external);
+  H5Pclose(virtuel);
+  H5Sclose(space);
+  H5Sclose(half);
+  H5Fclose(file);
   std::int32_t read[4] = {};
   File::open_converting(path).read_rows("outside", 0, 4, DType::i32, read);
   EXPECT_TRUE(std::equal(values, values + 4, read));
@@ -251,7 +266,8 @@ TEST(Layout, ConvertingFilesReadExternalValuesOrNameTheMissingFile) {
   std::filesystem::resize_file(raw, 15);
   EXPECT_NE(File::open_converting(path).info("outside").unsupported_reason.find("15 bytes, not the 16"),
             std::string::npos);
-  std::filesystem::remove(raw), std::filesystem::remove(source);
+  std::filesystem::remove(raw);
+  std::filesystem::remove(source);
   EXPECT_NE(File::open_converting(path).info("outside").unsupported_reason.find("outside.raw is missing"),
             std::string::npos);
   EXPECT_NE(File::open_converting(path).info("made_up").unsupported_reason.find("source.h5 is missing"),
@@ -267,7 +283,9 @@ TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
   test::write_foreign(path, recipe, H5T_NATIVE_INT32, nullptr);
   EXPECT_NE(refusal_of(path).find("single value"), std::string::npos);
 
-  recipe.shape = {7, 5, 3}, recipe.chunk = {7, 5, 3}, recipe.filters = {32013, 32100};
+  recipe.shape = {7, 5, 3};
+  recipe.chunk = {7, 5, 3};
+  recipe.filters = {32013, 32100};
   test::write_foreign(path, recipe, H5T_NATIVE_INT32, nullptr);
   EXPECT_NE(refusal_of(path).find("zfp (HDF5 filter 32013)"), std::string::npos) << refusal_of(path);
 
@@ -279,7 +297,10 @@ TEST(Layout, ScalarsVirtualExternalAndUnknownFiltersAreRefused) {
   H5Pset_virtual(virtuel, space, "source.h5", "x", space);
   for (const auto& [name, dcpl] : {std::pair{"outside", external}, std::pair{"made_up", virtuel}})
     H5Dclose(H5Dcreate2(file, name, H5T_NATIVE_INT32, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
-  H5Pclose(external), H5Pclose(virtuel), H5Sclose(space), H5Fclose(file);
+  H5Pclose(external);
+  H5Pclose(virtuel);
+  H5Sclose(space);
+  H5Fclose(file);
   const File reader = File::open(path);
   EXPECT_NE(reader.info("outside").unsupported_reason.find("external files"), std::string::npos);
   EXPECT_FALSE(reader.info("outside").offset);
@@ -290,7 +311,8 @@ TEST(Layout, EmptyMatlabArraysAreRefused) {
   const TemporaryFolder folder;
   File file = File::create(folder / "a.mat");
   file.create_dataset("x", DType::i64, {2});
-  file.set("x", "MATLAB_class", std::string("double")), file.set("x", "MATLAB_empty", std::int64_t(1));
+  file.set("x", "MATLAB_class", std::string("double"));
+  file.set("x", "MATLAB_empty", std::int64_t(1));
   file.close();
   EXPECT_NE(refusal_of(folder / "a.mat").find("empty MATLAB array"), std::string::npos);
 }

@@ -30,7 +30,10 @@ struct Bench : Processor, ProgramFixture {
 
 ModelSpec small_resnet() {
   ModelSpec spec;
-  spec.name = "resnet", spec.depth = 8, spec.width = 4, spec.outputs = 10;
+  spec.name = "resnet";
+  spec.depth = 8;
+  spec.width = 4;
+  spec.outputs = 10;
   spec.input.scale = 1 / 255.0f;
   return spec;
 }
@@ -169,7 +172,9 @@ TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
 
 TEST(Lowering, TheProcessorKeepsLinearLayersApartAndSaysSo) {
   ModelSpec spec;
-  spec.name = "mlp", spec.hidden = {16, 8}, spec.activation = Activation::gelu_tanh;
+  spec.name = "mlp";
+  spec.hidden = {16, 8};
+  spec.activation = Activation::gelu_tanh;
   const Processor processor;
   const Graph graph = build_model(spec, {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
   const CompiledGraph two = compile_graph(*processor.compute.backend, graph, 2);

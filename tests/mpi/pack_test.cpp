@@ -85,7 +85,9 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
   const SharedFolder folder(world);
   const PackOptions plain{.out = folder.path / "plain", .shard_bytes = 100000};
   PackOptions options = plain;
-  options.out = folder.path / "zstd", options.codec = io::make_encoder("zstd", 1), options.chunk_rows = 5;
+  options.out = folder.path / "zstd";
+  options.codec = io::make_encoder("zstd", 1);
+  options.chunk_rows = 5;
   pack(world, rows(), plain);
   const PackReport report = pack(world, rows(), options);
   const auto index = [&](const PackOptions& o) {
@@ -111,7 +113,8 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
   std::string x(d.sample_bytes(), '?'), y(4, '?'), x2 = x, y2 = y;
   bool equal = d.rows == same.rows;
   for (std::int64_t id = 0; equal && id < d.rows; ++id) {
-    packed->read({&id, 1}, x.data(), y.data()), expected->read({&id, 1}, x2.data(), y2.data());
+    packed->read({&id, 1}, x.data(), y.data());
+    expected->read({&id, 1}, x2.data(), y2.data());
     equal = x == x2 && y == y2;
   }
   everywhere(world, equal, "rows");
@@ -222,8 +225,10 @@ TEST(PackMpi, PackedPixelsAreThoseReadInPlace) {
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(philox(1, i, 0).v[0] % 251);
       std::vector<std::int64_t> y(rows);
       for (std::size_t r = 0; r < rows; ++r) y[r] = std::int64_t(r);
-      file.create_dataset("/x", c.dtype, shape), file.create_dataset("/y", DType::i64, {rows});
-      file.write_rows("/x", 0, rows, DType::f32, x.data()), file.write_rows("/y", 0, rows, DType::i64, y.data());
+      file.create_dataset("/x", c.dtype, shape);
+      file.create_dataset("/y", DType::i64, {rows});
+      file.write_rows("/x", 0, rows, DType::f32, x.data());
+      file.write_rows("/y", 0, rows, DType::i64, y.data());
       if (!c.attribute.empty()) file.set("/", "layout", c.attribute);
       file.close();
     }
@@ -264,7 +269,8 @@ TEST(PackMpi, DirectAndMpioGiveTheSameBatches) {
       sampler.ids(m, ids.data());
       std::array<std::vector<char>, 2> x, y;
       for (std::size_t k = 0; k < 2; ++k) {
-        x[k].resize(n * d.sample_bytes()), y[k].resize(n * 4);
+        x[k].resize(n * d.sample_bytes());
+        y[k].resize(n * 4);
         (k ? *mpio : *direct).read(ids, x[k].data(), y[k].data());
       }
       same = same && x[0] == x[1] && y[0] == y[1];

@@ -18,11 +18,15 @@ TEST_P(ActivationAgainstReference, ForwardAndGradientMatch) {
     OpHarness h(s);
     const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1, 6));
     const auto dy = h.set_diff_dst(shape, dtype, random_values(shape.count(), 2));
-    h.want_dst(shape, dtype), h.want_diff_src(0, shape, dtype);
-    h.forward(), h.backward();
+    h.want_dst(shape, dtype);
+    h.want_diff_src(0, shape, dtype);
+    h.forward();
+    h.backward();
     Values y = x, dx = dy;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = reference::activation(kind, x[i]), dx[i] *= reference::activation_slope(kind, x[i]);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      y[i] = reference::activation(kind, x[i]);
+      dx[i] *= reference::activation_slope(kind, x[i]);
+    }
     const Values kept = get(h.args.dst);
     if (kind == Activation::tanh)  // its slope comes from the result, as rounded
       for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i] * (1 - kept[i] * kept[i]);
@@ -58,7 +62,8 @@ TEST(ActivationOp, ExtremesSaturateAndNansStay) {
     ActivationSpec s{shape, kind, DType::f32, Mode::infer};
     OpHarness h(s);
     const Values x{-1e30, -50, -1e-30, 0, 1e-30, 50, 1e30, std::nan(""), 1e-4};
-    h.set_src(0, shape, DType::f32, x), h.want_dst(shape, DType::f32);
+    h.set_src(0, shape, DType::f32, x);
+    h.want_dst(shape, DType::f32);
     h.forward();
     const Values y = get(h.args.dst);
     EXPECT_TRUE(std::isnan(y[7])) << name_of(kind);

@@ -13,8 +13,11 @@ TEST(AddOp, MatchesReferenceAndPassesTheGradientToBoth) {
       const auto a = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
       const auto b = h.set_src(1, shape, dtype, random_values(shape.count(), 2));
       const auto dy = h.set_diff_dst(shape, dtype, random_values(shape.count(), 3));
-      h.want_dst(shape, dtype), h.want_diff_src(0, shape, dtype), h.want_diff_src(1, shape, dtype);
-      h.forward(), h.backward();
+      h.want_dst(shape, dtype);
+      h.want_diff_src(0, shape, dtype);
+      h.want_diff_src(1, shape, dtype);
+      h.forward();
+      h.backward();
       Values sum = a;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
       expect_close(get(h.args.dst), sum, Tolerance{1e-7, 4e-3, 5e-4}.of(dtype), shape.str());  // one rounding

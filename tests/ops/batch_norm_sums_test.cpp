@@ -31,7 +31,8 @@ struct NormRun {
     x = h.set_src(0, s.src, s.dtype, raw);
     gamma = h.set_weight(0, {channels}, DType::f32, random_values(channels, 3));
     beta = h.set_weight(1, {channels}, DType::f32, random_values(channels, 4));
-    h.want_dst(s.src, s.dtype), h.want_diff_src(0, s.src, s.dtype);
+    h.want_dst(s.src, s.dtype);
+    h.want_diff_src(0, s.src, s.dtype);
     h.state.row_weight = 0.125f;
     f = reference::batch_norm_forward(s, x, {}, gamma, beta);
     Values dy = random_values(n, 5);
@@ -40,10 +41,15 @@ struct NormRun {
     passed = h.set_diff_dst(s.src, s.dtype, dy);
     g = reference::batch_norm_backward(s, x, {}, gamma, beta, passed);
     const std::size_t c = std::size_t(channels);
-    h.want_sums(h.args.sums, channels), h.want_sums(h.args.moments, channels), h.want_sums(h.args.diff_sums, channels);
+    h.want_sums(h.args.sums, channels);
+    h.want_sums(h.args.moments, channels);
+    h.want_sums(h.args.diff_sums, channels);
     if (s.consumes_sums) {
       Values sums(2 * c, 0.0);
-      for (std::size_t i = 0; i < x.size(); ++i) sums[i % c] += x[i], sums[c + i % c] += x[i] * x[i];
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        sums[i % c] += x[i];
+        sums[c + i % c] += x[i] * x[i];
+      }
       put(h.args.sums, sums);
     }
     if (s.consumes_diff_sums) {
@@ -53,7 +59,10 @@ struct NormRun {
     }
     const auto gamma0 = h.want_diff_weight(0, {channels}, mode, random_values(channels, 6));
     const auto beta0 = h.want_diff_weight(1, {channels}, mode, random_values(channels, 7));
-    for (std::size_t i = 0; i < c; ++i) g.gamma[i] += gamma0[i], g.beta[i] += beta0[i];
+    for (std::size_t i = 0; i < c; ++i) {
+      g.gamma[i] += gamma0[i];
+      g.beta[i] += beta0[i];
+    }
   }
 };
 
@@ -63,20 +72,26 @@ class BatchNormSumsAgainstReference
 TEST_P(BatchNormSumsAgainstReference, ForwardGradientsAndStatisticsMatch) {
   const auto [index, dtype, mode, takes] = GetParam();
   BatchNormSpec s;
-  s.src = shapes()[index], s.dtype = dtype, s.activation = Activation::relu;
-  s.consumes_sums = takes.first, s.consumes_diff_sums = takes.second;
+  s.src = shapes()[index];
+  s.dtype = dtype;
+  s.activation = Activation::relu;
+  s.consumes_sums = takes.first;
+  s.consumes_diff_sums = takes.second;
   const std::int64_t channels = s.src[-1];
   NormRun run(s, mode);
   OpHarness& h = run.h;
   const auto stats0 = h.want_stats({2, channels}, mode, random_values(2 * channels, 8));
-  h.forward(), h.backward();
+  h.forward();
+  h.backward();
 
   const std::size_t n = std::size_t(channels);
   Values stats(2 * n), moments(2 * n);
   for (std::size_t c = 0; c < n; ++c) {
     const double weight = double(s.src[0]) * 0.125;
-    stats[c] = weight * run.f.mean[c] + stats0[c], stats[n + c] = weight * run.f.unbiased[c] + stats0[n + c];
-    moments[c] = run.f.mean[c], moments[n + c] = 1 / std::sqrt(run.f.variance[c] + double(s.epsilon));
+    stats[c] = weight * run.f.mean[c] + stats0[c];
+    stats[n + c] = weight * run.f.unbiased[c] + stats0[n + c];
+    moments[c] = run.f.mean[c];
+    moments[n + c] = 1 / std::sqrt(run.f.variance[c] + double(s.epsilon));
   }
   expect_close(get(h.args.dst), run.f.dst, tolerance.of(dtype), "dst");
   expect_close(get(h.args.diff_src[0]), run.g.src, tolerance.of(dtype), "diff_src");
@@ -101,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(BatchNormSums, BatchNormSumsAgainstReference,
 
 TEST(BatchNormSums, KeepNoBits) {
   BatchNormSpec s;
-  s.src = {4, 9, 8, 64}, s.activation = Activation::relu;
+  s.src = {4, 9, 8, 64};
+  s.activation = Activation::relu;
   EXPECT_GT(backend().make(s)->memory_requirements().saved, 4u * 9 * 8 * 64 / 8);
   s.consumes_diff_sums = true;
   EXPECT_EQ(backend().make(s)->memory_requirements().saved, 0u);
@@ -110,13 +126,17 @@ TEST(BatchNormSums, KeepNoBits) {
 // What is lost is what the header says: a mean of 30 deviations costs three digits of the variance.
 TEST(BatchNormSums, VarianceLosesThePrecisionThatIsDocumented) {
   BatchNormSpec s;
-  s.src = {8, 20, 20, 6}, s.consumes_sums = true;
+  s.src = {8, 20, 20, 6};
+  s.consumes_sums = true;
   NormRun run(s, GradMode::write);
   OpHarness& h = run.h;
   Values raw = random_values(s.src.count(), 1), sums(12, 0.0);
   for (double& v : raw) v += 17;  // deviation 0.58
   run.x = h.set_src(0, s.src, s.dtype, raw);
-  for (std::size_t i = 0; i < raw.size(); ++i) sums[i % 6] += run.x[i], sums[6 + i % 6] += run.x[i] * run.x[i];
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    sums[i % 6] += run.x[i];
+    sums[6 + i % 6] += run.x[i] * run.x[i];
+  }
   put(h.args.sums, sums);
   h.want_stats({2, 6}, GradMode::write);
   h.forward();

@@ -11,7 +11,9 @@ using namespace test;
 
 BatchNormSpec norm(Shape src, bool residual = false, Activation activation = Activation::none) {
   BatchNormSpec s;
-  s.src = src, s.residual = residual, s.activation = activation;
+  s.src = src;
+  s.residual = residual;
+  s.activation = activation;
   return s;
 }
 
@@ -47,10 +49,14 @@ struct NormRun {
     Values raw = random_values(n, 1);
     for (std::size_t i = 0; i < raw.size(); ++i) raw[i] += offset + 0.1 * double(i % std::size_t(channels) % 7);
     x = h.set_src(0, s.src, s.dtype, raw);
-    if (s.residual) r = h.set_src(1, s.src, s.dtype, random_values(n, 2)), h.want_diff_src(1, s.src, s.dtype);
+    if (s.residual) {
+      r = h.set_src(1, s.src, s.dtype, random_values(n, 2));
+      h.want_diff_src(1, s.src, s.dtype);
+    }
     gamma = h.set_weight(0, {channels}, DType::f32, random_values(channels, 3));
     beta = h.set_weight(1, {channels}, DType::f32, random_values(channels, 4));
-    h.want_dst(s.src, s.dtype), h.want_diff_src(0, s.src, s.dtype);
+    h.want_dst(s.src, s.dtype);
+    h.want_diff_src(0, s.src, s.dtype);
     dy = h.set_diff_dst(s.src, s.dtype, random_values(n, 5));
     h.state.row_weight = 0.125f;
   }
@@ -73,7 +79,8 @@ TEST_P(BatchNormAgainstReference, ForwardGradientsAndStatisticsMatch) {
   const auto gamma0 = h.want_diff_weight(0, {channels}, mode, random_values(channels, 6));
   const auto beta0 = h.want_diff_weight(1, {channels}, mode, random_values(channels, 7));
   const auto stats0 = h.want_stats({2, channels}, mode, random_values(2 * channels, 8));
-  h.forward(), h.backward();
+  h.forward();
+  h.backward();
 
   const auto f = reference::batch_norm_forward(s, run.x, run.r, run.gamma, run.beta);
   auto g = reference::batch_norm_backward(s, run.x, run.r, run.gamma, run.beta, run.dy);
@@ -81,8 +88,10 @@ TEST_P(BatchNormAgainstReference, ForwardGradientsAndStatisticsMatch) {
   Values stats(2 * n);
   for (std::size_t c = 0; c < n; ++c) {
     const double weight = double(s.src[0]) * 0.125;
-    stats[c] = weight * f.mean[c] + stats0[c], stats[n + c] = weight * f.unbiased[c] + stats0[n + c];
-    g.gamma[c] += gamma0[c], g.beta[c] += beta0[c];
+    stats[c] = weight * f.mean[c] + stats0[c];
+    stats[n + c] = weight * f.unbiased[c] + stats0[n + c];
+    g.gamma[c] += gamma0[c];
+    g.beta[c] += beta0[c];
   }
   expect_close(get(h.args.dst), f.dst, tolerance.of(dtype), "dst");
   expect_close(get(h.args.diff_src[0]), g.src, tolerance.of(dtype), "diff_src");
@@ -122,7 +131,8 @@ TEST(BatchNormOp, InferenceUsesTheRunningValues) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::size_t index : {1, 3, 7}) {
       BatchNormSpec s = cases()[index].spec;
-      s.dtype = dtype, s.mode = Mode::infer;
+      s.dtype = dtype;
+      s.mode = Mode::infer;
       const std::int64_t channels = s.src[-1];
       NormRun run(s);
       EXPECT_EQ(run.h.op().memory_requirements().saved, 0u);
@@ -155,7 +165,8 @@ TEST(BatchNormOp, GradientsSurviveALargeMean) {
     s.dtype = dtype;
     NormRun run(s, 10);
     run.h.want_diff_weight(0, {24}, GradMode::write);
-    run.h.forward(), run.h.backward();
+    run.h.forward();
+    run.h.backward();
     const auto g = reference::batch_norm_backward(s, run.x, run.r, run.gamma, run.beta, run.dy);
     expect_close(get(run.h.args.diff_src[0]), g.src, tolerance.of(dtype), "diff_src");
     expect_close(get(run.h.args.diff_weight[0]), g.gamma, sum_tolerance, "diff_gamma");
@@ -166,7 +177,8 @@ TEST(BatchNormOp, OneValueAChannelHasVarianceZero) {
   const BatchNormSpec s = norm({1, 1, 1, 5});
   NormRun run(s);
   run.h.want_stats({2, 5}, GradMode::write);
-  run.h.forward(), run.h.backward();
+  run.h.forward();
+  run.h.backward();
   const Values stats = get(run.h.args.stats), dx = get(run.h.args.diff_src[0]);
   for (std::size_t c = 0; c < 5; ++c) {
     EXPECT_EQ(stats[5 + c], 0);
@@ -193,9 +205,11 @@ TEST(BatchNormOp, ResultsDoNotDependOnTheThreadCount) {
     omp_set_num_threads(i + 1);
     NormRun run(s);
     OpHarness& h = run.h;
-    h.want_diff_weight(0, {48}, GradMode::write), h.want_diff_weight(1, {48}, GradMode::write);
+    h.want_diff_weight(0, {48}, GradMode::write);
+    h.want_diff_weight(1, {48}, GradMode::write);
     h.want_stats({2, 48}, GradMode::write);
-    h.forward(), h.backward();
+    h.forward();
+    h.backward();
     for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_src[1], h.args.diff_weight[0],
                           h.args.diff_weight[1], h.args.stats})
       results[i].push_back(get(t));

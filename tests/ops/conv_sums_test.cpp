@@ -15,7 +15,9 @@ struct Case {
 
 ConvSpec conv(Shape src, std::int64_t out_channels, Window window) {
   ConvSpec s;
-  s.src = src, s.out_channels = out_channels, s.window = window;
+  s.src = src;
+  s.out_channels = out_channels;
+  s.window = window;
   return s;
 }
 
@@ -49,19 +51,24 @@ class ConvSumsAgainstReference : public ::testing::TestWithParam<std::tuple<std:
 TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
   const auto [index, dtype] = GetParam();
   ConvSpec s = cases()[index].spec;
-  s.dtype = dtype, s.produces_sums = true;
+  s.dtype = dtype;
+  s.produces_sums = true;
   if (!offered(s)) return;
   OpHarness h(s);
   const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
   const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
   h.want_dst(s.dst(), dtype);
   h.want_sums(h.args.sums, s.out_channels);
-  h.repack(), h.forward();
+  h.repack();
+  h.forward();
   const Values y = reference::conv_forward(s, x, w, {});
   const std::size_t n = std::size_t(s.out_channels);
   Values sum(n, 0.0), size(n, 0.0), square(n, 0.0), found = get(h.args.sums);
-  for (std::size_t i = 0; i < y.size(); ++i)
-    sum[i % n] += y[i], size[i % n] += std::abs(y[i]), square[i % n] += y[i] * y[i];
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    sum[i % n] += y[i];
+    size[i % n] += std::abs(y[i]);
+    square[i % n] += y[i] * y[i];
+  }
   expect_close(get(h.args.dst), y, activations.of(dtype), "dst by " + h.op().implementation());
   for (std::size_t c = 0; c < n; ++c) {
     EXPECT_NEAR(found[c], sum[c], sums.of(dtype) * size[c]) << c;
@@ -72,10 +79,13 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
 TEST_P(ConvSumsAgainstReference, SumsOfTheGradientMatch) {
   const auto [index, dtype] = GetParam();
   ConvSpec s = cases()[index].spec;
-  s.dtype = dtype, s.produces_diff_sums = true;
+  s.dtype = dtype;
+  s.produces_diff_sums = true;
   if (!offered(s)) return;
   BatchNormSpec norm;
-  norm.src = s.src, norm.dtype = dtype, norm.activation = Activation::relu;
+  norm.src = s.src;
+  norm.dtype = dtype;
+  norm.activation = Activation::relu;
   const std::int64_t channels = s.src[-1];
   const std::size_t n = std::size_t(channels);
 
@@ -94,17 +104,23 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheGradientMatch) {
   const auto y = h.set_src(0, s.src, dtype, f.dst);
   const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
   const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 5));
-  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
+  h.want_dst(s.dst(), dtype);
+  h.want_diff_src(0, s.src, dtype);
   h.want_diff_weight(0, s.weight(), GradMode::write);
   h.want_sums(h.args.diff_sums, channels);
-  h.repack(), h.forward(), h.backward();
+  h.repack();
+  h.forward();
+  h.backward();
 
   auto g = reference::conv_backward(s, y, w, dy);
   Values expected(2 * n, 0.0), size(2 * n, 0.0);
   for (std::size_t i = 0; i < g.src.size(); ++i) {
     if (f.dst[i] <= 0) g.src[i] = 0;
     const double terms[2] = {g.src[i] * (x[i] - moments[i % n]) * moments[n + i % n], g.src[i]};
-    for (const std::size_t k : {0, 1}) expected[k * n + i % n] += terms[k], size[k * n + i % n] += std::abs(terms[k]);
+    for (const std::size_t k : {0, 1}) {
+      expected[k * n + i % n] += terms[k];
+      size[k * n + i % n] += std::abs(terms[k]);
+    }
   }
   const std::string with = " by " + h.op().implementation();
   expect_close(get(h.args.diff_src[0]), g.src, activations.of(dtype), "diff_src" + with);

@@ -14,7 +14,11 @@ struct Case {
 
 ConvSpec conv(Shape src, std::int64_t out_channels, Window window, std::int64_t groups = 1, bool bias = false) {
   ConvSpec s;
-  s.src = src, s.out_channels = out_channels, s.window = window, s.groups = groups, s.bias = bias;
+  s.src = src;
+  s.out_channels = out_channels;
+  s.window = window;
+  s.groups = groups;
+  s.bias = bias;
   return s;
 }
 
@@ -75,8 +79,11 @@ TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
   const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 4));
   const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
   const auto b0 = s.bias ? h.want_diff_weight(1, {s.out_channels}, mode, random_values(s.out_channels, 6)) : Values{};
-  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
-  h.repack(), h.forward(), h.backward();
+  h.want_dst(s.dst(), dtype);
+  h.want_diff_src(0, s.src, dtype);
+  h.repack();
+  h.forward();
+  h.backward();
 
   auto g = reference::conv_backward(s, x, w, dy);
   for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
@@ -104,9 +111,11 @@ TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
     for (const std::int64_t zeros : {1, 5})
       for (const GradMode mode : {GradMode::write, GradMode::add}) {
         ConvSpec plain = conv({2, 13, 11, 3}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
-        plain.dtype = dtype, plain.need_diff_src = false;
+        plain.dtype = dtype;
+        plain.need_diff_src = false;
         ConvSpec wide = plain;
-        wide.padded_channels = zeros, wide.src[-1] += zeros;
+        wide.padded_channels = zeros;
+        wide.src[-1] += zeros;
         ASSERT_EQ(wide.weight(), plain.weight());
         OpHarness h(wide);
         const Values pixels = random_values(plain.src.count(), 1);
@@ -125,7 +134,9 @@ TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
         const auto w0 = h.want_diff_weight(0, wide.weight(), mode, random_values(wide.weight().count(), 5));
         h.want_diff_weight(1, {16}, mode, random_values(16, 6));
         h.want_dst(wide.dst(), dtype);
-        h.repack(), h.forward(), h.backward();
+        h.repack();
+        h.forward();
+        h.backward();
         auto g = reference::conv_backward(plain, x, w, dy);
         for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
         const std::string with = cat(" with ", zeros, " by ", h.op().implementation());
@@ -158,9 +169,13 @@ TEST(ConvOp, RunsBitwiseTheSameTwice) {
     h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
     h.set_weight(1, {32}, DType::f32, random_values(32, 3));
     h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
-    h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {32}, GradMode::write);
-    h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
-    h.repack(), h.forward(), h.backward();
+    h.want_diff_weight(0, s.weight(), GradMode::write);
+    h.want_diff_weight(1, {32}, GradMode::write);
+    h.want_dst(s.dst(), DType::f32);
+    h.want_diff_src(0, s.src, DType::f32);
+    h.repack();
+    h.forward();
+    h.backward();
     for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
       results->push_back(get(t));
   }
@@ -189,7 +204,9 @@ TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
   h.set_weight(1, {8}, DType::f32, random_values(8, 3));
   const auto dy = h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
   h.want_dst(s.dst(), DType::f32);
-  h.repack(), h.forward(), h.backward();  // everything frozen
+  h.repack();
+  h.forward();
+  h.backward();  // everything frozen
   h.want_diff_weight(1, {8}, GradMode::write);
   h.backward();  // the bias alone
   expect_close(get(h.args.diff_weight[1]), reference::conv_backward(s, x, w, dy).bias, parameters.f32, "diff_bias");

@@ -87,7 +87,8 @@ TEST(DeviceRecorded, RunsWhatWasRecordedEachTime) {
   int runs = 0;
   const auto captured = device().capture("step", [&] { ++runs; });
   EXPECT_EQ(runs, 0);
-  captured->run(), captured->run();
+  captured->run();
+  captured->run();
   EXPECT_EQ(runs, 2);
 }
 
@@ -108,12 +109,17 @@ TEST(DeviceCompute, IsMadeTogetherOverOneWorld) {
 
 TEST(DeviceSpecs, AreNamedAndCounted) {
   ConvSpec conv;
-  conv.src = {2, 8, 8, 3}, conv.out_channels = 4, conv.window.kernel = {3, 3, 1}, conv.window.pad = {1, 1, 0};
+  conv.src = {2, 8, 8, 3};
+  conv.out_channels = 4;
+  conv.window.kernel = {3, 3, 1};
+  conv.window.pad = {1, 1, 0};
   EXPECT_STREQ(name_of(Spec{conv}), "conv");
   EXPECT_EQ(flops_of(Spec{conv}), 2.0 * 2 * 8 * 8 * 4 * 27);
   EXPECT_EQ(conv.weight(), (Shape{4, 3, 3, 3}));
   PoolSpec pool;
-  pool.src = {2, 9, 8, 3}, pool.window.kernel = {3, 3, 1}, pool.window.stride = {2, 2, 1};
+  pool.src = {2, 9, 8, 3};
+  pool.window.kernel = {3, 3, 1};
+  pool.window.stride = {2, 2, 1};
   EXPECT_EQ(pool.dst(), (Shape{2, 4, 3, 3}));
   pool.kind = PoolSpec::Kind::global;
   EXPECT_EQ(pool.dst(), (Shape{2, 3}));
@@ -127,7 +133,9 @@ TEST(DeviceHalf, OpsSayWhenTheyAreEmulated) {
   EXPECT_EQ(test::backend().precision_note(DType::f32), "");
   EXPECT_NE(test::backend().precision_note(DType::f16).find("emulated"), std::string::npos);
   LinearSpec s;
-  s.src = {4, 16}, s.out_features = 8, s.dtype = DType::f16;
+  s.src = {4, 16};
+  s.out_features = 8;
+  s.dtype = DType::f16;
   EXPECT_NE(test::backend().make(s)->implementation().find("emulated"), std::string::npos);
   s.dtype = DType::bf16;
   const bool note = !test::backend().precision_note(DType::bf16).empty();

@@ -10,7 +10,11 @@ using namespace test;
 
 DropoutSpec dropout(Shape shape, float probability, DType dtype = DType::f32) {
   DropoutSpec s;
-  s.src = shape, s.probability = probability, s.dtype = dtype, s.seed = 43, s.layer = 2;
+  s.src = shape;
+  s.probability = probability;
+  s.dtype = dtype;
+  s.seed = 43;
+  s.layer = 2;
   return s;
 }
 
@@ -26,7 +30,8 @@ TEST(DropoutOp, MatchesReferenceBothWays) {
         const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
         h.set_src(1, {shape[0]}, DType::i64, ids);
         const auto dy = h.set_diff_dst(shape, dtype, random_values(shape.count(), 2));
-        h.want_dst(shape, dtype), h.want_diff_src(0, shape, dtype);
+        h.want_dst(shape, dtype);
+        h.want_diff_src(0, shape, dtype);
         h.forward();
         h.state.rng_step = 1;  // backward uses what forward drew
         h.backward();
@@ -36,7 +41,10 @@ TEST(DropoutOp, MatchesReferenceBothWays) {
           return state;
         }());
         Values y = x, dx = dy;
-        for (std::size_t i = 0; i < y.size(); ++i) y[i] *= factors[i], dx[i] *= factors[i];
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          y[i] *= factors[i];
+          dx[i] *= factors[i];
+        }
         expect_close(get(h.args.dst), y, Tolerance{2e-7, 4e-3, 5e-4}.of(dtype), shape.str());
         expect_close(get(h.args.diff_src[0]), dx, Tolerance{2e-7, 4e-3, 5e-4}.of(dtype), shape.str());
       }

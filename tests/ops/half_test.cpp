@@ -59,7 +59,9 @@ TEST(HalfConversion, CopiesWhenTypesAreEqual) {
 
 TEST(HalfOps, RefuseIntegers) {
   LinearSpec s;
-  s.src = {4, 16}, s.out_features = 8, s.dtype = DType::u8;
+  s.src = {4, 16};
+  s.out_features = 8;
+  s.dtype = DType::u8;
   EXPECT_THROW(backend().make(s), Error);
 }
 

@@ -9,12 +9,20 @@ using namespace test;
 
 InputSpec input(Shape src, DType raw, bool augment = true, bool channels_first = false) {
   InputSpec s;
-  s.src = src, s.raw = raw, s.channels_first = channels_first, s.seed = 7;
-  if (augment) s.crop_pad = 2, s.flip = true;
+  s.src = src;
+  s.raw = raw;
+  s.channels_first = channels_first;
+  s.seed = 7;
+  if (augment) {
+    s.crop_pad = 2;
+    s.flip = true;
+  }
   if (raw == DType::u8) s.scale = 1.0f / 255;
   if (raw == DType::i32) s.scale = 1e-6f;
-  for (std::int64_t c = 0; c < src[-1]; ++c)
-    s.mean.push_back(0.4f + 0.05f * float(c % 3)), s.std.push_back(0.2f + 0.03f * float(c % 5));
+  for (std::int64_t c = 0; c < src[-1]; ++c) {
+    s.mean.push_back(0.4f + 0.05f * float(c % 3));
+    s.std.push_back(0.2f + 0.03f * float(c % 5));
+  }
   return s;
 }
 
@@ -72,9 +80,18 @@ TEST(InputOp, OffsetTransformAndChannelsOwnScalesMatchReference) {
           for (const bool own : {false, true}) {
             if (dtype != DType::f32 && (raw != DType::i16 || own)) continue;
             InputSpec s = input({4, 9, 7, 3}, raw, augment);
-            s.transform = transform, s.scale = raw == DType::u16 || raw == DType::i16 ? 1e-3f : 1, s.offset = 40;
-            if (augment) s.brightness = 0.3f, s.contrast = 0.2f, s.cutout = 3;
-            if (own) s.channel_scale = {s.scale, s.scale / 2, s.scale / 3}, s.channel_offset = {33, 273.15f, 13};
+            s.transform = transform;
+            s.scale = raw == DType::u16 || raw == DType::i16 ? 1e-3f : 1;
+            s.offset = 40;
+            if (augment) {
+              s.brightness = 0.3f;
+              s.contrast = 0.2f;
+              s.cutout = 3;
+            }
+            if (own) {
+              s.channel_scale = {s.scale, s.scale / 2, s.scale / 3};
+              s.channel_offset = {33, 273.15f, 13};
+            }
             const auto what = cat(name_of(raw), " to ", name_of(dtype), " ", name_of(transform), own, augment);
             expect_reference(s, what, {6e-6, 4e-3, 2e-3});  // 300 normalised is 1500: rounded at 2^-13 before
           }
@@ -90,8 +107,12 @@ TEST(InputOp, ChannelsOfJoinedPartsMatchReference) {
           for (const float zoom : {0.0f, 0.5f}) {
             if (zoom > 0 && shape.rank != 4) continue;
             InputSpec s = input(shape, DType::i16, true, channels_first);
-            s.scale = 1.0f / 32768, s.parts = parts, s.channels = channels, s.random_resized_crop = zoom;
-            s.mean.resize(std::size_t(s.used_channels())), s.std.resize(s.mean.size());
+            s.scale = 1.0f / 32768;
+            s.parts = parts;
+            s.channels = channels;
+            s.random_resized_crop = zoom;
+            s.mean.resize(std::size_t(s.used_channels()));
+            s.std.resize(s.mean.size());
             expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), zoom),
                              zoom > 0 ? zoom_tolerance : input_tolerance);
             s.mode = Mode::infer;
@@ -113,18 +134,26 @@ TEST(InputOp, SubvolumesAndFlipsOfEveryAxisMatchReference) {
         for (const std::int64_t pad : {0, 2})
           for (const Mode mode : {Mode::train, Mode::infer}) {
             InputSpec s = input(c.src, DType::u8, true, channels_first);
-            s.crop_pad = pad, s.subvolume = c.subvolume, s.random_subvolume = moves, s.flip_axes = c.axes;
-            s.cutout = pad, s.mode = mode;
+            s.crop_pad = pad;
+            s.subvolume = c.subvolume;
+            s.random_subvolume = moves;
+            s.flip_axes = c.axes;
+            s.cutout = pad;
+            s.mode = mode;
             expect_reference(s, cat(c.src.str(), " to ", s.dst().str(), " moves ", moves, " pad ", pad));
           }
 }
 
 TEST(InputOp, ASubvolumeLiesInTheMiddleOrAnywhere) {
   InputSpec s = input({1, 12, 1}, DType::i16, false);
-  s.scale = 1, s.mean.clear(), s.std.clear(), s.subvolume = {5};
+  s.scale = 1;
+  s.mean.clear();
+  s.std.clear();
+  s.subvolume = {5};
   const auto first = [&](double id) {
     OpHarness h(s);
-    h.set_src(0, s.src, s.raw, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), h.set_src(1, {1}, DType::i64, {id});
+    h.set_src(0, s.src, s.raw, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    h.set_src(1, {1}, DType::i64, {id});
     h.want_dst(s.dst(), s.dtype);
     h.forward();
     return get(h.args.dst)[0];
@@ -156,7 +185,10 @@ TEST(InputOp, CutoutAndJitterMatchReference) {
         for (const std::int64_t cutout : {0, 3, 4, 50})
           for (const float jitter : {0.0f, 0.4f}) {
             InputSpec s = input(shape, DType::u8, cutout != 4, channels_first);
-            s.dtype = dtype, s.cutout = cutout, s.brightness = jitter, s.contrast = jitter / 2;
+            s.dtype = dtype;
+            s.cutout = cutout;
+            s.brightness = jitter;
+            s.contrast = jitter / 2;
             expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " cutout ", cutout, " jitter ", jitter));
           }
 }
@@ -171,9 +203,20 @@ TEST(InputOp, SaturationAndHueMatchReference) {
           for (const float zoom : {0.0f, 0.3f}) {
             if (zoom > 0 && (shape.rank != 4 || shape[2] > 100)) continue;
             InputSpec s = input(shape, DType::u8, hue > 0, channels_first);
-            s.dtype = dtype, s.saturation = saturation, s.hue = hue, s.random_resized_crop = zoom;
-            if (shape[-1] == 4) s.channels = Numbers{3, 0, 1}, s.mean.pop_back(), s.std.pop_back();
-            if (hue > 0) s.brightness = 0.2f, s.contrast = 0.3f, s.cutout = 3;
+            s.dtype = dtype;
+            s.saturation = saturation;
+            s.hue = hue;
+            s.random_resized_crop = zoom;
+            if (shape[-1] == 4) {
+              s.channels = Numbers{3, 0, 1};
+              s.mean.pop_back();
+              s.std.pop_back();
+            }
+            if (hue > 0) {
+              s.brightness = 0.2f;
+              s.contrast = 0.3f;
+              s.cutout = 3;
+            }
             if (shape[0] == 6) s.transform = Transform::log1p;
             // A value is a sum of three others, up to 7 from zero.
             const Tolerance exact{3e-6, 4e-3, 6e-4}, enlarged{2e-4, 4e-3, 1e-3};
@@ -184,11 +227,18 @@ TEST(InputOp, SaturationAndHueMatchReference) {
 
 TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
   InputSpec s = input({64, 1, 2, 3}, DType::f32, false);
-  s.scale = 1, s.mean.clear(), s.std.clear(), s.hue = 0.5f;
+  s.scale = 1;
+  s.mean.clear();
+  s.std.clear();
+  s.hue = 0.5f;
   OpHarness h(s);
   Values raw, ids;
-  for (int i = 0; i < 64; ++i) ids.push_back(i), raw.insert(raw.end(), {0.5, 0.5, 0.5, 1, 0, 0});  // grey, red
-  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {64}, DType::i64, ids);
+  for (int i = 0; i < 64; ++i) {
+    ids.push_back(i);
+    raw.insert(raw.end(), {0.5, 0.5, 0.5, 1, 0, 0});
+  }  // grey, red
+  h.set_src(0, s.src, s.raw, raw);
+  h.set_src(1, {64}, DType::i64, ids);
   h.want_dst(s.src, s.dtype);
   h.forward();
   const auto y = get(h.args.dst);
@@ -196,7 +246,8 @@ TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
   for (std::size_t n = 0; n < 64; ++n) {
     for (std::size_t c = 0; c < 3; ++c) EXPECT_NEAR(y[6 * n + c], 0.5, 1e-6);
     EXPECT_NEAR(0.213 * y[6 * n + 3] + 0.715 * y[6 * n + 4] + 0.072 * y[6 * n + 5], 0.213, 1e-3);
-    least_red = std::min(least_red, y[6 * n + 3]), most_blue = std::max(most_blue, y[6 * n + 5]);
+    least_red = std::min(least_red, y[6 * n + 3]);
+    most_blue = std::max(most_blue, y[6 * n + 5]);
   }
   EXPECT_LT(least_red, -0.4);  // opposite: 2 * 0.213 - 1
   EXPECT_GT(most_blue, 0.6);
@@ -208,12 +259,15 @@ TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
   int smallest = 36, largest = 0, in_corner = 0;
   for (int id = 0; id < 400; ++id) {
     OpHarness h(s);
-    h.set_src(0, s.src, s.raw, Values(std::size_t(s.src.count()), 250)), h.set_src(1, {1}, DType::i64, {double(id)});
+    h.set_src(0, s.src, s.raw, Values(std::size_t(s.src.count()), 250));
+    h.set_src(1, {1}, DType::i64, {double(id)});
     h.want_dst(s.src, s.dtype);
     h.forward();
     const auto y = get(h.args.dst);
     const int zeros = int(std::count(y.begin(), y.end(), 0.0));
-    smallest = std::min(smallest, zeros / 2), largest = std::max(largest, zeros / 2), in_corner += y[0] == 0;
+    smallest = std::min(smallest, zeros / 2);
+    largest = std::max(largest, zeros / 2);
+    in_corner += y[0] == 0;
   }
   EXPECT_EQ(largest, 36);
   EXPECT_LE(smallest, 15);  // clipped at a corner: 3x3 at least
@@ -223,12 +277,16 @@ TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
 
 TEST(InputOp, JitterScalesEveryPixelOfASampleAlike) {
   InputSpec s = input({64, 4, 4, 1}, DType::f32, false);
-  s.scale = 1, s.mean = {0.5f}, s.std = {0.25f}, s.brightness = 0.5f;
+  s.scale = 1;
+  s.mean = {0.5f};
+  s.std = {0.25f};
+  s.brightness = 0.5f;
   OpHarness h(s);
   Values raw, ids;
   for (int i = 0; i < 64 * 16; ++i) raw.push_back(i % 16 / 16.0);
   for (int i = 0; i < 64; ++i) ids.push_back(i);
-  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {64}, DType::i64, ids);
+  h.set_src(0, s.src, s.raw, raw);
+  h.set_src(1, {64}, DType::i64, ids);
   h.want_dst(s.src, s.dtype);
   h.forward();
   const auto y = get(h.args.dst);
@@ -236,7 +294,8 @@ TEST(InputOp, JitterScalesEveryPixelOfASampleAlike) {
   for (std::size_t n = 0; n < 64; ++n) {
     const double light = (y[16 * n + 15] * 0.25 + 0.5) / raw[15];
     for (std::size_t i = 0; i < 16; ++i) EXPECT_NEAR(y[16 * n + i] * 0.25 + 0.5, raw[i] * light, 1e-6);
-    low = std::min(low, light), high = std::max(high, light);
+    low = std::min(low, light);
+    high = std::max(high, light);
   }
   EXPECT_NEAR(low, 0.5, 0.1);  // the least of 64 draws
   EXPECT_NEAR(high, 1.5, 0.1);
@@ -252,7 +311,9 @@ TEST(InputOp, ZoomMatchesReference) {
             if (dtype != DType::f32 && raw != DType::u8) continue;
             InputSpec s = input(shape, raw, true, channels_first);
             if (raw == DType::i16) s.scale = 1.0f / 32768;  // fp16 ends at 65504
-            s.dtype = dtype, s.random_resized_crop = zoom, s.cutout = zoom < 0.5f ? 2 : 0,
+            s.dtype = dtype;
+            s.random_resized_crop = zoom;
+            s.cutout = zoom < 0.5f ? 2 : 0;
             s.brightness = zoom < 0.5f ? 0.2f : 0;
             expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " zoom ", zoom),
                              zoom_tolerance);
@@ -261,20 +322,26 @@ TEST(InputOp, ZoomMatchesReference) {
 
 TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
   InputSpec s = input({200, 40, 40, 1}, DType::f32, false);
-  s.scale = 1, s.mean.clear(), s.std.clear(), s.random_resized_crop = 0.25f;
+  s.scale = 1;
+  s.mean.clear();
+  s.std.clear();
+  s.random_resized_crop = 0.25f;
   OpHarness h(s);
   Values raw, ids;
   for (int i = 0; i < 200 * 1600; ++i) raw.push_back(i % 40);
   for (int i = 0; i < 200; ++i) ids.push_back(i);
-  h.set_src(0, s.src, s.raw, raw), h.set_src(1, {200}, DType::i64, ids);
+  h.set_src(0, s.src, s.raw, raw);
+  h.set_src(1, {200}, DType::i64, ids);
   h.want_dst(s.src, s.dtype);
   h.forward();
   const auto y = get(h.args.dst);
   double narrowest = 40, widest = 0, first = 40, last = 0;
   for (std::size_t n = 0; n < 200; ++n) {
     const double width = (y[1600 * n + 25] - y[1600 * n + 15]) * 4;  // of the part, by the slope in the middle
-    narrowest = std::min(narrowest, width), widest = std::max(widest, width);
-    first = std::min(first, y[1600 * n]), last = std::max(last, y[1600 * n + 39]);
+    narrowest = std::min(narrowest, width);
+    widest = std::max(widest, width);
+    first = std::min(first, y[1600 * n]);
+    last = std::max(last, y[1600 * n + 39]);
   }
   EXPECT_NEAR(narrowest, 40 * std::sqrt(0.25 * 0.75), 2);
   EXPECT_NEAR(widest, 40, 0.01);
@@ -288,13 +355,16 @@ TEST(InputOp, ChannelsOfZerosFollowThePixels) {
       for (const auto& [augment, zoom] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
           InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
-          plain.dtype = dtype, plain.random_resized_crop = zoom, plain.cutout = augment ? 3 : 0;
+          plain.dtype = dtype;
+          plain.random_resized_crop = zoom;
+          plain.cutout = augment ? 3 : 0;
           InputSpec wide = plain;
           wide.padded_channels = zeros;
           Values results[2];
           for (const InputSpec* s : {&plain, &wide}) {
             OpHarness h(*s);
-            h.set_src(0, s->src, s->raw, raw_values(*s, true)), h.set_src(1, {3}, DType::i64, {1, 2, 3});
+            h.set_src(0, s->src, s->raw, raw_values(*s, true));
+            h.set_src(1, {3}, DType::i64, {1, 2, 3});
             h.want_dst(s->dst(), s->dtype);
             h.forward();
             results[s == &wide] = get(h.args.dst);
@@ -310,13 +380,19 @@ TEST(InputOp, ChannelsOfZerosFollowThePixels) {
 
 TEST(InputOp, WithoutStatisticsOnlyScales) {
   InputSpec s = input({2, 6, 5, 3}, DType::u8);
-  s.mean.clear(), s.std.clear();
+  s.mean.clear();
+  s.std.clear();
   expect_reference(s, "scaled");
 }
 
 TEST(InputOp, InferenceNeitherAugmentsNorReadsIds) {
   InputSpec s = input({4, 9, 7, 3}, DType::u8);
-  s.cutout = 3, s.brightness = 0.5f, s.contrast = 0.5f, s.saturation = 0.5f, s.hue = 0.5f, s.random_resized_crop = 0.3f;
+  s.cutout = 3;
+  s.brightness = 0.5f;
+  s.contrast = 0.5f;
+  s.saturation = 0.5f;
+  s.hue = 0.5f;
+  s.random_resized_crop = 0.3f;
   s.mode = Mode::infer;
   OpHarness h(s);
   const auto raw = h.set_src(0, s.src, s.raw, raw_values(s, true));
@@ -330,7 +406,8 @@ TEST(InputOp, AugmentationFollowsTheSampleAndTheEpoch) {
   const auto pixels = [&](double id, std::uint64_t epoch) {
     OpHarness h(s);
     h.state.epoch = epoch;
-    h.set_src(0, s.src, s.raw, raw_values(s, true)), h.set_src(1, {1}, DType::i64, {id});
+    h.set_src(0, s.src, s.raw, raw_values(s, true));
+    h.set_src(1, {1}, DType::i64, {id});
     h.want_dst(s.src, s.dtype);
     h.forward();
     return get(h.args.dst);
@@ -346,17 +423,22 @@ TEST(InputOp, RefusesWhatItCannotRead) {
   InputSpec s = input({2, 4, 4, 3}, DType::u8);
   s.mean.pop_back();
   EXPECT_THROW(OpHarness{s}, Error);
-  s = input({2, 4, 4, 4, 3}, DType::u8), s.random_resized_crop = 0.5f;  // a volume
+  s = input({2, 4, 4, 4, 3}, DType::u8);
+  s.random_resized_crop = 0.5f;  // a volume
   EXPECT_THROW(OpHarness{s}, Error);
   for (const std::vector<std::int64_t>& part : {std::vector<std::int64_t>{4}, {4, 0}, {4, 5}}) {
-    s = input({2, 4, 4, 3}, DType::u8), s.subvolume = part;
+    s = input({2, 4, 4, 3}, DType::u8);
+    s.subvolume = part;
     EXPECT_THROW(OpHarness{s}, Error);
   }
-  s = input({2, 4, 4, 1}, DType::u8), s.hue = 0.1f;
+  s = input({2, 4, 4, 1}, DType::u8);
+  s.hue = 0.1f;
   EXPECT_THROW(OpHarness{s}, Error);
-  s = input({2, 4, 4, 3}, DType::u8), s.flip_axes = {2};
+  s = input({2, 4, 4, 3}, DType::u8);
+  s.flip_axes = {2};
   EXPECT_THROW(OpHarness{s}, Error);
-  s = input({2, 4, 4, 3}, DType::u8), s.channels = {0, 1, 3};
+  s = input({2, 4, 4, 3}, DType::u8);
+  s.channels = {0, 1, 3};
   EXPECT_THROW(OpHarness{s}, Error);
 }
 

@@ -37,10 +37,15 @@ struct Pair {
 
 Pair pair(const Case& c, DType dtype, bool bias) {
   Pair p;
-  p.before.src = c.src, p.before.out_features = c.between, p.before.activation = c.activation, p.before.bias = c.bias;
-  p.behind.src = {c.src[0], c.between}, p.behind.out_features = c.out;
+  p.before.src = c.src;
+  p.before.out_features = c.between;
+  p.before.activation = c.activation;
+  p.before.bias = c.bias;
+  p.behind.src = {c.src[0], c.between};
+  p.behind.out_features = c.out;
   p.before.dtype = p.behind.dtype = dtype;
-  p.before.consumes_diff_pre = true, p.behind.produces_diff_pre = c.activation;
+  p.before.consumes_diff_pre = true;
+  p.behind.produces_diff_pre = c.activation;
   p.before.consumes_diff_bias = p.behind.produces_diff_bias = bias;
   return p;
 }
@@ -75,19 +80,24 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   const auto w1 = first.set_weight(0, one.weight(), dtype, random_values(one.weight().count(), 2, 0.3));
   const auto b1 =
       c.bias ? first.set_weight(1, {c.between}, DType::f32, rounded(random_values(c.between, 3))) : Values{};
-  first.want_dst(one.dst(), dtype), first.want_diff_src(0, one.src, dtype);
-  first.repack(), first.forward();
+  first.want_dst(one.dst(), dtype);
+  first.want_diff_src(0, one.src, dtype);
+  first.repack();
+  first.forward();
   second.set_src(0, two.src, dtype, get(first.args.dst));
   const auto w2 = second.set_weight(0, two.weight(), dtype, random_values(two.weight().count(), 4, 0.3));
   const auto b2 = second.set_weight(1, {c.out}, DType::f32, rounded(random_values(c.out, 5)));
   const auto dy = second.set_diff_dst(two.dst(), dtype, random_values(two.dst().count(), 6));
-  second.want_dst(two.dst(), dtype), second.want_diff_src(0, two.src, dtype);
+  second.want_dst(two.dst(), dtype);
+  second.want_diff_src(0, two.src, dtype);
   const auto w20 = second.want_diff_weight(0, two.weight(), mode, random_values(two.weight().count(), 7));
   const auto b20 = second.want_diff_weight(1, {c.out}, mode, random_values(c.out, 8));
   second.args.src_saved = first.args.saved;
   if (bias)
     second.args.src_diff_bias = first.args.diff_bias = second.set_src({c.between}, dtype, Values(c.between, NAN));
-  second.repack(), second.forward(), second.backward();
+  second.repack();
+  second.forward();
+  second.backward();
   first.set_diff_dst(one.dst(), dtype, get(second.args.diff_src[0]));
   const auto w10 = first.want_diff_weight(0, one.weight(), mode, random_values(one.weight().count(), 9));
   const auto b10 = c.bias ? first.want_diff_weight(1, {c.between}, mode, random_values(c.between, 10)) : Values{};
@@ -104,7 +114,10 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   const auto add = [](Values& sum, const Values& more) {
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
   };
-  add(g1.weight, w10), add(g1.bias, b10), add(g2.weight, w20), add(g2.bias, b20);
+  add(g1.weight, w10);
+  add(g1.bias, b10);
+  add(g2.weight, w20);
+  add(g2.bias, b20);
   const std::string by = cat(" by ", first.op().implementation(), " and ", second.op().implementation());
   expect_close(get(first.args.dst), h, forward.of(dtype), "between" + by);
   expect_close(get(second.args.dst), reference::linear_forward(two, h, w2, b2), forward.of(dtype), "dst" + by);

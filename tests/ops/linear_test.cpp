@@ -14,7 +14,10 @@ struct Case {
 
 LinearSpec linear(Shape src, std::int64_t out, Activation activation = Activation::none, bool bias = true) {
   LinearSpec s;
-  s.src = src, s.out_features = out, s.activation = activation, s.bias = bias;
+  s.src = src;
+  s.out_features = out;
+  s.activation = activation;
+  s.bias = bias;
   return s;
 }
 
@@ -66,8 +69,11 @@ TEST_P(LinearAgainstReference, ForwardAndGradientsMatch) {
   const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 4));
   const auto w0 = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 5));
   const auto b0 = s.bias ? h.want_diff_weight(1, {out}, mode, random_values(out, 6)) : Values{};
-  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
-  h.repack(), h.forward(), h.backward();
+  h.want_dst(s.dst(), dtype);
+  h.want_diff_src(0, s.src, dtype);
+  h.repack();
+  h.forward();
+  h.backward();
 
   auto g = reference::linear_backward(s, x, w, b, dy);
   for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
@@ -112,7 +118,8 @@ TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
     const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
     const auto b = h.set_weight(1, {21}, DType::f32, random_values(21, 3));
     h.want_dst(s.dst(), DType::f32);
-    h.repack(), h.forward();
+    h.repack();
+    h.forward();
     expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.f32, name_of(activation));
   }
 }
@@ -126,9 +133,13 @@ TEST(LinearOp, RunsBitwiseTheSameTwice) {
     h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
     h.set_weight(1, {200}, DType::f32, random_values(200, 3));
     h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
-    h.want_diff_weight(0, s.weight(), GradMode::write), h.want_diff_weight(1, {200}, GradMode::write);
-    h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
-    h.repack(), h.forward(), h.backward();
+    h.want_diff_weight(0, s.weight(), GradMode::write);
+    h.want_diff_weight(1, {200}, GradMode::write);
+    h.want_dst(s.dst(), DType::f32);
+    h.want_diff_src(0, s.src, DType::f32);
+    h.repack();
+    h.forward();
+    h.backward();
     for (const auto& t : {h.args.dst, h.args.diff_src[0], h.args.diff_weight[0], h.args.diff_weight[1]})
       results->push_back(get(t));
   }
@@ -143,7 +154,9 @@ TEST(LinearOp, SkipsGradientsThatAreNotWanted) {
   h.set_weight(1, {6}, DType::f32, random_values(6, 3));
   h.set_diff_dst(s.dst(), DType::f32, random_values(s.dst().count(), 4));
   h.want_dst(s.dst(), DType::f32);
-  h.repack(), h.forward(), h.backward();
+  h.repack();
+  h.forward();
+  h.backward();
 }
 
 }  // namespace

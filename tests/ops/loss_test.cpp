@@ -14,7 +14,9 @@ constexpr Tolerance tolerance{1e-6, 4e-3, 5e-4};
 
 CrossEntropySpec cross_entropy(Shape src, float smoothing = 0, DType dtype = DType::f32) {
   CrossEntropySpec s;
-  s.src = src, s.label_smoothing = smoothing, s.dtype = dtype;
+  s.src = src;
+  s.label_smoothing = smoothing;
+  s.dtype = dtype;
   return s;
 }
 
@@ -38,11 +40,13 @@ TEST(CrossEntropyOp, MatchesReference) {
                                  Shape{2, 12288}, Shape{2, 12289}}) {
         const auto s = cross_entropy(shape, smoothing, dtype);
         OpHarness h(s);
-        h.state.loss_scale = 1024, h.state.row_weight = 1.0f / 32;
+        h.state.loss_scale = 1024;
+        h.state.row_weight = 1.0f / 32;
         const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1, 8));
         const auto labels = h.set_src(1, {shape[0]}, DType::i32, labels_for(shape));
         h.want_diff_src(0, shape, dtype);
-        h.forward(), h.backward();
+        h.forward();
+        h.backward();
         const auto loss = reference::cross_entropy(s, x, labels, 1024.0 / 32);
         expect_state(h.state, loss);
         expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(dtype), shape.str());
@@ -63,7 +67,8 @@ TEST(CrossEntropyOp, SecondMicroBatchAddsToTheSums) {
   OpHarness h(s);
   const auto x = h.set_src(0, s.src, DType::f32, random_values(108, 1));
   const auto labels = h.set_src(1, {9}, DType::i32, labels_for(s.src));
-  h.forward(), h.forward();
+  h.forward();
+  h.forward();
   const auto loss = reference::cross_entropy(s, x, labels, 1);
   EXPECT_NEAR(h.state.loss_sum, 2 * loss.sum, 1e-5);
   EXPECT_EQ(h.state.counted, 2 * loss.counted);
@@ -84,7 +89,8 @@ TEST(CrossEntropyOp, HugeLogitsStayFinite) {
   const auto s = cross_entropy({1, 3});
   OpHarness h(s);
   h.state.row_weight = 1;
-  h.set_src(0, s.src, DType::f32, {3e38, -3e38, 0}), h.set_src(1, {1}, DType::i32, {0});
+  h.set_src(0, s.src, DType::f32, {3e38, -3e38, 0});
+  h.set_src(1, {1}, DType::i32, {0});
   h.want_diff_src(0, s.src, DType::f32);
   h.forward();
   EXPECT_EQ(h.state.loss_sum, 0);
@@ -97,7 +103,8 @@ TEST(CrossEntropyOp, ANanLogitGivesANanLossAndNoHit) {
     OpHarness h(s);
     Values x = random_values(10, 1);
     x[at] = std::nan("");
-    h.set_src(0, s.src, DType::f32, x), h.set_src(1, {1}, DType::i32, {double(at)});
+    h.set_src(0, s.src, DType::f32, x);
+    h.set_src(1, {1}, DType::i32, {double(at)});
     h.want_diff_src(0, s.src, DType::f32);
     h.forward();
     EXPECT_TRUE(std::isnan(h.state.loss_sum));
@@ -109,7 +116,8 @@ TEST(CrossEntropyOp, ANanLogitGivesANanLossAndNoHit) {
 TEST(CrossEntropyOp, ALabelBeyondTheClassesGivesANanLoss) {
   const auto s = cross_entropy({2, 10});
   OpHarness h(s);
-  h.set_src(0, s.src, DType::f32, random_values(20, 1)), h.set_src(1, {2}, DType::i32, {3, 10});
+  h.set_src(0, s.src, DType::f32, random_values(20, 1));
+  h.set_src(1, {2}, DType::i32, {3, 10});
   h.want_diff_src(0, s.src, DType::f32);
   h.forward();
   EXPECT_TRUE(std::isnan(h.state.loss_sum));
@@ -136,7 +144,8 @@ TEST(CrossEntropyOp, InferenceLeavesTheGradientAlone) {
   auto s = cross_entropy({3, 5});
   s.mode = Mode::infer;
   OpHarness h(s);
-  h.set_src(0, s.src, DType::f32, random_values(15, 1)), h.set_src(1, {3}, DType::i32, {0, 1, 2});
+  h.set_src(0, s.src, DType::f32, random_values(15, 1));
+  h.set_src(1, {3}, DType::i32, {0, 1, 2});
   h.args.diff_src[0] = h.args.src[0];
   const Values before = get(h.args.src[0]);
   h.forward();
@@ -149,11 +158,13 @@ TEST(MseOp, MatchesReference) {
     for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{5, 64}, Shape{3, 5001}, Shape{2, 8192}}) {
       MseSpec s{shape, dtype, Mode::train};
       OpHarness h(s);
-      h.state.loss_scale = 64, h.state.row_weight = 0.25f;
+      h.state.loss_scale = 64;
+      h.state.row_weight = 0.25f;
       const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
       const auto target = h.set_src(1, shape, DType::f32, random_values(shape.count(), 2));
       h.want_diff_src(0, shape, dtype);
-      h.forward(), h.backward();
+      h.forward();
+      h.backward();
       const auto loss = reference::mse(s, x, target, 16);
       expect_state(h.state, loss);
       expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(dtype), shape.str());

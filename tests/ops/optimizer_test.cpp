@@ -13,7 +13,10 @@ constexpr std::int64_t count = 40000;  // several blocks of the norm, pieces tha
 
 OptimizerSpec spec(OptimizerSpec::Kind kind = OptimizerSpec::Kind::sgd, DType weights = DType::f32) {
   OptimizerSpec s;
-  s.kind = kind, s.count = count, s.stats_count = 37, s.weight_dtype = weights;
+  s.kind = kind;
+  s.count = count;
+  s.stats_count = 37;
+  s.weight_dtype = weights;
   s.segments = {{0, 20011, 0.01f}, {20032, 43, 0}, {20096, 19000, 0.1f}};  // the gaps and the end are padding
   return s;
 }
@@ -47,7 +50,9 @@ struct Memory {
   }
   reference::OptimizerState reference() const {
     reference::OptimizerState o;
-    o.master = doubles(master), o.moment1 = doubles(moment1), o.moment2 = doubles(moment2),
+    o.master = doubles(master);
+    o.moment1 = doubles(moment1);
+    o.moment2 = doubles(moment2);
     o.running = doubles(running);
     o.loss_scale = state.loss_scale;
     return o;
@@ -80,8 +85,14 @@ const std::vector<Case>& cases() {
                         {"sgd_clipped", spec()},     {"adamw", spec(adamw)},       {"adamw_clipped", spec(adamw)},
                         {"lars", spec(lars)},        {"lars_clipped", spec(lars)}, {"lamb", spec(lamb)},
                         {"lamb_clipped", spec(lamb)}};
-    c[1].spec.momentum = 0, c[2].spec.nesterov = true, c[3].spec.clip = 0.5f, c[5].spec.clip = 0.01f;
-    c[6].spec.trust_coefficient = 0.1f, c[7].spec.clip = 0.5f, c[7].spec.nesterov = true, c[9].spec.clip = 0.01f;
+    c[1].spec.momentum = 0;
+    c[2].spec.nesterov = true;
+    c[3].spec.clip = 0.5f;
+    c[5].spec.clip = 0.01f;
+    c[6].spec.trust_coefficient = 0.1f;
+    c[7].spec.clip = 0.5f;
+    c[7].spec.nesterov = true;
+    c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
     return c;
   }();
@@ -96,7 +107,9 @@ TEST_P(OptimizerAgainstReference, FiveStepsMatch) {
   s.weight_dtype = dtype;
   Memory m(s);
   if (s.moment_count() == 2) m.state.learning_rate = 0.01f;
-  m.state.loss_scale = 8, m.state.scale_on = 1, m.state.scale_interval = 3;
+  m.state.loss_scale = 8;
+  m.state.scale_on = 1;
+  m.state.scale_interval = 3;
   auto o = m.reference();
   for (int step = 0; step < 5; ++step) {
     for (std::size_t i = 0; i < m.gradient.size(); ++i) m.gradient[i] *= step % 2 ? -1.1f : 1.3f;
@@ -146,7 +159,8 @@ TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
   for (const auto kind : {sgd, adamw, lars, lamb})
     for (const float poison : {INFINITY, -INFINITY, NAN}) {
       Memory m(spec(kind, DType::bf16));
-      m.state.loss_scale = 1024, m.state.scale_on = 1;
+      m.state.loss_scale = 1024;
+      m.state.scale_on = 1;
       m.step();
       const auto before = m.everything();
       m.gradient[39000] = poison;
@@ -163,7 +177,9 @@ TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
 
 TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
   Memory m(spec());
-  m.state.scale_on = 1, m.state.loss_scale = 4, m.state.force_inf = 1;
+  m.state.scale_on = 1;
+  m.state.loss_scale = 4;
+  m.state.force_inf = 1;
   const auto before = m.master.copy();
   m.step();
   EXPECT_EQ(m.master.copy(), before);
@@ -177,14 +193,21 @@ TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
 
 TEST(OptimizerOp, TheScaleStopsAtItsFloor) {
   Memory m(spec());
-  m.state.scale_on = 1, m.state.loss_scale = 0.75f, m.state.scale_floor = 0.5f;
-  for (int i = 0; i < 3; ++i) m.state.force_inf = 1, m.step();
+  m.state.scale_on = 1;
+  m.state.loss_scale = 0.75f;
+  m.state.scale_floor = 0.5f;
+  for (int i = 0; i < 3; ++i) {
+    m.state.force_inf = 1;
+    m.step();
+  }
   EXPECT_EQ(m.state.loss_scale, 0.5f);
 }
 
 TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
   Memory m(spec());
-  m.state.scale_on = 1, m.state.loss_scale = 0x1p127f, m.state.scale_interval = 1;
+  m.state.scale_on = 1;
+  m.state.loss_scale = 0x1p127f;
+  m.state.scale_interval = 1;
   m.step();
   EXPECT_EQ(m.state.loss_scale, 0x1p127f);
 }
@@ -210,7 +233,8 @@ TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
       OptimizerSpec s = spec(kind);
       s.clip = 0.1f;
       Memory m(s);
-      m.step(), m.step();
+      m.step();
+      m.step();
       results[i] = m.master.copy();
       results[i].push_back(m.state.grad_norm);
     }
@@ -225,7 +249,8 @@ TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
   for (const auto& [kind, same] : {std::pair{lars, sgd}, {lamb, adamw}}) {
     Memory scaled(spec(kind)), plain(spec(same));
     for (const Memory* m : {&scaled, &plain}) std::fill(m->master.begin(), m->master.end(), 0.0f);
-    scaled.step(), plain.step();
+    scaled.step();
+    plain.step();
     expect_close(Memory::doubles(scaled.master), Memory::doubles(plain.master), 1e-6, "master");
   }
 }
@@ -234,10 +259,12 @@ TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
   using enum OptimizerSpec::Kind;
   for (const auto kind : {lars, lamb}) {
     OptimizerSpec s = spec(kind);
-    s.segments = {{0, count, 1e-12f}}, s.epsilon = 1e-30f;
+    s.segments = {{0, count, 1e-12f}};
+    s.epsilon = 1e-30f;
     Memory small(s), large(s);
     for (float& g : large.gradient) g *= 64;
-    small.step(), large.step();
+    small.step();
+    large.step();
     expect_close(Memory::doubles(large.master), Memory::doubles(small.master), 1e-6, "master");
   }
 }
@@ -248,7 +275,8 @@ TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
   EXPECT_THROW(backend().make_optimizer(s), Error);
   for (const auto& shards :
        {std::vector<OptimizerShard>{{0, 8192}, {4096, 4096}}, {{64, 4096}}, {{0, 4000}}, {{36864, 4096}}}) {
-    s = spec(), s.shards = shards;
+    s = spec();
+    s.shards = shards;
     EXPECT_THROW(backend().make_optimizer(s), Error);
   }
 }
@@ -270,8 +298,14 @@ TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
       sums.emplace_back(std::vector<double>(std::size_t(square_sum_count(s)), 7.0));
     }
     for (int step = 0; step < 4; ++step) {
-      if (step == 2) whole.gradient[25000] = INFINITY, parts[1]->gradient[25000] = INFINITY;  // its owner alone sees it
-      if (step == 3) whole.gradient[25000] = 1, parts[1]->gradient[25000] = 1;
+      if (step == 2) {
+        whole.gradient[25000] = INFINITY;
+        parts[1]->gradient[25000] = INFINITY;
+      }  // its owner alone sees it
+      if (step == 3) {
+        whole.gradient[25000] = 1;
+        parts[1]->gradient[25000] = 1;
+      }
       whole.step();
       for (int part = 0; part < parts[0]->op->phases(); ++part) {
         for (std::size_t r = 0; r < ranks.size(); ++r) {

@@ -58,8 +58,10 @@ TEST_P(PoolAgainstReference, ForwardAndGradientMatch) {
   OpHarness h(s);
   const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
   const auto dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 2));
-  h.want_dst(s.dst(), dtype), h.want_diff_src(0, s.src, dtype);
-  h.forward(), h.backward();
+  h.want_dst(s.dst(), dtype);
+  h.want_diff_src(0, s.src, dtype);
+  h.forward();
+  h.backward();
   const auto expected = reference::pool(s, x, dy);
   // A maximum is exact; sums are float32 and rounded once.
   const double rounding = Tolerance{2e-6, 4e-3, 5e-4}.of(dtype);
@@ -88,8 +90,10 @@ TEST(PoolOp, TiesGoToTheFirstMaximum) {
   OpHarness h(s);
   h.set_src(0, s.src, DType::f32, Values(std::size_t(s.src.count()), -3.0));
   h.set_diff_dst(s.dst(), DType::f32, Values(std::size_t(s.dst().count()), 1.0));
-  h.want_dst(s.dst(), DType::f32), h.want_diff_src(0, s.src, DType::f32);
-  h.forward(), h.backward();
+  h.want_dst(s.dst(), DType::f32);
+  h.want_diff_src(0, s.src, DType::f32);
+  h.forward();
+  h.backward();
   const Values dx = get(h.args.diff_src[0]);
   for (std::size_t i = 0; i < dx.size(); ++i) {
     const std::size_t y = i / 36, x = i / 9 % 4;
@@ -112,7 +116,8 @@ TEST(PoolOp, ANanWins) {
     OpHarness h(s);
     Values x = random_values(12, 1);
     x[at] = std::nan("");
-    h.set_src(0, s.src, DType::f32, x), h.want_dst(s.dst(), DType::f32);
+    h.set_src(0, s.src, DType::f32, x);
+    h.want_dst(s.dst(), DType::f32);
     h.forward();
     EXPECT_TRUE(std::isnan(get(h.args.dst)[0]));
     EXPECT_FALSE(std::isnan(get(h.args.dst)[1]));

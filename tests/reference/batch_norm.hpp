@@ -25,9 +25,13 @@ inline BatchNormForward batch_norm_forward(const BatchNormSpec& s, const std::ve
     double mean = 0, squares = 0;
     for (std::size_t r = 0; r < rows; ++r) mean += x[r * channels + c] / double(rows);
     for (std::size_t r = 0; r < rows; ++r) squares += std::pow(x[r * channels + c] - mean, 2);
-    f.mean[c] = mean, f.variance[c] = squares / double(rows);
+    f.mean[c] = mean;
+    f.variance[c] = squares / double(rows);
     f.unbiased[c] = rows > 1 ? squares / double(rows - 1) : f.variance[c];
-    if (s.mode == Mode::infer) f.mean[c] = running[0][c], f.variance[c] = running[1][c];
+    if (s.mode == Mode::infer) {
+      f.mean[c] = running[0][c];
+      f.variance[c] = running[1][c];
+    }
     for (std::size_t r = 0; r < rows; ++r) {
       double& y = f.dst[r * channels + c];
       y = (x[r * channels + c] - f.mean[c]) / std::sqrt(f.variance[c] + double(s.epsilon)) * gamma[c] + beta[c];
@@ -50,8 +54,10 @@ inline BatchNormGradients batch_norm_backward(const BatchNormSpec& s, const std:
   for (std::size_t c = 0; c < channels; ++c) {
     const double inverse = 1 / std::sqrt(f.variance[c] + double(s.epsilon));
     const auto hat = [&](std::size_t i) { return (x[i] - f.mean[c]) * inverse; };
-    for (std::size_t i = c; i < x.size(); i += channels)
-      g.beta[c] += g.residual[i], g.gamma[c] += g.residual[i] * hat(i);
+    for (std::size_t i = c; i < x.size(); i += channels) {
+      g.beta[c] += g.residual[i];
+      g.gamma[c] += g.residual[i] * hat(i);
+    }
     for (std::size_t i = c; i < x.size(); i += channels)
       g.src[i] = gamma[c] * inverse * (g.residual[i] - (g.beta[c] + hat(i) * g.gamma[c]) / double(rows));
   }

@@ -18,7 +18,10 @@ void each_product(const ConvSpec& s, const Visit& visit) {
   const Window& w = s.window;
   const std::int64_t channels = s.src[-1], group_in = channels / s.groups, group_out = s.out_channels / s.groups;
   std::array<std::int64_t, 3> in{1, 1, 1}, o{1, 1, 1};
-  for (int a = 0; a < w.rank; ++a) in[a] = s.src[1 + a], o[a] = out[1 + a];
+  for (int a = 0; a < w.rank; ++a) {
+    in[a] = s.src[1 + a];
+    o[a] = out[1 + a];
+  }
   std::array<std::int64_t, 3> y{}, t{}, x{};
   for (std::int64_t n = 0; n < s.src[0]; ++n)
     for (y[0] = 0; y[0] < o[0]; ++y[0])

@@ -34,7 +34,9 @@ inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& 
       loss.diff[r * classes + c] = factor * (std::exp(logp) - target);
       before += row[c] > row[label] || (row[c] == row[label] && c < label);
     }
-    loss.top1 += before < 1, loss.top5 += before < 5, ++loss.counted;
+    loss.top1 += before < 1;
+    loss.top5 += before < 5;
+    ++loss.counted;
   }
   return loss;
 }

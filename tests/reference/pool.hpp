@@ -20,8 +20,11 @@ inline PoolResult pool(const PoolSpec& s, const std::vector<double>& x, const st
   for (int a = 0; a < rank; ++a) {
     in[shift + a] = kernel[shift + a] = s.src[1 + a];
     if (s.kind == PoolSpec::Kind::global) continue;
-    out[shift + a] = dst[1 + a], kernel[shift + a] = s.window.kernel[a], stride[shift + a] = s.window.stride[a];
-    pad[shift + a] = s.window.pad[a], dilation[shift + a] = s.window.dilation[a];
+    out[shift + a] = dst[1 + a];
+    kernel[shift + a] = s.window.kernel[a];
+    stride[shift + a] = s.window.stride[a];
+    pad[shift + a] = s.window.pad[a];
+    dilation[shift + a] = s.window.dilation[a];
   }
   PoolResult result{std::vector<double>(std::size_t(dst.count())), std::vector<double>(x.size())};
   std::size_t o = 0;
@@ -42,7 +45,10 @@ inline PoolResult pool(const PoolSpec& s, const std::vector<double>& x, const st
                   if (z < 0 || z >= in[0] || y < 0 || y >= in[1] || v < 0 || v >= in[2]) continue;
                   const std::size_t at = std::size_t((((n * in[0] + z) * in[1] + y) * in[2] + v) * channels + c);
                   sum += x[at];
-                  if (x[at] > best) best = x[at], best_at = at;
+                  if (x[at] > best) {
+                    best = x[at];
+                    best_at = at;
+                  }
                   if (s.kind != PoolSpec::Kind::max && !dy.empty()) result.diff_src[at] += dy[o] * share;
                 }
             if (s.kind != PoolSpec::Kind::max) {

@@ -27,15 +27,19 @@ inline RunConfig graphed_run(int accumulation) {
   const int rows = 3 * 4 * accumulation + 6;
   c.data.train = {cat("synthetic:images:rows=", rows, ",shape=6x5x3,classes=4")};
   c.data.valid = {"synthetic:images:rows=14,shape=6x5x3,classes=4"};
-  c.data.augment = true, c.data.crop_pad = 1;
+  c.data.augment = true;
+  c.data.crop_pad = 1;
   c.data.workers = 1;
   c.model.name = ModelName::layers;
   c.model.layers = {"conv 4 3x3 pad=same", "batchnorm", "relu", "dropout 0.2", "globalpool", "linear outputs"};
   c.train.epochs = 4;
-  c.train.micro_batch = 4, c.train.global_batch = 4 * accumulation;
-  c.optim.lr = 0.05, c.optim.schedule = LrSchedule::constant;  // does not depend on where a run ends
+  c.train.micro_batch = 4;
+  c.train.global_batch = 4 * accumulation;
+  c.optim.lr = 0.05;
+  c.optim.schedule = LrSchedule::constant;  // does not depend on where a run ends
   c.run.threads = 1;
-  c.run.deterministic = true, c.cuda.autotune = false;
+  c.run.deterministic = true;
+  c.cuda.autotune = false;
   c.run.device = DeviceChoice::cuda;
   return c;
 }
@@ -78,7 +82,8 @@ inline Outcome outcome_of(RunConfig c, int ranks, const std::filesystem::path& d
   for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints"))
     if (entry.path().extension() == ".h5") newest = std::max(newest, entry.path());
   const io::File file = io::File::open(newest.string());
-  out.weights = tensors_of(file, "/parameters"), out.moments = tensors_of(file, "/moment");
+  out.weights = tensors_of(file, "/parameters");
+  out.moments = tensors_of(file, "/moment");
   return out;
 }
 inline Outcome outcome_of(const RunConfig& c, int ranks = 1) {

@@ -100,7 +100,8 @@ TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithout) {
   c.cuda.graph = true;
   for (const int zero : {0, 1})
     for (const int most : {3, 4, 16}) {
-      c.optim.zero = zero, c.cuda.graph_micro_batches = most;
+      c.optim.zero = zero;
+      c.cuda.graph_micro_batches = most;
       EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
     }
 }
@@ -113,12 +114,14 @@ TEST_F(GraphedLaunches, SharesThatChangeAreRecordedAnewAndGiveTheSameBits) {
                            "{\"step\":9,\"micro_batches\":[1,12]}\n";
   RunConfig c = graphed_run(13);
   c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
-  c.train.epochs = 4, c.train.balance = shares;
+  c.train.epochs = 4;
+  c.train.balance = shares;
   c.cuda.graph = false;
   const Outcome eager = outcome_of(c, 2);
   c.cuda.graph = true;
   for (const auto& [zero, most] : {std::pair{0, 3}, {1, 16}}) {
-    c.optim.zero = zero, c.cuda.graph_micro_batches = most;
+    c.optim.zero = zero;
+    c.cuda.graph_micro_batches = most;
     EXPECT_EQ(outcome_of(c, 2), eager) << "zero " << zero << ", " << most << " at once";
   }
 }
@@ -130,7 +133,10 @@ TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
   for (const bool graph : {false, true}) {
     const TemporaryFolder folder;
     RunConfig c = graphed_run(2);
-    c.cuda.graph = graph, c.data.valid.clear(), c.checkpoint.every = "none", c.run.dir = folder.path.string();
+    c.cuda.graph = graph;
+    c.data.valid.clear();
+    c.checkpoint.every = "none";
+    c.run.dir = folder.path.string();
     run_thread_world(1, [&](World& world) { train(world, c); });
     std::ifstream in(folder.path / "summary.json");
     const auto j = nlohmann::json::parse(in);

@@ -110,7 +110,8 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
 TEST(ReplayedTraining, SumsSixteenBits) {
   RunConfig c = small_run(false);
   c.comm.grad_dtype = DType::bf16;
-  c.optim.name = OptimizerName::adamw, c.optim.lr = 1e-3;
+  c.optim.name = OptimizerName::adamw;
+  c.optim.lr = 1e-3;
   expect_same_training(c, 2, 2e-3);
 }
 
@@ -121,10 +122,14 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
     RunConfig c = small_run(true);
     c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
     find_key("optim.name")->set(c, {optimizer});
-    c.optim.lr = 0.01, c.optim.clip = 0.5, c.optim.schedule = LrSchedule::constant;
+    c.optim.lr = 0.01;
+    c.optim.clip = 0.5;
+    c.optim.schedule = LrSchedule::constant;
     c.run.precision = precision;
     if (half) c.test.force_overflow_at = 3;
-    c.train.micro_batch = 8, c.train.steps = 4, c.comm.bucket_size = 4096;
+    c.train.micro_batch = 8;
+    c.train.steps = 4;
+    c.comm.bucket_size = 4096;
     const auto expected = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
     c.optim.zero = 1;
     const auto actual = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
@@ -135,7 +140,8 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
       EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
     }
     // The moments too: what the checkpoint holds is whole.
-    c.optim.zero = 0, c.train.steps = 6;
+    c.optim.zero = 0;
+    c.train.steps = 6;
     const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
     const auto resumed = run(c, DeviceChoice::cuda, 2, folder.path / "divided");
     ASSERT_EQ(resumed.size(), after.size());
@@ -165,7 +171,8 @@ std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   c.run.device = DeviceChoice::cuda;
   c.run.dir = folder.path.string();
   fake_gpu().kernels = false;
-  fake_gpu().fails_in = piece, fake_gpu().fails_after = nth - 1;
+  fake_gpu().fails_in = piece;
+  fake_gpu().fails_after = nth - 1;
   std::string text = "no failure";
   run_thread_world(1, [&](World& world) {
     try {

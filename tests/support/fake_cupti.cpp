@@ -26,7 +26,10 @@ void put(std::uint8_t*& at, const Record& record) {
 CUpti_ActivityKernel9 kernel(const char* name, std::uint64_t start, std::uint64_t end, std::uint32_t correlation) {
   CUpti_ActivityKernel9 k{};
   k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  k.name = name, k.start = start, k.end = end, k.correlationId = correlation;
+  k.name = name;
+  k.start = start;
+  k.end = end;
+  k.correlationId = correlation;
   return k;
 }
 
@@ -34,7 +37,8 @@ CUpti_ActivityKernel9 kernel(const char* name, std::uint64_t start, std::uint64_
 
 extern "C" {
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc r, CUpti_BuffersCallbackCompleteFunc c) {
-  request = r, complete = c;
+  request = r;
+  complete = c;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) { return enabled.insert(kind), CUPTI_SUCCESS; }
@@ -64,18 +68,23 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
     CUpti_ActivityExternalCorrelation e{};
     e.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     e.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-    e.correlationId = correlation, e.externalId = first_call;
+    e.correlationId = correlation;
+    e.externalId = first_call;
     put(at, e);
   }
   put(at, kernel("_ZN3abc9transformIfEEvPKfPf", 200, 240, 9));
   put(at, kernel("_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", 210, 300, 9));
   CUpti_ActivityMemcpy5 copy{};
   copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-  copy.start = 290, copy.end = 310, copy.correlationId = 10;
+  copy.start = 290;
+  copy.end = 310;
+  copy.correlationId = 10;
   put(at, copy);
   CUpti_ActivityMemset3 set{};
   set.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-  set.start = 311, set.end = 312, set.correlationId = 11;
+  set.start = 311;
+  set.end = 312;
+  set.correlationId = 11;
   put(at, set);
   put(at, kernel("unfinished", 320, 0, 12));
   CUpti_ActivityAPI other{};

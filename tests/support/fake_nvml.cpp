@@ -51,7 +51,9 @@ struct nvmlFieldValue_st {
 };
 int nvmlDeviceGetFieldValues(nvmlDevice_st*, int count, nvmlFieldValue_st* values) {
   if (count != 1 || values->fieldId != 90) return 2;
-  values->valueType = 1, values->nvmlReturn = 0, values->value.uiVal = 26562;
+  values->valueType = 1;
+  values->nvmlReturn = 0;
+  values->value.uiVal = 26562;
   return 0;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_st*, unsigned long long* out) { return *out = 0x4 | 0x40, 0; }

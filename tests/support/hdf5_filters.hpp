@@ -137,13 +137,29 @@ inline std::vector<ChunkFilter> chunk_filters() {
   std::vector<ChunkFilter> all{
       {"plain", [](hid_t, unsigned) {}},
       {"gzip", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }},
-      {"shuffle+gzip", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 9); }},
+      {"shuffle+gzip",
+       [](hid_t p, unsigned) {
+         H5Pset_shuffle(p);
+         H5Pset_deflate(p, 9);
+       }},
       {"fletcher32", [](hid_t p, unsigned) { H5Pset_fletcher32(p); }},
       {"shuffle+gzip+fletcher32",
-       [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_deflate(p, 1), H5Pset_fletcher32(p); }},
+       [](hid_t p, unsigned) {
+         H5Pset_shuffle(p);
+         H5Pset_deflate(p, 1);
+         H5Pset_fletcher32(p);
+       }},
       {"fletcher32+shuffle+gzip",
-       [](hid_t p, unsigned) { H5Pset_fletcher32(p), H5Pset_shuffle(p), H5Pset_deflate(p, 1); }},
-      {"gzip+gzip", [](hid_t p, unsigned) { H5Pset_deflate(p, 1), H5Pset_deflate(p, 9); }},
+       [](hid_t p, unsigned) {
+         H5Pset_fletcher32(p);
+         H5Pset_shuffle(p);
+         H5Pset_deflate(p, 1);
+       }},
+      {"gzip+gzip",
+       [](hid_t p, unsigned) {
+         H5Pset_deflate(p, 1);
+         H5Pset_deflate(p, 9);
+       }},
       {"lzf", [](hid_t p, unsigned) { add_filter(p, 32000, {}); },
        [](const std::string& c, unsigned) { return lzf(c); }},
       {"bitshuffle",
@@ -155,8 +171,10 @@ inline std::vector<ChunkFilter> chunk_filters() {
 #ifdef MILLRACE_WITH_SZIP
   if (H5Zfilter_avail(H5Z_FILTER_SZIP) > 0) {
     all.push_back({"szip", [](hid_t p, unsigned) { H5Pset_szip(p, H5_SZIP_NN_OPTION_MASK, 8); }});
-    all.push_back(
-        {"shuffle+szip", [](hid_t p, unsigned) { H5Pset_shuffle(p), H5Pset_szip(p, H5_SZIP_EC_OPTION_MASK, 4); }});
+    all.push_back({"shuffle+szip", [](hid_t p, unsigned) {
+                     H5Pset_shuffle(p);
+                     H5Pset_szip(p, H5_SZIP_EC_OPTION_MASK, 4);
+                   }});
   }
 #endif
 #ifdef MILLRACE_WITH_LZ4
@@ -213,7 +231,10 @@ inline void write_column(hid_t file, const ChunkedDataset& c, const ChunkFilter&
   const auto element = unsigned(H5Tget_size(c.type));
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
   const hid_t space = H5Screate_simple(int(c.shape.size()), c.shape.data(), nullptr);
-  if (!c.chunk.empty()) H5Pset_chunk(dcpl, int(c.chunk.size()), c.chunk.data()), packing.set(dcpl, element);
+  if (!c.chunk.empty()) {
+    H5Pset_chunk(dcpl, int(c.chunk.size()), c.chunk.data());
+    packing.set(dcpl, element);
+  }
   const hid_t dataset = H5Dcreate2(file, c.name.c_str(), c.type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
   if (c.chunk.empty() || !packing.encode) {
     H5Dwrite(dataset, c.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, c.values.data());
@@ -227,7 +248,9 @@ inline void write_column(hid_t file, const ChunkedDataset& c, const ChunkFilter&
         more = (first[d] += c.chunk[d]) < c.shape[d];
     }
   }
-  H5Dclose(dataset), H5Sclose(space), H5Pclose(dcpl);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Pclose(dcpl);
 }
 
 // Runs in a process of its own, without the filters that the io room registers. HDF5 refuses to create a dataset with a

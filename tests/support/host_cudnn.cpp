@@ -89,7 +89,8 @@ void convolve(const json& node, View& x, View& w, View& y, View& result) {
   Numbers from(x.dims.size()), at(w.dims.size());
   each(y.dims, [&](const Numbers& to) {
     each(taps, [&](const Numbers& tap) {
-      from[0] = to[0], from[1] = to[1] / group_out * w.dims[1] + tap[0];
+      from[0] = to[0];
+      from[1] = to[1] / group_out * w.dims[1] + tap[0];
       for (std::size_t a = 0; a < pad.size(); ++a) {
         from[a + 2] = to[a + 2] * stride[a] - pad[a] + tap[a + 1] * dilation[a];
         if (from[a + 2] < 0 || from[a + 2] >= x.dims[a + 2]) return;
@@ -124,10 +125,14 @@ template <class A, class B>
 void sum_channels(const View& like, View& sum_a, View& sum_b, const A& a, const B& b) {
   std::vector<double> sums[2];
   for (auto& s : sums) s.resize(std::size_t(like.dims[1]), 0.0);
-  each(like.dims,
-       [&](const Numbers& at) { sums[0][std::size_t(at[1])] += a(at), sums[1][std::size_t(at[1])] += b(at); });
-  for (std::int64_t c = 0; c < like.dims[1]; ++c)
-    sum_a.set(c * sum_a.strides[1], sums[0][std::size_t(c)]), sum_b.set(c * sum_b.strides[1], sums[1][std::size_t(c)]);
+  each(like.dims, [&](const Numbers& at) {
+    sums[0][std::size_t(at[1])] += a(at);
+    sums[1][std::size_t(at[1])] += b(at);
+  });
+  for (std::int64_t c = 0; c < like.dims[1]; ++c) {
+    sum_a.set(c * sum_a.strides[1], sums[0][std::size_t(c)]);
+    sum_b.set(c * sum_b.strides[1], sums[1][std::size_t(c)]);
+  }
 }
 
 void run(const json& graph, const Pack& pack) {

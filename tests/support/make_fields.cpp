@@ -35,7 +35,10 @@ Volume read_volume(const char* path) {
   const int bytes = file ? gzread(file, all.data(), unsigned(all.size())) : -1;
   if (file) gzclose(file);
   std::int16_t extents[3] = {0, 0, 0}, type = 0;
-  if (bytes > 352) std::memcpy(extents, all.data() + 42, 6), std::memcpy(&type, all.data() + 70, 2);
+  if (bytes > 352) {
+    std::memcpy(extents, all.data() + 42, 6);
+    std::memcpy(&type, all.data() + 70, 2);
+  }
   Volume out{{extents[0], extents[1], extents[2]}, {}};
   const std::int64_t count = out.extent[0] * out.extent[1] * out.extent[2];
   if (type != 2 || bytes < 352 + count) fail(Exit::data, path, " is no NIfTI-1 volume of bytes");
@@ -56,7 +59,9 @@ struct Cubes {
                    y = image.at(i, j + 1, k) - image.at(i, j - 1, k), z = image.at(i, j, k + 1) - image.at(i, j, k - 1);
       t1.push_back(std::int16_t(100 * value - 6000));
       edge.push_back(std::int16_t(std::lround(100 * std::sqrt(x * x + y * y + z * z) / 2)));
-      sum += value, squares += value * value, inside += areas.at(i, j, k) > 0;
+      sum += value;
+      squares += value * value;
+      inside += areas.at(i, j, k) > 0;
     }
     const double count = double(side * side * side), mean = sum / count;
     grey.push_back(float(inside / count));
@@ -81,7 +86,10 @@ struct Cubes {
 
 double variance(const std::vector<float>& values) {
   double sum = 0, squares = 0;
-  for (const double v : values) sum += v, squares += v * v;
+  for (const double v : values) {
+    sum += v;
+    squares += v * v;
+  }
   const double count = double(values.size());
   return squares / count - sum / count * (sum / count);
 }
@@ -98,7 +106,8 @@ int main(int argc, char** argv) try {
       for (first[2] = 1; first[2] + side < image.extent[2]; first[2] += side)
         if (image.at(first[0] + side / 2, first[1] + side / 2, first[2] + side / 2) > 0)
           (number++ % 4 == 0 ? valid : train).add(image, areas, first);
-  train.write(std::string(argv[3]) + "/train.h5"), valid.write(std::string(argv[3]) + "/valid.h5");
+  train.write(std::string(argv[3]) + "/train.h5");
+  valid.write(std::string(argv[3]) + "/valid.h5");
   std::cout << (variance(valid.grey) + variance(valid.spread)) / 2 << "\n";
 } catch (const std::exception& e) {
   std::cerr << e.what() << "\n";

@@ -144,8 +144,12 @@ class OpHarness {
  public:
   explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
     const MemoryRequirements needs = op_->memory_requirements();
-    workspace_ = bytes(needs.workspace), saved_ = bytes(needs.saved), packed_weights_ = bytes(needs.packed_weights);
-    args.workspace = workspace_.data(), args.saved = saved_.data(), args.packed_weights = packed_weights_.data();
+    workspace_ = bytes(needs.workspace);
+    saved_ = bytes(needs.saved);
+    packed_weights_ = bytes(needs.packed_weights);
+    args.workspace = workspace_.data();
+    args.saved = saved_.data();
+    args.packed_weights = packed_weights_.data();
     args.state = &state;
   }
   OpHarness(const OpHarness&) = delete;
@@ -179,9 +183,21 @@ class OpHarness {
     return Values(static_cast<std::size_t>(shape.count()), 0.0);
   }
 
-  void repack() { dirty(), op_->repack(args), device().synchronize(); }
-  void forward() { dirty(), op_->forward(args), device().synchronize(); }
-  void backward() { dirty(), op_->backward(args), device().synchronize(); }
+  void repack() {
+    dirty();
+    op_->repack(args);
+    device().synchronize();
+  }
+  void forward() {
+    dirty();
+    op_->forward(args);
+    device().synchronize();
+  }
+  void backward() {
+    dirty();
+    op_->backward(args);
+    device().synchronize();
+  }
   Op& op() { return *op_; }
 
   OpArgs args;
@@ -202,7 +218,8 @@ class OpHarness {
     if (workspace_.bytes()) std::memset(workspace_.data(), 0xff, workspace_.bytes());
   }
   void reserve(Tensor& t, const Shape& shape, DType dtype) {
-    t.shape = shape, t.dtype = dtype;
+    t.shape = shape;
+    t.dtype = dtype;
     buffers_.push_back(bytes(t.bytes()));
     t.data = buffers_.back().data();
   }
@@ -230,7 +247,10 @@ inline void expect_close(const Values& actual, const Values& expected, double to
   for (const double e : expected) scale = std::max(scale, std::abs(e));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(actual[i] - expected[i]);
-    if (!(error <= worst)) worst = error, at = i;  // a NaN counts as the worst error
+    if (!(error <= worst)) {
+      worst = error;
+      at = i;
+    }  // a NaN counts as the worst error
     if (std::isnan(worst)) break;
   }
   if (expected.empty()) return;

@@ -21,8 +21,10 @@ class ProgramFixture {
       : backend_(backend) {
     Graph graph = build_model(spec, {rows, sample, DType::u8, {}, true}, dtype, Mode::train);
     layout = std::make_unique<ParameterLayout>(graph);
-    master.resize(std::size_t(layout->count)), gradient.resize(master.size());
-    running.resize(std::size_t(layout->stats_count)), stats.resize(running.size());
+    master.resize(std::size_t(layout->count));
+    gradient.resize(master.size());
+    running.resize(std::size_t(layout->stats_count));
+    stats.resize(running.size());
     layout->initialise(graph, 7, master.data(), running.data());
     CompiledGraph compiled = compile_graph(backend, std::move(graph), fusion);
     arena_ = Buffer(device, MemoryKind::device, compiled.plan.arena_bytes);
@@ -37,15 +39,21 @@ class ProgramFixture {
                       dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
                       running.data(), stats.data(), &state});
     std::mt19937 random(3);
-    x.resize(std::size_t(rows * sample.count())), y.resize(std::size_t(rows)), ids.resize(std::size_t(rows));
+    x.resize(std::size_t(rows * sample.count()));
+    y.resize(std::size_t(rows));
+    ids.resize(std::size_t(rows));
     for (auto& v : x) v = std::uint8_t(random());
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = std::int32_t(random() % 10), ids[i] = std::int64_t(i);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] = std::int32_t(random() % 10);
+      ids[i] = std::int64_t(i);
+    }
     state.row_weight = 1.0f / float(rows);
     if (dtype != DType::f32) state.loss_scale = 256;
   }
 
   double run(bool first = true, GradReadyHook* sink = nullptr) {
-    state.loss_sum = 0, state.counted = state.top1 = state.top5 = 0;
+    state.loss_sum = 0;
+    state.counted = state.top1 = state.top5 = 0;
     const Graph& g = program->graph();
     if (g.dtype != DType::f32)
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
@@ -73,8 +81,10 @@ class ProgramFixture {
 // |actual / scale - expected| / |expected|, with the norms over all elements.
 inline double relative_error(const std::vector<float>& actual, const std::vector<float>& expected, double scale = 1) {
   double error = 0, norm = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    error += std::pow(double(actual[i]) / scale - double(expected[i]), 2), norm += std::pow(double(expected[i]), 2);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(double(actual[i]) / scale - double(expected[i]), 2);
+    norm += std::pow(double(expected[i]), 2);
+  }
   return norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::infinity();
 }
 

@@ -54,7 +54,8 @@ RankAccount sample_account(int rank) {
   r.checkpoints = 2;
   r.evaluations = 5 + rank;
   r.skipped_steps = 7;
-  r.scales.add(1, 65536), r.scales.add(9, 32768);
+  r.scales.add(1, 65536);
+  r.scales.add(9, 32768);
   r.flops = 1e9 / 3;
   r.marks = 24;
   r.mark_seconds = 3e-8;
@@ -161,23 +162,28 @@ TEST(Account, TheFastestNetworkLinkIsUp) {
   };
   EXPECT_EQ(fastest_network_link(root / "nowhere").name, "");
   write("class/net/lo/operstate", "unknown");
-  write("class/net/docker0/operstate", "up"), write("class/net/docker0/speed", "40000");
+  write("class/net/docker0/operstate", "up");
+  write("class/net/docker0/speed", "40000");
   for (const char* hardware : {"eth0/device", "eth1/device", "eth2/device", "bond0/bonding"})
     std::filesystem::create_directories(root / (std::string("class/net/") + hardware));
-  write("class/net/eth0/operstate", "up"), write("class/net/eth0/speed", "-1");  // as virtual ones say
+  write("class/net/eth0/operstate", "up");
+  write("class/net/eth0/speed", "-1");  // as virtual ones say
   EXPECT_EQ(fastest_network_link(root / "").rate, 0);
-  write("class/net/eth1/operstate", "up"), write("class/net/eth1/speed", "10000");
-  write("class/net/eth2/operstate", "down"), write("class/net/eth2/speed", "100000");
+  write("class/net/eth1/operstate", "up");
+  write("class/net/eth1/speed", "10000");
+  write("class/net/eth2/operstate", "down");
+  write("class/net/eth2/speed", "100000");
   NetworkLink best = fastest_network_link(root / "");
   EXPECT_EQ(best.name, "eth1");
   EXPECT_EQ(best.rate, 1.25e9);
   EXPECT_EQ(best.kind, NetworkLink::Kind::interface);
-  write("class/net/bond0/operstate", "up"), write("class/net/bond0/speed", "20000");
+  write("class/net/bond0/operstate", "up");
+  write("class/net/bond0/speed", "20000");
   EXPECT_EQ(fastest_network_link(root / "").name, "bond0");
-  write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
-      write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
-  write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
-      write("class/infiniband/mlx5_1/ports/1/rate", "200 Gb/sec (4X HDR)");
+  write("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE");
+  write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
+  write("class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
+  write("class/infiniband/mlx5_1/ports/1/rate", "200 Gb/sec (4X HDR)");
   best = fastest_network_link(root / "");
   EXPECT_EQ(best.name, "mlx5_0");
   EXPECT_EQ(best.rate, 12.5e9);
@@ -200,7 +206,8 @@ TEST(Account, CpuQuotaTimeIsReadFromBothControlGroupVersions) {
         Case{"damaged\n", ".", second, -1}, Case{"0::/\n", ".", "usage_usec 77\n", -1}}) {
     const test::TemporaryFolder root;
     const std::filesystem::path group = root.path / "sys/fs/cgroup" / c.file;
-    std::filesystem::create_directories(group), std::filesystem::create_directories(root.path / "proc/self");
+    std::filesystem::create_directories(group);
+    std::filesystem::create_directories(root.path / "proc/self");
     std::ofstream(group / "cpu.stat") << c.text;
     std::ofstream(root.path / "proc/self/cgroup") << c.groups;
     EXPECT_DOUBLE_EQ(process_stats(root.path).throttled_seconds, c.seconds) << c.groups << c.file;
@@ -304,7 +311,8 @@ TEST(Account, TableHasALineForEachPhaseAndItsSharesSumToTheWhole) {
     EXPECT_NEAR(least, (phases + 1) / 7.0, 6e-4);
     EXPECT_NEAR(median, (phases + 1) / 7.0 + 10, 6e-4);
     EXPECT_NEAR(most, (phases + 1) / 7.0 + 20, 6e-4);
-    shares += share, ++phases;
+    shares += share;
+    ++phases;
   }
   EXPECT_EQ(phases, phase_count);
   EXPECT_NEAR(shares, 100, 0.1);
@@ -355,7 +363,8 @@ TEST(StepTimeHistogram, PercentilesAreWithinOneBin) {
   EXPECT_NEAR(t.p90, 0.09, 0.09 * 0.045);
   EXPECT_NEAR(t.p99, 0.099, 0.099 * 0.045);
   EXPECT_EQ(t.longest, 0.1);
-  clock.add(0), clock.add(1e9);  // at the ends
+  clock.add(0);
+  clock.add(1e9);  // at the ends
   EXPECT_EQ(clock.stats().longest, 1e9);
 }
 
@@ -387,7 +396,8 @@ TEST(Account, InvalidUtf8InPathsIsReplaced) {
 
 TEST(Account, LossScalesOfOlderFilesAreRead) {
   json j = json::parse(Account{{sample_account(0)}}.json());
-  j["ranks"][0].erase("loss_scale_changes"), j["ranks"][0].erase("loss_scale");
+  j["ranks"][0].erase("loss_scale_changes");
+  j["ranks"][0].erase("loss_scale");
   const RankAccount got = Account::from_json(j.dump()).ranks.at(0);
   EXPECT_EQ(got.scales.changes(), 1u);
   EXPECT_EQ(got.scales.last(), 32768);

@@ -84,7 +84,8 @@ TEST_F(EventFiles, ALaunchWithoutStepsLeavesNoFile) {
 TEST_F(EventFiles, EventsAreWrittenSoon) {
   EventFile events(folder, 1);
   const std::vector<Scalar> one{{"loss", 1}};
-  events.add(1, 100, one), events.add(2, 101, one);
+  events.add(1, 100, one);
+  events.add(2, 101, one);
   EXPECT_FALSE(fs::exists(folder));
   events.add(3, 102, one);
   EXPECT_EQ(test::read_events(folder / files().at(0)).size(), 5u);

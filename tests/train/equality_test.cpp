@@ -52,8 +52,11 @@ TEST(Equality, TailsAreWholeAndRanksWithoutRowsTakePart) {
 
 TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
   RunConfig a = small_run(true), b = a;
-  a.comm.overlap = false, a.comm.progress = CollectiveOptions::Progress::inline_;
-  b.comm.overlap = true, b.comm.progress = CollectiveOptions::Progress::thread, b.comm.bucket_size = 256;
+  a.comm.overlap = false;
+  a.comm.progress = CollectiveOptions::Progress::inline_;
+  b.comm.overlap = true;
+  b.comm.progress = CollectiveOptions::Progress::thread;
+  b.comm.bucket_size = 256;
   const auto one = run(a, 2, 8), two = run(b, 2, 8);
   ASSERT_EQ(one.size(), two.size());
   for (std::size_t i = 0; i < one.size(); ++i) {
@@ -75,7 +78,8 @@ TEST(Equality, CompressedSumsStayWithinRounding) {
 TEST(Equality, AForcedOverflowHalvesTheScaleAndSkips) {
   RunConfig c = small_run(true);
   c.run.precision = Precision::fp16;
-  c.optim.loss_scale = 1024, c.optim.scale_interval = 4;
+  c.optim.loss_scale = 1024;
+  c.optim.scale_interval = 4;
   c.test.force_overflow_at = 3;
   const auto lines = run(c, 2, 8);
   EXPECT_EQ(lines[1]["loss_scale"], 1024);

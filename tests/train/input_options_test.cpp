@@ -9,12 +9,16 @@ namespace {
 
 TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
   ShardIndex fields;
-  fields.sample = {8, 8, 1}, fields.y.target = {8, 8}, fields.y.labels = false;
+  fields.sample = {8, 8, 1};
+  fields.y.target = {8, 8};
+  fields.y.labels = false;
   DataConfig feed;
   feed.augment = true;
   for (const auto& [pad, flip, zoom, refused] :
        {std::tuple{0, false, 0.0, false}, {1, false, 0.0, true}, {0, true, 0.0, true}, {0, false, 0.5, true}}) {
-    feed.crop_pad = pad, feed.flip = flip, feed.random_resized_crop = zoom;
+    feed.crop_pad = pad;
+    feed.flip = flip;
+    feed.random_resized_crop = zoom;
     std::string message;
     try {
       input_spec(feed, fields, 1);
@@ -25,8 +29,10 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
     EXPECT_EQ(message.empty(), !refused) << message;
   }
   ShardIndex labels = fields;
-  labels.y.target = {}, labels.y.labels = true;
-  feed.random_resized_crop = 0, feed.flip = true;
+  labels.y.target = {};
+  labels.y.labels = true;
+  feed.random_resized_crop = 0;
+  feed.flip = true;
   EXPECT_NO_THROW(input_spec(feed, labels, 1));
 }
 
@@ -43,7 +49,8 @@ std::string refusal(const DataConfig& feed, const Shape& sample) {
 
 TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
   DataConfig feed;
-  feed.augment = true, feed.crop_pad = 8;
+  feed.augment = true;
+  feed.crop_pad = 8;
   EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.crop_pad: with 8 on each side"), std::string::npos);
   feed.crop_pad = 7;
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");

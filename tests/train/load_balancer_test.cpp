@@ -38,7 +38,8 @@ TEST(LoadBalancer, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
     MicrobatchSplit trial(seconds.size(), 1);
     const auto try_all = [&](const auto& self, std::size_t rank, std::int64_t left) -> void {
       if (rank + 1 == trial.size()) {
-        trial[rank] = left, best = std::min(best, slowest(trial));
+        trial[rank] = left;
+        best = std::min(best, slowest(trial));
         return;
       }
       for (trial[rank] = 1; trial[rank] <= left - std::int64_t(trial.size() - rank - 1); ++trial[rank])
@@ -54,8 +55,10 @@ TEST(LoadBalancer, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
 
 StepMetrics step_of(std::int64_t number, double forward, double backward) {
   StepMetrics m;
-  m.step = number, m.seconds = 0.3;
-  m.phase_seconds[std::size_t(Phase::forward)] = forward, m.phase_seconds[std::size_t(Phase::backward)] = backward;
+  m.step = number;
+  m.seconds = 0.3;
+  m.phase_seconds[std::size_t(Phase::forward)] = forward;
+  m.phase_seconds[std::size_t(Phase::backward)] = backward;
   return m;
 }
 
@@ -76,7 +79,8 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
       EXPECT_EQ(balance.max_micro_batches(step, all) + balance.min_micro_batches(step, all), all);
       counts[rank].push_back(mine);
       StepTiming pace;
-      pace.full = step % 7 != 6, pace.micro_batches = int(mine);  // others do not count, nor does the first
+      pace.full = step % 7 != 6;
+      pace.micro_batches = int(mine);  // others do not count, nor does the first
       const double each = !pace.full || step == 0 ? 9 : step < 30 ? (rank ? 0.02 : 0.01) : 0.01;
       balance.after_step(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
     }

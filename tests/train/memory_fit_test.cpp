@@ -47,7 +47,8 @@ TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
     c.data.prefetch = 4;  // auto: a ring of 64 MiB
     c.run.dir = (folder.path / "run").string();
     c.data.valid = {"synthetic:images:rows=300,shape=9x8x3,classes=4"};
-    c.train.global_batch = 1024, c.train.steps = 1;
+    c.train.global_batch = 1024;
+    c.train.steps = 1;
     c.run.memory = 3 << 20;
     const std::string text = refusal(c, ranks);
     int asked = 0, fitting = 0;
@@ -129,7 +130,8 @@ TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
 TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyTried) {
   RunConfig c = test::small_run(false, "5000");
   c.data.prefetch = 4;
-  c.train.global_batch = 4096, c.run.memory = 3 << 20;
+  c.train.global_batch = 4096;
+  c.run.memory = 3 << 20;
   const auto world = solo_world();
   Session s(*world, c, Session::Use::train);
   auto greedy = std::make_unique<Greedy>(std::move(s.compute.backend), 0);
@@ -146,7 +148,8 @@ TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.model.name = ModelName::mlp, c.model.hidden = {4000, 4000};
+  c.model.name = ModelName::mlp;
+  c.model.hidden = {4000, 4000};
   c.run.memory = 1 << 20;
   EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
 }

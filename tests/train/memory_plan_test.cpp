@@ -43,10 +43,13 @@ class CountingDevice : public Device {
 NetworkSpec resnet(DType compute) {
   NetworkSpec spec;
   spec.model.name = "resnet";
-  spec.model.depth = 8, spec.model.width = 32, spec.model.outputs = 10;
+  spec.model.depth = 8;
+  spec.model.width = 32;
+  spec.model.outputs = 10;
   spec.batch = {0, {32, 32, 3}, DType::u8, {}, true};
   spec.compute = compute;
-  spec.train_rows = {16, 5}, spec.eval_rows = {16};
+  spec.train_rows = {16, 5};
+  spec.eval_rows = {16};
   return spec;
 }
 

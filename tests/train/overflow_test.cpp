@@ -29,7 +29,9 @@ struct ThreeLayers {
 
 TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
   ThreeLayers net;
-  net.at(0, 3) = nan, net.at(1, 69) = -inf, net.at(2, 5) = -61000;
+  net.at(0, 3) = nan;
+  net.at(1, 69) = -inf;
+  net.at(2, 5) = -61000;
   EXPECT_EQ(net.text(),
             "the gradient is not finite from conv2.weight on (2 of 3 parameters, seen from the loss); the largest "
             "finite value is 6.1e+04, of fc.weight");
@@ -49,7 +51,9 @@ TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
 
 TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
   ThreeLayers net;
-  net.at(1, 69) = -inf, net.at(2, 5) = -61000, net.at(0, 0) = 7e4f;
+  net.at(1, 69) = -inf;
+  net.at(2, 5) = -61000;
+  net.at(0, 0) = 7e4f;
   const std::int64_t half = net.layout.count / 2;
   auto other = net;
   for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
@@ -71,7 +75,8 @@ std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   try {
     run_thread_world(ranks, [&](World& world) { train(world, c); });
   } catch (const Error& e) {
-    error = e.what(), code = e.code();
+    error = e.what();
+    code = e.code();
   }
   EXPECT_EQ(int(code), int(expected)) << error;
   return testing::internal::GetCapturedStderr() + error;
@@ -83,7 +88,8 @@ TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
   c.run.dir = (folder.path / "run").string();
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1e12;  // far above what 16 bits hold: it comes down by halves
-  c.train.steps = 40, c.train.epochs = 20;
+  c.train.steps = 40;
+  c.train.epochs = 20;
   const std::string text = words_of(c, Exit::ok);
   const auto first = text.find("warning: overflow in 8 steps one after the other: the gradient is not finite from ");
   ASSERT_NE(first, text.npos) << text;
@@ -98,8 +104,10 @@ TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
     RunConfig c = test::small_run(true);
     c.run.dir = (folder.path / "run").string();
     c.run.precision = Precision::fp16;
-    c.optim.loss_scale = 1e12, c.optim.zero = zero;
-    c.train.steps = 9, c.train.epochs = 20;
+    c.optim.loss_scale = 1e12;
+    c.optim.zero = zero;
+    c.train.steps = 9;
+    c.train.epochs = 20;
     const std::string text = words_of(c, Exit::ok, 2);
     const auto begin = text.find("warning: overflow in 8 steps");
     ASSERT_NE(begin, text.npos) << text;
@@ -112,7 +120,9 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.optim.lr = 1e30, c.optim.warmup = 0, c.optim.schedule = LrSchedule::constant;
+  c.optim.lr = 1e30;
+  c.optim.warmup = 0;
+  c.optim.schedule = LrSchedule::constant;
   const std::string text = words_of(c, Exit::diverged);
   EXPECT_NE(text.find("the gradient is not finite from "), text.npos) << text;
 }
@@ -125,15 +135,21 @@ TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
   y[13] = nan;
   {
     io::File file = io::File::create(path);
-    file.create_dataset("x", DType::f32, {64, 4}), file.create_dataset("y", DType::f32, {64, 1});
-    file.write_rows("x", 0, 64, DType::f32, x.data()), file.write_rows("y", 0, 64, DType::f32, y.data());
+    file.create_dataset("x", DType::f32, {64, 4});
+    file.create_dataset("y", DType::f32, {64, 1});
+    file.write_rows("x", 0, 64, DType::f32, x.data());
+    file.write_rows("y", 0, 64, DType::f32, y.data());
     file.close();
   }
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
-  c.data.train = {path}, c.data.valid.clear(), c.data.augment = false;
-  c.model = {}, c.model.hidden = {4};
-  c.train.global_batch = 8, c.train.micro_batch = 0;
+  c.data.train = {path};
+  c.data.valid.clear();
+  c.data.augment = false;
+  c.model = {};
+  c.model.hidden = {4};
+  c.train.global_batch = 8;
+  c.train.micro_batch = 0;
   const std::string text = words_of(c, Exit::diverged, 2);
   EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has a target that is not finite. mend the data"),
             text.npos)

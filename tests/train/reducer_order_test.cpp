@@ -87,7 +87,10 @@ TEST(ReducerOrder, CompressedSumsAreWithinARoundingOfEachRankAndOneOfTheSum) {
     std::int64_t rounded = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       double sum = 0, size = 0;
-      for (int r = 0; r < 4; ++r) sum += double(value(r, 1, i)), size += std::abs(double(value(r, 1, i)));
+      for (int r = 0; r < 4; ++r) {
+        sum += double(value(r, 1, i));
+        size += std::abs(double(value(r, 1, i)));
+      }
       ASSERT_LE(std::abs(got[std::size_t(i)] - sum), half * (size + std::abs(sum)) * 1.02 + 1e-6)
           << name_of(dtype) << i;
       rounded += std::abs(got[std::size_t(i)] - sum) > 1e-6;

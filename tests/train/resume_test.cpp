@@ -15,7 +15,10 @@ using nlohmann::json;
 
 struct TemporaryFolder : test::TemporaryFolder {
   RunConfig config = test::small_run(true, "96");
-  TemporaryFolder() { config.run.dir = (path / "run").string(), config.train.epochs = 3; }
+  TemporaryFolder() {
+    config.run.dir = (path / "run").string();
+    config.train.epochs = 3;
+  }
   void train(int ranks = 1) const {
     run_thread_world(ranks, [&](World& world) { millrace::train(world, config); });
   }
@@ -151,7 +154,10 @@ TEST(Checkpoint, AnEarlierAccuracyDoesNotMakeALaterCheckpointTheBest) {
   CheckpointStore store(*world, compute, folder.path, 1);
   RunState run;
   for (run.step = 1; run.step <= 4; ++run.step) {
-    if (run.step == 2) run.valid_step = run.best_step = 2, run.valid_accuracy = run.best_accuracy = 0.9;
+    if (run.step == 2) {
+      run.valid_step = run.best_step = 2;
+      run.valid_accuracy = run.best_accuracy = 0.9;
+    }
     ASSERT_EQ(store.save(network, run), "");
   }
   std::vector<std::string> names;

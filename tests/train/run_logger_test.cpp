@@ -27,9 +27,12 @@ struct Watched : test::TemporaryFolder {
   Watched() {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
-    config.run.precision = Precision::fp16, config.optim.loss_scale = 1024, config.test.force_overflow_at = 2;
+    config.run.precision = Precision::fp16;
+    config.optim.loss_scale = 1024;
+    config.test.force_overflow_at = 2;
     config.optim.schedule = LrSchedule::constant;
-    config.log.tensorboard = true, config.log.prometheus = (path / "run.prom").string();
+    config.log.tensorboard = true;
+    config.log.prometheus = (path / "run.prom").string();
     config.log.prometheus_every = 1e-9;
   }
   void train(std::int64_t steps, int ranks = 1) {
@@ -106,7 +109,8 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossLaunches) {
 
 TEST(RunLogger, EventsCanBeLessFrequentThanSteps) {
   Watched run;
-  run.config.log.tensorboard_every = 4, run.config.log.prometheus.clear();
+  run.config.log.tensorboard_every = 4;
+  run.config.log.prometheus.clear();
   run.train(9);
   std::vector<std::int64_t> steps;
   const auto shown = run.shown();
@@ -237,9 +241,19 @@ TEST(Metrics, LinesReadBack) {
   const test::TemporaryFolder folder;
   const auto path = folder.path / "metrics.jsonl";
   StepMetrics m;
-  m.step = 12, m.epoch = 3, m.samples = 1'000'000'000'000, m.loss = 0.1, m.lr = 1e-300, m.grad_norm = NAN;
-  m.loss_scale = 65536, m.skipped = true, m.samples_per_second = 1234.5, m.seconds = 0.25, m.unread_samples = 7;
-  m.phase_seconds[std::size_t(Phase::data_wait)] = 0.125, m.phase_seconds[std::size_t(Phase::other)] = 0.0625;
+  m.step = 12;
+  m.epoch = 3;
+  m.samples = 1'000'000'000'000;
+  m.loss = 0.1;
+  m.lr = 1e-300;
+  m.grad_norm = NAN;
+  m.loss_scale = 65536;
+  m.skipped = true;
+  m.samples_per_second = 1234.5;
+  m.seconds = 0.25;
+  m.unread_samples = 7;
+  m.phase_seconds[std::size_t(Phase::data_wait)] = 0.125;
+  m.phase_seconds[std::size_t(Phase::other)] = 0.0625;
   { MetricsFile(path, 0).write(m); }
   std::string line = read_file(path);
   ASSERT_EQ(line.back(), '\n');
@@ -281,7 +295,10 @@ TEST(Metrics, OnAFullDiskLinesWaitAndNoneIsTruncated) {
       MetricsFile file(path, 0);
       StepMetrics m;
       const auto steps = [&](int count) {
-        for (int i = 0; i < count; ++i) ++m.step, file.write(m);
+        for (int i = 0; i < count; ++i) {
+          ++m.step;
+          file.write(m);
+        }
       };
       steps(before + meanwhile);
       if (mount_disk(MS_REMOUNT, "size=64m")) steps(after);

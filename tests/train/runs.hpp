@@ -18,7 +18,8 @@ namespace millrace::test {
 inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   RunConfig c;
   c.data.train = {"synthetic:images:rows=" + rows + ",shape=9x8x3,classes=4"};
-  c.data.augment = true, c.data.crop_pad = 1;
+  c.data.augment = true;
+  c.data.crop_pad = 1;
   c.data.workers = 1;
   c.model.name = ModelName::layers;
   c.model.layers = {"conv 8 3x3 pad=same", "relu", "globalpool", "linear outputs"};

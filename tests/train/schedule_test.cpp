@@ -9,7 +9,8 @@ namespace {
 
 OptimOptions options(LrSchedule schedule) {
   OptimOptions o;
-  o.lr = 0.8, o.schedule = schedule;
+  o.lr = 0.8;
+  o.schedule = schedule;
   return o;
 }
 
@@ -32,7 +33,8 @@ TEST(Schedule, WarmUpIsLinearAndNeverZero) {
 
 TEST(Schedule, StepsAtMilestones) {
   OptimOptions o = options(LrSchedule::step);
-  o.milestones = {2, 3}, o.gamma = 0.5;
+  o.milestones = {2, 3};
+  o.gamma = 0.5;
   const Schedule s(o, 10, 100, 32);
   EXPECT_DOUBLE_EQ(s.learning_rate(19), 0.8);
   EXPECT_DOUBLE_EQ(s.learning_rate(20), 0.4);

@@ -20,10 +20,15 @@ Account account_of(RunConfig c, int ranks) {
 // 13 steps, the last of an epoch short; two micro-batches of four samples a rank.
 RunConfig pretending(int ranks) {
   RunConfig c = test::small_run(true, std::to_string(8 * ranks * 6 + 1));
-  c.model.name = ModelName::mlp, c.model.hidden = {64, 64, 64}, c.data.augment = false;
-  c.train.global_batch = 8 * ranks, c.train.micro_batch = 4, c.train.steps = 13;
+  c.model.name = ModelName::mlp;
+  c.model.hidden = {64, 64, 64};
+  c.data.augment = false;
+  c.train.global_batch = 8 * ranks;
+  c.train.micro_batch = 4;
+  c.train.steps = 13;
   c.test.compute_delay = a_sample;
-  c.comm.bucket_size = 16 << 10, c.comm.progress = CollectiveOptions::Progress::thread;
+  c.comm.bucket_size = 16 << 10;
+  c.comm.progress = CollectiveOptions::Progress::thread;
   return c;
 }
 
@@ -60,7 +65,8 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
 TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
   for (const bool augments : {false, true}) {
     RunConfig c = pretending(2);
-    c.data.augment = augments, c.test.compute_delay = 0;
+    c.data.augment = augments;
+    c.test.compute_delay = 0;
     c.train.micro_batch = 8;  // the first is all of the step's, so that a pause in its pass is one in both
     for (const RankAccount& r : account_of(c, 2).ranks) {
       EXPECT_GT(r.pace.input_pass, 0);
@@ -71,7 +77,8 @@ TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
 
 TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
   RunConfig c = pretending(2);
-  c.comm.bucket_size = 4 << 10, c.test.compute_delay = 0;
+  c.comm.bucket_size = 4 << 10;
+  c.test.compute_delay = 0;
   for (const RankAccount& r : account_of(c, 2).ranks) {
     double spans = 0;
     for (const CollectiveOpStats& s : r.sums) spans += double(s.times);
@@ -83,7 +90,9 @@ TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
 
 TEST(Pace, OneMicroBatchARankHasManyBucketsInFewMilestones) {
   RunConfig c = pretending(1);
-  c.train.micro_batch = 0, c.comm.bucket_size = 1024, c.train.steps = 6;
+  c.train.micro_batch = 0;
+  c.comm.bucket_size = 1024;
+  c.train.steps = 6;
   const StepProfile s = step_profile_of(account_of(c, 1));
   EXPECT_LE(s.ready.size(), 16u);
   EXPECT_GE(s.ready.size(), 8u);

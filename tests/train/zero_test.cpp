@@ -95,7 +95,8 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
       find_key("optim.name")->set(c, {optimizer});
       c.optim.lr = 0.01;
       c.run.precision = Precision::fp16;
-      c.optim.loss_scale = 1024, c.optim.scale_interval = 2;
+      c.optim.loss_scale = 1024;
+      c.optim.scale_interval = 2;
       c.test.force_overflow_at = 3;
       c.comm.grad_dtype = DType::bf16;
       const Outcome plain = outcome(c, 0, ranks);
@@ -107,7 +108,8 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
 TEST(Zero, AnOverflowThatOneRankSeesInItsPartIsAllRanks) {
   RunConfig c = wide_run();
   c.run.precision = Precision::fp16;
-  c.optim.loss_scale = 1e9, c.optim.clip = 0;  // float16 ends at 65504: some gradients overflow
+  c.optim.loss_scale = 1e9;
+  c.optim.clip = 0;  // float16 ends at 65504: some gradients overflow
   const Outcome plain = outcome(c, 0, 2);
   EXPECT_EQ(plain.metrics[0].at("skipped"), true);
   expect_same(plain, outcome(c, 1, 2), "from a scale too large");
@@ -123,7 +125,8 @@ TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
 
 TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
   RunConfig c = wide_run();
-  c.optim.name = OptimizerName::adamw, c.optim.lr = 0.001;
+  c.optim.name = OptimizerName::adamw;
+  c.optim.lr = 0.001;
   const Outcome expected = outcome(c, 0, 2);
   for (const char* progress : {"inline", "thread"})
     for (const bool overlap : {false, true}) {
@@ -140,7 +143,8 @@ TEST(Zero, ACheckpointGoesOnWithOrWithoutAndOnOtherRanks) {
     int zero, ranks;
   };
   RunConfig c = wide_run();
-  c.optim.name = OptimizerName::adamw, c.optim.lr = 0.001;
+  c.optim.name = OptimizerName::adamw;
+  c.optim.lr = 0.001;
   const auto halves = [&](Half first, Half second) {
     const test::TemporaryFolder folder;
     RunConfig part = c;

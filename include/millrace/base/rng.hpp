@@ -40,8 +40,12 @@ MR_HOST_DEVICE inline Random4 philox(std::uint64_t key, std::uint64_t counter_hi
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t(0xD2511F53u) * c0, p1 = std::uint64_t(0xCD9E8D57u) * c2;
     const std::uint32_t n0 = std::uint32_t(p1 >> 32) ^ c1 ^ k0, n2 = std::uint32_t(p0 >> 32) ^ c3 ^ k1;
-    c1 = std::uint32_t(p1), c3 = std::uint32_t(p0), c0 = n0, c2 = n2;
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    c1 = std::uint32_t(p1);
+    c3 = std::uint32_t(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
   }
   return {{c0, c1, c2, c3}};
 }

@@ -106,8 +106,10 @@ struct ColorMatrix {
 class ColorJitter {
  public:
   explicit ColorJitter(const std::vector<InputChannel>& channels) {
-    for (std::size_t c = 0; c < 3 && channels.size() == 3; ++c)
-      unit_[c] = channels[c].unit, shift_[c] = channels[c].shift;
+    for (std::size_t c = 0; c < 3 && channels.size() == 3; ++c) {
+      unit_[c] = channels[c].unit;
+      shift_[c] = channels[c].shift;
+    }
   }
   // The matrices of the standard are of values; these are of (value - mean) / std.
   MR_HOST_DEVICE ColorMatrix mix(const Augmentation& move) const {
@@ -223,10 +225,12 @@ class Augmenter {
       const Random4 r = philox(jitter_key_, epoch, std::uint64_t(id));
       const float light = 1 + brightness_ * (2 * uniform01(r.v[0]) - 1),
                   spread = 1 + contrast_ * (2 * uniform01(r.v[1]) - 1);
-      out.gain = spread * light, out.lift = spread * (1 - light);
+      out.gain = spread * light;
+      out.lift = spread * (1 - light);
       const float saturation_cos = 1 + saturation_ * (2 * uniform01(r.v[2]) - 1),
                   angle = 6.2831853f * hue_ * (2 * uniform01(r.v[3]) - 1);
-      out.saturation_cos = saturation_cos * cosf(angle), out.saturation_sin = saturation_cos * sinf(angle);
+      out.saturation_cos = saturation_cos * cosf(angle);
+      out.saturation_sin = saturation_cos * sinf(angle);
     }
     return out;
   }

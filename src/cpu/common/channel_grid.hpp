@@ -37,14 +37,18 @@ struct ChannelGrid {
 
   Block block(std::int64_t index) const {
     Block b;
-    b.index = index, b.slab = index / slab_blocks;
+    b.index = index;
+    b.slab = index / slab_blocks;
     const std::int64_t line = index % slab_blocks * block_rows;
     b.rows = std::min<std::int64_t>(block_rows, line_count() - line);
     b.width = slabs == 1 ? width : channels_in(b.slab);
     b.stride = slabs == 1 ? width : channels;
     b.begin = line * b.stride + channel_of(b.slab);
     const std::int64_t missing = line_count() * repeat * channels - rows * channels;
-    if (missing > 0 && line + b.rows == line_count()) --b.rows, b.tail = b.width - missing;
+    if (missing > 0 && line + b.rows == line_count()) {
+      --b.rows;
+      b.tail = b.width - missing;
+    }
     return b;
   }
 

@@ -17,7 +17,9 @@ struct RowLoss {
 inline void add_row_losses(StepState& state, const RowLoss* rows, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     state.loss_sum += rows[i].loss;
-    state.counted += rows[i].counted, state.top1 += rows[i].top1, state.top5 += rows[i].top5;
+    state.counted += rows[i].counted;
+    state.top1 += rows[i].top1;
+    state.top5 += rows[i].top5;
   }
 }
 

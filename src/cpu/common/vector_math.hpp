@@ -34,7 +34,11 @@ __attribute__((always_inline)) inline ExpParts exp_parts(float x) {
   const float shifted = x * 1.44269504f + shifter, n = shifted - shifter;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720, p = p * r + 1.0f / 120, p = p * r + 1.0f / 24, p = p * r + 1.0f / 6, p = p * r + 0.5f;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
   return {std::int32_t(bits_of(shifted) - bits_of(shifter)), p * r * r + r};
 }
 
@@ -61,7 +65,10 @@ __attribute__((always_inline)) inline Normal fast_normal(float x, const ExpBound
   const float z = with_bits(bits_of(x) & ~sign_bit) * 0.70710678f, t = 1 / (1 + 0.3275911f * z);
   const float e = fast_exp(-0.5f * x * x, bounds);
   float p = 1.061405429f;
-  p = p * t - 1.453152027f, p = p * t + 1.421413741f, p = p * t - 0.284496736f, p = p * t + 0.254829592f;
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
   const float tail = 0.5f * p * t * e;
   const std::uint32_t positive = ~std::uint32_t(std::int32_t(bits_of(x)) >> 31);
   const float one = with_bits(0x3f800000u & positive);  // the cumulative is the tail, or 1 - tail

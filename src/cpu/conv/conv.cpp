@@ -21,7 +21,8 @@ desc channels_last(const Shape& shape, DType dtype) {
   std::int64_t stride = shape.row_count();
   for (int axis = 1; axis < shape.rank - 1; ++axis) {
     stride /= shape[axis];
-    d.push_back(shape[axis]), strides.push_back(stride);
+    d.push_back(shape[axis]);
+    strides.push_back(stride);
   }
   return onednn::strided(d, dtype, strides);
 }
@@ -50,7 +51,8 @@ onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
   shape.weight = onednn::any(weight_dims(s), weight_dtype);
   if (s.bias) shape.bias = onednn::plain({s.out_channels}, DType::f32);
   for (int axis = 0; axis < s.window.rank; ++axis) {
-    shape.stride.push_back(s.window.stride[axis]), shape.pad.push_back(s.window.pad[axis]);
+    shape.stride.push_back(s.window.stride[axis]);
+    shape.pad.push_back(s.window.pad[axis]);
     shape.dilation.push_back(s.window.dilation[axis] - 1);
   }
   return shape;

@@ -29,7 +29,10 @@ class ConvSums : public Op {
     sum_columns(args, args.sums, args.dst, [&](std::int64_t begin, std::int64_t n, double* sum, double* square) {
       Tile tile;
       const float* y = read_floats(args.dst, begin, n, tile);
-      for (std::int64_t i = 0; i < n; ++i) sum[i] += double(y[i]), square[i] += double(y[i]) * double(y[i]);
+      for (std::int64_t i = 0; i < n; ++i) {
+        sum[i] += double(y[i]);
+        square[i] += double(y[i]) * double(y[i]);
+      }
     });
   }
 

@@ -50,9 +50,10 @@ Kn2rowGeometry::Kn2rowGeometry(const ConvSpec& s) : src(with_three_axes(s.src)),
   const Window& w = s.window;
   const int front = 3 - w.rank;
   std::array<std::int64_t, 3> kernel{1, 1, 1};
-  for (int a = 0; a < w.rank; ++a)
-    kernel[std::size_t(front + a)] = w.kernel[std::size_t(a)],
-                               stride[std::size_t(front + a)] = w.stride[std::size_t(a)];
+  for (int a = 0; a < w.rank; ++a) {
+    kernel[std::size_t(front + a)] = w.kernel[std::size_t(a)];
+    stride[std::size_t(front + a)] = w.stride[std::size_t(a)];
+  }
   const auto range = [&](int axis, std::int64_t k) {
     if (axis < front) return OutputRange{0, 1, 0};
     const auto a = std::size_t(axis - front);

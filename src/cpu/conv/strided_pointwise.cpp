@@ -74,9 +74,11 @@ class StridedPointwise : public Op {
   void walk(F f) const {
     std::array<std::int64_t, 3> from{1, 1, 1}, to{1, 1, 1}, stride{1, 1, 1};
     const int rank = spec_.window.rank;
-    for (int a = 0; a < rank; ++a)
-      from[std::size_t(3 - rank + a)] = spec_.src[1 + a], to[std::size_t(3 - rank + a)] = dense_.src[1 + a],
-                                  stride[std::size_t(3 - rank + a)] = spec_.window.stride[std::size_t(a)];
+    for (int a = 0; a < rank; ++a) {
+      from[std::size_t(3 - rank + a)] = spec_.src[1 + a];
+      to[std::size_t(3 - rank + a)] = dense_.src[1 + a];
+      stride[std::size_t(3 - rank + a)] = spec_.window.stride[std::size_t(a)];
+    }
     std::size_t dense = 0;
     for (std::int64_t n = 0; n < spec_.src[0]; ++n)
       for (std::int64_t z = 0; z < to[0]; ++z)

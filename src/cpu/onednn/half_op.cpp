@@ -61,7 +61,10 @@ class EmulatedHalf : public Op {
   static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
   // The float32 twin of a tensor in the workspace; absent tensors stay absent.
   static void place(Tensor& t, const OpArgs& args, std::size_t offset, std::int64_t count) {
-    if (t && count) t.data = at(args.workspace, offset), t.dtype = DType::f32;
+    if (t && count) {
+      t.data = at(args.workspace, offset);
+      t.dtype = DType::f32;
+    }
   }
   void widen(Tensor& t, const OpArgs& args, std::size_t offset, std::int64_t count) const {
     const void* original = t.data;
@@ -73,8 +76,10 @@ class EmulatedHalf : public Op {
   }
   void use_weights(OpArgs& inner, const OpArgs& args) const {
     for (int i = 0; i < OpArgs::max_weight; ++i)
-      if (tensors_.weight[i])
-        inner.weight[i].data = at(args.packed_weights, weight_at_[i]), inner.weight[i].dtype = DType::f32;
+      if (tensors_.weight[i]) {
+        inner.weight[i].data = at(args.packed_weights, weight_at_[i]);
+        inner.weight[i].dtype = DType::f32;
+      }
   }
 
   DType half_;

@@ -24,8 +24,12 @@ using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direc
 
 ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channels) {
   ConvProblem p;
-  p.direction = direction, p.dtype = s.dtype, p.window = s.window;
-  p.src = s.src, p.weight = s.weight(), p.dst = s.dst();
+  p.direction = direction;
+  p.dtype = s.dtype;
+  p.window = s.window;
+  p.src = s.src;
+  p.weight = s.weight();
+  p.dst = s.dst();
   p.src[-1] = channels;
   if (s.groups == 1) p.weight[-1] = channels;
   return p;
@@ -33,7 +37,8 @@ ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channel
 
 ConvProblem forward_problem(const ConvSpec& s, std::int64_t channels, bool bias) {
   ConvProblem p = problem(s, Direction::forward, channels);
-  p.bias = bias, p.sums = s.produces_sums;
+  p.bias = bias;
+  p.sums = s.produces_sums;
   return p;
 }
 
@@ -181,7 +186,8 @@ class Conv : public Op {
   // Unused outputs of backward_data take the place of the latter two.
   void plan() {
     const Shape dst = spec_.dst(), weight = spec_.weight();
-    dst_rows_ = dst.count() / dst[-1], weight_rows_ = weight.count() / weight[-1];
+    dst_rows_ = dst.count() / dst[-1];
+    weight_rows_ = weight.count() / weight[-1];
     const std::size_t element = size_of(spec_.dtype);
     std::size_t own = 0;
     for (const Call* call : {&forward_, &data_, &weights_, &weights_add_}) own = std::max(own, call->workspace_bytes());

@@ -28,7 +28,8 @@ Descriptor tensor(Shape shape, DType dtype, Role role) {
   std::int64_t stride = shape.row_count();
   for (int axis = 1; axis < shape.rank - 1; ++axis) {
     stride /= shape[axis];
-    dims.push_back(shape[axis]), strides.push_back(stride);
+    dims.push_back(shape[axis]);
+    strides.push_back(stride);
   }
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type_of(dtype));
@@ -46,9 +47,16 @@ Descriptor tensor(Shape shape, DType dtype, Role role) {
 
 Descriptor convolution(const Window& w) {
   Numbers pad, stride, dilation;
-  if (w.rank == 1) pad = {0}, stride = {1}, dilation = {1};
-  for (std::size_t axis = 0; axis < std::size_t(w.rank); ++axis)
-    pad.push_back(w.pad[axis]), stride.push_back(w.stride[axis]), dilation.push_back(w.dilation[axis]);
+  if (w.rank == 1) {
+    pad = {0};
+    stride = {1};
+    dilation = {1};
+  }
+  for (std::size_t axis = 0; axis < std::size_t(w.rank); ++axis) {
+    pad.push_back(w.pad[axis]);
+    stride.push_back(w.stride[axis]);
+    dilation.push_back(w.dilation[axis]);
+  }
   const auto mode = CUDNN_CROSS_CORRELATION;
   Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   d.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);

@@ -128,12 +128,16 @@ class Linear : public Op {
 
   Tensor activations(void* data) const {
     Tensor t;
-    t.data = data, t.shape = {rows_, out_}, t.dtype = spec_.dtype;
+    t.data = data;
+    t.shape = {rows_, out_};
+    t.dtype = spec_.dtype;
     return t;
   }
   OpArgs of_activation(const OpArgs& args, void* pre) const {
     OpArgs of;
-    of.src[0] = activations(pre), of.dst = args.dst, of.diff_dst = args.diff_dst;
+    of.src[0] = activations(pre);
+    of.dst = args.dst;
+    of.diff_dst = args.diff_dst;
     return of;
   }
 

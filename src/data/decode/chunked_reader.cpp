@@ -91,8 +91,10 @@ void ChunkedReader::read(const ChunkedDataset& from, std::span<const Row> rows, 
   if (rows.empty()) return;
   const io::ChunkedLayout& l = from.layout;
   std::size_t sides = 1, part_bytes = l.element_bytes;  // chunks per band; bytes of a row in one chunk
-  for (std::size_t d = 1; d < l.shape.size(); ++d)
-    sides *= std::size_t(l.chunks_along(d)), part_bytes *= std::size_t(l.chunk[d]);
+  for (std::size_t d = 1; d < l.shape.size(); ++d) {
+    sides *= std::size_t(l.chunks_along(d));
+    part_bytes *= std::size_t(l.chunk[d]);
+  }
   struct Part {
     std::size_t chunk, side;
     std::span<const Row> rows;

@@ -206,8 +206,10 @@ std::unique_ptr<RowFile> open_npy(const std::string& path, std::string content) 
     fail(Exit::data, path, " is not a .npy file (wrong magic string)");
   const int version = content[6];
   std::size_t length = std::uint8_t(content[8]) | std::size_t(std::uint8_t(content[9])) << 8, begin = 10;
-  if (version >= 2)
-    length |= std::size_t(std::uint8_t(content[10])) << 16 | std::size_t(std::uint8_t(content[11])) << 24, begin = 12;
+  if (version >= 2) {
+    length |= std::size_t(std::uint8_t(content[10])) << 16 | std::size_t(std::uint8_t(content[11])) << 24;
+    begin = 12;
+  }
   if (begin + length > content.size()) fail(Exit::data, path, " is cut off in its header. write it again");
   const std::string header = content.substr(begin, length);
   const std::string descr = npy_value(header, "descr", path), order = npy_value(header, "fortran_order", path),

@@ -76,7 +76,9 @@ class Zip {
     if (end >= 20 && text.compare(end - 20, 4, "PK\6\7") == 0) {  // the 64-bit end of the directory
       const std::string wide = at(number(text, end - 12, 8), 56);
       if (number(wide, 0, 4) != 0x06064b50) damaged("the 64-bit directory");
-      count = number(wide, 32, 8), size = number(wide, 40, 8), begin = number(wide, 48, 8);
+      count = number(wide, 32, 8);
+      size = number(wide, 40, 8);
+      begin = number(wide, 48, 8);
     }
     const std::string all = at(begin, size);
     std::size_t place = 0;
@@ -87,9 +89,12 @@ class Zip {
     constexpr std::size_t fixed = 46;
     if (all.size() < p + fixed || number(all, p, 4) != 0x02014b50) damaged("its directory");
     Member m;
-    m.flags = unsigned(number(all, p + 8, 2)), m.method = unsigned(number(all, p + 10, 2));
+    m.flags = unsigned(number(all, p + 8, 2));
+    m.method = unsigned(number(all, p + 10, 2));
     m.crc = std::uint32_t(number(all, p + 16, 4));
-    m.stored = number(all, p + 20, 4), m.bytes = number(all, p + 24, 4), m.header_at = number(all, p + 42, 4);
+    m.stored = number(all, p + 20, 4);
+    m.bytes = number(all, p + 24, 4);
+    m.header_at = number(all, p + 42, 4);
     const std::size_t name = number(all, p + 28, 2), extra = number(all, p + 30, 2), comment = number(all, p + 32, 2);
     const std::size_t next = p + fixed + name + extra + comment;
     if (all.size() < next) damaged("its directory");
@@ -120,10 +125,13 @@ class Zip {
     while (code == Z_OK || (code == Z_BUF_ERROR && taken < in.size() && made < out.size())) {
       constexpr std::size_t most = 1u << 30;
       const std::size_t give = std::min(most, in.size() - taken), room = std::min(most, out.size() - made);
-      z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())) + taken, z.avail_in = uInt(give);
-      z.next_out = reinterpret_cast<Bytef*>(out.data()) + made, z.avail_out = uInt(room);
+      z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())) + taken;
+      z.avail_in = uInt(give);
+      z.next_out = reinterpret_cast<Bytef*>(out.data()) + made;
+      z.avail_out = uInt(room);
       code = ::inflate(&z, Z_NO_FLUSH);
-      taken += give - z.avail_in, made += room - z.avail_out;
+      taken += give - z.avail_in;
+      made += room - z.avail_out;
     }
     ::inflateEnd(&z);
     if (code != Z_STREAM_END || made != out.size()) damaged(m.name + " does not inflate");

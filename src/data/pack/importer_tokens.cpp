@@ -85,7 +85,8 @@ class Tokens : public Importer {
     const std::int64_t tokens = bytes / width_, windows = tokens > context_ ? (tokens - 1) / context_ : 0;
     dropped_ += windows > 0 ? tokens - windows * context_ - 1 : tokens;
     if (windows > 0) parts_.push_back({path, std::move(fd), rows_});
-    tokens_ += tokens, rows_ += windows;
+    tokens_ += tokens;
+    rows_ += windows;
   }
 
   void read_window(const Part& part, std::int64_t row, char* to, std::size_t bytes) const {

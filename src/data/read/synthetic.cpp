@@ -66,14 +66,20 @@ MR_TARGET_CLONES void noise(std::uint64_t key, std::uint64_t id, std::size_t gro
   using Word = std::uint32_t;
   for (std::size_t g = 0; g < groups; ++g, out += group_bytes) {
     Word c0[group_counters], c1[group_counters], c2[group_counters], c3[group_counters];
-    for (std::size_t j = 0; j < group_counters; ++j)
-      c0[j] = Word(g * group_counters + j), c1[j] = 0, c2[j] = Word(id), c3[j] = Word(id >> 32);
+    for (std::size_t j = 0; j < group_counters; ++j) {
+      c0[j] = Word(g * group_counters + j);
+      c1[j] = 0;
+      c2[j] = Word(id);
+      c3[j] = Word(id >> 32);
+    }
     Word k0 = Word(key), k1 = Word(key >> 32);
     for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)  // philox() of base/rng.hpp
       for (std::size_t j = 0; j < group_counters; ++j) {
         const std::uint64_t p0 = std::uint64_t(0xD2511F53u) * c0[j], p1 = std::uint64_t(0xCD9E8D57u) * c2[j];
-        c0[j] = Word(p1 >> 32) ^ c1[j] ^ k0, c1[j] = Word(p1);
-        c2[j] = Word(p0 >> 32) ^ c3[j] ^ k1, c3[j] = Word(p0);
+        c0[j] = Word(p1 >> 32) ^ c1[j] ^ k0;
+        c1[j] = Word(p1);
+        c2[j] = Word(p0 >> 32) ^ c3[j] ^ k1;
+        c3[j] = Word(p0);
       }
     std::memcpy(out, c0, sizeof c0);
     std::memcpy(out + 64, c1, sizeof c1);

@@ -169,7 +169,8 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   world.agree(Exit::data, problem);
   world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
   const double count = sums.back() * double(values) / double(channels);
-  index.values.mean.resize(channels), index.values.std.resize(channels);
+  index.values.mean.resize(channels);
+  index.values.std.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     index.values.mean[c] = sums[c] / count;
     index.values.std[c] =

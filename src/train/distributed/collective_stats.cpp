@@ -37,9 +37,13 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
     CollectiveOpStats& f = stats_[{span.tag, span.op}];
     const auto tag = std::size_t(std::max(0, span.tag));
     const double took = span.ended - span.started;
-    f.tag = span.tag, f.op = span.op, ++f.times, f.bytes += span.bytes;
+    f.tag = span.tag;
+    f.op = span.op;
+    ++f.times;
+    f.bytes += span.bytes;
     f.ready += std::max(0.0, span.queued - waits.began);
-    f.queued += std::max(0.0, span.started - span.queued), f.busy += took;
+    f.queued += std::max(0.0, span.started - span.queued);
+    f.busy += took;
     if (span.op != CollectiveOp::all_gather)
       f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
     else if (tag < waits.gathers_needed.size())
@@ -50,7 +54,8 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
       f.exposed += (span.tag == squares_tag ? squares : sums).in(span);
     else if (tag < gathered_.size())
       f.exposed += Wait{waits.gathers[tag], gathered_[tag]}.in(span);
-    busy_ += took, bytes_ += span.bytes;
+    busy_ += took;
+    bytes_ += span.bytes;
   }
 }
 

@@ -179,7 +179,8 @@ void LoadBalancer::resume_split(std::int64_t step, const std::string& text) {
   std::int64_t sum = 0;
   for (std::int64_t n; in >> n; sum += n) shares.push_back(n);
   if (std::int64_t(shares.size()) != world_.size() || sum != all_) shares = even_split(all_, world_.size());
-  split_periods_.clear(), lines_.clear();
+  split_periods_.clear();
+  lines_.clear();
   begin(step, shares);
 }
 
@@ -189,14 +190,17 @@ std::vector<LoadBalancer::Line> LoadBalancer::take_lines() { return std::exchang
 std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pace) {
   if (!measures_ || !pace.full || m.step <= split_periods_.back().from + settling) return "";
   busy_ += m.phase_seconds[std::size_t(Phase::forward)] + m.phase_seconds[std::size_t(Phase::backward)];
-  seconds_ += m.seconds, micro_batches_ += pace.micro_batches;
+  seconds_ += m.seconds;
+  micro_batches_ += pace.micro_batches;
   if (++steps_ < due_) return "";
 
   const std::size_t ranks = std::size_t(world_.size()), rank = std::size_t(world_.rank());
   std::vector<double> of_all(3 * ranks);  // each fills in its own: sums with zeros are exact, so all decide alike
   double *busy = of_all.data(), *seconds = busy + ranks, *planned = seconds + ranks;
-  busy[rank] = busy_ / double(micro_batches_), seconds[rank] = seconds_ / double(steps_);
-  steps_ = micro_batches_ = 0, busy_ = seconds_ = 0;
+  busy[rank] = busy_ / double(micro_batches_);
+  seconds[rank] = seconds_ / double(steps_);
+  steps_ = micro_batches_ = 0;
+  busy_ = seconds_ = 0;
   // Loaders that are asked for more wait here until all know from which step on it is divided otherwise.
   const std::lock_guard lock(mutex_);
   planned[rank] = double(planned_);

@@ -16,7 +16,10 @@ class AccountBuilder {
  public:
   AccountBuilder(Session&);                         // construct it before the network allocates its memory
   void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
-  void checkpoint(bool needed) { ++mine_.checkpoints, mine_.needed_checkpoints += needed; }
+  void checkpoint(bool needed) {
+    ++mine_.checkpoints;
+    mine_.needed_checkpoints += needed;
+  }
   void evaluation() { ++mine_.evaluations; }
   // This rank's account, without the phases and the device time, which other objects measure.
   RankAccount stats(Network&, const LoaderStats&, int device_timestamps,

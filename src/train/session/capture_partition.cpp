@@ -13,7 +13,8 @@ CapturePartition::CapturePartition(int most, int accumulation, bool varies) {
   accumulation = std::max(1, accumulation);
   largest_ = pieces(accumulation, pieces(accumulation, most));
   if (varies) {
-    odd_ = accumulation, device_slots_ = 2 * accumulation;
+    odd_ = accumulation;
+    device_slots_ = 2 * accumulation;
     return;
   }
   device_slots_ = std::max(2, largest_);

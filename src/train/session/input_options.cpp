@@ -25,8 +25,11 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
       if (!stored.empty()) out.push_back(float(stored[s.channels.empty() ? c : std::size_t(s.channels[c])]));
     return out;
   };
-  s.scale = float(data.values.scale), s.offset = float(data.values.offset), s.transform = data.values.transform;
-  s.channel_scale = of_used(data.values.channel_scale), s.channel_offset = of_used(data.values.channel_offset);
+  s.scale = float(data.values.scale);
+  s.offset = float(data.values.offset);
+  s.transform = data.values.transform;
+  s.channel_scale = of_used(data.values.channel_scale);
+  s.channel_offset = of_used(data.values.channel_offset);
   if (feed.mean.size() != feed.std.size())
     fail(Exit::config, "data.mean has ", feed.mean.size(), " values, data.std ", feed.std.size(),
          ". give both, one a channel, or neither");
@@ -35,14 +38,16 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
     return;
   }
   if (feed.mean.empty()) {
-    s.mean = of_used(data.values.mean), s.std = of_used(data.values.std);
+    s.mean = of_used(data.values.mean);
+    s.std = of_used(data.values.std);
     return;
   }
   const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
   if (feed.mean.size() != used)
     fail(Exit::config, "data.mean and data.std have ", feed.mean.size(), " values, the network takes ", used,
          " channels. give one a channel");
-  s.mean.assign(feed.mean.begin(), feed.mean.end()), s.std.assign(feed.std.begin(), feed.std.end());
+  s.mean.assign(feed.mean.begin(), feed.mean.end());
+  s.std.assign(feed.std.begin(), feed.std.end());
 }
 
 void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
@@ -97,14 +102,18 @@ static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
     refuse(feed.augment, "augment",
            "with data.sample = pair the target is a whole row, in which nothing is moved or turned with the sample");
     const char* why = "with data.sample = pair the target is all of a row, normalised as it is stored";
-    refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
+    refuse(!feed.channels.empty(), "channels", why);
+    refuse(!feed.subvolume.empty(), "subvolume", why);
     refuse(!feed.mean.empty(), "mean", why);
   }
   if (kind == SampleKind::tokens) {
     const char* why = "tokens are numbers of words, not values";
-    refuse(!feed.channels.empty(), "channels", why), refuse(!feed.subvolume.empty(), "subvolume", why);
-    refuse(!feed.mean.empty(), "mean", why), refuse(feed.transform != Transform::none, "transform", why);
-    refuse(feed.offset != offset_from_files, "offset", why), refuse(feed.scale > 0, "scale", why);
+    refuse(!feed.channels.empty(), "channels", why);
+    refuse(!feed.subvolume.empty(), "subvolume", why);
+    refuse(!feed.mean.empty(), "mean", why);
+    refuse(feed.transform != Transform::none, "transform", why);
+    refuse(feed.offset != offset_from_files, "offset", why);
+    refuse(feed.scale > 0, "scale", why);
   }
 }
 

@@ -20,10 +20,13 @@ std::int64_t max_rows_within(std::int64_t too_many, std::size_t limit,
       guess = fits + std::int64_t((double(limit) - low) / (high - low) * double(fails - fits));
     guess = std::clamp(guess, fits + 1, fails - 1);
     const double needed = double(bytes(guess));
-    if (needed <= double(limit))
-      fits = guess, low = needed;
-    else
-      fails = guess, high = needed;
+    if (needed <= double(limit)) {
+      fits = guess;
+      low = needed;
+    } else {
+      fails = guess;
+      high = needed;
+    }
   }
   return fits;
 }

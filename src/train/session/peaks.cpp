@@ -19,7 +19,8 @@ class Trial {
         const Shape& weight, DType dtype)
       : compute_(compute), op_(compute.backend->make(spec)) {
     const MemoryRequirements needs = op_->memory_requirements();
-    args_.workspace = buffer(needs.workspace), args_.saved = buffer(needs.saved),
+    args_.workspace = buffer(needs.workspace);
+    args_.saved = buffer(needs.saved);
     args_.packed_weights = buffer(needs.packed_weights);
     args_.state = static_cast<StepState*>(buffer(sizeof(StepState)));
     for (int i = 0; i < src_count; ++i) args_.src[std::size_t(i)] = tensor(src, dtype);
@@ -75,21 +76,28 @@ class Trial {
 
 double product(ExecutionContext& compute, DType dtype, std::int64_t n) {
   LinearSpec s;
-  s.src = {n, n}, s.out_features = n, s.bias = false, s.dtype = dtype;
+  s.src = {n, n};
+  s.out_features = n;
+  s.bias = false;
+  s.dtype = dtype;
   return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
 }
 
 double convolution(ExecutionContext& compute, DType dtype, std::int64_t rows, std::int64_t side,
                    std::int64_t channels) {
   ConvSpec s;
-  s.src = {rows, side, side, channels}, s.out_channels = channels, s.dtype = dtype;
-  s.window.kernel = {3, 3, 1}, s.window.pad = {1, 1, 0};
+  s.src = {rows, side, side, channels};
+  s.out_channels = channels;
+  s.dtype = dtype;
+  s.window.kernel = {3, 3, 1};
+  s.window.pad = {1, 1, 0};
   return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
 }
 
 double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
   AddSpec s;
-  s.src = {count, 1}, s.dtype = dtype;
+  s.src = {count, 1};
+  s.dtype = dtype;
   return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds();
 }
 

@@ -11,11 +11,13 @@ void StepTimingMean::add(const StepMetrics& m, const StepTiming& pace) {
   ++sum_.steps;
   sum_.step += m.seconds;
   sum_.input += of(Phase::data_wait) + of(Phase::copy);
-  sum_.forward += of(Phase::forward), sum_.backward += of(Phase::backward);
+  sum_.forward += of(Phase::forward);
+  sum_.backward += of(Phase::backward);
   sum_.optimizer += of(Phase::optimizer);
   sum_.last_backward += pace.last_backward;
   sum_.input_pass += pace.input_pass;
-  sum_.sums += of(Phase::communication), sum_.meeting += meeting;
+  sum_.sums += of(Phase::communication);
+  sum_.meeting += meeting;
   sum_.other += of(Phase::other) - meeting;
   sum_.micro_batches = pace.micro_batches;
   sum_.ready.resize(pace.ready.size());

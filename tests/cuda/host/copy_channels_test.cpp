@@ -13,7 +13,8 @@ const cuda::LaunchContext context{nullptr, 1};
 
 struct Memory {
   Memory(const Shape& shape, DType dtype, const Values& v) {
-    tensor.shape = shape, tensor.dtype = dtype;
+    tensor.shape = shape;
+    tensor.dtype = dtype;
     buffer = Buffer(device(), MemoryKind::device, tensor.bytes());
     tensor.data = buffer.data();
     put(tensor, v);

@@ -10,7 +10,10 @@ using namespace test;
 
 ModelSpec resnet(std::int64_t depth) {
   ModelSpec spec;
-  spec.name = "resnet", spec.depth = depth, spec.width = 8, spec.outputs = 10;
+  spec.name = "resnet";
+  spec.depth = depth;
+  spec.width = 8;
+  spec.outputs = 10;
   spec.input.scale = 1 / 255.0f;
   return spec;
 }

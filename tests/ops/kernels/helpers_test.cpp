@@ -15,7 +15,8 @@ struct Vector {
       : buffer(device(), MemoryKind::device, std::size_t(count + skip + 9) * size_of(dtype)) {
     std::memset(buffer.data(), 0x3c, buffer.bytes());
     view.data = buffer.as<std::byte>() + std::size_t(skip) * size_of(dtype);
-    view.dtype = dtype, view.shape = {count};
+    view.dtype = dtype;
+    view.shape = {count};
     if (!values.empty()) put(view, values);
   }
   void expect_untouched_outside() const {
@@ -82,7 +83,8 @@ TEST(RowSums, MatchReferenceInEveryShape) {
                             scratch.view.data);
           // Sums of float32 in a tree: a few roundings of partial sums that may be larger than the result.
           expect_close(get(sum.view), expected, 2e-6, cat(name_of(dtype), " ", size.rows, "x", size.columns));
-          sum.expect_untouched_outside(), scratch.expect_untouched_outside();
+          sum.expect_untouched_outside();
+          scratch.expect_untouched_outside();
         }
 }
 

@@ -12,7 +12,10 @@ using namespace test;
 // slow ones (cublas_on_host.hpp); 43 are no multiple of 8.
 ModelSpec mlp(Activation activation) {
   ModelSpec spec;
-  spec.name = "mlp", spec.hidden = {64, 40, 43, 16, 24, 88}, spec.activation = activation, spec.outputs = 10;
+  spec.name = "mlp";
+  spec.hidden = {64, 40, 43, 16, 24, 88};
+  spec.activation = activation;
+  spec.outputs = 10;
   spec.input.scale = 1 / 255.0f;
   return spec;
 }
@@ -80,7 +83,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(LinearPlan, SaysWhereAKernelActivates) {
   const auto by = [](std::int64_t features, Mode mode = Mode::train) {
     LinearSpec s;
-    s.src = {6, 20}, s.out_features = features, s.activation = Activation::gelu_tanh, s.mode = mode;
+    s.src = {6, 20};
+    s.out_features = features;
+    s.activation = Activation::gelu_tanh;
+    s.mode = mode;
     return backend().make(s)->implementation();
   };
   EXPECT_EQ(by(64).find("loops with bias gelu_tanh"), 0u) << by(64);

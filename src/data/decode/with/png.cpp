@@ -50,7 +50,8 @@ bool read_header(Decoder& d, Image& out) {
   if (setjmp(png_jmpbuf(d.png))) return false;
   png_set_read_fn(d.png, &d.input, read_bytes);
   png_read_info(d.png, d.info);
-  out.whole_height = png_get_image_height(d.png, d.info), out.whole_width = png_get_image_width(d.png, d.info);
+  out.whole_height = png_get_image_height(d.png, d.info);
+  out.whole_width = png_get_image_width(d.png, d.info);
   if (out.whole_height * out.whole_width > max_image_pixels) png_error(d.png, "more than 2^28 pixels");
   return true;
 }
@@ -71,7 +72,8 @@ bool read_pixels(Decoder& d, const DecodeRegion& region, Image& out) {
   const std::size_t row_bytes = png_get_rowbytes(d.png, d.info);
   if (row_bytes != 3 * std::size_t(out.width)) png_error(d.png, "unsupported kind of image");
   out.pixels.resize(row_bytes * std::size_t(out.height));
-  d.rows.resize(std::size_t(out.height)), d.skipped.resize(row_bytes);
+  d.rows.resize(std::size_t(out.height));
+  d.skipped.resize(row_bytes);
   for (std::size_t y = 0; y < d.rows.size(); ++y) d.rows[y] = out.pixels.data() + y * row_bytes;
   if (interlaced) {
     png_read_image(d.png, d.rows.data());
