@@ -15,7 +15,7 @@ void Trainer::Impl::checkpoint(bool needed) {
   const Timeline::Scope scope(timeline, Phase::checkpoint);
   const auto began = std::chrono::steady_clock::now();
   if (run_logger) run_logger->before_checkpoint();
-  run.state = network.read_state(int((run.step + 1) % 2));  // the slot of step number run.step, counted from 1
+  run.state = network.read_state(int((run.step + 1) % 2));  // the parity of step number run.step, counted from 1
   run.provenance = s.provenance();
   run.provenance["shares"] = s.batching.load_balancer->str(run.step);
   run.config = s.config.text;

@@ -27,7 +27,7 @@ struct Ids : Source {
   std::string describe() const override { return "ids"; }
 };
 
-enum class Events { all, without_begin_use, without_end_use };
+enum class Events { all, without_wait_until_copied, without_record_consumed };
 struct Case {
   int max_batches_per_take = 1, prefetch = 3, device_slots = 2;
   bool captured = true, eager_copies = false;
@@ -67,10 +67,10 @@ std::vector<std::int64_t> ids_seen(const Case& c) {
     const auto batches = loader.take(std::size_t(max_batches_per_take));
     const auto work = [&, k, batches = std::vector<Batch>(batches.begin(), batches.end())] {
       for (std::size_t m = 0; m < batches.size(); ++m) {
-        if (c.events != Events::without_begin_use) batches[m].begin_use();
+        if (c.events != Events::without_wait_until_copied) batches[m].wait_until_copied();
         device.copy_to_host(Stream::compute, seen[k].data() + m * rows, batches[m].ids.data,
                             rows * sizeof(std::int64_t));
-        if (c.events != Events::without_end_use) batches[m].end_use();
+        if (c.events != Events::without_record_consumed) batches[m].record_consumed();
       }
       done[k]->record(Stream::compute);
     };
@@ -111,11 +111,11 @@ TEST(LoaderSlots, AMissingEventIsDetected) {
   for (const bool captured : {false, true})
     for (const int max_batches_per_take : {1, 2, 3, 5}) {
       const int slots = std::max(2, max_batches_per_take);
-      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, false, Events::without_begin_use}),
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, false, Events::without_wait_until_copied}),
                 in_order(max_batches_per_take))
           << max_batches_per_take;
       if (max_batches_per_take == 1) continue;
-      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, true, Events::without_end_use}),
+      EXPECT_NE(ids_seen({max_batches_per_take, 3, slots, captured, true, Events::without_record_consumed}),
                 in_order(max_batches_per_take))
           << max_batches_per_take;
     }

@@ -76,8 +76,10 @@ class Buffer {
 //              pass. The copy stream waits for it before it copies another batch into the slot; otherwise it could
 //              overwrite data that the step has still to read.
 //
-// The host enqueues all of this ahead of time. It waits only for `copied`, and only before it reuses the host memory
-// that the copy reads.
+// The host enqueues all of this ahead of time. Of these two events it waits only for `copied`, and only before it
+// reuses the host memory that the copy reads. A step of one micro-batch with two slots would be correct without
+// `consumed`, because the host collects the results of step N - 1 before it enqueues step N + 1. With several
+// micro-batches in a step, slots are reused within the step, so `consumed` is needed.
 //
 // record() and wait() may be part of a captured step. There an event connects the step with work outside of it, and
 // every CapturedStep::run() follows these rules:
@@ -91,9 +93,13 @@ class Buffer {
 class Event {
  public:
   virtual ~Event() = default;
-  virtual void record(Stream) = 0;  // the point after all work that was enqueued in the stream so far
-  virtual void wait(Stream) = 0;    // later work of the stream starts after the last recorded point; does not block
-  virtual void synchronize() = 0;   // blocks the host until the last recorded point is reached
+  // Sets the point: after all work that was enqueued in the stream so far.
+  virtual void record(Stream) = 0;
+  // Later work of the stream starts after the last recorded point. Does not block the host. An event that was never
+  // recorded delays nothing.
+  virtual void wait(Stream) = 0;
+  // Blocks the host until the last recorded point is reached.
+  virtual void synchronize() = 0;
 };
 
 // Times at which streams reached certain points. The host reads them later, so no stream has to stop for them. record()

@@ -266,8 +266,6 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
     const Batch* batch = loader.next();
     if (!batch) break;
     rows += double(batch->item.rows);
-    batch->begin_use();
-    batch->end_use();
   }
   double rate[] = {rows / (now() - began)};
   world.all_reduce(rate, World::Reduce::sum);

@@ -66,20 +66,20 @@ Loader::Impl::~Impl() {
 std::span<const Batch> Loader::Impl::take(std::size_t count, bool manage_use) {
   MR_CHECK(count <= batches.capacity() && (count <= 1 || device_slots->count() > 0));
   if (managed_use)
-    for (const Batch& b : batches) b.end_use();
+    for (const Batch& b : batches) b.record_consumed();
   managed_use = manage_use;
   batches.clear();
   while (batches.size() < count) {
     while (head - tail > max_in_flight_slots) release_oldest();
-    Slot* s = take_filled();
+    HostSlot* s = take_filled();
     if (!s) break;
     hand_over(*s);
-    if (manage_use) batches.back().begin_use();
+    if (manage_use) batches.back().wait_until_copied();
   }
   return batches;
 }
 
-Loader::Impl::Slot* Loader::Impl::take_filled() {
+Loader::Impl::HostSlot* Loader::Impl::take_filled() {
   std::unique_lock lock(mutex);
   const std::uint64_t seen = ready;
   const double began = steady_seconds();
@@ -89,7 +89,7 @@ Loader::Impl::Slot* Loader::Impl::take_filled() {
     deepen();
     filled.wait(lock, next_filled);
   }
-  Slot& s = slot(head);
+  HostSlot& s = slot(head);
   stats.wait_seconds += steady_seconds() - began;
   stats.clock_reads += 2;
   if (s.failure) std::rethrow_exception(s.failure);
@@ -115,7 +115,7 @@ void Loader::Impl::deepen_to(std::size_t wanted) {
 }
 
 void Loader::Impl::release_oldest() {
-  Slot& s = slot(tail);  // only this thread changes head and tail
+  HostSlot& s = slot(tail);  // only this thread changes head and tail
   if (s.copied) s.copied->synchronize();
   std::array<double, 2> copy{};
   if (s.timed) {
@@ -140,7 +140,7 @@ void Loader::Impl::release_oldest() {
   if (enough_free) slot_freed.notify_all();
 }
 
-void Loader::Impl::hand_over(Slot& s) {
+void Loader::Impl::hand_over(HostSlot& s) {
   char* at = s.host;
   Batch batch;
   if (device_slots->count() > 0) {
@@ -157,7 +157,7 @@ void Loader::Impl::hand_over(Slot& s) {
     }
     device.copy_to_device(Stream::copy, at, s.host, bytes);
     if (s.timed) copy_times->record(Stream::copy, 1);
-    // Batch::begin_use() makes the compute stream wait for this event before the step reads the batch.
+    // Batch::wait_until_copied() makes the compute stream wait for this event before the step reads the batch.
     target.copied->record(Stream::copy);
     s.copied = target.copied.get();
     batch.slot = &target;

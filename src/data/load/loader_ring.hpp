@@ -4,7 +4,8 @@
 //   free -> planned (a micro-batch is assigned, workers fill it) -> filled -> handed out to the step -> free
 //
 // A slot is handed out when take() enqueues its copy to the device, or, without a copy, when the step gets its address.
-// It is free again when the device has its bytes (the `copied` event) or the step asks for the next batch.
+// This host slot is free again when its copy has ended (the `copied` event of the device slot), or, without a copy,
+// when the step asks for the next batch.
 //
 // The units of the slots that are not yet filled are the known future of the sampler. A worker submits as many of them
 // as its engine can use.
@@ -30,9 +31,9 @@
 namespace millrace {
 
 struct Loader::Impl : SlotLayout {
-  struct Slot {
+  struct HostSlot {
     char* host = nullptr;     // the memory that holds the batch
-    Event* copied = nullptr;  // of the device slot, once handed out: the device has the batch
+    Event* copied = nullptr;  // of the device slot that this slot is copied to; null before that
     MicroBatch item;
     std::uint64_t number = 0;   // of the batch, from the loader's start
     std::int64_t claimed = 0;   // rows that workers have claimed
@@ -46,7 +47,7 @@ struct Loader::Impl : SlotLayout {
 
   // Rows [begin, end) of a slot, which one worker reads.
   struct Unit {
-    Slot* slot = nullptr;
+    HostSlot* slot = nullptr;
     std::int64_t begin = 0, end = 0;
   };
   struct Worker {
@@ -66,13 +67,14 @@ struct Loader::Impl : SlotLayout {
   const int workers;
   const std::int64_t max_rows;
   std::int64_t unit_rows = 1;
-  const std::size_t max_in_flight_slots;  // slots that may wait for their copy while the step takes further batches
+  const std::size_t
+      max_in_flight_slots;  // host slots that may wait for their copy while the step takes further batches
   Buffer host_memory;
-  std::vector<Slot> slots;  // as many as host_memory can hold; slot k may use any part of that memory
-  std::vector<char*> free;  // memory of free slots; the part that was freed first comes first
-  std::size_t depth = 0;    // slots in use now
-  bool was_full = false;    // since the last change of depth, all slots were planned at some time
-  std::uint64_t ready = 0;  // slots that are filled and not handed out
+  std::vector<HostSlot> slots;  // as many as host_memory can hold; slot k may use any part of that memory
+  std::vector<char*> free;      // memory of free slots; the part that was freed first comes first
+  std::size_t depth = 0;        // slots in use now
+  bool was_full = false;        // since the last change of depth, all slots were planned at some time
+  std::uint64_t ready = 0;      // slots that are filled and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
   std::unique_ptr<Timestamps> copy_times;  // around the copy of one slot at a time
@@ -98,7 +100,7 @@ struct Loader::Impl : SlotLayout {
   Impl(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&,
        std::function<std::optional<MicroBatch>()> items, DeviceSlots*);
   ~Impl();
-  Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
+  HostSlot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
 
   // The workers: loader_workers.cpp.
 
@@ -109,7 +111,7 @@ struct Loader::Impl : SlotLayout {
   // Call with the mutex locked: claims rows of the oldest slot that has unclaimed ones. If all are claimed, plans the
   // next micro-batch. No slot in the result: there is nothing to do now.
   Unit claim();
-  Unit claim_rows(Slot&);
+  Unit claim_rows(HostSlot&);
   void begin(ReadQueue&, const Unit&);
   // Submits the unit, if it has a slot. Then, unless the worker can submit more, finishes the oldest unit and updates
   // its slot. Reading happens with the mutex unlocked, updating with it locked. The step is woken with the mutex
@@ -121,10 +123,10 @@ struct Loader::Impl : SlotLayout {
 
   // The calls of the step: loader.cpp.
 
-  // manage_use: begin_use() of each batch is called now and end_use() by the next call.
+  // manage_use: wait_until_copied() of each batch is called now and record_consumed() by the next call.
   std::span<const Batch> take(std::size_t count, bool manage_use);
   // Waits until the next slot is filled. Null: there are no more batches.
-  Slot* take_filled();
+  HostSlot* take_filled();
   // Call with the mutex locked when the step has to wait: doubles the depth if a deeper ring would have held the batch.
   void deepen();
   void deepen_to(std::size_t wanted);
@@ -132,7 +134,7 @@ struct Loader::Impl : SlotLayout {
   // bottleneck or the step is behind by more batches than there are device slots.
   void release_oldest();
   // Enqueues the copy of a slot to the device and appends its batch to `batches`.
-  void hand_over(Slot&);
+  void hand_over(HostSlot&);
 };
 
 }  // namespace millrace

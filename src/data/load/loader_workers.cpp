@@ -43,13 +43,13 @@ void Loader::Impl::stop() {
 Loader::Impl::Unit Loader::Impl::claim() {
   if (exhausted) return {};
   if (planned > head)  // all rows of earlier slots were claimed when this one was planned
-    if (Slot& s = slot(planned - 1); s.claimed < s.item.rows) return claim_rows(s);
+    if (HostSlot& s = slot(planned - 1); s.claimed < s.item.rows) return claim_rows(s);
   if (planned - tail >= depth) {
     was_full = true;
     return {};
   }
-  Slot& s = slot(planned);
-  s = Slot{};
+  HostSlot& s = slot(planned);
+  s = HostSlot{};
   s.host = free.front();
   s.planned = true;
   s.number = planned;
@@ -72,14 +72,14 @@ Loader::Impl::Unit Loader::Impl::claim() {
   return {};
 }
 
-Loader::Impl::Unit Loader::Impl::claim_rows(Slot& s) {
+Loader::Impl::Unit Loader::Impl::claim_rows(HostSlot& s) {
   const std::int64_t begin = s.claimed;
   s.claimed = std::min(s.item.rows, s.claimed + unit_rows);
   return {&s, begin, s.claimed};
 }
 
 void Loader::Impl::begin(ReadQueue& reads, const Unit& u) {
-  const Slot& s = *u.slot;
+  const HostSlot& s = *u.slot;
   auto* ids = reinterpret_cast<std::int64_t*>(s.host + ids_offset) + u.begin;
   const auto first = std::size_t(u.begin);
   const auto rows = std::size_t(u.end - u.begin);
@@ -104,7 +104,7 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   stats.read_seconds += ended - began;
   stats.clock_reads += 2;
   const Unit done = finishing ? w.units[w.finished++ % w.units.size()] : unit;
-  Slot& s = *done.slot;
+  HostSlot& s = *done.slot;
   if (tracing && spans.size() < max_spans) spans.push_back({w.number, s.number, began, ended});
   if (!finishing) return;
   stats.samples += std::uint64_t(done.end - done.begin);

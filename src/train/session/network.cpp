@@ -203,10 +203,10 @@ void Network::complete_weights() {
   gathered();
 }
 
-void Network::write_step(int slot) { pushed_.as<StepState>()[slot] = host_state_; }
+void Network::write_step(int parity) { pushed_.as<StepState>()[parity] = host_state_; }
 
-void Network::push_step(int slot) {
-  compute_.device->copy_to_device(Stream::compute, state_.data(), pushed_.as<StepState>() + slot,
+void Network::push_step(int parity) {
+  compute_.device->copy_to_device(Stream::compute, state_.data(), pushed_.as<StepState>() + parity,
                                   StepState::host_bytes());
 }
 
@@ -215,15 +215,15 @@ void Network::push_state() {
   compute_.device->synchronize();
 }
 
-void Network::copy_state_to_host(int slot) {
-  compute_.device->copy_to_host(Stream::compute, state_copies_.as<StepState>() + slot, state_.data(),
+void Network::copy_state_to_host(int parity) {
+  compute_.device->copy_to_host(Stream::compute, state_copies_.as<StepState>() + parity, state_.data(),
                                 sizeof(StepState));
-  state_ready_[std::size_t(slot)]->record(Stream::compute);
+  state_ready_[std::size_t(parity)]->record(Stream::compute);
 }
 
-const StepState& Network::read_state(int slot) {
-  state_ready_[std::size_t(slot)]->synchronize();
-  return state_copies_.as<StepState>()[slot];
+const StepState& Network::read_state(int parity) {
+  state_ready_[std::size_t(parity)]->synchronize();
+  return state_copies_.as<StepState>()[parity];
 }
 
 void Network::optimizer_step(TimestampSeries timestamps) {

@@ -22,7 +22,7 @@ EnqueuedStep& StepRunner::plan_step(std::int64_t step, double learning_rate) {
   return out;
 }
 
-void StepRunner::write_step_state(int slot, const EnqueuedStep& step) {
+void StepRunner::write_step_state(int parity, const EnqueuedStep& step) {
   StepState& state = network_.host_state();
   state.learning_rate = float(step.learning_rate);
   state.row_weight = 1.0f / float(step.rows);
@@ -31,7 +31,7 @@ void StepRunner::write_step_state(int slot, const EnqueuedStep& step) {
   state.force_inf = double(step.number) == s_.config.test.force_overflow_at;
   state.loss_sum = 0;
   state.top1 = state.top5 = state.counted = 0;
-  network_.write_step(slot);
+  network_.write_step(parity);
 }
 
 void StepRunner::drop_outdated_captures(std::int64_t step) {

@@ -49,10 +49,10 @@ StepTimerSpec StepRunner::timer_spec() const {
 
 void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const ScopedLabel label(*s_.compute.device, name_step("step ", step));
-  const int slot = int(step % 2);
-  timer_.begin(slot);
+  const int parity = int(step % 2);
+  timer_.begin(parity);
   const EnqueuedStep& planned = plan_step(step, learning_rate);
-  write_step_state(slot, planned);
+  write_step_state(parity, planned);
   if (network_.weight_all_gather()) network_.gathered();  // the first group begins with the all-gather
   drop_outdated_captures(step);
 
@@ -66,7 +66,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const int count = planned.micro_batches;
   const int groups = capture_partition_.groups(count);
   for (int g = 0; g < groups; ++g) {
-    group_.slot = slot;
+    group_.parity = parity;
     group_.first = capture_partition_.begin(count, g);
     group_.count = count;
     take(capture_partition_.begin(count, g + 1) - group_.first);
@@ -79,8 +79,8 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   network_.mark_weights_updated();
 }
 
-// The host waits here until the loader's workers have read the samples. The device waits inside of the step until the
-// samples have been copied to it.
+// The host waits here until the loader's workers have read the samples. Whether they have been copied to the device is
+// checked later, by the compute stream: see forward_backward().
 void StepRunner::take(int size) {
   group_.work.clear();
   const auto batches = loader_.take(std::size_t(size));
@@ -91,13 +91,13 @@ void StepRunner::take(int size) {
     MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
     // Micro-batches of equal size are consecutive, so each program is used in one run of them.
     const bool repack = number == 0 || expected.rows != share_[number - 1].rows;
-    enqueued_[std::size_t(group_.slot)].unread += batch.skipped;
+    enqueued_[std::size_t(group_.parity)].unread += batch.skipped;
     group_.work.push_back({&network_.step_program(expected.rows), batch, repack});
   }
 }
 
 void StepRunner::run_captured(int group, int groups, std::int64_t rows) {
-  auto& captured = captured_[{group_.slot, rows, group, group_.work.empty() ? nullptr : group_.work[0].batch.x.data}];
+  auto& captured = captured_[{group_.parity, rows, group, group_.work.empty() ? nullptr : group_.work[0].batch.x.data}];
   if (!captured) {
     std::string name = cat("step of ", rows, " rows");
     if (groups > 1) name += cat(", part ", group + 1, " of ", groups);
@@ -107,13 +107,13 @@ void StepRunner::run_captured(int group, int groups, std::int64_t rows) {
 }
 
 void StepRunner::run(const Group& g) {
-  if (g.begins_step()) network_.push_step(g.slot);
-  if (g.ends_step()) reducer_.set_ready_timestamps(timer_.reducer_milestones(g.slot));
+  if (g.begins_step()) network_.push_step(g.parity);
+  if (g.ends_step()) reducer_.set_ready_timestamps(timer_.reducer_milestones(g.parity));
   if (g.count == 0) run_without_rows(g);
   for (int k = g.first; k < g.first + int(g.work.size()); ++k) forward_backward(g, k);
   if (!g.ends_step()) return;
   end_of_step(g);
-  network_.copy_state_to_host(g.slot);
+  network_.copy_state_to_host(g.parity);
 }
 
 void StepRunner::forward_backward(const Group& g, int k) {
@@ -128,31 +128,31 @@ void StepRunner::forward_backward(const Group& g, int k) {
   if (const double seconds = s_.config.test.compute_delay * double(work.batch.item.rows); seconds > 0)
     simulated.emplace(seconds, network_.layout().count).insert(weights_hook, gradient_hook);
 
-  timer_.record(g.slot, k, handed_over);
-  work.batch.begin_use();
-  timer_.record(g.slot, k, on_device);
+  timer_.record(g.parity, k, handed_over);
+  work.batch.wait_until_copied();  // on the compute stream: the copy stream fills the batch's device slot
+  timer_.record(g.parity, k, on_device);
   if (all_gather)
-    all_gather->begin(timer_.all_gather_waits(g.slot));
+    all_gather->begin(timer_.all_gather_waits(g.parity));
   else if (work.repack)
     work.program->repack_weights();
   work.program->forward(work.batch.x, work.batch.y, work.batch.ids, first, weights_hook,
-                        first ? timer_.input_pass(g.slot) : TimestampSeries{});
+                        first ? timer_.input_pass(g.parity) : TimestampSeries{});
   if (all_gather) all_gather->finish();
   if (simulated) simulated->forward();
-  timer_.record(g.slot, k, forward_done);
+  timer_.record(g.parity, k, forward_done);
   if (last) all_reduce_statistics();
   work.program->backward(first, gradient_hook);
-  work.batch.end_use();
-  timer_.record(g.slot, k, backward_done);
+  work.batch.record_consumed();  // on the compute stream: the copy stream may now refill the slot
+  timer_.record(g.parity, k, backward_done);
 }
 
 // A rank without rows in this step takes part in all communication, with zeros.
 void StepRunner::run_without_rows(const Group& g) {
   if (WeightAllGather* all_gather = network_.weight_all_gather()) {
-    all_gather->begin(timer_.all_gather_waits(g.slot));
+    all_gather->begin(timer_.all_gather_waits(g.parity));
     all_gather->finish();
   }
-  timer_.skip_input_pass(g.slot);
+  timer_.skip_input_pass(g.parity);
   network_.clear_statistics();
   all_reduce_statistics();
   reducer_.contribute_zeros();
@@ -169,24 +169,24 @@ void StepRunner::end_of_step(const Group& g) {
     const ScopedLabel label(*s_.compute.device, "the end of sums");
     reducer_.finish();
   }
-  timer_.record_gradients_reduced(g.slot, g.count);
+  timer_.record_gradients_reduced(g.parity, g.count);
   {
     const ScopedLabel label(*s_.compute.device, "optimizer");
     if (optimizes_)
-      network_.optimizer_step(timer_.optimizer_waits(g.slot));
+      network_.optimizer_step(timer_.optimizer_waits(g.parity));
     else
-      timer_.skip_optimizer_waits(g.slot);
+      timer_.skip_optimizer_waits(g.parity);
   }
-  timer_.record_optimizer_done(g.slot, g.count);
+  timer_.record_optimizer_done(g.parity, g.count);
 }
 
 StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
   const ScopedLabel label(*s_.compute.device, name_step("the results of step ", step));
-  const int slot = int(step % 2);
-  const EnqueuedStep& enqueued = enqueued_[std::size_t(slot)];
-  const StepState& state = network_.read_state(slot);  // waits until the device is done with the step
+  const int parity = int(step % 2);
+  const EnqueuedStep& enqueued = enqueued_[std::size_t(parity)];
+  const StepState& state = network_.read_state(parity);  // waits until the device is done with the step
   StepResult out = agree(state, enqueued, wants_stop, wants_checkpoint);
-  timer_.finish(slot, enqueued, out.metrics);
+  timer_.finish(parity, enqueued, out.metrics);
   return out;
 }
 

@@ -20,31 +20,31 @@ StepTimer::StepTimer(Device& device, Collective& collective, StepTimerSpec spec)
   timing_.ready.resize(spec_.reducer_milestones);
 }
 
-void StepTimer::record(int slot, int number) {
-  if (enabled_) timestamps_[std::size_t(slot)]->record(Stream::compute, number);
+void StepTimer::record(int parity, int number) {
+  if (enabled_) timestamps_[std::size_t(parity)]->record(Stream::compute, number);
 }
 
-void StepTimer::begin(int slot) {
-  began_[std::size_t(slot)] = now();
-  record(slot, 0);
+void StepTimer::begin(int parity) {
+  began_[std::size_t(parity)] = now();
+  record(parity, 0);
 }
 
-void StepTimer::record(int slot, int micro_batch, Point p) { record(slot, number_of(micro_batch, p)); }
+void StepTimer::record(int parity, int micro_batch, Point p) { record(parity, number_of(micro_batch, p)); }
 
-void StepTimer::record_gradients_reduced(int slot, int micro_batches) {
-  record(slot, gradients_reduced(micro_batches));
+void StepTimer::record_gradients_reduced(int parity, int micro_batches) {
+  record(parity, gradients_reduced(micro_batches));
 }
 
-void StepTimer::record_optimizer_done(int slot, int micro_batches) { record(slot, optimizer_done(micro_batches)); }
+void StepTimer::record_optimizer_done(int parity, int micro_batches) { record(parity, optimizer_done(micro_batches)); }
 
-void StepTimer::skip_input_pass(int slot) {
-  TimestampSeries around = input_pass(slot);
+void StepTimer::skip_input_pass(int parity) {
+  TimestampSeries around = input_pass(parity);
   around.record();
   around.record();
 }
 
-void StepTimer::skip_optimizer_waits(int slot) {
-  TimestampSeries waits = optimizer_waits(slot);
+void StepTimer::skip_optimizer_waits(int parity) {
+  TimestampSeries waits = optimizer_waits(parity);
   for (int i = 0; i < 2 * spec_.optimizer_waits; ++i) waits.record();
 }
 
@@ -52,10 +52,10 @@ void StepTimer::begin_sync_wait() { sync_began_ = now(); }
 
 void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : now() - sync_began_; }
 
-void StepTimer::finish(int slot, const EnqueuedStep& step, StepMetrics& m) {
+void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   step_ = step;
-  enqueue_began_ = began_[std::size_t(slot)];
-  read_timestamps(slot);
+  enqueue_began_ = began_[std::size_t(parity)];
+  read_timestamps(parity);
   add_phases(m);
   collective_.take_spans(comm_spans_);
   move_waits_to_communication(m);
@@ -70,10 +70,10 @@ void StepTimer::finish(int slot, const EnqueuedStep& step, StepMetrics& m) {
   m.samples_per_second = double(step.rows) / m.seconds;
 }
 
-void StepTimer::read_timestamps(int slot) {
+void StepTimer::read_timestamps(int parity) {
   const int last = optimizer_done(step_.micro_batches);
   if (enabled_)
-    timestamps_[std::size_t(slot)]->read({times_.data(), std::size_t(last + 1)});
+    timestamps_[std::size_t(parity)]->read({times_.data(), std::size_t(last + 1)});
   else
     std::fill(times_.begin(), times_.end(), 0.0);
   // The device begins a step when the step before is done, but not before the host has begun to enqueue it.

@@ -1,13 +1,13 @@
-// DeviceSlots: a ring of batch buffers in device memory, with two events for each buffer. The events order three
-// parties that never wait for each other on the host:
+// DeviceSlots: a ring of batch buffers in device memory, with two events for each buffer. The events order the copy
+// stream and the compute stream; class Event in device.hpp explains why both are needed:
 //
 //   loader (copy stream)                          step (compute stream)
-//   1. waits for `consumed` of the slot            3. waits for `copied`  (Batch::begin_use)
-//   2. copies a batch into it, records `copied`    4. reads it, records `consumed` (Batch::end_use)
+//   1. waits for `consumed` of the slot            3. waits for `copied`  (Batch::wait_until_copied)
+//   2. copies a batch into it, records `copied`    4. reads it, records `consumed` (Batch::record_consumed)
 //
-// `copied` stops the step from reading a batch that is still on its way to the device. `consumed` stops the loader from
-// overwriting a batch that the step still reads. With two slots or more, one batch is copied while another is computed
-// on.
+// The host enqueues these waits and does not block. It blocks on `copied` in one place: before it reuses the host slot
+// that the copy reads (Loader::Impl::release_oldest). With two device slots or more, one batch is copied while the step
+// computes on another.
 //
 // A loader makes its own slots unless its owner gives it some. The owner's slots outlive the loader, so a captured
 // step, which contains their addresses, can also run on the batches of the next loader.

@@ -2,11 +2,12 @@
 // stream brings filled slots to the device while the step computes on earlier ones. Batches arrive in the order of the
 // micro-batches, whatever the number and speed of the workers.
 //
-// A batch passes through two waits:
-//   - On the host, next() and take() wait until the workers have filled the batch's host slot. This is the wait that
-//     LoaderStats::wait_seconds counts.
-//   - On the device, the compute stream waits for the slot's `copied` event, and the copy stream waits for its
-//     `consumed` event before it reuses the slot (device_slots.hpp). The host enqueues these waits and goes on.
+// Where a batch waits:
+//   - Host: next() and take() wait until the workers have filled the batch's host slot. LoaderStats::wait_seconds
+//     counts this wait.
+//   - Host: a host slot is refilled only after its copy to the device has ended.
+//   - Device: the compute stream waits for the `copied` event of the device slot before the step reads the batch. The
+//     copy stream waits for its `consumed` event before it overwrites the slot. See device_slots.hpp.
 //
 // Example:
 //   Loader loader(device, source, index, sampler, options, items);
@@ -36,13 +37,14 @@ struct Batch {
   std::int64_t skipped = 0;           // samples that could not be read: their values are zeros and their label is -1
   DeviceSlots::Slot* slot = nullptr;  // where the batch lies on the device; null: the device reads host memory
 
-  // Call begin_use() before the first kernel that reads the batch: the compute stream then waits until the copy of the
-  // batch has ended. Call end_use() after the last such kernel: the loader may then reuse the slot. A captured step may
-  // contain both calls, because take() enqueues the copies before the step is launched.
-  void begin_use() const {
+  // For batches of take(); next() makes both calls itself. Call wait_until_copied() before the first kernel that reads
+  // the batch: the compute stream then waits until the batch has been copied. Call record_consumed() after the last
+  // such kernel: the loader may then overwrite the device slot. A captured step may contain both calls, because take()
+  // enqueues the copies before the step is launched. The host does not block.
+  void wait_until_copied() const {
     if (slot) slot->copied->wait(Stream::compute);
   }
-  void end_use() const {
+  void record_consumed() const {
     if (slot) slot->consumed->record(Stream::compute);
   }
 };
@@ -75,12 +77,12 @@ class Loader {
          std::function<std::optional<MicroBatch>()> items, DeviceSlots* slots = nullptr);
   ~Loader();  // stops the workers and drops the batches in flight
   // The next batch, or null after the last one. Waits until the workers have filled it. The batch is valid until the
-  // next call; next() itself calls begin_use() now and end_use() then. If a worker failed on this batch, its Error is
-  // thrown here, and again by later calls.
+  // next call; next() itself calls wait_until_copied() now, and record_consumed() when it is called again. If a worker
+  // failed on this batch, its Error is thrown here, and again by later calls.
   const Batch* next();
-  // The next `count` batches, or fewer at the end, for a step that calls begin_use() and end_use() itself. Their copies
-  // are enqueued, but may not have ended: each starts when the slot's previous batch has been consumed. Valid until the
-  // next call.
+  // The next `count` batches, or fewer at the end, for a step that calls wait_until_copied() and record_consumed()
+  // itself. Their copies are enqueued, but may not have ended: each starts when the slot's previous batch has been
+  // consumed. Valid until the next call.
   std::span<const Batch> take(std::size_t count);
   // Makes `slot` the device slot of the next batch, so that a captured step finds its batches at the same addresses.
   void rewind(std::size_t slot = 0);

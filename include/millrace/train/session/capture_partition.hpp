@@ -1,6 +1,9 @@
-// Grouping: which micro-batches of a step are recorded together, and in which slots of the loader's they lie on the
-// device. A function of the step alone, so that all ranks record the same sums together: NCCL wants each replay to be
-// of one capture that all ranks made together.
+// CapturePartition: divides the micro-batches of a step into groups. Each group is captured as one CUDA graph. It also
+// chooses the device slots of the loader in which the batches of a step lie, because a captured step contains their
+// addresses.
+//
+// The result depends only on the step, so all ranks capture the same all-reduces together. NCCL requires this: a
+// collective that was captured must be replayed on all ranks, from captures that they made together.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,21 +12,28 @@ namespace millrace {
 
 class CapturePartition {
  public:
-  // most: micro-batches of a recording. accumulation: of a rank in a step, at most. varies: shares change from step to
-  // step (train.balance), so that a step and the next have slots of their own, whatever numbers they have.
+  // most: the largest number of micro-batches in one captured group. accumulation: the largest number of micro-batches
+  // of a rank in a step. varies: the number changes from step to step (train.balance); consecutive steps then use
+  // different device slots, whatever their numbers of micro-batches are.
   CapturePartition(int most, int accumulation, bool varies = false);
-  int largest() const { return largest_; }            // micro-batches of a group, at most
-  int device_slots() const { return device_slots_; }  // the copy of the next one never waits for the newest use
-  // Of a rank's step of so many micro-batches. One for none: who has no rows takes part in the sums.
+  // The largest number of micro-batches in a group.
+  int largest() const { return largest_; }
+  // Device slots that the loader needs. There are enough that two consecutive batches never use the same slot: the copy
+  // of the next batch would otherwise wait until the step has consumed the newest one.
+  int device_slots() const { return device_slots_; }
+  // Number of groups of a rank that has this many micro-batches in the step. Without any it is 1, because a rank
+  // without rows still takes part in the all-reduces.
   int groups(int micro_batches) const;
-  // The first micro-batch of a group; of group groups(), the end. Sizes differ by one at most.
+  // The first micro-batch of a group; the end of the last group for group == groups(). Sizes differ by at most one.
   int begin(int micro_batches, int group) const;
-  // Where the first batch of a step (its number in the run) lies; the others follow in the ring. micro_batches: the
-  // most that any rank has in it.
+  // The device slot of the first batch of a step; the others follow in the ring. step: number within the run, from 0.
+  // micro_batches: the largest number that any rank has in this step.
   std::size_t first_slot(std::int64_t step, int micro_batches) const;
 
  private:
-  int largest_, device_slots_, odd_ = 0;  // odd: where steps of odd numbers begin, if they vary
+  int largest_ = 0;
+  int device_slots_ = 0;
+  int odd_ = 0;  // first device slot of the steps with odd numbers, if the number of micro-batches varies
 };
 
 }  // namespace millrace

@@ -59,14 +59,15 @@ class Network {
   const ParameterLayout& layout() const { return layout_; }
   const NetworkMemory& needs() const { return needs_; }
   StepState& host_state() { return host_state_; }
-  // The host's part goes into slot 0 or 1, whose last copy must be done, and from there to the device on the compute
-  // stream: push_step may be part of a recorded step.
-  void write_step(int slot);
-  void push_step(int slot);
+  // write_step() puts the values of the next step into one of two pinned copies, chosen by the step's parity. The last
+  // push_step() from that copy must have ended. push_step() enqueues the transfer of the copy to the device on the
+  // compute stream, and may be part of a captured step.
+  void write_step(int parity);
+  void push_step(int parity);
   void push_state();  // all of it: at the start, after a checkpoint was read
-  // Copies the whole state to slot 0 or 1 without waiting, also as part of a recorded step; read_state waits for it.
-  void copy_state_to_host(int slot);
-  const StepState& read_state(int slot);
+  // Copies the whole state to copy 0 or 1 without waiting, also as part of a captured step; read_state waits for it.
+  void copy_state_to_host(int parity);
+  const StepState& read_state(int parity);
 
   // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
   void optimizer_step(TimestampSeries = {});

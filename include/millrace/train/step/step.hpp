@@ -5,6 +5,9 @@
 //   StepResult r = runner.collect(step, stop, save);  // loss and times; whether any rank wants to stop or to save
 //
 // All ranks call both functions for the same steps in the same order.
+//
+// A batch lies in a slot of device memory that the loader reuses. Two events guard the slot; class Event in device.hpp
+// explains them.
 #pragma once
 #include <array>
 #include <map>
@@ -45,7 +48,8 @@ class StepRunner {
   // For benchmarks and probes, while no step is in flight: steps without the optimizer, or without timestamps.
   void disable_optimizer() { optimizes_ = false; }
   void disable_timestamps(bool disabled) { timer_.disable(disabled); }
-  // step: number within the run, from 0. Steps alternate between two slots for timestamps and results.
+  // step: number within the run, from 0. Timestamps and results exist twice; a step uses those
+  // of its parity, step % 2.
   void enqueue(std::int64_t step, double learning_rate);
   // Collective, for an enqueued step. wants_stop and wants_checkpoint are the wishes of this rank.
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
@@ -61,7 +65,7 @@ class StepRunner {
   // Micro-batches [first, first + work.size()) of the `count` that this rank has in a step. A group is captured as a
   // whole: it holds by value, or by reference to what outlives the runner, all that the captured work needs.
   struct Group {
-    int slot = 0;
+    int parity = 0;  // of the step: step % 2
     int first = 0;
     int count = 0;
     std::vector<MicroBatchWork> work;
@@ -71,7 +75,7 @@ class StepRunner {
 
   StepTimerSpec timer_spec() const;
   EnqueuedStep& plan_step(std::int64_t step, double learning_rate);
-  void write_step_state(int slot, const EnqueuedStep&);
+  void write_step_state(int parity, const EnqueuedStep&);
   void drop_outdated_captures(std::int64_t step);
   // The parts of a step, in this order.
   void take(int size);  // fills group_.work with the next batches
@@ -92,10 +96,10 @@ class StepRunner {
   StepTimer timer_;
   CapturePartition capture_partition_;
   bool optimizes_ = true;
-  std::array<EnqueuedStep, 2> enqueued_;  // by slot
+  std::array<EnqueuedStep, 2> enqueued_;  // by parity
   std::vector<MicroBatch> share_;         // this rank's micro-batches of the step that is being enqueued
   Group group_;
-  // Captured groups by slot, rows of the step over all ranks, number of the group, and address of its first batch.
+  // Captured groups by parity, rows of the step over all ranks, number of the group, and address of its first batch.
   // Groups that communicate must be captured on all ranks at the same step, or on none. That holds because the rows
   // determine every rank's micro-batches, and these determine the address.
   std::map<std::tuple<int, std::int64_t, int, const void*>, std::unique_ptr<CapturedStep>> captured_;

@@ -2,8 +2,8 @@
 // timer records a timestamp there on the device's compute stream. Afterwards finish() turns these timestamps and the
 // collective's spans into the phases of StepMetrics and into the values that load balancing and the account need.
 //
-// Steps alternate between two slots, so that the timestamps of one step stay valid while the next one is enqueued. All
-// record functions may be part of a captured step.
+// Timestamps exist twice, and a step uses those of its parity (step % 2). So the timestamps of one step stay valid
+// while the next one is enqueued. All record functions may be part of a captured step.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -50,23 +50,23 @@ class StepTimer {
   void disable(bool disabled) { enabled_ = !disabled; }
 
   // While a step is enqueued.
-  void begin(int slot);
-  void record(int slot, int micro_batch, Point);
-  void record_gradients_reduced(int slot, int micro_batches);
-  void record_optimizer_done(int slot, int micro_batches);
+  void begin(int parity);
+  void record(int parity, int micro_batch, Point);
+  void record_gradients_reduced(int parity, int micro_batches);
+  void record_optimizer_done(int parity, int micro_batches);
   // Timestamps that other parts of the step record themselves, two for each wait: before it and after it.
-  TimestampSeries all_gather_waits(int slot) { return series(slot, 1); }
-  TimestampSeries optimizer_waits(int slot) { return series(slot, 1 + 2 * all_gathers()); }
-  TimestampSeries reducer_milestones(int slot) { return series(slot, milestones_begin()); }
-  TimestampSeries input_pass(int slot) { return series(slot, input_begin()); }  // before and after
-  void skip_input_pass(int slot);                                               // a rank without rows
-  void skip_optimizer_waits(int slot);                                          // a step without the optimizer
+  TimestampSeries all_gather_waits(int parity) { return series(parity, 1); }
+  TimestampSeries optimizer_waits(int parity) { return series(parity, 1 + 2 * all_gathers()); }
+  TimestampSeries reducer_milestones(int parity) { return series(parity, milestones_begin()); }
+  TimestampSeries input_pass(int parity) { return series(parity, input_begin()); }  // before and after
+  void skip_input_pass(int parity);                                                 // a rank without rows
+  void skip_optimizer_waits(int parity);                                            // a step without the optimizer
 
   // When the results of a step are collected: around what the ranks agree on, then once for each step, in order. Adds
   // the phases, seconds and samples per second to the metrics.
   void begin_sync_wait();
   void end_sync_wait();
-  void finish(int slot, const EnqueuedStep&, StepMetrics&);
+  void finish(int parity, const EnqueuedStep&, StepMetrics&);
 
   // Of the step that was finished last.
   const std::vector<CommSpan>& comm_spans() const { return comm_spans_; }
@@ -92,12 +92,12 @@ class StepTimer {
   // The timestamp before this one, in the order of the step's points.
   int previous(int number) const { return number == micro_batches_begin() ? 0 : number - 1; }
   double time(int number) const { return times_[std::size_t(number)]; }  // seconds since the step began
-  TimestampSeries series(int slot, int number) {
-    return {enabled_ ? timestamps_[std::size_t(slot)].get() : nullptr, number};
+  TimestampSeries series(int parity, int number) {
+    return {enabled_ ? timestamps_[std::size_t(parity)].get() : nullptr, number};
   }
-  void record(int slot, int number);
+  void record(int parity, int number);
 
-  void read_timestamps(int slot);
+  void read_timestamps(int parity);
   void add_phases(StepMetrics&) const;
   void move_waits_to_communication(StepMetrics&);
   double compute_seconds(double until) const;
@@ -108,7 +108,7 @@ class StepTimer {
   StepTimerSpec spec_;
   bool enabled_ = true;
   std::array<std::unique_ptr<Timestamps>, 2> timestamps_;
-  std::array<double, 2> began_{};  // when the host began to enqueue the step, by slot
+  std::array<double, 2> began_{};  // when the host began to enqueue the step, by parity
   double sync_began_ = 0;
 
   // Of the step that was finished last.
