@@ -49,19 +49,13 @@ MR_TARGET_CLONES void scale_shift(float* __restrict diff, const float* __restric
   for (std::int64_t i = 0; i < n; ++i) diff[i] = e[i] * factor - uniform;
 }
 
-class CrossEntropy : public Op {
+class CrossEntropy : public RowLossOp {
  public:
-  explicit CrossEntropy(const CrossEntropySpec& spec) : spec_(spec), classes_(spec.src.row_count()) {
+  explicit CrossEntropy(const CrossEntropySpec& spec)
+      : RowLossOp(spec.src[0]), spec_(spec), classes_(spec.src.row_count()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1) fail(Exit::config, "cross-entropy: input ", spec_.src.str(), " has no classes");
   }
-
-  MemoryRequirements memory_requirements() const override {
-    MemoryRequirements needs;
-    needs.workspace = RowLoss::bytes(spec_.src[0]);
-    return needs;
-  }
-  std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
     auto* sums = static_cast<RowLoss*>(args.workspace);
@@ -71,7 +65,6 @@ class CrossEntropy : public Op {
                     });
     add_row_losses(*args.state, sums, spec_.src[0]);
   }
-  void backward(const OpArgs&) override {}
 
  private:
   template <class Body>

@@ -19,18 +19,11 @@ MR_TARGET_CLONES void scale(float* __restrict to, const float* __restrict from, 
   for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
 }
 
-class Mse : public Op {
+class Mse : public RowLossOp {
  public:
-  explicit Mse(const MseSpec& spec) : spec_(spec), features_(spec.src.row_count()) {
+  explicit Mse(const MseSpec& spec) : RowLossOp(spec.src[0]), spec_(spec), features_(spec.src.row_count()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
   }
-
-  MemoryRequirements memory_requirements() const override {
-    MemoryRequirements needs;
-    needs.workspace = RowLoss::bytes(spec_.src[0]);
-    return needs;
-  }
-  std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
     auto* sums = static_cast<RowLoss*>(args.workspace);
@@ -58,7 +51,6 @@ class Mse : public Op {
                     });
     add_row_losses(*args.state, sums, spec_.src[0]);
   }
-  void backward(const OpArgs&) override {}
 
  private:
   MseSpec spec_;

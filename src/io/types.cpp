@@ -3,6 +3,7 @@
 #include "io/check.hpp"
 #include "io/handle.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/value_table.hpp"
 
 namespace millrace::io {
 namespace {
@@ -64,60 +65,22 @@ TypeInfo describe_float(hid_t type) {
 }
 
 const char* class_name(H5T_class_t type_class) {
-  switch (type_class) {
-    case H5T_TIME:
-      return "time";
-    case H5T_STRING:
-      return "string";
-    case H5T_BITFIELD:
-      return "bit field";
-    case H5T_OPAQUE:
-      return "opaque";
-    case H5T_COMPOUND:
-      return "compound";
-    case H5T_REFERENCE:
-      return "reference";
-    case H5T_ENUM:
-      return "enumeration";
-    case H5T_VLEN:
-      return "variable-length";
-    case H5T_ARRAY:
-      return "array";
-    default:
-      return "unknown";
-  }
+  constexpr TableRow<H5T_class_t, const char*> names[] = {
+      {H5T_TIME, "time"},        {H5T_STRING, "string"},        {H5T_BITFIELD, "bit field"},
+      {H5T_OPAQUE, "opaque"},    {H5T_COMPOUND, "compound"},    {H5T_REFERENCE, "reference"},
+      {H5T_ENUM, "enumeration"}, {H5T_VLEN, "variable-length"}, {H5T_ARRAY, "array"}};
+  return find_value(names, type_class, "unknown");
 }
 
 }  // namespace
 
 hid_t native_type(DType dtype) {
-  switch (dtype) {
-    case DType::u8:
-      return H5T_NATIVE_UINT8;
-    case DType::i8:
-      return H5T_NATIVE_INT8;
-    case DType::u16:
-      return H5T_NATIVE_UINT16;
-    case DType::i16:
-      return H5T_NATIVE_INT16;
-    case DType::i32:
-      return H5T_NATIVE_INT32;
-    case DType::i64:
-      return H5T_NATIVE_INT64;
-    case DType::f32:
-      return H5T_NATIVE_FLOAT;
-    case DType::f64:
-      return H5T_NATIVE_DOUBLE;
-    case DType::f16: {
-      static const hid_t type = make_float16(half);
-      return type;
-    }
-    case DType::bf16: {
-      static const hid_t type = make_float16(brain);
-      return type;
-    }
-  }
-  return H5I_INVALID_HID;
+  static const TableRow<DType, hid_t> types[] = {{DType::u8, H5T_NATIVE_UINT8},    {DType::i8, H5T_NATIVE_INT8},
+                                                 {DType::u16, H5T_NATIVE_UINT16},  {DType::i16, H5T_NATIVE_INT16},
+                                                 {DType::i32, H5T_NATIVE_INT32},   {DType::i64, H5T_NATIVE_INT64},
+                                                 {DType::f32, H5T_NATIVE_FLOAT},   {DType::f64, H5T_NATIVE_DOUBLE},
+                                                 {DType::f16, make_float16(half)}, {DType::bf16, make_float16(brain)}};
+  return find_value(types, dtype, hid_t(H5I_INVALID_HID));
 }
 
 TypeInfo describe_type(hid_t type, bool converting) {

@@ -1,31 +1,28 @@
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/value_table.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
 
-const char* name_of(Activation kind) {
-  switch (kind) {
-    case Activation::none:
-      return "none";
-    case Activation::relu:
-      return "relu";
-    case Activation::gelu:
-      return "gelu";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    case Activation::tanh:
-      return "tanh";
-  }
-  return "?";
-}
+namespace {
+constexpr TableRow<Activation, const char*> activations[] = {{Activation::none, "none"},
+                                                             {Activation::relu, "relu"},
+                                                             {Activation::gelu, "gelu"},
+                                                             {Activation::gelu_tanh, "gelu_tanh"},
+                                                             {Activation::tanh, "tanh"}};
+}  // namespace
+
+const char* name_of(Activation kind) { return find_value(activations, kind, "?"); }
 
 Activation activation_from(std::string_view name) {
-  for (const auto kind :
-       {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh})
-    if (name == name_of(kind)) return kind;
-  fail(Exit::config, "'", name, "' is not an activation. one of none, relu, gelu, gelu_tanh, tanh");
+  std::string names;
+  for (const auto& row : activations) {
+    if (name == row.value) return row.key;
+    names += cat(names.empty() ? "" : ", ", row.value);
+  }
+  fail(Exit::config, "'", name, "' is not an activation. one of ", names);
 }
 
 namespace {

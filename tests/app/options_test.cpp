@@ -5,25 +5,16 @@
 #include "millrace/base/files.hpp"
 #include "millrace/config/arguments.hpp"
 #include "millrace/config/keys.hpp"
+#include "support/expect_error.hpp"
 
 namespace millrace::app {
 namespace {
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Exit::config);
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 RunConfig from(const std::string& text, const std::vector<Override>& overrides = {}) {
   return resolve_config({{"a.cfg", text}}, overrides);
 }
 std::string refusal(const std::string& text, const std::vector<Override>& overrides = {}) {
-  return message_of([&] { from(text, overrides); });
+  return test::message_of([&] { from(text, overrides); }, Exit::config);
 }
 ParsedArguments command_line(const Arguments& arguments) { return parse_arguments(arguments, {config_flag()}, true); }
 
@@ -122,13 +113,16 @@ TEST(Options, LaterFilesOverrideEarlierOnesAndTheCommandLineOverridesAll) {
 }
 
 TEST(Options, KeysMustBeWrittenInFull) {
-  EXPECT_EQ(message_of([] {
-              command_line({"--train.st", "5"});
-            }),
+  EXPECT_EQ(test::message_of(
+                [] {
+                  command_line({"--train.st", "5"});
+                },
+                Exit::config),
             "command line: unknown key train.st. did you mean --train.steps?");
-  EXPECT_EQ(message_of([] { command_line({"--train.step=5"}); }),
+  EXPECT_EQ(test::message_of([] { command_line({"--train.step=5"}); }, Exit::config),
             "command line: unknown key train.step. did you mean --train.steps?");
-  EXPECT_NE(message_of([] { reject_positional(command_line({"train.steps=5"})); }).find("belongs to no option"),
+  EXPECT_NE(test::message_of([] { reject_positional(command_line({"train.steps=5"})); }, Exit::config)
+                .find("belongs to no option"),
             std::string::npos);
 }
 

@@ -16,6 +16,7 @@
 #include "report/html.hpp"
 #include "report/plot.hpp"
 #include "runs/json_lines.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace::report {
@@ -38,16 +39,6 @@ std::string line(std::int64_t step, double loss) {
   return cat("{\"step\":", (long long)step, ",\"epoch\":0,\"samples\":", (long long)(8 * step),
              ",\"loss\":", std::isfinite(loss) ? std::to_string(loss) : "null",
              ",\"skipped\":false,\"forward_ms\":2.5}\n");
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Exit::data);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(Report, TextFromFilesIsEscaped) {
@@ -163,9 +154,10 @@ TEST(Report, LossesThatAreNotFiniteLeaveAGap) {
 
 TEST(Report, TheErrorNamesTheDamagedLine) {
   const File bad(line(1, 2) + "{\"step\":2,oops\n" + line(3, 2));
-  EXPECT_NE(message_of([&] { read_curves(bad.path); }).find(":2: this is not the line of a step"), std::string::npos);
+  EXPECT_NE(test::message_of([&] { read_curves(bad.path); }).find(":2: this is not the line of a step"),
+            std::string::npos);
   const File back(line(1, 2) + line(2, 2) + line(2, 2));
-  EXPECT_NE(message_of([&] { read_curves(back.path); }).find(":3: its step is not above"), std::string::npos);
+  EXPECT_NE(test::message_of([&] { read_curves(back.path); }).find(":3: its step is not above"), std::string::npos);
   const File none("");
   EXPECT_EQ(read_curves(none.path).bins(), 0u);
 }

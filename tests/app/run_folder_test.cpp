@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "millrace/base/error.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
@@ -19,16 +20,6 @@ struct Fixture {
   test::TemporaryFolder temporary;
   RunFolder folder{temporary.path};
   void write(const char* name, const std::string& text) const { std::ofstream(temporary / name) << text; }
-  template <class F>
-  std::string error_of(const F& read) const {
-    try {
-      read();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Exit::data);
-      return error.what();
-    }
-    return "nothing was thrown";
-  }
 };
 
 const char* const record_text =
@@ -56,15 +47,16 @@ TEST(RunFolder, ReadsTheRecordOfALaunch) {
 TEST(RunFolder, AMissingFieldIsAnErrorOnlyWhenReadStrictly) {
   Fixture f;
   f.write("run.json", R"({"resolved": {"steps": 9}, "ranks": [{"host": "n1"}, 5], "device": 5})");
-  EXPECT_NE(f.error_of([&] { f.folder.record(); }).find("run.json is damaged, or of another version (key 'started'"),
-            std::string::npos);
+  EXPECT_NE(
+      test::message_of([&] { f.folder.record(); }).find("run.json is damaged, or of another version (key 'started'"),
+      std::string::npos);
   const auto record = f.folder.try_record();
   ASSERT_TRUE(record);
   EXPECT_EQ(record->planned_steps, 9);
   EXPECT_EQ(record->device, "");
   EXPECT_EQ(record->ranks.size(), 1u);
   f.write("summary.json", R"({"status": 5, "steps": 2, "findings": [{"advice": "do that"}, 7], "hints": null})");
-  EXPECT_NE(f.error_of([&] { f.folder.summary(); }).find("summary.json is damaged"), std::string::npos);
+  EXPECT_NE(test::message_of([&] { f.folder.summary(); }).find("summary.json is damaged"), std::string::npos);
   const auto summary = f.folder.try_summary();
   ASSERT_TRUE(summary);
   EXPECT_EQ(summary->status, "");
@@ -89,7 +81,7 @@ TEST(RunFolder, MissingAndHalfWrittenFilesAreNotThereWhenReadLeniently) {
   EXPECT_TRUE(f.folder.layers().empty());
   EXPECT_TRUE(f.folder.trace().empty());
   EXPECT_FALSE(f.folder.try_latest_checkpoint_step());
-  EXPECT_NE(f.error_of([&] { f.folder.require_run(); }).find("run.json is missing"), std::string::npos);
+  EXPECT_NE(test::message_of([&] { f.folder.require_run(); }).find("run.json is missing"), std::string::npos);
 }
 
 TEST(RunFolder, NamesTheLatestCheckpoint) {
@@ -135,9 +127,9 @@ TEST(RunFolder, TheProcessIsKnownOnItsOwnHostAlone) {
 
 TEST(RunFolder, AnAccountIsTakenFromASummaryAlone) {
   Fixture f;
-  EXPECT_NE(f.error_of([] {
-               parse_account(R"({"steps": 1})", "a/summary.json");
-             }).find("a/summary.json: this is not the summary of a run ("),
+  EXPECT_NE(test::message_of([] {
+              parse_account(R"({"steps": 1})", "a/summary.json");
+            }).find("a/summary.json: this is not the summary of a run ("),
             std::string::npos);
   EXPECT_TRUE(parse_account(R"({"account": {"ranks": []}})", "summary.json").ranks.empty());
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
@@ -25,19 +26,12 @@ TEST_F(Files, WrittenContentReadsBackAndLeavesNothingAside) {
 }
 
 TEST_F(Files, FailuresNamePathAndReason) {
-  const auto message = [](const std::function<void()>& body) -> std::string {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Exit::data);
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message([&] { read_file(folder / "none"); }),
+  EXPECT_EQ(test::message_of([&] { read_file(folder / "none"); }),
             "cannot open " + (folder / "none").string() + " (No such file or directory)");
-  EXPECT_NE(message([&] { write_file_atomically(folder / "no/such", "x"); }).find("No such file"), std::string::npos);
-  EXPECT_NE(message([] { write_file_atomically("/proc/version/x", "x"); }).find("/proc/version/x"), std::string::npos);
+  EXPECT_NE(test::message_of([&] { write_file_atomically(folder / "no/such", "x"); }).find("No such file"),
+            std::string::npos);
+  EXPECT_NE(test::message_of([] { write_file_atomically("/proc/version/x", "x"); }).find("/proc/version/x"),
+            std::string::npos);
 }
 
 TEST_F(Files, GlobsExpandSorted) {

@@ -11,6 +11,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/data/pack/importer.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace::test {
@@ -86,18 +87,5 @@ class Rows : public Importer {
   }
   std::string describe() const override { return "rows of a test"; }
 };
-
-// The message of the Error that f throws. Fails the test if f throws none, or one with another code.
-template <class F>
-std::string message_of(F f, Exit code = Exit::data) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(int(e.code()), int(code)) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 }  // namespace millrace::test

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/message_of.hpp"
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "support/temporary_folder.hpp"
@@ -81,16 +82,6 @@ Rows read(const Importer& in, std::int64_t begin, std::int64_t count) {
   rows.y.resize(std::size_t(count * in.target().count()) * size_of(in.y_dtype()));
   in.read(begin, count, rows.x.data(), rows.y.data());
   return rows;
-}
-
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    function();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 #define EXPECT_SAYS(message, words) \

@@ -7,10 +7,13 @@
 #include "data/files.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/data/pack/importer.hpp"
+#include "support/zip_bytes.hpp"
 
 namespace millrace {
 namespace {
 
+using test::deflated;
+using test::little;
 using test::TemporaryFolder;
 
 struct Tables : testing::Test {
@@ -56,29 +59,9 @@ void expect_rows(const Importer& in, const std::vector<X>& x, const std::vector<
   EXPECT_EQ(got_y, y);
 }
 
-std::string little(std::uint64_t value, int bytes) {
-  std::string out;
-  for (int b = 0; b < bytes; ++b) out += char(value >> (8 * b));
-  return out;
-}
-
 std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
   const std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
   return "\x93NUMPY" + std::string("\1\0", 2) + little(header.size(), 2) + header + data;
-}
-
-std::string deflated(const std::string& in) {
-  z_stream z{};
-  deflateInit2(&z, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string out(in.size() + 1000, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
-  z.avail_in = uInt(in.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = uInt(out.size());
-  deflate(&z, Z_FINISH);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
 }
 
 // Like NumPy, writes 64-bit sizes in the header of each member and, if wide, in the directory too.

@@ -26,10 +26,9 @@ MPI = {
 
 
 def pages(root):
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=root, capture_output=True, text=True, check=True
-    )
-    return [root / name for name in listed.stdout.split() if (root / name).exists()]
+    """All pages, without those in hidden folders and in folders that the build and the runs make."""
+    made = re.compile(r"\.|build|data$|runs$")
+    return sorted(p for p in root.rglob("*.md") if not any(made.match(part) for part in p.relative_to(root).parts))
 
 
 def prose_and_blocks(page):

@@ -11,10 +11,12 @@
 #include "data/image_files.hpp"
 #include "millrace/io/chunks.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/zip_bytes.hpp"
 
 namespace {
 
 using namespace millrace;
+using test::little;
 std::filesystem::path root;
 
 std::string path_of(const std::string& fuzzer, const std::string& name) {
@@ -24,27 +26,10 @@ std::string path_of(const std::string& fuzzer, const std::string& name) {
 void put(const std::string& fuzzer, const std::string& name, const std::string& content) {
   std::ofstream(path_of(fuzzer, name), std::ios::binary) << content;
 }
-std::string little(std::uint64_t value, int bytes) {
-  std::string out;
-  for (int b = 0; b < bytes; ++b) out += char(value >> (8 * b));
-  return out;
-}
 std::string zeros(int count) { return std::string(std::size_t(count), '\0'); }
 
-std::string gzipped(const std::string& in, int window_bits) {
-  z_stream z{};
-  deflateInit2(&z, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
-  std::string out(in.size() + 1000, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data())), z.avail_in = uInt(in.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data()), z.avail_out = uInt(out.size());
-  deflate(&z, Z_FINISH);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
-
 std::string zip(const std::string& name, const std::string& content, bool deflate) {
-  const std::string stored = deflate ? gzipped(content, -MAX_WBITS) : content;
+  const std::string stored = deflate ? millrace::test::deflated(content, -MAX_WBITS) : content;
   const auto crc = std::uint64_t(::crc32(0, reinterpret_cast<const Bytef*>(content.data()), uInt(content.size())));
   const std::string common = little(0, 2) + little(deflate ? 8 : 0, 2) + little(0, 4) + little(crc, 4) +
                              little(stored.size(), 4) + little(content.size(), 4) + little(name.size(), 2);
@@ -60,10 +45,10 @@ void tables() {
   const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
   const std::string npy = "\x93NUMPY" + std::string("\1\0", 2) + little(header.size(), 2) + header + zeros(24);
   const std::string csv = "a,b,y\n1,2.5,cat\n3,4e1,\"dog\"\n";
-  put("tables", "idx", zeros(1) + images), put("tables", "idx.gz", zeros(1) + gzipped(images, 31));
+  put("tables", "idx", zeros(1) + images), put("tables", "idx.gz", zeros(1) + millrace::test::deflated(images, 31));
   put("tables", "npy", "\1" + npy);
   put("tables", "npz", "\2" + zip("x.npy", npy, false)), put("tables", "npz-deflated", "\2" + zip("x.npy", npy, true));
-  put("tables", "csv", "\3" + csv), put("tables", "csv.gz", "\3" + gzipped(csv, 31));
+  put("tables", "csv", "\3" + csv), put("tables", "csv.gz", "\3" + millrace::test::deflated(csv, 31));
   put("tables", "csv-numbers", "\3x;y\n1;2\n"), put("tables", "tokens", "\4some tokens of text");
 }
 
@@ -85,7 +70,7 @@ void images() {
 void chunks() {
   const std::string plain(4 * 16, 'm');
   const std::string layout = zeros(1) + "\x0f" + zeros(1);  // bytes in chunks of 4 x 16
-  put("chunks", "gzip", layout + zeros(1) + "\0\0\0\0"[0] + zeros(2) + gzipped(plain, 15));
+  put("chunks", "gzip", layout + zeros(1) + "\0\0\0\0"[0] + zeros(2) + millrace::test::deflated(plain, 15));
   for (const auto& [codec, at] : {std::pair{"zstd", '\x08'}, std::pair{"lz4", '\x06'}}) try {
       io::ByteBuffer out;
       io::encode_chunk(io::make_encoder(codec, std::nullopt), plain.data(), plain.size(), out);

@@ -6,24 +6,13 @@
 
 #include "files.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/message_of.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
 namespace {
 
 using test::TemporaryFolder;
-
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    function();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::data) << e.what();
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
 
 #define EXPECT_SAYS(message, words) \
   EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)

@@ -8,6 +8,7 @@
 #include "millrace/comm/staged.hpp"
 #include "mpi/world.hpp"
 #include "support/collective_checks.hpp"
+#include "support/expect_error.hpp"
 #include "support/host_device.hpp"
 
 namespace millrace {
@@ -173,14 +174,10 @@ TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryOrHaveCopiesWithoutSpace) {
 TEST(WorldOverMpi, AgreeThrowsTheLowestRanksErrorEverywhere) {
   World& world = test_world();
   world.agree(Exit::data, "");
-  try {
+  test::expect_error(Exit::data, "broken", [&] {
     world.agree(Exit(world.rank() == world.size() - 1 ? int(Exit::data) : int(Exit::internal)),
                 world.rank() == world.size() - 1 ? "broken" : "");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::data);
-    EXPECT_NE(std::string(e.what()).find("broken"), std::string::npos);
-  }
+  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/message_of.hpp"
 #include "mpi/world.hpp"
 
 namespace millrace::io {
@@ -147,16 +148,6 @@ TEST(Hdf5, OneRankAloneWritesADatasetThatAllCreated) {
         right && back == std::vector<float>(back.size(), float(t)) && reader.get_int(cat("group/t", t), "crc32") == t;
   }
   everywhere(world, right, "values");
-}
-
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    function();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(Hdf5, AnInvalidRangeOnOneRankFailsOnAll) {

@@ -3,6 +3,7 @@
 #include "cpu/backend.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/execution_context.hpp"
+#include "support/expect_error.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -52,13 +53,8 @@ TEST(DeviceMemory, BuffersMoveAndRelease) {
 }
 
 TEST(DeviceMemory, TooMuchIsAConfigurationError) {
-  try {
-    Buffer buffer(device(), MemoryKind::device, device().memory_bytes() + 4096);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_NE(std::string(e.what()).find("memory"), std::string::npos);
-  }
+  test::expect_error(Exit::config, "memory",
+                     [&] { Buffer buffer(device(), MemoryKind::device, device().memory_bytes() + 4096); });
 }
 
 TEST(DeviceMemory, IsCopiedAndCleared) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/comm/collective.hpp"
 
@@ -152,6 +153,23 @@ inline void check_waits(World& world, Collective& collective) {
       EXPECT_EQ(wrong, 0u) << "bucket " << b << " of round " << round;
     }
   }
+}
+
+// Collective, on a collective with a short time-out. All ranks but rank 1 start an all-reduce, so it cannot end.
+// Returns how often this rank's error named rank 1 as late: once, and not at all on rank 1.
+inline int times_that_rank_1_is_named(World& world, Collective& collective) {
+  int named = 0;
+  const SharedRegion region = collective.allocate(4096);
+  if (world.rank() != 1) try {
+      collective.all_reduce_async(region, 0, 100, DType::f32, 42);
+      collective.finish();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::comm);
+      EXPECT_NE(std::string(e.what()).find("late: rank 1"), std::string::npos) << e.what();
+      ++named;
+    }
+  world.barrier();
+  return named;
 }
 
 }  // namespace millrace

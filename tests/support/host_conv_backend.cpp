@@ -29,13 +29,7 @@ class HostConvBackend : public HostKernelsBackend {
 
 }  // namespace
 
-Device& device() {
-  static const std::unique_ptr<Device> device = make_cpu_device();
-  return *device;
-}
-Backend& backend() {
-  static HostConvBackend backend(device());
-  return backend;
-}
+Device& device() { return static_cpu_device(); }
+Backend& backend() { return static_backend<HostConvBackend>(); }
 
 }  // namespace millrace::test

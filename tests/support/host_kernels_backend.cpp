@@ -4,13 +4,7 @@
 
 namespace millrace::test {
 
-Device& device() {
-  static const std::unique_ptr<Device> device = make_cpu_device();
-  return *device;
-}
-Backend& backend() {
-  static HostKernelsBackend backend(device());
-  return backend;
-}
+Device& device() { return static_cpu_device(); }
+Backend& backend() { return static_backend<HostKernelsBackend>(); }
 
 }  // namespace millrace::test

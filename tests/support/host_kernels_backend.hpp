@@ -34,4 +34,15 @@ class HostKernelsBackend : public Backend {
   cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that each thread handles several elements
 };
 
+// One object for the whole test program, for the definitions of device() and backend() in op_harness.hpp.
+inline Device& static_cpu_device() {
+  static const std::unique_ptr<Device> device = make_cpu_device();
+  return *device;
+}
+template <class HostBackend>
+Backend& static_backend() {
+  static HostBackend backend(static_cpu_device());
+  return backend;
+}
+
 }  // namespace millrace::test

@@ -27,13 +27,7 @@ class HostMatmulBackend : public HostKernelsBackend {
 
 }  // namespace
 
-Device& device() {
-  static const std::unique_ptr<Device> device = make_cpu_device();
-  return *device;
-}
-Backend& backend() {
-  static HostMatmulBackend backend(device());
-  return backend;
-}
+Device& device() { return static_cpu_device(); }
+Backend& backend() { return static_backend<HostMatmulBackend>(); }
 
 }  // namespace millrace::test

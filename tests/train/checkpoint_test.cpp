@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "support/expect_error.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -99,13 +100,8 @@ TEST(Checkpoint, AnotherModelIsRefusedAndTheTensorNamed) {
   const test::TemporaryFolder folder;
   Side a(8), b(16);
   CheckpointStore(*a.world, a.compute, folder.path, 3).save(*a.network, state_at(1));
-  try {
-    CheckpointStore(*b.world, b.compute, folder.path, 3).load_newest(*b.network);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_NE(std::string(e.what()).find("1.conv.weight has another shape"), std::string::npos) << e.what();
-  }
+  test::expect_error(Exit::config, "1.conv.weight has another shape",
+                     [&] { CheckpointStore(*b.world, b.compute, folder.path, 3).load_newest(*b.network); });
 }
 
 TEST(Checkpoint, TheNewestAndTheBestAreKept) {

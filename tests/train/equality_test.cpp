@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "support/expect_error.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -92,13 +93,7 @@ TEST(Equality, AForcedOverflowHalvesTheScaleAndSkips) {
 TEST(Equality, ALossThatIsNotFiniteEndsTheRunWithAdvice) {
   RunConfig c = small_run(false);
   c.optim.lr = 1e30;
-  try {
-    run(c, 1, 32);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::diverged);
-    EXPECT_NE(std::string(e.what()).find("lower optim.lr"), std::string::npos);
-  }
+  test::expect_error(Exit::diverged, "lower optim.lr", [&] { run(c, 1, 32); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "millrace/train/session/network.hpp"
+#include "support/expect_error.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -134,13 +135,8 @@ TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
 TEST(MemoryPlan, TooLittleMemoryIsSaidBeforeAnythingIsTaken) {
   Side side;
   side.device->limit = 1 << 20;
-  try {
-    const Network network(side.compute, resnet(DType::f32));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_NE(std::string(e.what()).find("lower train.micro_batch"), std::string::npos) << e.what();
-  }
+  test::expect_error(Exit::config, "lower train.micro_batch",
+                     [&] { const Network network(side.compute, resnet(DType::f32)); });
   EXPECT_EQ(side.device->taken, 0u);
 }
 

@@ -11,6 +11,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/runs/metrics.hpp"
 #include "support/event_reader.hpp"
+#include "support/expect_error.hpp"
 #include "support/exposition_reader.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/logging/run_files.hpp"
@@ -39,12 +40,7 @@ struct Watched : test::TemporaryFolder {
     config.train.steps = steps;
     run_thread_world(ranks, [&](World& world) { millrace::train(world, config); });
   }
-  std::vector<json> lines() const {
-    std::vector<json> out;
-    std::ifstream in(path / "run" / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
-    return out;
-  }
+  std::vector<json> lines() const { return test::metrics_of(path / "run"); }
   auto status() const { return test::read_exposition(read_file(path / "run.prom")); }
   auto shown() const { return test::shown_by_tensorboard(path / "run" / "tensorboard"); }
 };
@@ -167,12 +163,7 @@ TEST(RunLogger, ThePrometheusFileShowsTheProgressOfTheRun) {
 TEST(RunLogger, ThePrometheusFileSaysWhyTheRunEnded) {
   Watched run;
   run.config.optim.loss_scale = StepState().scale_floor;
-  try {
-    run.train(5);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::diverged);
-  }
+  test::expect_error(Exit::diverged, "", [&] { run.train(5); });
   EXPECT_EQ(only(run.status(), "millrace_run_active"), 0);
   EXPECT_EQ(only(run.status(), "millrace_run_exit_code"), double(Exit::diverged));
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);

@@ -39,16 +39,21 @@ inline RunConfig fused_run() {
   return c;
 }
 
-// The lines of metrics.jsonl after a run on so many ranks.
+// The lines of metrics.jsonl in a run folder.
+inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run_folder) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run_folder / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// Trains on this many ranks, in a folder that is removed afterwards, and returns the lines of metrics.jsonl.
 inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
   const TemporaryFolder folder;
   c.run.dir = (folder.path / "run").string();
   c.train.micro_batch = micro_batch;
   run_thread_world(ranks, [&](World& world) { train(world, c); });
-  std::vector<nlohmann::json> lines;
-  std::ifstream in(folder.path / "run" / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
+  return metrics_of(folder.path / "run");
 }
 
 }  // namespace millrace::test

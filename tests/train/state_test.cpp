@@ -8,6 +8,7 @@
 
 #include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/expect_error.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
@@ -91,13 +92,7 @@ TEST(EqualityOfTensors, AnOverflowAtTheSmallestScaleEndsTheRun) {
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = StepState().scale_floor;
   c.test.force_overflow_at = 3;
-  try {
-    test::run(c, 2, 8);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::diverged);
-    EXPECT_NE(std::string(e.what()).find("step 3"), std::string::npos) << e.what();
-  }
+  test::expect_error(Exit::diverged, "step 3", [&] { test::run(c, 2, 8); });
 }
 
 }  // namespace

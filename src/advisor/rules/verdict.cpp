@@ -7,6 +7,7 @@
 #include "advisor/rules/thresholds.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/base/value_table.hpp"
 #include "millrace/telemetry/text.hpp"
 
 namespace millrace {
@@ -91,27 +92,15 @@ std::string line_of(const Trial& t) {
 }  // namespace
 
 const char* name_of(Bound b) {
-  switch (b) {
-    case Bound::input:
-      return "input-bound";
-    case Bound::copy:
-      return "copy-bound";
-    case Bound::communication:
-      return "communication-bound";
-    case Bound::imbalance:
-      return "imbalanced";
-    case Bound::checkpoint:
-      return "checkpoint-bound";
-    case Bound::evaluation:
-      return "evaluation-bound";
-    case Bound::host:
-      return "host-bound";
-    case Bound::startup:
-      return "start-up-bound";
-    case Bound::compute:
-      break;
-  }
-  return "compute-bound";
+  constexpr TableRow<Bound, const char*> names[] = {{Bound::input, "input-bound"},
+                                                    {Bound::copy, "copy-bound"},
+                                                    {Bound::communication, "communication-bound"},
+                                                    {Bound::imbalance, "imbalanced"},
+                                                    {Bound::checkpoint, "checkpoint-bound"},
+                                                    {Bound::evaluation, "evaluation-bound"},
+                                                    {Bound::host, "host-bound"},
+                                                    {Bound::startup, "start-up-bound"}};
+  return find_value(names, b, "compute-bound");
 }
 
 double BottleneckMetrics::share(Bound b) const {

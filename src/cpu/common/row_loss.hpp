@@ -2,8 +2,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "millrace/device/step_state.hpp"
+#include "millrace/ops/op.hpp"
 
 namespace millrace::cpu {
 
@@ -22,5 +24,21 @@ inline void add_row_losses(StepState& state, const RowLoss* rows, std::int64_t c
     state.top5 += rows[i].top5;
   }
 }
+
+// What the losses have in common. rows: of a micro-batch. The gradient is written by forward().
+class RowLossOp : public Op {
+ public:
+  explicit RowLossOp(std::int64_t rows) : rows_(rows) {}
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs;
+    needs.workspace = RowLoss::bytes(rows_);
+    return needs;
+  }
+  std::string implementation() const override { return "openmp"; }
+  void backward(const OpArgs&) override {}
+
+ private:
+  std::int64_t rows_;
+};
 
 }  // namespace millrace::cpu

@@ -1,5 +1,7 @@
 #include "cpu/onednn/onednn.hpp"
 
+#include "millrace/base/value_table.hpp"
+
 namespace millrace::cpu::onednn {
 namespace {
 
@@ -56,37 +58,23 @@ bool has_bf16() {
 }
 
 std::string isa_name() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41:
-      return "SSE4.1";
-    case dnnl::cpu_isa::avx:
-      return "AVX";
-    case dnnl::cpu_isa::avx2:
-      return "AVX2";
-    case dnnl::cpu_isa::avx512_core:
-      return "AVX-512";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "AVX-512 VNNI";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "AVX-512 BF16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "AMX (bf16)";
-    default:
-      return has_bf16() ? "vectors with bf16" : "vectors";
-  }
+  using enum dnnl::cpu_isa;
+  constexpr TableRow<dnnl::cpu_isa, const char*> names[] = {{sse41, "SSE4.1"},
+                                                            {avx, "AVX"},
+                                                            {avx2, "AVX2"},
+                                                            {avx512_core, "AVX-512"},
+                                                            {avx512_core_vnni, "AVX-512 VNNI"},
+                                                            {avx512_core_bf16, "AVX-512 BF16"},
+                                                            {avx512_core_amx, "AMX (bf16)"}};
+  return find_value(names, dnnl::get_effective_cpu_isa(), has_bf16() ? "vectors with bf16" : "vectors");
 }
 
 dnnl::memory::data_type type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return dnnl::memory::data_type::f32;
-    case DType::bf16:
-      return dnnl::memory::data_type::bf16;
-    case DType::f16:
-      return dnnl::memory::data_type::f16;
-    default:
-      fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
-  }
+  using enum dnnl::memory::data_type;
+  constexpr TableRow<DType, dnnl::memory::data_type> types[] = {
+      {DType::f32, f32}, {DType::bf16, bf16}, {DType::f16, f16}};
+  if (const auto* type = find_value(types, dtype)) return *type;
+  fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
 }
 
 dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {

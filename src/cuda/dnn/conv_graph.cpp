@@ -1,6 +1,7 @@
 // The cuDNN graph of a convolution and the operations that are fused with it.
 #include "cuda/dnn/cudnn_graph.hpp"
 #include "millrace/base/types.hpp"
+#include "millrace/base/value_table.hpp"
 
 namespace millrace::cuda::cudnn {
 namespace {
@@ -8,16 +9,10 @@ namespace {
 using Numbers = std::vector<std::int64_t>;
 
 cudnnDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return CUDNN_DATA_FLOAT;
-    case DType::f16:
-      return CUDNN_DATA_HALF;
-    case DType::bf16:
-      return CUDNN_DATA_BFLOAT16;
-    default:
-      fail(Exit::config, "cuDNN has no convolution in ", name_of(dtype), ". choose fp32, bf16 or fp16");
-  }
+  constexpr TableRow<DType, cudnnDataType_t> types[] = {
+      {DType::f32, CUDNN_DATA_FLOAT}, {DType::f16, CUDNN_DATA_HALF}, {DType::bf16, CUDNN_DATA_BFLOAT16}};
+  if (const auto* type = find_value(types, dtype)) return *type;
+  fail(Exit::config, "cuDNN has no convolution in ", name_of(dtype), ". choose fp32, bf16 or fp16");
 }
 
 // Memory holds (N, spatial..., C); cuDNN counts dimensions as (N, C, spatial...). A tensor with one spatial dimension

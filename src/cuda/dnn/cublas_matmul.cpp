@@ -6,6 +6,7 @@
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/dnn/scratch.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/value_table.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -13,17 +14,11 @@ namespace {
 constexpr std::uint32_t alignment = 16;  // bytes; every pointer of MatmulArgs has it
 constexpr int max_candidates = 16;
 
-cudaDataType_t type_of(DType t) {
-  switch (t) {
-    case DType::f32:
-      return CUDA_R_32F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    case DType::f16:
-      return CUDA_R_16F;
-    default:
-      fail(Exit::config, "CUDA does not compute in ", name_of(t), ". choose fp32, bf16 or fp16");
-  }
+cudaDataType_t type_of(DType dtype) {
+  constexpr TableRow<DType, cudaDataType_t> types[] = {
+      {DType::f32, CUDA_R_32F}, {DType::bf16, CUDA_R_16BF}, {DType::f16, CUDA_R_16F}};
+  if (const auto* type = find_value(types, dtype)) return *type;
+  fail(Exit::config, "CUDA does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
 }
 
 cublasLtEpilogue_t epilogue_of(Epilogue e) {

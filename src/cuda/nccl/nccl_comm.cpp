@@ -5,6 +5,7 @@
 
 #include "cuda/errors/check.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/base/value_table.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -24,19 +25,11 @@ bool all_agree(World& world, bool mine) {
 
 }  // namespace
 
-ncclDataType_t type_of(DType t) {
-  switch (t) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    default:
-      fail(Exit::internal, "internal error: all-reduce of ", name_of(t));
-  }
+ncclDataType_t type_of(DType dtype) {
+  constexpr TableRow<DType, ncclDataType_t> types[] = {
+      {DType::f32, ncclFloat32}, {DType::f64, ncclFloat64}, {DType::bf16, ncclBfloat16}, {DType::f16, ncclFloat16}};
+  if (const auto* type = find_value(types, dtype)) return *type;
+  fail(Exit::internal, "internal error: all-reduce of ", name_of(dtype));
 }
 
 NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout_(timeout_seconds) {

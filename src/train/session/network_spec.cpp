@@ -1,6 +1,7 @@
 #include "train/session/network_spec.hpp"
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/value_table.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/make_compute.hpp"
 #include "train/session/input_options.hpp"
@@ -40,17 +41,11 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
 
 OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
   using enum OptimizerSpec::Kind;
-  switch (name) {
-    case OptimizerName::sgd:
-      return sgd;
-    case OptimizerName::adamw:
-      return adamw;
-    case OptimizerName::lars:
-      return lars;
-    case OptimizerName::lamb:
-      return lamb;
-  }
-  return sgd;
+  constexpr TableRow<OptimizerName, OptimizerSpec::Kind> kinds[] = {{OptimizerName::sgd, sgd},
+                                                                    {OptimizerName::adamw, adamw},
+                                                                    {OptimizerName::lars, lars},
+                                                                    {OptimizerName::lamb, lamb}};
+  return find_value(kinds, name, sgd);
 }
 
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
