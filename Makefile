@@ -1,4 +1,4 @@
-# The front: make, make run, make test. Each target prints the plain commands that it runs.
+# The usual commands: make, make run, make test. Each target prints the commands that it runs.
 SHELL := /bin/bash
 BUILD ?= build
 RANKS ?= 2
@@ -7,17 +7,17 @@ PREFIX ?= /usr/local
 MILLRACE := $(BUILD)/millrace
 DATA := data/fashion-mnist
 SOURCE := /usr/share/datasets/fashion-mnist
-# Ninja keeps all cores at work where make waits for the last file of each room.
+# Ninja keeps all cores busy. make waits for the last file of each room.
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
-# mpirun as root and with more ranks than cores, under Open MPI 4 and 5; ranks choose their cores themselves.
+# Lets mpirun run as root and start more ranks than cores, with Open MPI 4 and 5. The ranks bind themselves to cores.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
-# program: the executable without the tests.
+# `make program` builds the executable without the tests.
 .PHONY: all build program deps data run test test-long bench diagnosis-table scaling-table peers gpu-check gpu-sanitize pictures format sanitize install clean
 
 all: build
@@ -31,7 +31,7 @@ build program: $(BUILD)/cmake_install.cmake
 	@GNUMAKEFLAGS=--no-print-directory cmake --build $(BUILD) -j $(JOBS) $(if $(filter program,$@),--target millrace) \
 	| { grep --line-buffered -v -e "^\[.*Built target" -e "^ninja: no work" || true; }; exit $${PIPESTATUS[0]}
 
-# Not CMakeCache.txt: that is there after a failure too, and a later make has to look again.
+# The target is not CMakeCache.txt, because that file also exists after a failed configuration, which must be repeated.
 $(BUILD)/cmake_install.cmake:
 	@command -v cmake >/dev/null || { echo "cmake is missing (Debian package cmake). install it: make deps" >&2; exit 1; }
 	cmake -S . -B $(BUILD)
@@ -61,33 +61,34 @@ bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench step
 	$(MPIRUN) 2 $(MILLRACE) bench step
 
-# Plants bottlenecks and compares what the verdict says with what its advice gains: the tables of
-# docs/benchmarks/2026-11-diagnosis-table.md, about 15 minutes each.
-# KINDS="disk sums" for some; DRAW="--seed 7 --count 20" of two at once.
+# Creates bottlenecks on purpose, and compares the gain that the verdict predicts with the gain of following its advice.
+# Prints the tables of docs/benchmarks/2026-11-diagnosis-table.md, about 15 minutes each. KINDS="disk sums" selects
+# bottlenecks for the first table; DRAW="--seed 7 --count 20" selects pairs of bottlenecks for the second.
 diagnosis-table: deps build
 	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
 	python3 tests/app/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
 
 # Compares the predictions of `millrace scaling` with real runs: the table of
-# docs/benchmarks/2026-11-scaling-table.md, about ten minutes. KINDS="shared hosts slow real" for some of it.
+# docs/benchmarks/2026-11-scaling-table.md, about ten minutes. KINDS="shared hosts slow real" selects parts of it.
 scaling-table: deps program
 	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
-# millrace beside PyTorch on the processor, networks and loader, about an hour; the table also goes to build/peers.json. OPTIONS="--quick", "--only mlp", ...
+# Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
+# table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp" and others.
 peers: deps program
 	scripts/peers.sh $(BUILD) $(OPTIONS)
 
-# Where a GPU is: its tests, benches and a comparison with the processor, with a short table at the end.
+# Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.
 gpu-check: deps build
 	scripts/gpu-check.sh $(BUILD)
 
-# The second tool looks for races in millrace's own kernels: cuDNN's, cuBLAS's and NCCL's would take it an hour.
+# racecheck runs only on millrace's own kernels. With the kernels of cuDNN, cuBLAS and NCCL it would take an hour.
 SANITIZER = timeout -k 5 280 $(firstword $(shell command -v compute-sanitizer) /usr/local/cuda/bin/compute-sanitizer)
 gpu-sanitize: deps build
 	$(SANITIZER) --tool memcheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu --gtest_filter=-Graphed*
 	$(SANITIZER) --tool racecheck --error-exitcode 1 $(BUILD)/tests/gpu/test_gpu --gtest_filter=-Conv*:Linear*:Nccl*:Graphed*
 
-# The pictures of README.md and docs/.
+# Makes the pictures of README.md and docs/.
 pictures: data
 	scripts/pictures.sh $(MILLRACE)
 

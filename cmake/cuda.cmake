@@ -1,6 +1,7 @@
-# The CUDA backend, where its toolkit, cuDNN 9 and NCCL are installed. MILLRACE_CUDA: ON, OFF, or AUTO (where all is found).
+# Finds the CUDA toolkit, cuDNN 9 and NCCL. With MILLRACE_CUDA=AUTO the CUDA backend is built if all of them are found;
+# with ON a missing one is an error.
 set(MILLRACE_CUDA AUTO CACHE STRING "build the CUDA backend: ON, OFF or AUTO")
-set(MILLRACE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPU architectures that kernels are compiled for")
+set(MILLRACE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPU architectures to compile the kernels for")
 if(MILLRACE_CUDA STREQUAL "OFF" OR MILLRACE_SANITIZE)
   millrace_say("absent   CUDA: switched off")
   set(MILLRACE_CUDA OFF)
@@ -8,7 +9,7 @@ if(MILLRACE_CUDA STREQUAL "OFF" OR MILLRACE_SANITIZE)
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${MILLRACE_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know them
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know these two options
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
@@ -39,7 +40,7 @@ if(NOT NCCL_INCLUDE OR NOT NCCL_LIBRARY)
 endif()
 if(cuda_missing)
   list(JOIN cuda_missing ", " cuda_missing)
-  millrace_say("absent   CUDA: ${cuda_missing} not found (NVIDIA's packages cuda-toolkit, cudnn9-cuda-13, libnccl-dev): computes on GPUs")
+  millrace_say("absent   CUDA: ${cuda_missing} not found (NVIDIA's packages cuda-toolkit, cudnn9-cuda-13, libnccl-dev): needed to train on GPUs")
   if(MILLRACE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "MILLRACE_CUDA is ON: install ${cuda_missing}")
   endif()
@@ -47,19 +48,20 @@ if(cuda_missing)
   return()
 endif()
 set(MILLRACE_CUDA ON)
-# Traces of kernels (run.profile): loaded at run time, left out where its header is not there.
+# CUPTI traces kernels (run.profile). It is loaded at run time; without its header, kernels cannot be traced.
 list(TRANSFORM cuda_hints APPEND /extras/CUPTI OUTPUT_VARIABLE cupti_hints)
 find_path(CUPTI_INCLUDE cupti.h HINTS ${cuda_hints} ${cupti_hints} PATH_SUFFIXES include)
 find_library(CUPTI_LIBRARY cupti HINTS ${cuda_hints} ${cupti_hints} PATH_SUFFIXES lib lib64)
 if(NOT CUPTI_INCLUDE)
-  millrace_say("absent   CUPTI: traces of kernels")
+  millrace_say("absent   CUPTI: needed to trace kernels")
 endif()
 millrace_say("found    CUDA ${CUDAToolkit_VERSION}, cuDNN at ${CUDNN_LIBRARY}, NCCL at ${NCCL_LIBRARY}")
-# Linked to, for tests that stand between millrace and cuDNN.
+# Links with cuDNN. Only the tests that replace functions of cuDNN use this.
 add_library(millrace_cudnn INTERFACE)
 target_include_directories(millrace_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE})
 target_link_libraries(millrace_cudnn INTERFACE ${CUDNN_LIBRARY})
-# Loaded when they are first used, so that the executable starts without them too: headers, and where they are now.
+# The program loads cuDNN, NCCL and cuBLASLt at their first use, so that it starts on machines without them. This target
+# gives their headers, and the folders where they were found.
 add_library(millrace_late INTERFACE)
 target_include_directories(millrace_late SYSTEM INTERFACE ${CUDNN_INCLUDE} ${NCCL_INCLUDE})
 get_filename_component(cudnn_folder ${CUDNN_LIBRARY} DIRECTORY)

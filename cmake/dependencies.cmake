@@ -1,5 +1,5 @@
-# What the build needs, and the Debian package that brings it. `make deps` installs them all. What was found is said while configuring and kept
-# in found.txt, which `make` shows.
+# Finds what the build needs, and names the Debian package of what is missing. `make deps` installs all of the packages.
+# The result is printed, and written to found.txt in the build folder, which `make` shows.
 if(POLICY CMP0167)
   cmake_policy(SET CMP0167 NEW)  # Boost's own configuration file
 endif()
@@ -10,13 +10,14 @@ find_package(HDF5 COMPONENTS C)
 find_package(Boost COMPONENTS program_options)
 find_package(ZLIB)
 find_package(nlohmann_json CONFIG)
-find_path(ONEDNN_INCLUDE dnnl.hpp)  # not find_package(dnnl): Debian's configuration demands OpenCL
+find_path(ONEDNN_INCLUDE dnnl.hpp)  # not find_package(dnnl), because Debian's configuration file requires OpenCL
 find_library(ONEDNN_LIBRARY dnnl)
 find_package(GTest CONFIG)
 
 find_program(CLANG_FORMAT clang-format-14)
 
-# Codecs of chunked HDF5 data beyond gzip, shuffle, fletcher32 and LZF, and a quicker gzip. Each is optional: src/io/with or src/io/without.
+# Codecs of chunked HDF5 data beyond gzip, shuffle, fletcher32 and LZF, and a faster gzip. Each is optional: its source
+# file comes from src/io/with or from src/io/without.
 find_path(szip_INCLUDE szlib.h)
 find_library(szip_LIBRARY sz)
 find_path(deflate_INCLUDE libdeflate.h)
@@ -28,13 +29,13 @@ find_library(zstd_LIBRARY zstd)
 find_path(blosc_INCLUDE blosc.h)
 find_library(blosc_LIBRARY blosc)
 
-# Folders of images.
+# Codecs of images.
 find_path(png_INCLUDE png.h)
 find_library(png_LIBRARY png)
 find_path(jpeg_INCLUDE jpeglib.h)
 find_library(jpeg_LIBRARY jpeg)
 
-# Many reads under way at once.
+# Asynchronous reads (data.reader = uring).
 find_path(uring_INCLUDE liburing.h)
 find_library(uring_LIBRARY uring)
 
@@ -52,7 +53,7 @@ macro(millrace_need found package what)
     list(APPEND missing ${package})
   endif()
 endmacro()
-# The build does without; `why` says who does not.
+# An optional package. `why` says what it is needed for.
 macro(millrace_want found package what why)
   if(${found})
     millrace_say("found    ${what}")
@@ -60,7 +61,8 @@ macro(millrace_want found package what why)
     millrace_say("absent   ${what} (Debian package ${package}): ${why}")
   endif()
 endmacro()
-# An optional library: its .cpp of FOLDER, a folder of ROOM, comes from with/ or from without/, which names the package.
+# An optional library used by one source file of the room: src/FOLDER/with/NAME.cpp if the library is found, and
+# src/FOLDER/without/NAME.cpp otherwise. The latter throws an error that names the package, or uses a slower way.
 macro(millrace_option room folder name package library why)
   set(${name}_found OFF)
   if(${name}_INCLUDE AND ${name}_LIBRARY)
@@ -68,7 +70,7 @@ macro(millrace_option room folder name package library why)
     list(APPEND millrace_${room}_options src/${folder}/with/${name}.cpp)
     list(APPEND millrace_${room}_libraries ${${name}_LIBRARY})
     string(TOUPPER ${name} upper)
-    list(APPEND millrace_with MILLRACE_WITH_${upper})  # for the tests alone
+    list(APPEND millrace_with MILLRACE_WITH_${upper})  # used by the tests only
     list(APPEND millrace_has "${library}")
   else()
     list(APPEND millrace_${room}_options src/${folder}/without/${name}.cpp)
@@ -89,29 +91,29 @@ millrace_need(ONEDNN_LIBRARY libdnnl-dev "oneDNN ${ONEDNN_LIBRARY}")
 if(MILLRACE_TESTS)
   millrace_need(GTest_FOUND libgtest-dev "GoogleTest ${GTest_VERSION}")
 endif()
-millrace_option(io io szip libaec-dev "libaec" "reads HDF5 data packed by szip")
-millrace_option(io io deflate libdeflate-dev "libdeflate" "reads gzip twice as fast, zlib does it without")
-millrace_option(io io lz4 liblz4-dev "LZ4" "reads HDF5 data packed by it, and packs by it")
-millrace_option(io io zstd libzstd-dev "Zstandard" "reads HDF5 data packed by it, and packs by it")
-millrace_option(io io blosc libblosc-dev "Blosc" "reads HDF5 data packed by it")
+millrace_option(io io szip libaec-dev "libaec" "reads HDF5 data compressed with szip")
+millrace_option(io io deflate libdeflate-dev "libdeflate" "decompresses gzip twice as fast as zlib, which is used otherwise")
+millrace_option(io io lz4 liblz4-dev "LZ4" "reads and writes HDF5 data compressed with LZ4")
+millrace_option(io io zstd libzstd-dev "Zstandard" "reads and writes HDF5 data compressed with Zstandard")
+millrace_option(io io blosc libblosc-dev "Blosc" "reads HDF5 data compressed with Blosc")
 millrace_option(data data/decode png libpng-dev "libpng" "reads PNG images")
 millrace_option(data data/decode jpeg libjpeg-dev "libjpeg" "reads JPEG images")
-millrace_option(data data/read uring liburing-dev "liburing" "reads by io_uring, threads do it for data.reader = uring without")
+millrace_option(data data/read uring liburing-dev "liburing" "reads with io_uring, otherwise data.reader = uring uses threads")
 millrace_want(MPIEXEC_EXECUTABLE openmpi-bin "mpirun" "starts several ranks")
 set(fashion_mnist /usr/share/datasets/fashion-mnist)
 if(NOT EXISTS ${fashion_mnist})
   set(fashion_mnist OFF)
 endif()
-millrace_want(fashion_mnist dataset-fashion-mnist "Fashion-MNIST" "the data of make run")
-millrace_want(CLANG_FORMAT clang-format-14 "clang-format 14" "make format and the test of it")
-millrace_want(CCACHE ccache "ccache" "quicker builds from scratch")
+millrace_want(fashion_mnist dataset-fashion-mnist "Fashion-MNIST" "needed for make run")
+millrace_want(CLANG_FORMAT clang-format-14 "clang-format 14" "needed for make format and the format test")
+millrace_want(CCACHE ccache "ccache" "makes builds from scratch faster")
 list(JOIN millrace_has ", " millrace_has)
 list(JOIN millrace_lacks ", " millrace_lacks)
 include(cmake/cuda.cmake)
 file(WRITE ${PROJECT_BINARY_DIR}/found.txt ${report})
 if(missing)
   list(JOIN missing " " missing)
-  message(FATAL_ERROR "install what is missing: make deps, or: apt-get install ${missing}")
+  message(FATAL_ERROR "required packages are missing. run: make deps, or: apt-get install ${missing}")
 endif()
 
 add_library(millrace_onednn INTERFACE)
@@ -120,8 +122,8 @@ target_link_libraries(millrace_onednn INTERFACE ${ONEDNN_LIBRARY})
 add_library(millrace_nlohmann INTERFACE)
 target_link_libraries(millrace_nlohmann INTERFACE nlohmann_json::nlohmann_json)
 
-# OpenMP for compute loops; the thread sanitizer cannot see libgomp's synchronisation, so its build does without, and so
-# does the fuzzers': clang's OpenMP is a package of its own.
+# OpenMP for compute loops. The build for the thread sanitizer does not use it, because the sanitizer cannot see libgomp's
+# synchronization. The build of the fuzzers does not either, because clang's OpenMP is a separate package.
 if(NOT MILLRACE_SANITIZE STREQUAL "thread" AND NOT MILLRACE_FUZZ)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   set(MILLRACE_OPENMP OpenMP::OpenMP_CXX)

@@ -5,9 +5,9 @@
 #
 # The system is kept in build-trixie/, so a second run only builds what changed. MILLRACE_SUITE and
 # MILLRACE_MIRROR select another Debian or Ubuntu release and where it is downloaded from.
-# Nothing of this machine is mounted inside: the sources are copied. /proc, /sys, /dev/shm and /dev/pts
-# are mounted in a mount namespace of their own, which ends with the script. (Without /sys hwloc prints a
-# warning at every start.)
+# The sources are copied; no folder of the host is mounted inside. /proc, /sys, /dev/shm and /dev/pts are
+# mounted in a separate mount namespace, which ends with the script. (Without /sys hwloc prints a warning at
+# every start.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${MILLRACE_SUITE:-trixie}
@@ -34,7 +34,7 @@ fi
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 apt-config dump | grep -E '^Acquire::(http|https)::(Proxy|CaInfo)' >"$root/etc/apt/apt.conf.d/90host" || true
 
-# Copies the files that git tracks or would add. Their times are kept, so that make sees what changed.
+# Copies the files that git tracks or would add. Their modification times are kept for incremental builds.
 mkdir -p "$root/millrace"
 find "$root/millrace" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf --one-file-system {} +
 if git rev-parse --git-dir >/dev/null 2>&1; then git ls-files -z --cached --others --exclude-standard; else find . -type f ! -path './build*' -print0; fi |

@@ -7,7 +7,7 @@ packages=(g++ cmake make ninja-build libopenmpi-dev openmpi-bin libhdf5-openmpi-
   libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev nlohmann-json3-dev libgtest-dev
   python3-venv dataset-fashion-mnist "$@")
 command -v dpkg-query >/dev/null || {
-  echo "this is not Debian or Ubuntu. install by hand what these packages contain: ${packages[*]}" >&2
+  echo "this system has no dpkg (it is not Debian or Ubuntu). install the equivalents of these packages: ${packages[*]}" >&2
   exit 1
 }
 missing=()
@@ -22,7 +22,7 @@ echo "deps: installing ${missing[*]}"
 sudo=()
 if [ "$(id -u)" != 0 ]; then
   command -v sudo >/dev/null || {
-    echo "installing packages needs root, and there is no sudo. run as root: apt-get install ${missing[*]}" >&2
+    echo "installing packages needs root, and sudo is not installed. run as root: apt-get install ${missing[*]}" >&2
     exit 1
   }
   sudo=(sudo)

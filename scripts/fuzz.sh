@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the fuzzers of tests/fuzz in build-fuzz and runs them for SECONDS (60) in total.
-# Their inputs are kept in build-fuzz/corpus, from where the next run continues. An input that crashes a
-# fuzzer is written to build-fuzz/found; `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats the crash.
+# The inputs that they find are kept in build-fuzz/corpus, and the next run continues with them. An input that
+# crashes a fuzzer is written to build-fuzz/found; `build-fuzz/tests/fuzz/fuzz_NAME FILE` repeats the crash.
 # Usage: fuzz.sh [SECONDS [NAME...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ for name in "${names[@]}"; do
   if ! "build-fuzz/tests/fuzz/fuzz_$name" "${options[@]}" "build-fuzz/corpus/$name" "build-fuzz/seeds/$name" >"build-fuzz/$name.log" 2>&1; then
     failed=1
     echo "fuzz_$name FAILED:"
-    grep -A 40 -m 1 "ERROR" "build-fuzz/$name.log" || true  # the cause is at the top, the input at the end
+    grep -A 40 -m 1 "ERROR" "build-fuzz/$name.log" || true  # the cause is at the start of the report, the input at its end
     tail -n 20 "build-fuzz/$name.log"
   fi
   grep "^HDF5 itself" "build-fuzz/$name.log" | tail -n 1 || true

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests and measures everything that needs a GPU, in at most 8 minutes (GPU_CHECK_SECONDS): runs the tests
-# with the label gpu, trains a small network on the GPU and on the processor and compares them, runs the
+# with the label gpu, trains a small network on the GPU and on the CPU and compares the losses, runs the
 # benchmarks, and prints a short table. The logs stay in the log folder. What does not fit into the time is
 # listed as skipped. GPU_CHECK_DEVICE=cpu tests the script itself without a GPU.
 # Usage: gpu-check.sh [BUILD_FOLDER] [LOG_FOLDER]
@@ -14,7 +14,7 @@ rm -f "$logs"/*.log
 millrace=$build/millrace
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-launch=${MILLRACE_LAUNCH:-mpirun --bind-to none -n}  # the number of ranks follows
+launch=${MILLRACE_LAUNCH:-mpirun --bind-to none -n}  # followed by the number of ranks
 table=()
 failed=0
 passed=no
@@ -27,7 +27,7 @@ try() {
     table+=("skip  $name (no time left)")
     return
   fi
-  # KILL after TERM: on TERM millrace stops after the current step, which may never end.
+  # -k sends KILL 5 s after TERM: on TERM millrace stops after the current step, which may never end.
   timeout -k 5 $((left < limit ? left : limit)) "$@" >"$logs/$name.log" 2>&1 || code=$?
   if { [ $code -eq 124 ] || [ $code -eq 137 ] || [ $code -eq 75 ]; } && [ $left -lt "$limit" ]; then
     table+=("skip  $name (cut off: no time left)")
@@ -46,16 +46,16 @@ try() {
     ;;
   esac
 }
-# loss RUN STEP
+# loss RUN STEP: prints the loss.
 loss() { sed -n "$2p" "$logs/$1/metrics.jsonl" 2>/dev/null | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
-# near RUN STEP TOLERANCE: compares the loss with that of the processor.
+# near RUN STEP TOLERANCE: compares the loss with that of the run on the CPU. The tolerance is relative.
 near() {
   [ -e "$logs/$1.log" ] || return 0
   awk -v a="$(loss train-cpu "$2")" -v b="$(loss "$1" "$2")" -v t="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && b != "null" && d * d <= t * t * a * a) }' && return
-  table+=("FAIL  $1: loss '$(loss "$1" "$2")' at step $2, '$(loss train-cpu "$2")' on the processor")
+  table+=("FAIL  $1: loss '$(loss "$1" "$2")' at step $2, '$(loss train-cpu "$2")' on the CPU")
   failed=1
 }
-# figure NAME PATTERN: the largest number in the log that the group of the pattern matches.
+# figure NAME PATTERN: prints the largest number in the log that the group of the pattern matches.
 figure() { sed -n "s|.*$2.*|\\1|p" "$logs/$1.log" 2>/dev/null | sort -g | tail -n 1 || true; }
 # ratio NAME A B GOAL: prints A / B and the goal, or "not measured" if one of them is missing.
 ratio() {
@@ -73,8 +73,8 @@ ratios() {
   ratio "ResNet-50 fp16 over PyTorch eager" "$ours" "$eager" 1.9
   ratio "ResNet-50 fp16 over torch.compile" "$ours" "$compiled" 1.8
   local step='complete step with all-reduce and optimizer: \([0-9.]*\) ms'
-  ratio "batch 8, a graph's speed over eager's" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
-  ratio "batch 32, eager's speed over a graph's" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
+  ratio "batch 8, speed with a graph over eager" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
+  ratio "batch 32, speed eager over with a graph" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
   ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
   ratio "GPU busy, packed shards, %" "$(figure busy-shards 'traced steps: busy \([0-9.]*\) %')" 1 98
 }
@@ -84,7 +84,7 @@ large="--data.train synthetic:images:rows=65536,shape=224x224x3,classes=1000 --m
  --comm.timeout 30s"
 mlp="--data.train synthetic:images:rows=65536,shape=32x32x3,classes=1000 --model.name mlp --model.hidden 4096,4096,4096 --model.activation gelu_tanh
  --run.precision fp16 --run.device $device --comm.timeout 30s"
-# train NAME RANKS OPTION...: the small network. An epoch ends during the run, with a smaller batch.
+# train NAME RANKS OPTION...: trains the small network. An epoch ends during the run, with a smaller batch.
 train() {
   local name=$1 ranks=$2
   shift 2
@@ -114,12 +114,12 @@ train() {
     near train-$run 20 1e-2
   done
   for run in fp16 level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 level2; do  # the effect of rounding grows with the steps: 3 to 6 % at step 20 on the processor
+  for run in fp16 level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
     near train-$run 10 2e-2
     near train-$run 20 1e-1
   done
-  # accumulated, two-ranks and zero have other micro-batches and thus other batch statistics: the losses that
-  # are printed at the end should be finite and alike.
+  # accumulated, two-ranks and zero have smaller micro-batches and thus other batch statistics, so their losses
+  # are not compared. The losses that are printed at the end should be finite and similar.
   try bench-gpu 150 $launch 1 "$millrace" bench gpu --comm.timeout 30s --run.device "$device"
   if ! python3 -c 'import torch' 2>/dev/null; then
     table+=("skip  peers, peers-fed: python3 has no torch")

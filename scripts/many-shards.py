@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Copies of one HDF5 file under many names, for measuring the start with many shards.
+"""Copies an HDF5 file to many names, to measure how long a run with many shards takes to start.
 
 usage: scripts/many-shards.py FILE.h5 FOLDER COUNT
 
-Writes FOLDER/train-0000000.h5 and so on, 10 000 to a sub-folder where there are more than 100 000.
+Writes FOLDER/train-0000000.h5 and so on. If COUNT is above 100 000, the files are in sub-folders of 10 000.
 """
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Measures millrace beside PyTorch (tests/peers/cpu.py). PyTorch comes from PyPI, into the virtual
-# environment BUILD/peers, or else from Debian (python3-torch).
+# Compares the speed of millrace and PyTorch (tests/peers/cpu.py). PyTorch is installed from PyPI into the
+# virtual environment BUILD/peers, or from Debian (python3-torch) if that fails.
 # Usage: peers.sh BUILD [OPTIONS of tests/peers/cpu.py]
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +15,7 @@ if ! ready; then
   { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet torch h5py numpy pillow; } || rm -rf "$venv"
 fi
 if ! ready; then
-  echo "peers: PyTorch cannot be installed from PyPI. installing Debian's"
+  echo "peers: PyTorch cannot be installed from PyPI. installing Debian's package instead"
   "$here/scripts/deps.sh" python3-torch python3-h5py python3-pil
   python=/usr/bin/python3
 fi

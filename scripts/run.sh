@@ -2,14 +2,14 @@
 # Starts a program with mpirun, and passes Ctrl-C and SIGTERM to the ranks as SIGUSR2. The run then
 # finishes its step, writes a checkpoint and exits with 75. A second signal ends it at once.
 #
-# mpirun alone kills the ranks 0.9 s after such a signal. Its option for a longer time
+# Without this script mpirun kills the ranks 0.9 s after such a signal. Its option for a longer time
 # (odls_base_sigkill_timeout) does not help: Open MPI 4 then waits that long after each rank that exits
-# with another code than 0.
+# with a code other than 0.
 # Usage: run.sh RANKS PROGRAM ARGUMENT...
 set -euo pipefail
 ranks=${1:?usage: run.sh RANKS PROGRAM ARGUMENTS...}
 shift
-# Run as root as well, and with more ranks than cores. Other MPI libraries than Open MPI ignore these.
+# Allows mpirun to run as root and with more ranks than cores. MPI libraries other than Open MPI ignore these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # The ranks write to mpirun, so only this script knows whether the output goes to a terminal.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds and runs the tests of the loader, the collectives, checkpoints and HDF5 with a sanitizer, in
-# build-asan or build-tsan. The thread sanitizer does not know the barriers of OpenMP, so its build does
-# not use OpenMP, and ranks are threads of one process.
+# build-asan or build-tsan. The thread sanitizer cannot see the barriers of OpenMP, so its build does not use
+# OpenMP. In these tests ranks are threads of one process.
 # Usage: sanitize.sh address|thread
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -188,19 +188,22 @@ void add_places(Keys& k) {
 void add_colours(Keys& k) {
   k.push_back(number_key(MR_FIELD(data.brightness), fraction(),
                          "augment: multiply the values of each sample by a random factor of 1 +- at most this"));
-  k.push_back(number_key(MR_FIELD(data.contrast), fraction(),
-                         "augment: multiply the distance of the values from the mean by such a factor"));
+  k.push_back(
+      number_key(MR_FIELD(data.contrast), fraction(),
+                 "augment: multiply the distance of the values from the mean by a random factor of 1 +- at most "
+                 "this"));
   k.push_back(number_key(MR_FIELD(data.saturation), fraction(),
-                         "augment, RGB only: multiply the colour strength by such a factor"));
+                         "augment, RGB only: multiply the colour strength by a random factor of 1 +- at most this"));
   k.push_back(number_key(MR_FIELD(data.hue), between(0, 0.5),
                          "augment, RGB only: rotate the hue by a random part of a full turn, at most this in either "
                          "direction"));
 }
 
 void add_faults(Keys& k) {
-  k.push_back(choice_key(MR_FIELD(data.on_error), Choices<OnError>{{"stop", OnError::stop}, {"skip", OnError::skip}},
-                         "when a sample cannot be read or decoded. stop: end the run; skip: the sample keeps its place "
-                         "but counts for nothing, which needs class labels"));
+  k.push_back(
+      choice_key(MR_FIELD(data.on_error), Choices<OnError>{{"stop", OnError::stop}, {"skip", OnError::skip}},
+                 "when a sample cannot be read or decoded. stop: end the run; skip: replace the sample by zeros "
+                 "without a label, which do not count; needs class labels"));
   k.push_back(
       number_key(MR_FIELD(data.skip_limit), Range{.low = 0, .high = 1},
                  "on_error = skip: the run ends when more than this fraction of an epoch's samples was skipped"));
@@ -210,7 +213,8 @@ void add_faults(Keys& k) {
   k.push_back(duration_key(MR_FIELD(data.retry_delay), between(0, 5),
                            "wait before the first of these retries; it doubles with each, up to 5s"));
   k.push_back(duration_key(MR_FIELD(data.slow_read), at_least(0),
-                           "warn of a read that takes longer, once for each file, with rank and file; 0s: never"));
+                           "a read that takes longer causes a warning that names rank and file, once for each file; "
+                           "0s: never"));
   k.push_back(duration_key(MR_FIELD(data.read_timeout), at_least(0),
                            "a read that takes longer ends the run with exit code 3; 0s: never. Keep it below "
                            "comm.timeout, at which waiting ranks end the run without knowing the file"));

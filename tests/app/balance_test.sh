@@ -1,8 +1,9 @@
 #!/bin/bash
-# Load balancing over ranks of different speed (train.balance = auto). quick: training learns the same,
-# the split of the micro-batches can be repeated bit for bit, and a resumed run continues with it.
-# table: the speed, for docs/benchmarks, beside the sum of what the ranks reach each on its own. It
-# fails if a row is below WITHIN (0.9) of that sum TRIES (1) times, since those runs are not simultaneous.
+# Load balancing over ranks of different speed (train.balance = auto). quick: the losses stay the same, a
+# run with a recorded split of the micro-batches is equal bit for bit, and a resumed run continues with
+# the last split. table: prints a table for docs/benchmarks that compares the speed with the sum of the
+# speeds of the single ranks. It fails if a row is below WITHIN (0.9) of that sum TRIES (1) times. Retries
+# help because the two are not measured at the same time.
 # Usage: balance_test.sh MILLRACE MPIEXEC quick|table
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -34,15 +35,15 @@ SH
 chmod +x ranked
 under=(./ranked)
 
-# balanced CODE RUN_FOLDER TIMES OPTION...: a run on as many ranks as there are times.
+# balanced CODE RUN_FOLDER TIMES OPTION...: trains on one rank for each of TIMES, and checks the exit code.
 balanced() {
   local times
   read -ra times <<<"$3"
   TIMES=$3 expect_exit "$1" train ${#times[@]} "$2" "${@:4}"
 }
-# splits RUN_FOLDER: the micro-batches of each rank, a line for each change.
+# splits RUN_FOLDER: prints the numbers of micro-batches of the ranks, one line for each change.
 splits() { sed -n 's/.*"micro_batches":\[\(.*\)\]}$/\1/p' "$1/shares.jsonl"; }
-# rate RUN_FOLDER FIRST LAST: samples/s, by the median of these steps.
+# rate RUN_FOLDER FIRST LAST: prints samples/s, from the median duration of these steps.
 rate() { metrics "$1" step_ms | sed -n "$2,$3p" | sort -g | awk '{ t[NR] = $1 } END { print 64e3 / t[int((NR + 1) / 2)] }'; }
 
 case_quick() {
@@ -55,9 +56,9 @@ case_quick() {
   last=$(splits auto | tail -n 1)
   [[ $last =~ ^(10,6|11,5|12,4|13,3)$ ]] || complain "rank 1 takes three times as long: expected about 12,4 micro-batches, got $last"
   expect_number "samples/s" "$(rate auto 17 25)" ">" "$(awk -v e="$(rate even 17 25)" 'BEGIN { print 1.1 * e }')"
-  # The gradients are the same except for the order of sums, with batch norm's statistics.
+  # The gradients and the statistics of batch norm are the same, except for the order of summation.
   paste <(metrics even loss) <(metrics auto loss) | awk '{ d = ($1 - $2) / $1 } d > 1e-5 || d < -1e-5 { exit 1 } END { exit NR != 25 }' ||
-    complain "expected the losses of even shares within 1e-5: $(paste <(metrics even loss) <(metrics auto loss) | tail -n 2)"
+    complain "expected the losses of the even split within 1e-5: $(paste <(metrics even loss) <(metrics auto loss) | tail -n 2)"
   balanced 0 again "0ms 0ms" --train.balance auto/shares.jsonl --train.steps 25
   expect_same_metrics auto again
   expect_same_files auto/shares.jsonl again/shares.jsonl
@@ -74,7 +75,7 @@ case_quick() {
   expect_no_file again/shares.jsonl
 }
 
-# row NAME TIMES: a row of the table, repeated while it is too slow.
+# row NAME TIMES: prints a row of the table, repeatedly while it is too slow.
 row() {
   local try
   for try in $(seq "${TRIES:-1}"); do
@@ -85,7 +86,7 @@ row() {
 measure() {
   local times sum=0 i pids=()
   IFS=' ' read -ra times <<<"$2"
-  # Each rank as a run of its own. They run at the same time, since they share a processor.
+  # Each rank as a separate run of one rank. They run at the same time, because ranks share the CPU.
   for i in "${!times[@]}"; do
     rm -rf "one$i"
     TIMES=${times[i]} train 1 "one$i" --train.steps 14 --train.micro_batch 2 >"one$i.log" 2>&1 &
@@ -101,7 +102,7 @@ measure() {
 }
 case_table() {
   local parent group=
-  echo "| ranks | each a run of its own, summed, samples/s | even | auto | of the sum | micro-batches |"
+  echo "| ranks | each a separate run, summed, samples/s | even | auto | of the sum | micro-batches |"
   echo "|---|---|---|---|---|---|"
   row "2, one half as fast" "6ms 12ms"
   row "3, one a third as fast" "6ms 6ms 18ms"
@@ -112,7 +113,7 @@ case_table() {
   quota() { { { echo 20000 >"$group/cpu.cfs_period_us" && echo "$1" >"$group/cpu.cfs_quota_us"; } || echo "$1 20000" >"$group/cpu.max"; } 2>/dev/null; }
   [ -z "$group" ] || at_exit rmdir "$group"
   if [ -z "$group" ] || ! quota 10000; then
-    echo "skipped: real computation under a quota, since no control group can be made in /sys/fs/cgroup"
+    echo "skipped: real computation under a quota, because no control group can be created in /sys/fs/cgroup"
     return
   fi
   cat >ranked <<SH
@@ -121,7 +122,7 @@ times=(\$TIMES)
 [ "\${times[\${OMPI_COMM_WORLD_RANK:-0}]}" = half ] && echo \$\$ >"$group/cgroup.procs"
 exec "\$@" --model.name mlp --model.hidden 3072 3072
 SH
-  row "2, computing, one with half of a core's time" "whole half"
+  row "2, real computation, one with half of a core's time" "whole half"
   quota 4000  # on a busy machine the other rank may also get only half of a core
   balanced 0 named "whole half" --train.steps 8 --train.balance even --train.micro_batch 2
   expect_line 'straggler: rank 1 .*quota'

@@ -1,13 +1,13 @@
 #!/bin/bash
-# diagnose, and the verdict at the end of a run, name bottlenecks that were planted on purpose, and the
-# advised change helps. The limits are far outside of what a busy machine does to the times.
+# diagnose and the verdict at the end of a run name bottlenecks that the test creates, and the advised
+# change makes the run faster. The limits are wide enough for the times of a busy machine.
 # Usage: diagnose_test.sh MILLRACE MPIEXEC CASE
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 pack_table set --shard-size 24000
 table_config
 
-# expect_gain KEYS LEAST: the best trial that changed one of these keys (separated by |) was that much faster.
+# expect_gain KEYS LEAST: checks the gain of the best trial that changed one of the keys (separated by |).
 expect_gain() {
   expect_number "best gain of a change of $1" "$(awk -v keys="$1" '$1 ~ "^(" keys ")$" && $3 == "->" {
     split($0, part, ": "); gain = part[2] + 0; if (gain > best) best = gain } END { print best + 0 }' out)" ">=" "$2"
@@ -16,13 +16,13 @@ expect_first_line() {
   head -n 1 out >first_line
   expect_line "$1" first_line
 }
-# expect_verdict PATTERN: in the output of a run.
+# expect_verdict PATTERN: checks the verdict in the output of a run.
 expect_verdict() {
   grep -m 1 -E '^[a-z-]+(-bound|ed): |^nothing worth changing: ' out >verdict || true
   expect_line "$1" verdict
 }
 
-# Each read takes 1 ms and files cannot be mapped: more workers help, by as much as diagnose measured.
+# Each read takes 1 ms and files cannot be mapped: more workers help, about as much as diagnose predicts.
 case_input() {
   local workers promised gain
   slow_disk 0.001

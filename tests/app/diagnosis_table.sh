@@ -1,11 +1,11 @@
 #!/bin/bash
-# Bottlenecks planted one at a time into real runs: what the verdict says about each, and what its advice
-# gains. Prints a table for docs/benchmarks.
+# Creates one bottleneck at a time in real runs, and checks the verdict and the gain of its advice. Prints a
+# table for docs/benchmarks.
 #
-# Each change that diagnose tried is then made in runs of its own, alternating with the run as it was, and
-# the measured gain stands beside the predicted one. The script fails if a kind is not named, or if fewer
-# than nine of ten predictions are within WITHIN percent (15) or 0.05x. Each gain is the median of TURNS
-# (3). On a machine that may be busy: TURNS=1 WITHIN=40.
+# If the verdict predicts a gain, runs with and without the advised change alternate, and the table has the
+# measured gain beside the predicted one. The script fails if a verdict does not name the bottleneck, or if
+# fewer than nine of ten predictions are within WITHIN percent (15) or 0.05x. Each gain is the median of
+# TURNS runs (3). On a machine that may be busy: TURNS=1 WITHIN=40.
 # Usage: diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -40,19 +40,19 @@ global_batch = 8
 every = none
 CFG
 
-# rate RUN_FOLDER: samples/s. The steps after the first tenth are cut into nine parts, and the middle five
-# are averaged, so that a moment in which this machine had no time does not count.
+# rate RUN_FOLDER: prints samples/s. The steps after the first tenth are cut into nine parts, and the five
+# parts of middle speed are averaged, so that a short disturbance by other programs does not count.
 rate() {
   paste -d ' ' <(metrics "$1" samples) <(metrics "$1" step_ms) |
     awk '{ s[NR] = $1; t[NR] = t[NR - 1] + $2 }
       END { first = int(NR / 10); for (p = 0; p < 9; p++) { a = first + int(p * (NR - first) / 9); b = first + int((p + 1) * (NR - first) / 9); if (b > a) print 1000 * (s[b] - s[a]) / (t[b] - t[a]) } }' |
     sort -g | awk '{ r[NR] = $1 } END { for (i = int(NR / 4) + 1; i <= NR - int(NR / 4); i++) { sum += r[i]; n++ } print sum / n }'
 }
-# seconds RUN_FOLDER: of the run after its start.
+# seconds RUN_FOLDER: prints the duration of the run without its startup.
 seconds() {
   awk -F'[:,] *' '/^  "seconds": /{ all = $2 } /^      "startup": [{]/ { inside = 1 } inside && /"median"/ { start = $2; inside = 0 } END { print all - start }' "$1/summary.json"
 }
-# to_cfg --KEY VALUE... ...: the same keys as a configuration file.
+# to_cfg --KEY VALUE... ...: prints the keys as a configuration file.
 to_cfg() {
   local key values
   while [ $# -gt 0 ]; do
@@ -67,9 +67,10 @@ to_cfg() {
   done
 }
 
-# kind NAME PATTERN STEPS OPTION...: plants $under and OPTION on $ranks ranks. The first line of the
-# verdict must match ^PATTERN. Without $stated it is the verdict of diagnose, else that of a run. STEPS of
-# the run as it is take some seconds; the run with the advice gets as many more as it should be faster.
+# kind NAME PATTERN STEPS OPTION...: prints a row for the bottleneck that $under and OPTION create on $ranks
+# ranks. The first line of the verdict must match ^PATTERN. The verdict is that of a run if $stated is not
+# empty, and that of diagnose otherwise. STEPS of the unchanged run take some seconds; the run with the
+# advice gets more steps in proportion to the predicted gain.
 kind() {
   local name=$1 pattern=$2 steps=$3 line key value promised gain='' named=yes
   shift 3
@@ -89,7 +90,7 @@ kind() {
   if [ "$promised" ]; then
     local before=() after=() more=$steps
     to_cfg "--$key" "$value" >advice.cfg
-    # With the advice of a larger batch each step takes longer.
+    # If the advice is a larger batch, each step takes longer.
     [ "${stated:-}" ] || [ "$key" = train.global_batch ] || more=$(awk -v s="$steps" -v p="$promised" 'BEGIN { printf "%d", s * p }')
     for _ in $(seq "$turns"); do
       rm -rf a b
@@ -125,7 +126,7 @@ slow_disk 0
 ! wanted precision || kind "fp32 on wide layers, where bf16 is native" "compute-bound: .* run.precision" 300 --model.hidden 1024 1024 --train.global_batch 128
 ! wanted batch || kind "2 samples a step" "compute-bound: .* train.global_batch" 12000 --train.global_batch 2 --data.reader mmap --model.hidden 512 512
 
-# throttle READS: makes a cgroup whose processes get so many reads a second from the disk of this folder.
+# throttle READS: creates a cgroup whose processes get READS reads a second from the disk of this folder.
 throttle() {
   local disk root=/sys/fs/cgroup
   disk=$(findmnt -no MAJ:MIN -T .) || return
@@ -140,7 +141,7 @@ throttle() {
 if wanted device; then
   group=
   if throttle 2000 2>log; then
-    # 300,000 images of 28x28, read past the page cache; small steps would take what 64 reads do.
+    # 300,000 images of 28x28, dropped from the page cache. A step takes as long as 64 reads.
     number() { printf "\\\\x%02x" $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
     { printf "\\x00\\x00\\x08\\x03$(number 300000)$(number 28)$(number 28)" && head -c $((300000 * 784)) /dev/urandom; } >x.idx
     { printf "\\x00\\x00\\x08\\x01$(number 300000)" && head -c 300000 /dev/zero; } >y.idx
@@ -162,8 +163,8 @@ stated=yes
 stated=
 ranks=2
 ! wanted sums || kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --test.all_reduce_delay 0.05 --data.reader mmap --model.hidden 400 400
-# Between hosts, where a message costs the kernel's time. Between the cores of a virtual machine the cost of
-# a message changes by half from one second to the next.
+# Between virtual hosts, where sending a message takes time in the kernel. Between the cores of a virtual
+# machine the cost of a message changes by half from one second to the next.
 if wanted buckets && start_hosts 2 1gbit; then
   kind "two hosts, buckets of 1 KiB" "communication-bound: .* comm.bucket_size" 300 --comm.bucket_size 1KiB --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 256 256
   stop_hosts
@@ -172,7 +173,7 @@ if wanted link && start_hosts 2 64mbit; then
   kind "two hosts, a real link of 64 Mbit/s (tc)" "communication-bound: .* comm.grad_dtype" 40 --data.train "$folder/set/train-*.h5" --data.reader mmap --model.hidden 400 400
   stop_hosts
 fi
-# slow_rank LINE: what only rank 1 does before it starts the program.
+# slow_rank LINE: sets $under so that only rank 1 executes LINE before it starts the program.
 slow_rank() {
   printf '#!/bin/bash\nif [ "${OMPI_COMM_WORLD_RANK:-0}" = 1 ]; then %s; fi\nexec "$@"\n' "$1" >slow_rank
   chmod +x slow_rank

@@ -30,7 +30,7 @@ class TwoRanks : public World {
   void all_reduce(std::span<double>, Reduce) override {}
   void all_reduce(std::span<std::int64_t>, Reduce) override {}
   std::vector<std::string> gather(const std::string& mine) override {
-    if (answer_ == "throws") fail(Exit::comm, "no word from the other rank");
+    if (answer_ == "throws") fail(Exit::comm, "the other rank does not answer");
     if (answer_.empty()) {
       std::mutex mutex;
       std::unique_lock lock(mutex);
@@ -58,7 +58,7 @@ void take_all_memory() {
     while (void* volatile taken = std::malloc(bytes)) (void)taken;
 }
 
-// A run whose command throws `thrown`.
+// Runs a command that throws `thrown`.
 template <class Thrown>
 void run(std::unique_ptr<World> world, const Thrown& thrown, Exhausted exhausted = Exhausted::nothing) {
   end_all_ranks_on_failure(std::move(world));

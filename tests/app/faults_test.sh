@@ -1,6 +1,6 @@
 #!/bin/bash
-# Reads that fail: a run repeats or skips them as configured, with the same result; what it cannot
-# survive ends all ranks with a message that names rank and file.
+# Reads that fail. Depending on the configuration a run repeats them, with an unchanged result, or skips the
+# samples. Any other failure ends all ranks with a message that names the rank and the file.
 # Usage: faults_test.sh MILLRACE MPIEXEC go_on|end
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -53,7 +53,7 @@ expect_unread() {
 }
 
 case_go_on() {
-  # Errors that pass do not change the result, neither in samples nor while the files are opened.
+  # Temporary errors do not change the result, whether samples are read or files are opened.
   expect_alone 0 whole ""
   expect_alone 0 passing "train-00001,4096,4500,$eio,2,0;train-00002,4096,4500,$estale,1,0"
   expect_lines 1 'warning: .*train-00001\.h5 \(Input/output'
@@ -147,7 +147,7 @@ case_end() {
   expect_lines 1 'error: .*set/train-00002\.h5.*(Input/output error|H5Dread failed)'
   expect_alone 3 hangs "train-00002,4096,4500,0,1,-1" --data.read_timeout 1s --run.resume never
   expect_lines 1 'error: .*set/train-00002\.h5 .*not returned'
-  # A truncated file that may still be in the making.
+  # A truncated file. The message says when it was written, since another program may still be writing it.
   truncate -s 9000 set/train-00003.h5
   expect_alone 3 half ""
   expect_lines 1 'set/train-00003\.h5.*truncated.*written .*[0-9] s ago'

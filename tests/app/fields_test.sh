@@ -1,7 +1,7 @@
 #!/bin/bash
-# Training on real volumes and fields by the configurations in inputs/ is better than guessing, and
+# Training on real volumes and fields with the configurations in inputs/ is better than guessing, and
 # options that do not fit the data are refused.
-# Real data lies beside the source tree or in MILLRACE_TEST_DATA. Without it the case is skipped.
+# The real data is expected beside the source tree or in MILLRACE_TEST_DATA. Without it a case is skipped.
 # Usage: fields_test.sh MILLRACE MPIEXEC volume|fields
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -10,7 +10,7 @@ config=$root/inputs/$3.cfg
 
 need() { [ -e "$real/$1" ] || skip "$real/$1 does not exist (MILLRACE_TEST_DATA names the folder of test data)"; }
 train_input() { expect_exit 0 run_on 1 train -c "$config" --run.dir run --run.threads 1 --data.workers 1 "$@"; }
-# refused PATTERN OPTION...
+# refused PATTERN OPTION...: plan exits with 2 and a message that matches.
 refused() {
   expect_exit 2 "$millrace" plan -c "$config" "${data[@]}" "${@:2}"
   expect_line "$1" err
@@ -24,7 +24,7 @@ case_volume() {
   done
   data=(--data.train train-*.h5 --data.valid test-*.h5)
   train_input "${data[@]}"
-  # 0.768 of the volumes are of the larger class.
+  # The larger class has 0.768 of the volumes.
   expect_number "accuracy" "$(summary run valid_accuracy)" ">" 0.775
   refused 'data\.subvolume: 29 .*28' --data.subvolume 29 24 24
   refused 'data\.subvolume: .*2 ' --data.subvolume 24 24
@@ -44,7 +44,7 @@ case_fields() {
   train_input "${data[@]}"
   expect_line '2 .*data sets.*/t1, /edge' run/run.json
   expect_number "loss, of a guess $guess," "$(summary run valid_loss)" "<" "$(awk -v g="$guess" 'BEGIN { print g / 2 }')"
-  # One of the two inputs, with a mean and deviation of its own.
+  # One of the two inputs, with a given mean and standard deviation.
   train_input "${data[@]}" --data.channels 0 --data.mean 3.5 --data.std 1 --train.epochs 1 --run.resume never
   expect_number "loss of one channel" "$(summary run valid_loss)" "<" 1
   # A run that resumes with another transform warns.

@@ -33,7 +33,8 @@ X
 export PATH=$folder/bin:$PATH SLURM_JOB_ID=42 MILLRACE=the-program
 unset SLURM_RESTART_COUNT MILLRACE_MAX_RESTARTS SLURM_CPUS_PER_TASK
 
-# expect_job SCRIPT CODE yes|no: the program exits with CODE, and so does the script; is it put back into the queue?
+# expect_job SCRIPT CODE yes|no: if the program exits with CODE, the script exits with CODE, too. yes|no says whether
+# the job is put back into the queue.
 expect_job() {
   : >calls
   FAKE_CODE=$2 expect_exit "$2" bash "$root/jobs/$1" a.cfg --train.epochs 3

@@ -1,11 +1,11 @@
 #!/bin/bash
-# What the shell tests share: a scratch folder, ways to start the program, and expectations that print
-# what was expected and what came.
+# Functions that the shell tests share: a scratch folder, ways to start the program, and expectations that
+# print the expected and the actual value.
 #
 # A test script begins like this, and ends with `run_case "$3"`, which calls the function case_CASE:
 #
 #     #!/bin/bash
-#     # What the script claims.
+#     # What the script tests.
 #     # Usage: NAME_test.sh MILLRACE MPIEXEC CASE
 #     set -euo pipefail
 #     source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -40,7 +40,7 @@ export OMPI_MCA_ess_singleton_isolated=1
 
 failures=0
 failed_command=
-pid=          # of the background command, while it runs
+pid=          # process id of the background command, empty if there is none
 exit_hooks=()
 
 # complain MESSAGE: reports a failed expectation, with the line of the script and the recent output.
@@ -69,7 +69,7 @@ skip() {
 at_exit() { exit_hooks+=("$(printf '%q ' "$@")"); }
 finish() {
   local status=$? hook
-  [ $BASHPID = $$ ] || exit $status  # a background command that was stopped before it began
+  [ $BASHPID = $$ ] || exit $status  # a background subshell that was stopped before its command began
   trap - EXIT ERR
   set +e
   case $status in
@@ -99,7 +99,7 @@ run_case() {
 under=()  # a command that starts the program on each rank: env, or a script that calls "$@"
 # mpi RANKS COMMAND...
 mpi() { ${launch:-} "$mpiexec" --bind-to none -n "$1" "${@:2}"; }
-# run_on RANKS ARGUMENT...: the program on that many ranks. One rank runs without mpirun.
+# run_on RANKS ARGUMENT...: runs the program on that many ranks; one rank without mpirun.
 run_on() {
   if [ "$1" = 1 ]; then
     ${launch:-} "${under[@]}" "$millrace" "${@:2}"
@@ -107,15 +107,15 @@ run_on() {
     mpi "$1" "${under[@]}" "$millrace" "${@:2}"
   fi
 }
-# train RANKS RUN_FOLDER OPTION...: with the configuration net.cfg.
+# train RANKS RUN_FOLDER OPTION...: trains with the configuration net.cfg.
 train() { run_on "$1" train -c net.cfg --run.dir "${@:2}"; }
-# slow_disk SECONDS: from now on each read of a packed shard's samples takes that long; 0: no longer.
+# slow_disk SECONDS: delays each later read of samples from a packed shard by SECONDS; 0 ends the delay.
 slow_disk() {
   under=()
   [ "$1" = 0 ] || under=(env "LD_PRELOAD=$faulty_files" "MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1000000000,$1")
 }
 
-# start COMMAND...: in the background. $pid is the started program (mpirun for several ranks).
+# start COMMAND...: runs the command in the background. $pid is its process id (mpirun's for several ranks).
 start() {
   : >background
   if [ "$(type -t "$1")" = function ]; then
@@ -125,7 +125,7 @@ start() {
   fi
   pid=$!
 }
-# expect_end CODE: waits for the command that `start` started.
+# expect_end CODE: waits for the background command and checks its exit code.
 expect_end() {
   local got=0
   wait "$pid" || got=$?
@@ -153,8 +153,8 @@ find_python() {
   done
   skip "no python3 with the modules $*"
 }
-# python_environment NAME MODULES PACKAGE...: sets $python to that of a virtual environment in the build
-# folder that can import MODULES (separated by commas), or skips the test. pip installs PACKAGES.
+# python_environment NAME MODULES PACKAGE...: sets $python to the interpreter of a virtual environment in the
+# build folder that can import MODULES (separated by commas), or skips the test. pip installs PACKAGES.
 python_environment() {
   local venv=$build/$1 modules=$2
   shift 2
@@ -175,13 +175,13 @@ expect_exit() {
   "$@" >out 2>err || got=$?
   [ $got -eq "$expected" ] || complain "expected exit code $expected, got $got: $*"
 }
-# expect_says CODE PATTERN COMMAND...: the exit code, and exactly one line of the output that matches.
+# expect_says CODE PATTERN COMMAND...: checks the exit code, and that exactly one line of the output matches.
 expect_says() {
   expect_exit "$1" "${@:3}"
   expect_lines 1 "$2"
 }
 # expect_line PATTERN [FILE...], expect_no_line PATTERN [FILE...], expect_lines COUNT PATTERN [FILE...]:
-# at least one, no, or exactly COUNT matching lines in the files together. Without a file: out and err.
+# check that the files together have at least one, no, or exactly COUNT matching lines. Default: out and err.
 expect_line() { count_lines 1 1000000000 "at least one line that matches" "$@"; }
 expect_no_line() { count_lines 0 0 "no line that matches" "$@"; }
 expect_lines() { count_lines "$1" "$1" "exactly $1 line(s) that match" "${@:2}"; }
@@ -193,7 +193,7 @@ count_lines() {
   [ "$count" -ge "$least" ] && [ "$count" -le "$most" ] ||
     complain "expected $what '$pattern' in $*, found $count: $(cat -- "$@" | grep -E -m 3 -- "$pattern")"
 }
-# expect_texts FILE TEXT...: each text, literally.
+# expect_texts FILE TEXT...: checks that the file contains each text literally.
 expect_texts() {
   local file=$1 text
   shift
@@ -201,7 +201,7 @@ expect_texts() {
 }
 # expect_equal WHAT EXPECTED GOT
 expect_equal() { [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"; }
-# expect_number WHAT NUMBER OPERATOR LIMIT: an operator of awk, like "<".
+# expect_number WHAT NUMBER OPERATOR LIMIT: compares with an operator of awk, like "<".
 expect_number() {
   awk -v a="$2" -v b="$4" "BEGIN { exit !(a ~ /[0-9]/ && b ~ /[0-9]/ && a + 0 $3 b + 0) }" ||
     complain "$1: expected a number $3 $4, got '$2'"
@@ -211,24 +211,24 @@ expect_same_files() { cmp -s "$1" "$2" || complain "$1 and $2 were expected to b
 expect_file() { [ -e "$1" ] || complain "expected a file $1, but there is none"; }
 expect_no_file() { [ ! -e "$1" ] || complain "expected no file $1, but there is one"; }
 
-# ---- what a run wrote ----
+# ---- the files of a run ----
 
-# metrics RUN_FOLDER KEY: that value of each step.
+# metrics RUN_FOLDER KEY: prints the value of the key for each step.
 metrics() { sed -n "s/.*[{,]\"$2\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl"; }
-# summary RUN_FOLDER KEY: a value at the top level of summary.json.
+# summary RUN_FOLDER KEY: prints a value of the top level of summary.json.
 summary() { sed -n "s/^  \"$2\": \([^,]*\),\{0,1\}$/\1/p" "$1/summary.json"; }
 steps_of() { if [ -e "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
-# checkpoint_of RUN_FOLDER STEP, newest_checkpoint RUN_FOLDER: the path.
+# checkpoint_of RUN_FOLDER STEP, newest_checkpoint RUN_FOLDER: print the path.
 checkpoint_of() { printf '%s/checkpoints/step-%08d.h5' "$1" "$2"; }
 newest_checkpoint() { echo "$1/checkpoints/$(cat "$1/checkpoints/latest")"; }
-# expect_same_metrics RUN OTHER: bit for bit, except for times.
+# expect_same_metrics RUN OTHER: checks that all metrics but the times are equal bit for bit.
 expect_same_metrics() {
   [ "$(steps_of "$1")" -gt 0 ] || complain "expected metrics of $1, but there are none"
   sed 's/,"samples_per_second".*"other_ms":[^,}]*//' "$1/metrics.jsonl" >"$1.metrics"
   sed 's/,"samples_per_second".*"other_ms":[^,}]*//' "$2/metrics.jsonl" >"$2.metrics"
   expect_same_files "$1.metrics" "$2.metrics"
 }
-# expect_same_run RUN OTHER: the metrics, and the checksums of all tensors of the newest checkpoint.
+# expect_same_run RUN OTHER: compares the metrics, and the checksums of all tensors of the newest checkpoints.
 expect_same_run() {
   local run
   expect_same_metrics "$1" "$2"
@@ -240,8 +240,8 @@ expect_same_run() {
 
 # ---- small data sets and configurations ----
 
-# pack_table FOLDER OPTION...: 240 rows of 100 numbers and a label of three, of which the first
-# column decides, in shards that a rank reads from byte 4096 on. table.csv stays.
+# pack_table FOLDER OPTION...: packs 240 rows of 100 numbers with a label from three classes, which depends
+# on the first column. The samples begin at byte 4096 of a shard. The table remains as table.csv.
 pack_table() {
   write_table 240 100 >table.csv
   "$millrace" pack --x table.csv --y-name 101 --out "$@" >out 2>err || die "pack failed"
@@ -250,7 +250,7 @@ write_table() {
   awk -v rows="$1" -v columns="$2" 'BEGIN {
     for (r = 0; r < rows; r++) { for (c = 0; c < columns; c++) printf "%d,", (r * 7 + c * c) % 13; print int(r * 7 % 13 / 5) } }'
 }
-# table_config: net.cfg for the table in set/, read by one worker a rank.
+# table_config: writes net.cfg for the table in set/, with one loader worker per rank.
 table_config() {
   cat >net.cfg <<'CFG'
 [data]
@@ -267,8 +267,8 @@ CFG
 conv_model() {
   printf '%s\n' '[model]' 'name = layers' 'layers = conv 8 3x3 pad=same' 'layers = batchnorm' 'layers = relu' 'layers = globalpool' 'layers = linear outputs'
 }
-# small_config: net.cfg for a network of all that a checkpoint must contain: momentum, batch norm,
-# dropout, augmentation, accumulation over 3 micro-batches, a loss scale that falls and grows. 42 steps.
+# small_config: writes net.cfg for 42 steps that use everything a checkpoint must contain: momentum, batch
+# norm, dropout, augmentation, 3 micro-batches per step (on two ranks), a loss scale that falls and grows.
 small_config() {
   cat >net.cfg <<'CFG'
 [run]

@@ -1,5 +1,5 @@
-// Shards, checkpoints and run folders of an earlier version stay readable: tests/fixtures/2026-11 was written before
-// the configuration keys were renamed.
+// The program reads shards, checkpoints and run folders of an earlier version. tests/fixtures/2026-11 was written
+// before the configuration keys were renamed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A copy of the fixture, with what a command prints.
+// A temporary copy of the fixture, and the output of commands that run on it.
 struct PreviousVersion : test::TemporaryFolder, testing::Test {
   const std::string run = *this / "run";
   PreviousVersion() {
@@ -69,7 +69,7 @@ TEST_F(PreviousVersion, AResumedRunComputesTheLossesOfThatVersion) {
   output(train_command, with_config(), 2);
   const std::vector<double> after = losses();
   ASSERT_EQ(after.size(), 6u);
-  // Not bit for bit: another CPU may round differently.
+  // The losses are not equal bit for bit, because another CPU may round differently.
   for (std::size_t step = 0; step < 6; ++step) EXPECT_NEAR(after[step], before[step], 1e-5) << step;
 }
 

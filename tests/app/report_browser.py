@@ -32,7 +32,7 @@ def look(browser, page, shots, work):
     name = os.path.basename(page).rsplit(".", 1)[0]
     text = open(page, encoding="utf-8").read()
     for width in (320, 360, 1280):
-        # A headless window is 500 px wide at least: the narrow page stands in a frame.
+        # A headless window is at least 500 px wide, so the narrow page is shown in a frame.
         probe = os.path.join(work, "probe.html")
         open(probe, "w", encoding="utf-8").write(text.replace("</body>", PROBE + "</body>"))
         frame = os.path.join(work, "frame.html")
@@ -45,7 +45,7 @@ def look(browser, page, shots, work):
         assert found, "the page did not load: " + dom[-300:]
         found = found.group(1).replace("&quot;", '"')
         assert f'"scroll":{width},"client":{width},"wrong":[]' in found, (name, width, found)
-        if width == 320: continue  # no picture
+        if width == 320: continue  # checked without a screenshot
         for look_, flags in (("light", []), ("dark", ["--blink-settings=preferredColorScheme=0"])):
             shot = os.path.join(shots, f"{name}-{width}-{look_}.png")
             chromium(browser, work, *flags, f"--window-size={max(width, 500)},{4200 if width < 500 else 3000}",

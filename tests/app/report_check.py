@@ -1,4 +1,4 @@
-"""Strict checks of what `millrace report` and log.trace write.
+"""Strict checks of the files that `millrace report` and log.profile_steps write.
 
 Usage: report_check.py page FILE | trace FILE RANKS STEPS"""
 import html.parser
@@ -20,14 +20,14 @@ class Page(html.parser.HTMLParser):
         self.count[tag] = self.count.get(tag, 0) + 1
         names = [name for name, _ in attributes]
         if len(set(names)) != len(names):
-            self.problems.append(f"<{tag}> has an attribute twice")
+            self.problems.append(f"<{tag}> has the same attribute twice")
         for name, value in attributes:
             if name in ("src", "href") or name.startswith("on") or "url(" in (value or ""):
-                self.problems.append(f"<{tag} {name}={value}> reaches outside")
+                self.problems.append(f"<{tag} {name}={value}> loads something from outside the page")
             if name == "d" and ("nan" in value or "inf" in value):
-                self.problems.append("a path with something that is not a number: " + value[:80])
+                self.problems.append("a path contains nan or inf: " + value[:80])
         if tag in ("script", "link", "img", "iframe"):
-            self.problems.append(f"a <{tag}>")
+            self.problems.append(f"<{tag}> is not allowed")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -52,7 +52,7 @@ def check_page(path):
     assert not page.problems, page.problems[:5]
     assert not page.open, page.open
     assert page.count.get("svg", 0) >= 4, page.count
-    for picture in text.split("<svg")[1:]:  # each is XML by itself
+    for picture in text.split("<svg")[1:]:  # each is valid XML
         xml.etree.ElementTree.fromstring("<svg" + picture.split("</svg>")[0] + "</svg>")
     body = text.split("</style>")[1]
     for word in ("nan", "inf", "null", "@media"):
@@ -79,7 +79,7 @@ def check_trace(path, ranks, steps):
             open_ends.append(e["ts"] + e["dur"])
     for rank in range(ranks):
         mine = [e for e in spans if e["pid"] == rank]
-        assert len({e["tid"] for e in mine if e["cat"] == "step"}) == 1, "a rank's steps overlap"
+        assert len({e["tid"] for e in mine if e["cat"] == "step"}) == 1, "the steps of a rank are on several threads"
         whole = [e for e in mine if e["name"].startswith("step ")]
         assert len(whole) == steps, (rank, len(whole))
         for step in whole:
@@ -89,13 +89,12 @@ def check_trace(path, ranks, steps):
             assert {"data_wait", "forward", "backward", "communication", "optimizer"} <= names, names
         if ranks > 1:
             sums = [e for e in mine if e["cat"] == "sums"]
-            assert len([e for e in sums if e["name"] == "bucket 0"]) == steps, "sums"
-            # The ranks' clocks agree: a sum ends within the same step on all of them.
-            assert all(whole[0]["ts"] - tick <= e["ts"] for e in sums), "a sum before its step"
-        assert any(e["cat"].startswith("loader") for e in mine), "no loader"
-    for number in range(steps):  # ranks step together
+            assert len([e for e in sums if e["name"] == "bucket 0"]) == steps, "expected one all-reduce of bucket 0 per step"
+            assert all(whole[0]["ts"] - tick <= e["ts"] for e in sums), "an all-reduce began before the first step"
+        assert any(e["cat"].startswith("loader") for e in mine), "no spans of the loader"
+    for number in range(steps):  # the clocks of the ranks agree: a step is at the same time on all of them
         same = [[e for e in spans if e["pid"] == r and e["name"].startswith("step ")][number] for r in range(ranks)]
-        assert max(e["ts"] for e in same) < min(e["ts"] + e["dur"] for e in same) or ranks == 1, "clocks"
+        assert max(e["ts"] for e in same) < min(e["ts"] + e["dur"] for e in same) or ranks == 1, f"step {number} is not at the same time on all ranks"
     print(len(spans), "spans of", ranks, "ranks")
 
 

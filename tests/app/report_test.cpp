@@ -80,7 +80,7 @@ TEST(Report, AxesHaveRoundTicksInside) {
 }
 
 // The position of a label by the style sheet: "first" begins at its tick, "last" ends there, and others are centered.
-TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
+TEST(Report, AxisLabelsDoNotOverlapOnAPhone) {
   const std::regex label("<span class=\"x( first| last)?\" style=\"left:([0-9.]+)%\">([^<]*)</span>");
   std::mt19937 draw(5);
   for (int i = 0; i < 3000; ++i) {
@@ -105,7 +105,7 @@ TEST(Report, LabelsBelowAPictureStandApartOnAPhone) {
   }
 }
 
-TEST(Report, AThinnedCurveKeepsLeastMedianAndMost) {
+TEST(Report, AThinnedCurveKeepsMinimumMedianAndMaximum) {
   std::string text;
   for (int step = 1; step <= 10000; ++step) text += line(step, step % 100 == 50 ? 1000 : step % 100);
   const File file(text + "{\"step\":10001,\"loss\":1");  // a killed writer left an incomplete line
@@ -191,11 +191,11 @@ TEST(Report, ASummaryOfAnEarlierLaunchIsOutdated) {
   EXPECT_TRUE(outdated(now + "0", R"("started":"2026-03-01T10:00:00Z","pid":8,"status":"stopped","steps":9)"));
   EXPECT_FALSE(outdated(now + "42", of_then + "42")) << "the later launch had no steps left";
   EXPECT_TRUE(outdated(now + "30", of_then + "30")) << "the later launch was to train further";
-  // A summary of an old version does not name its launch: the times are compared.
+  // A summary of an old version does not name its launch, so the times are compared.
   const std::string nameless = R"("status":"stopped","steps":9)";
   EXPECT_FALSE(outdated(now + "9", nameless));
   EXPECT_TRUE(outdated(R"("started":"2200-01-01T00:00:00Z","pid":7,"resumed_at_step":9)", nameless));
-  // For damaged and missing files there is another error message.
+  // Damaged and missing files have their own error messages.
   EXPECT_FALSE(outdated(now, of_then + "42"));
   std::filesystem::remove(folder / "run.json");
   EXPECT_FALSE(RunFolder(folder.path).summary_is_outdated());

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The pages of `millrace report` and the traces of log.profile_steps, of finished, killed and damaged runs: as
-# checked by report_check.py (page), and as a headless browser shows them (browser).
+# The pages of `millrace report` and the traces of log.profile_steps for finished, killed and damaged runs.
+# page: report_check.py checks them. browser: a headless browser shows the pages.
 # Usage: report_test.sh MILLRACE MPIEXEC page|browser
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -22,7 +22,7 @@ CFG
 expect_exit 0 train 2 whole
 expect_exit 0 train 1 'two <b>&' --optim.lr 0.02 --log.profile_steps 2
 
-# refused CODE PATTERN ARGUMENT...: report says why in one line.
+# refused CODE PATTERN ARGUMENT...: report fails with one line of error that matches.
 refused() {
   expect_exit "$1" "$millrace" report "${@:3}"
   expect_lines 1 error: err
@@ -57,7 +57,7 @@ PY
   expect_exit 0 train 2 whole  # a finished run is evaluated again, but no second line is written
   expect_same_files before whole/validation.jsonl
 
-  # A killed run has no summary, and half a line.
+  # A killed run has no summary, and the last line of its metrics is incomplete.
   cp -r whole killed
   rm killed/summary.json killed/trace.json killed/report.html
   truncate -s -20 killed/metrics.jsonl

@@ -1,15 +1,15 @@
 #!/bin/bash
-# A run that was stopped, killed or cut off by a full disk continues from its newest whole checkpoint,
-# and its result is then bit for bit that of an uninterrupted run.
+# A run that was stopped, killed or cut off by a full disk continues from its newest intact checkpoint,
+# and its result equals that of an uninterrupted run bit for bit.
 # Usage: resume_test.sh MILLRACE MPIEXEC CASE
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 small_config
 
-# With 4.75 KiB of gradients: a step takes at least 24 ms, so that there is time to interrupt it.
+# The gradients have 4.75 KiB, so a step takes at least 24 ms and there is time to interrupt it.
 slowly="--test.all_reduce_delay 5"
 
-# A file and a signal each stop a run in the middle of an epoch.
+# A run is stopped in the middle of an epoch, first by the file STOP and then by a signal.
 case_resume() {
   expect_exit 0 train 2 whole
   expect_line '"skipped":true' whole/metrics.jsonl
@@ -27,7 +27,7 @@ case_resume() {
   expect_same_run whole parts
 }
 
-# SIGTERM to one rank alone: all ranks finish the step, and a checkpoint is written.
+# SIGTERM to a single rank: all ranks finish the step, and a checkpoint is written.
 case_terminated() {
   expect_exit 0 train 2 whole
   start train 2 parts $slowly
@@ -86,7 +86,7 @@ case_damaged() {
   expect_exit 3 train 2 run
 }
 
-# On another number of ranks the next samples follow without a gap, and a warning says so.
+# A run that resumes on another number of ranks continues with the next samples, and prints a warning.
 case_ranks() {
   expect_exit 0 train 2 run --train.steps 10
   expect_exit 0 train 3 run --train.steps 20

@@ -1,4 +1,4 @@
-// What RunFolder reads of whole, half-written and foreign run folders.
+// RunFolder reads complete, half-written and foreign run folders.
 #include "millrace/runs/run_folder.hpp"
 
 #include <fcntl.h>
@@ -66,7 +66,7 @@ TEST(RunFolder, AMissingFieldIsAnErrorOnlyWhenReadStrictly) {
   EXPECT_EQ(summary->findings[0].advice, "do that");
 }
 
-TEST(RunFolder, MissingAndHalfWrittenFilesAreNotThereWhenReadLeniently) {
+TEST(RunFolder, MissingAndHalfWrittenFilesCountAsAbsentWhenReadLeniently) {
   Fixture f;
   for (const char* text : {"", "{", "[]", "{}", "7"}) {
     f.write("run.json", text);
@@ -111,7 +111,7 @@ TEST(RunFolder, IsInUseWhileItsLockIsHeld) {
   EXPECT_FALSE(f.folder.in_use());
 }
 
-TEST(RunFolder, TheProcessIsKnownOnItsOwnHostAlone) {
+TEST(RunFolder, TheProcessIsCheckedOnItsOwnHostOnly) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   RunRecord record;
@@ -125,7 +125,7 @@ TEST(RunFolder, TheProcessIsKnownOnItsOwnHostAlone) {
   EXPECT_FALSE(process_exists(record).has_value());
 }
 
-TEST(RunFolder, AnAccountIsTakenFromASummaryAlone) {
+TEST(RunFolder, AnAccountIsParsedFromASummaryOnly) {
   Fixture f;
   EXPECT_NE(test::message_of([] {
               parse_account(R"({"steps": 1})", "a/summary.json");

@@ -1,12 +1,12 @@
 #!/bin/bash
-# What a run computes does not depend on the number of ranks or on how gradients are summed, and the
+# The result of a run does not depend on the number of ranks or on how gradients are all-reduced, and the
 # files and lines that it writes contain what the documentation promises.
 # Usage: run_test.sh MILLRACE MPIEXEC CASE
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 small_config
 
-# In a file there are no carriage returns; on a terminal one line is updated.
+# Output to a file contains no carriage returns; on a terminal one line is updated.
 case_logs() {
   expect_exit 0 train 2 run --log.every 1000
   expect_no_line $'\r'
@@ -15,7 +15,7 @@ case_logs() {
   expect_line $'\r'
 }
 
-# Without room in /dev/shm the result is the same, and one line says so.
+# If /dev/shm is too small, the result is the same, and one line reports it.
 case_memory() {
   expect_exit 0 train 2 shared
   MILLRACE_TEST_SHM_BYTES=10000 expect_exit 0 train 2 private
@@ -23,16 +23,16 @@ case_memory() {
   expect_same_run shared private
 }
 
-# Gradients are summed during the backward pass or after it, by a thread or inline, in one bucket or in
-# many: the result is the same.
+# The result does not depend on whether gradients are all-reduced during the backward pass or after it, by a
+# thread or inline, in one bucket or in many.
 case_overlap() {
   expect_exit 0 train 2 plain --comm.overlap off --comm.progress inline
   expect_exit 0 train 2 overlapped --comm.overlap on --comm.progress thread --comm.bucket_size 1KiB
   expect_same_run plain overlapped
 }
 
-# A loss that is not finite ends the run with 4, one line of advice and the last good checkpoint. With a
-# loss scale the step is skipped.
+# If the loss is not finite, the run exits with 4, prints one line of advice and keeps the last good
+# checkpoint. With a loss scale the step is skipped instead.
 case_diverged() {
   expect_exit 4 train 2 run --run.precision fp32 --test.force_overflow_at 12 --checkpoint.every 5 --log.every 0
   expect_lines 1 'error:'
@@ -82,7 +82,7 @@ case_files() {
   done
 }
 
-# eval prints the same numbers on any number of ranks: those that the run printed at that step.
+# On any number of ranks eval prints the numbers that the run printed at that step.
 case_eval() {
   local last older ranks
   expect_exit 0 train 2 run
@@ -98,7 +98,7 @@ case_eval() {
   expect_line "^step 14: $(sed -n 's/.*(step 14): //p' log)$"
 }
 
-# Any number of ranks sees the same samples, crops and dropout. With constant weights the losses are
+# Samples, crops and dropout do not depend on the number of ranks. With constant weights the losses are
 # therefore equal, except for the order in which doubles are summed.
 case_samples() {
   local ranks
@@ -116,14 +116,14 @@ case_samples() {
 }
 losses() { paste <(metrics "$1" samples) <(metrics "$1" loss) | LC_ALL=C awk '{ printf "%d %.12f\n", $1, $2 }' >"$1.losses"; }
 
-# scaling predicts the step on other numbers of ranks from a finished run, and asks for what it does
-# not know.
+# scaling predicts the duration of a step on other numbers of ranks from a finished run. If information
+# about the links is missing, the error message asks for it.
 case_scaling() {
   local words
   expect_exit 0 train 1 run --train.steps 12 --run.threads 1
   expect_says 2 "^error: .*--latency.*'100'" "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100
   expect_exit 0 "$millrace" scaling run --ranks 1,2,8 --link 1Mb/s --latency 100us --json
-  # The run's own step; then on 1, 2 and 8 ranks with the run's batch, and with its samples a rank.
+  # The step of the run; then on 1, 2 and 8 ranks with the run's global batch, and with its samples per rank.
   sed -n 's/^ *"step": \([0-9.e+-]*\),*$/\1/p' out >steps
   awk 'NR == 1 { run = $1 } (NR == 2 || NR == 5) && ($1 < 0.999 * run || $1 > 1.001 * run) { bad = 1 }
     NR == 6 { two = $1 } END { exit bad || NR != 7 || two <= run || $1 <= two }' steps ||
@@ -143,7 +143,7 @@ case_scaling() {
   expect_exit 3 "$millrace" scaling nowhere --ranks 2 --link 1Gb/s
   expect_exit 0 run_on 2 scaling run --ranks 2 --ranks-per-node 2 --measure
   expect_line '^links .*2 ranks.*1 node'
-  expect_exit 0 run_on 2 scaling run --measure  # without --ranks: as far as the links are known
+  expect_exit 0 run_on 2 scaling run --measure  # without --ranks: only numbers of ranks whose links are known
   expect_line '^warning: .*2 ranks'
   expect_lines 1 '^ +2 +72 '
   expect_no_line '^ +4 '

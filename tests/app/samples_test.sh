@@ -1,14 +1,14 @@
 #!/bin/bash
-# Samples that are no rows (patches of a scene, tokens of a text, pairs of a series): the configurations
-# in inputs/ train on them and reach the stated quality.
-# Real data lies beside the source tree or in MILLRACE_TEST_DATA. Without it the case is skipped.
+# Samples that are not single rows of an array (patches of a scene, tokens of a text, pairs of a series):
+# the configurations in inputs/ train on them and reach the stated quality.
+# The real data is expected beside the source tree or in MILLRACE_TEST_DATA. Without it a case is skipped.
 # Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 real=${MILLRACE_TEST_DATA:-$root/../shared/data}
 config=$root/inputs/$3.cfg
 
-# train_input RANKS RUN_FOLDER OPTION...: with the case's configuration in inputs/.
+# train_input RANKS RUN_FOLDER OPTION...: trains with the configuration of the case in inputs/.
 train_input() { run_on "$1" train -c "$config" --run.dir "${@:2}"; }
 
 case_hyperspectral() {
@@ -24,7 +24,7 @@ with h5py.File("data/hyperspectral/jasper-ridge.h5", "w") as f:
     f["y"] = (shares.argmax(0) + 1).reshape(100, 100, order="F").astype("u1")
 PY
   expect_exit 0 train_input 2 run --train.epochs 3
-  # The largest class has 3493 of the 10,000 pixels. Held-out pixels are no neighbours of those trained on.
+  # The largest class has 3493 of the 10,000 pixels. Held-out pixels are not neighbours of training pixels.
   expect_number "accuracy" "$(summary run valid_accuracy)" ">" 0.85
   expect_exit 0 "$millrace" plan -c "$config"
   expect_line '^data: 6816 samples of 5x5x198 uint16 .*patches of 5x5 .*100x100x198.*validation 2000'
@@ -64,12 +64,12 @@ case_forecast() {
   done
   expect_exit 0 train_input 2 run --train.epochs 4
   expect_line 'on 298 rows'  # pairs do not cross the end of a file
-  # The loss of the forecast that nothing changes.
+  # The loss of the forecast that the field does not change.
   persistence=$(awk -F, 'NR > 1 { for (i = 1; i <= 32; ++i) { x[NR, i] = $i; sum += $i; squares += $i * $i
       if (NR > 3) change += ($i - x[NR - 2, i]) ^ 2 } }
     END { n = 32 * (NR - 1); print change / (32 * (NR - 3)) / (squares / n - (sum / n) ^ 2) }' future.csv)
   expect_number "loss" "$(summary run valid_loss)" "<" "$(awk -v p="$persistence" 'BEGIN { print p / 10 }')"
-  # Stopped in the middle of an epoch, a run continues with the same pairs, but not with others.
+  # A run that stopped in the middle of an epoch continues with the same pairs. Another lead is refused.
   set -- --train.epochs 1 --optim.schedule constant --optim.warmup 0
   expect_exit 0 train_input 1 whole "$@"
   expect_exit 0 train_input 1 parts "$@" --train.steps 20 --train.evaluate off

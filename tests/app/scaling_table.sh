@@ -1,10 +1,11 @@
 #!/bin/bash
-# Predictions of `millrace scaling` beside runs on as many ranks. Prints a table for docs/benchmarks.
+# Compares the predictions of `millrace scaling` with real runs on these numbers of ranks. Prints a table for
+# docs/benchmarks.
 #
-# Computation is simulated by time that takes no core, except in the rows that say so. The all-reduce is
-# slowed by test.all_reduce_delay, or uses links between virtual hosts that tc limits. Each row is the median of
-# TURNS (3). The script fails if a predicted step is wrong by more than WITHIN (10) percent; rows of real
-# computation are not judged.
+# Computation is simulated by sleeping, except for the row "computed". The all-reduce is slowed by
+# test.all_reduce_delay, or uses links between virtual hosts whose rate tc limits. Each row is the median of
+# TURNS runs (3). The script fails if a predicted step is wrong by more than WITHIN (10) percent; rows of
+# real computation are not judged.
 # Usage: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$2" "$3"
@@ -36,19 +37,20 @@ progress = thread
 every = none
 CFG
 
-# With priority, sleeping and polling ranks continue in time whatever else runs. Without it, other work
-# would spoil the times.
+# With a higher priority, ranks that sleep or poll continue in time even if other programs run. Otherwise
+# other programs would distort the times.
 first=(nice -n -10)
 if [ "$("${first[@]}" nice 2>/dev/null)" != -10 ]; then
   first=()
-  ! awk -v cores="$(nproc)" '{ exit !($1 > cores) }' /proc/loadavg || skip "others use the cores, and no priority over them is allowed"
+  ! awk -v cores="$(nproc)" '{ exit !($1 > cores) }' /proc/loadavg || skip "other programs use the cores, and this user may not raise the priority of the test"
 fi
-# number SECTION NAME FILE: the first number of that name in a section, in JSON of sorted keys.
+# number SECTION NAME FILE: prints the first number with that name after the key SECTION of a JSON file.
 number() { awk -v after="\"$1\":" -v name="\"$2\":" '$1 == after { on = 1 } on && $1 == name { sub(",", "", $2); print $2; exit }' "$3"; }
-# step RANKS RUN_FOLDER OPTION...: trains a few steps on mpirun or on virtual hosts, even on one rank.
+# step RANKS RUN_FOLDER OPTION...: trains a few steps with mpirun or on virtual hosts, even on one rank.
 step() { expect_exit 0 mpi "$1" "$millrace" train -c net.cfg --run.dir "$2" --train.steps 12 "${@:3}"; }
 
-# row NAME FROM TO weak|strong KEYS -- OPTIONS: the step on TO ranks, predicted from a run on FROM, and measured.
+# row NAME FROM TO weak|strong KEYS -- OPTIONS: prints a row with the duration of a step on TO ranks: predicted from a
+# run on FROM ranks, and measured.
 row() {
   local name=$1 from=$2 to=$3 scaling=$4 keys=() base=() predicted=() exposed=() measured=() error
   shift 4
@@ -80,7 +82,7 @@ row() {
 }
 
 printf '| run | ranks | step, ms | predicted, ms (exposed communication) | measured, ms | error |\n|---|---|---|---|---|---|\n'
-# A ring over a link of 8 MB/s takes 125 ms a MB on two ranks, half as long again on four.
+# A ring all-reduce over a link of 8 MB/s takes 125 ms per MB on two ranks, and 1.5 times as long on four.
 if wanted shared; then
   fast=(--ranks-per-node 2 --local-link 8MB/s --local-latency 0s)
   slow=(--ranks-per-node 2 --local-link 2MB/s --local-latency 0s)
@@ -93,9 +95,9 @@ if wanted shared; then
   more_before="--test.all_reduce_delay 0.5" more_after="--test.all_reduce_delay 0.75" row "a ring; links from the run's all-reduces" 2 4 weak -- --ranks-per-node 4
 fi
 if { wanted hosts || wanted slow; } && start_hosts 4 32mbit; then
-  # Rings, and not what Open MPI would choose for these sizes.
+  # The ring algorithm, not the one that Open MPI would choose for these sizes.
   export OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=4
-  more="--test.compute_delay 160ms"  # messages wait for cores, which matters less in longer steps
+  more="--test.compute_delay 160ms"  # messages wait for a core, which matters less in longer steps
   if wanted hosts; then
     row "hosts, links of 32 Mbit/s" 1 2 weak -- --link 32Mb/s --latency 50us
     row "the same" 2 4 weak -- --link 32Mb/s --latency 50us --messages ring
@@ -109,7 +111,7 @@ if { wanted hosts || wanted slow; } && start_hosts 4 32mbit; then
   stop_hosts
   more=
 fi
-# Real computation, which other work on the cores disturbs.
+# Real computation, which other programs on the cores disturb.
 if wanted real; then
   judged=no
   first=()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The job scripts of jobs/ under a real Slurm on two virtual hosts: each is signalled in the middle of a
-# run, puts itself back into the queue, and completes the run when Slurm starts it again. Skipped where
-# Slurm cannot run.
+# run, puts itself back into the queue, and completes the run when Slurm starts it again. Skipped if Slurm
+# cannot run.
 # Usage: slurm_test.sh SOURCE_DIR MILLRACE
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$2" mpirun
@@ -27,7 +27,7 @@ X
 
 job_field() { timeout 5 scontrol show job "$job" -o 2>/dev/null | sed -n "s/.*\<$1=\([^ ]*\).*/\1/p"; }
 job_ended() { [[ $(job_field JobState) =~ ^(COMPLETED|FAILED)$ ]]; }
-# expect_continued SCRIPT SCANCEL_OPTION...
+# expect_continued SCRIPT SCANCEL_OPTION...: signals the job with scancel, and checks that it completes the run.
 expect_continued() {
   local script=$1 run=runs/$1
   shift

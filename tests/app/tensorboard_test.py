@@ -1,5 +1,5 @@
-"""TensorBoard shows the numbers of a run's metrics.jsonl. They are read in three ways: by the reader for scripts, by the
-reader behind TensorBoard's pages in Python, and from a server, as a browser reads them.
+"""TensorBoard shows the numbers of a run's metrics.jsonl. The test reads them in three ways: with the reader for scripts,
+with the reader that TensorBoard's own pages use, and from a server as a browser does.
 
 Usage: tensorboard_test.py RUN"""
 import json
@@ -54,7 +54,7 @@ plugin = plugin_event_accumulator.EventAccumulator(folder, size_guidance={plugin
 plugin.Reload()
 check(sorted(plugin.Tags()["tensors"]) == sorted(tags), "the readers have different tags")
 for tag in tags:
-    check(plugin.SummaryMetadata(tag).plugin_data.plugin_name == "scalars", f"{tag} is no scalar")
+    check(plugin.SummaryMetadata(tag).plugin_data.plugin_name == "scalars", f"{tag} is not a scalar")
     compare("plugin", tag, [(e.step, float(tensor_util.make_ndarray(e.tensor_proto)), e.wall_time) for e in plugin.Tensors(tag)])
 
 server = subprocess.Popen(

@@ -1,4 +1,4 @@
-// What `millrace top` reads from a run folder and shows.
+// `millrace top`: reading a run folder, and the lines that it shows.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ TEST(FileTail, SurvivesTruncationReplacementAndRemoval) {
   FileTail tail(folder.path / "log");
   folder.write("log", "a\nb\nc\n");
   tail.read();
-  fs::resize_file(folder.path / "log", 2);  // as a resumed run does
+  fs::resize_file(folder.path / "log", 2);  // a resumed run truncates its files like this
   auto news = tail.read();
   EXPECT_TRUE(news.restarted);
   EXPECT_EQ(news.lines, Texts{"a"});
@@ -202,10 +202,10 @@ TEST(Top, NoLineIsWiderThanTheTerminal) {
   };
   RunSnapshot v = example();
   v.dir = std::string(30, 'x') + "ä";
-  for (const RunStatus life : {RunStatus::absent, RunStatus::starting, RunStatus::running, RunStatus::no_progress,
-                               RunStatus::process_lost, RunStatus::ended})
+  for (const RunStatus state : {RunStatus::absent, RunStatus::starting, RunStatus::running, RunStatus::no_progress,
+                                RunStatus::process_lost, RunStatus::ended})
     for (const int columns : {1, 20, 40, 80, 200}) {
-      v.state = life;
+      v.state = state;
       for (const std::string& line : describe(v, {.columns = columns, .color = true, .unicode = true}))
         EXPECT_LE(width(line), columns) << line;
     }
@@ -276,7 +276,7 @@ TEST(Top, AFolderCanBeWatchedBeforeItsRunStarts) {
   EXPECT_EQ(v.state, RunStatus::ended);
   EXPECT_EQ(v.status + v.advice, "finisheddo that");
   EXPECT_EQ(v.valid_accuracy, 0.5);
-  folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // of another program, or incomplete
+  folder.write("summary.json", "{\"status\": 5, \"findings\": 7, ");  // incomplete, or from another program
   EXPECT_EQ(watch.poll().status, "");
 }
 

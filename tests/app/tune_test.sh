@@ -1,6 +1,6 @@
 #!/bin/bash
-# tune finds a faster configuration for a slow disk, keeps within the memory, and suggests a learning
-# rate. The limits are far outside of what a busy machine does to the times.
+# tune finds a faster configuration for a slow disk, stays within the memory limit, and suggests a learning
+# rate. The limits are wide enough for the times of a busy machine.
 # Usage: tune_test.sh MILLRACE MPIEXEC CASE
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -76,8 +76,8 @@ case_stop() {
   expect_number "trials after the signal" "$(grep -c '^trying ' background)" "<=" 2
 }
 
-# With a slow all-reduce a larger global batch is faster. It is searched when asked for; its effect on
-# the learning rate is said, but not applied.
+# With a slow all-reduce a larger global batch is faster. It is searched only on request (--global-batch
+# free). The output states its effect on the learning rate, but does not apply it.
 case_free() {
   expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.1 --data.reader mmap --run.threads 1 --test.all_reduce_delay 0.02 --model.hidden 400 400 \
     --keep data.reader data.workers data.prefetch comm.bucket_size model.fusion --global-batch free --out tuned.cfg

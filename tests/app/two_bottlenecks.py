@@ -1,6 +1,8 @@
-"""Plants two bottlenecks at once, of random kinds and magnitudes: two_bottlenecks.py MILLRACE MPIEXEC FAULTY_FILES [--seed N] [--count N].
-The larger one is the one whose removal gains more, as runs with only the other one show. The first line of the verdict must name it.
-Prints a table for docs/benchmarks; fails if fewer than 80 % are right."""
+"""Creates two bottlenecks at once, of random kinds and magnitudes. The larger one is the one whose removal gains more,
+which runs with only the other one show. The first line of the verdict must name the larger one. Prints a table for
+docs/benchmarks; fails if fewer than 80 % of the verdicts are right.
+
+Usage: two_bottlenecks.py MILLRACE MPIEXEC FAULTY_FILES [--seed N] [--count N]"""
 import argparse
 import json
 import math
@@ -33,7 +35,8 @@ lr = 0.001
 
 
 class Kind:
-    """A bottleneck: the first word of its verdict, the range of its magnitudes, and the keys and environment variables that plant it."""
+    """A bottleneck: the first word of its verdict, the range of its magnitudes, and the keys and environment variables that
+    create it."""
 
     def __init__(self, word, low, high, unit, keys=None, rank_keys=None, environment=None):
         self.word, self.low, self.high, self.unit = word, low, high, unit
@@ -56,7 +59,7 @@ def kinds(library):
 
 
 def run(options, planted, folder, probe):
-    """Seconds per step, including checkpoints and evaluation, and the output of the run."""
+    """Returns the seconds per step, including checkpoints and evaluation, and the output of the run."""
     keys, rank_keys, environment = [], [], dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1")
     for kind, magnitude in planted:
         keys += kind.keys(magnitude)
@@ -80,7 +83,7 @@ def run(options, planted, folder, probe):
 
 
 def first_word(said):
-    """The bound in the first line of the verdict; the other lines are numbered."""
+    """Returns the bound that the first line of the verdict names. The other lines are numbered and do not match."""
     words = re.findall(r"^(nothing worth changing|[a-z]+-bound|imbalanced): ", said, re.MULTILINE)
     return words[-1] if words else "nothing"
 

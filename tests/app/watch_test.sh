@@ -1,7 +1,7 @@
 #!/bin/bash
 # A run can be watched from outside. quick: `millrace top` on a run that trains, is killed, continues and
-# ends, and the run's event and Prometheus files. readers: TensorBoard and Prometheus' own parser read
-# those files; they are installed into a virtual environment in the build folder.
+# ends, and the event and Prometheus files of the run. readers: TensorBoard and the parser of Prometheus
+# read these files; both are installed into a virtual environment in the build folder.
 # Usage: watch_test.sh MILLRACE MPIEXEC quick|readers
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -25,16 +25,16 @@ prometheus = run.prom
 prometheus_every = 100ms
 CFG
 
-# expect_top PATTERN...: each in what `top` prints.
+# expect_top PATTERN...: checks that the output of `top` matches each pattern.
 expect_top() {
   local pattern
   expect_exit 0 "$millrace" top --once run
   for pattern in "$@"; do expect_line "$pattern" out; done
 }
-# gauge NAME: in the file for Prometheus.
+# gauge NAME [FILE]: prints the value of a metric in the Prometheus file.
 gauge() { sed -n "s/^millrace_$1{.*} //p" "${2:-run.prom}"; }
 
-# continue_run STEPS: from the newest checkpoint on, that many steps. Sets $last, the last step.
+# continue_run STEPS: trains that many steps from the newest checkpoint on. Sets $last to the last step.
 continue_run() {
   local newest
   newest=$(printf '%s\n' run/checkpoints/step-*.h5 | sed -n '$s/.*step-0*\([0-9]*\)\.h5$/\1/p')
@@ -60,7 +60,7 @@ case_quick() {
   touch -d '1 minute ago' run/metrics.jsonl
   touch -d '2 minutes ago' run/run.json
   expect_top '^run: gone: .* 1:0[0-9] ago'
-  if script -qec true terminal </dev/null >/dev/null 2>&1; then watch_on_terminal; else echo "skipped: top on a terminal, since there are no pseudo-terminals"; fi
+  if script -qec true terminal </dev/null >/dev/null 2>&1; then watch_on_terminal; else echo "skipped: top on a terminal, because pseudo-terminals are not available"; fi
   continue_run 100
   expect_top '^run: finished' "step $last of $last, 100 %" '^result  validation loss [0-9.]+, top-1 [0-9.]+ %' "^saved   step $last, "
   expect_equal "numbers of run.prom" "0 0 $last $last 100" "$(gauge run_active) $(gauge run_exit_code) $(gauge step) $(gauge checkpoint_step) $(gauge steps_total)"
@@ -87,7 +87,7 @@ case_readers() {
   local file
   python_environment readers tensorboard.main,prometheus_client tensorboard prometheus_client 'setuptools<81'
   expect_exit 0 train 1 run --train.steps 70 --checkpoint.every 30 --checkpoint.keep 20
-  # As if it had been killed: it continues from step 30.
+  # Removes the newer checkpoints, as if the run had been killed: it continues from step 30.
   for file in run/checkpoints/step-*.h5; do [[ ! $file > run/checkpoints/step-00000030.h5 ]] || rm "$file"; done
   echo step-00000030.h5 >run/checkpoints/latest
   continue_run 70

@@ -1,6 +1,6 @@
-// Which algorithm of cuBLASLt a multiplication gets, and what the library is asked to compute. The heuristics, the
-// check and the multiplication are fakes, because the library needs a GPU for them. Descriptors are those of the
-// library.
+// The choice of an algorithm of cuBLASLt for a multiplication, and the arguments that the library receives. The
+// heuristics, the check and the multiplication are fakes, because the library needs a GPU for them. Descriptors are
+// those of the library.
 #include "cuda/dnn/cublas.hpp"
 
 #include <cublasLt.h>
@@ -12,8 +12,8 @@
 
 namespace {
 
-// The algorithms that the fake library proposes, best first, as the first number of their data. The number also gives
-// their workspace. Each rank (thread) has a library of its own.
+// The algorithms that the fake library proposes, best first. A number identifies an algorithm and determines its
+// workspace; it is the first number of the algorithm's data. Each rank (thread) has its own library.
 thread_local std::vector<std::uint64_t> offered;
 thread_local bool confirms = true;
 thread_local std::size_t more_scratch = 0;  // extra workspace that the check demands
@@ -35,7 +35,7 @@ std::int64_t of(cublasLtMatrixLayout_t matrix, cublasLtMatrixLayoutAttribute_t w
   return value;
 }
 
-millrace::cuda::Epilogue meant_by(std::uint32_t epilogue) {
+millrace::cuda::Epilogue epilogue_of(std::uint32_t epilogue) {
   using millrace::cuda::Epilogue;
   switch (epilogue) {
     case CUBLASLT_EPILOGUE_BIAS:
@@ -107,7 +107,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMa
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Multiplies float32 matrices as the descriptors say, and checks that these obey the rules of cuBLAS.
+// Multiplies float32 matrices as the descriptors say, and checks that the descriptors obey the rules of cuBLAS.
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
                                            const void* a, cublasLtMatrixLayout_t of_a, const void* b,
                                            cublasLtMatrixLayout_t of_b, const void* beta, const void* c,
@@ -120,7 +120,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
   s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
   s.transpose_a = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   s.transpose_b = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
-  s.epilogue = meant_by(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
+  s.epilogue = epilogue_of(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
   s.k = of(of_a, s.transpose_a ? CUBLASLT_MATRIX_LAYOUT_ROWS : CUBLASLT_MATRIX_LAYOUT_COLS);
   EXPECT_EQ(of(of_b, s.transpose_b ? CUBLASLT_MATRIX_LAYOUT_COLS : CUBLASLT_MATRIX_LAYOUT_ROWS), s.k);
   EXPECT_EQ(of(of_d, CUBLASLT_MATRIX_LAYOUT_LD), s.m);
@@ -180,7 +180,7 @@ TEST_F(ProductChoice, IsThatOfRankZeroOnEveryRank) {
     EXPECT_EQ(scratch(choices, plain), 10u * 256) << world.rank();
     EXPECT_EQ(scratch(choices, with(Epilogue::bias)), std::size_t(large * 256)) << world.rank();
     if (world.rank() == 0) offered.clear();
-    EXPECT_EQ(scratch(choices, with(Epilogue::relu)), 0u) << "none if rank 0 has none";
+    EXPECT_EQ(scratch(choices, with(Epilogue::relu)), 0u) << "no rank has an algorithm if rank 0 has none";
   });
 }
 
@@ -243,8 +243,8 @@ struct Arrays {
   }
 };
 
-// With the arguments that it gets, the library computes what MatmulSpec describes: epilogue, bias, aux with its stride,
-// beta.
+// With the arguments that it receives, the library computes what MatmulSpec describes: epilogue, bias, aux with its
+// stride, and beta.
 TEST_F(ProductChoice, PassesTheEpilogueToTheLibrary) {
   PlanSelector choices("a device", "", first);
   const auto cublas = make_cublas(LaunchContext{}, choices);

@@ -46,7 +46,7 @@ TEST(Cupti, RecordsBecomeActivitiesAndLaunchesKnowTheirOperation) {
   }
   tracer.reset();
   tracer = make_cupti_tracer(&why_not, MILLRACE_FAKE_CUPTI);
-  EXPECT_TRUE(tracer) << "the tracer before it was destroyed: " << why_not;
+  EXPECT_TRUE(tracer) << "the previous tracer was destroyed: " << why_not;
   tracer.reset();
   dlclose(library);
 }
@@ -60,7 +60,7 @@ TEST(Cupti, AMissingLibraryIsReported) {
 TEST(Cupti, TheLibraryOfTheToolkitIsFoundAndHasAllFunctions) {
   std::string why_not;
   auto tracer = make_cupti_tracer(&why_not);
-  // Without a driver, CUPTI may refuse to attach. But it was loaded, and it had all functions.
+  // Without a driver, CUPTI may refuse to attach. Even then the library must be found and must have all functions.
   if (!tracer) {
     EXPECT_EQ(why_not.find("was not found"), why_not.npos) << why_not;
     EXPECT_EQ(why_not.find("CUPTI has no"), why_not.npos) << why_not;

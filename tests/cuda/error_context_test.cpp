@@ -1,4 +1,4 @@
-// What the message of a failure on the GPU contains: the operation, the rank, the step.
+// The message of a failure on the GPU names the operation, the rank and the step.
 #include "cuda/errors/error_context.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-// Each case runs in a thread of its own, because labels belong to a thread.
+// Each case runs in a new thread, because labels belong to a thread.
 template <class F>
 void in_new_thread(F f) {
   std::thread(f).join();

@@ -22,7 +22,7 @@ TEST(GpuTopology, GpusThatTheSchedulerHidesFromEachOtherAreNotShared) {
     const GpuTopology topology = gpu_topology_of(assignments, rank);
     EXPECT_EQ(topology.ranks_per_gpu, 1);
     EXPECT_EQ(topology.max_ranks_per_gpu, 1);
-    EXPECT_EQ(topology.host_with_hidden_gpus, "a") << rank;  // the same on every rank: only one of them warns
+    EXPECT_EQ(topology.host_with_hidden_gpus, "a") << rank;  // the same on every rank, so that only one of them warns
   }
 }
 

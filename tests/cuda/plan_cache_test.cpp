@@ -69,14 +69,14 @@ TEST_F(PlanCacheFile, DamagedOrOutdatedTextIsIgnored) {
   EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
 }
 
-TEST_F(PlanCacheFile, AFolderThatCannotBeCreatedIsNoError) {
+TEST_F(PlanCacheFile, AFolderThatCannotBeCreatedIsNotAnError) {
   PlanCache cache("this device");
   cache.insert("a graph", {"text", 1});
   write_file_atomically(folder_ / "file", "");
   EXPECT_NO_THROW(cache.save(folder_ / "file" / "plans.json"));
 }
 
-TEST(PlanCache, IsInTheCacheFolderOfTheUser) {
+TEST(PlanCache, IsStoredInTheCacheFolderOfTheUser) {
   setenv("XDG_CACHE_HOME", "/some/where", 1);
   EXPECT_EQ(plan_cache_file("cudnn", 91900, "NVIDIA H200/x", 132),
             "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
@@ -155,7 +155,7 @@ TEST(PlanChoice, IsMadeOnceForEachGraph) {
   EXPECT_EQ(broadcasts, 3);  // forward, backward data, backward weights
 }
 
-TEST(PlanChoice, ACachedPlanThatDoesNotLoadIsReplacedByCudnnsFirst) {
+TEST(PlanChoice, ACachedPlanThatDoesNotLoadIsReplacedByTheFirstPlanOfCudnn) {
   cudnn::Cudnn library(h200(), {});
   const auto op = make_conv(conv(), LaunchContext{}, library);
   cudnn::Cudnn spoilt(h200(), {});
@@ -188,7 +188,7 @@ TEST(ConvPlans, RefusalNamesTheConvolution) {
   for (const auto& [key, entry] : library.choices().cache().entries()) barren.choices().cache().insert(key, {});
   try {
     make_conv(conv(), LaunchContext{}, barren);
-    FAIL() << "made";
+    FAIL() << "an operation was made without a plan";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::config);
     EXPECT_NE(std::string(e.what()).find("4x14x14x32 -> 4x14x14x64"), std::string::npos) << e.what();

@@ -1,4 +1,4 @@
-// Every convolution of the built-in models has plans in the linked cuDNN, for descriptions of GPUs.
+// Every convolution of the built-in models has plans in the linked cuDNN, for the descriptions of several GPUs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -123,7 +123,7 @@ class Checker {
   Checker(const std::string& device, const cudnn::Options& options)
       : target_(cudnn::DeviceTarget::described_by(device)), backend_(device, options), library_(backend_.library) {}
 
-  // Every convolution of the program has its plans; otherwise compiling the graph fails.
+  // Checks that every convolution of the network has plans, without which the graph cannot be compiled.
   Fused check(const Network& n, std::int64_t rows, DType dtype, Mode mode, int level = 0) {
     const std::string what = cat(n.model.name, " ", n.model.depth, " ", name_of(dtype), " level ", level);
     try {
@@ -142,7 +142,8 @@ class Checker {
     }
   }
 
-  // The plans chosen so far, one for each graph, can be loaded again, with the same text and the same workspace.
+  // Checks that the plans chosen so far, one for each graph, can be loaded again with the same text, and that their
+  // workspace is within the limit.
   void expect_round_trips(bool print) {
     std::size_t without = 0;
     for (const auto& [key, entry] : library_.choices().cache().entries()) {

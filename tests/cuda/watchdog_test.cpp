@@ -96,7 +96,7 @@ TEST(Watchdog, AnOperationThatBeginsAfterALongPauseIsNotStalledAtOnce) {
   EXPECT_TRUE(watchdog.late(511));
 }
 
-TEST(Watchdog, DoneCoversAllEarlierOperationsAndMayBeRepeated) {
+TEST(Watchdog, DoneIncludesAllEarlierOperationsAndMayBeRepeated) {
   Watchdog watchdog(10);
   watchdog.begin(Kind::sum, 0, 1, 0);
   watchdog.begin(Kind::sum, 1, 1, 0);

@@ -97,7 +97,7 @@ TEST(Chunked, EveryFilterReadsAsHdf5ReadsIt) {
           values *= std::size_t(e);
           full.push_back(e);
         }
-        chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 demands this
+        chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 requires this
         if (rows == 1) y_chunk.clear();
         paths.push_back(folder / cat("part", paths.size(), ".h5"));
         const std::string x = numbers(values * H5Tget_size(type), std::uint64_t(first));
@@ -193,7 +193,7 @@ TEST(Chunked, ErrorsNameFileAndRowOfADamagedChunkAndTruncation) {
 }
 
 // Ranks share the addresses of chunks. The index keeps the memory that holds them alive.
-TEST(Chunked, AChunkTableLiesInTheMemoryThatTheCallerGives) {
+TEST(Chunked, AChunkTableIsStoredInTheMemoryThatTheCallerProvides) {
   const TemporaryFolder folder;
   const auto world = solo_world();
   write_filtered(folder / "a.h5",
@@ -309,8 +309,9 @@ double seconds_of_threads(int count, const std::function<void(int)>& work) {
 
 // 16 MiB (64 with MILLRACE_BENCH) in gzip chunks of 16 rows of 64 KiB. The source reads them in order, in units of 4
 // rows, as the workers of the loader do. The bound is zlib alone on the same chunks with as many threads. Both are
-// measured in the same round, because others use the machine too. Rounds are added while none has come near the bound.
-TEST(ChunkedRate, WorkersInflateInParallelAtZlibsRate) {
+// measured in the same round, because other programs use the machine too. Rounds are added until one comes near the
+// bound.
+TEST(ChunkedRate, WorkersInflateInParallelAtTheRateOfZlib) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "zlib is not instrumented but the source is, so their rates cannot be compared";
 #endif

@@ -158,7 +158,7 @@ TEST(Concatenated, DataSetsThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(d.sample, (Shape{6, 5, 5}));
 }
 
-// int16 values packed by the CF conventions, with a factor of their own for each data set.
+// Writes int16 values packed by the CF conventions, with a different factor for each data set.
 std::string write_filtered(const TemporaryFolder& folder, const std::string& name, double factor_of_u) {
   const std::string path = folder / name;
   io::File file = io::File::create(path);

@@ -198,10 +198,10 @@ struct Set {
     H5Tclose(type);
     return folder / name;
   }
-  ShardIndex index(const std::vector<std::string>& paths, double zoom = 0) const {
+  ShardIndex index(const std::vector<std::string>& paths, double min_area = 0) const {
     const auto world = solo_world();
     ShardIndex d = index_shards(*world, {.paths = paths, .decode = {40, 32, 0, 0}});
-    d.decode.min_area = zoom;
+    d.decode.min_area = min_area;
     d.decode.seed = 9;
     return d;
   }
@@ -225,9 +225,9 @@ TEST(Encoded, EveryStorageAndAnyWorkersGiveTheSameSamples) {
   const auto world = solo_world();
   for (const std::string& path : {set.blob(), set.blob("listed.h5", {}, -1, {5}), set.sequences("plain.h5", {}, 0),
                                   set.sequences("block.h5", {}, 1024), set.sequences("chunked.h5", {5}, 512)})
-    for (const double zoom : {0.0, 0.3})
+    for (const double min_area : {0.0, 0.3})
       for (const int workers : {0, 1, 3}) {
-        const ShardIndex d = set.index({path}, zoom);
+        const ShardIndex d = set.index({path}, min_area);
         ASSERT_EQ(d.sample, (Shape{32, 32, 3})) << path;
         test::HostDevice device;
         const auto source = make_source(*world, d, Reader::automatic);
@@ -248,7 +248,7 @@ TEST(Encoded, EveryStorageAndAnyWorkersGiveTheSameSamples) {
           for (std::size_t r = 0; r < ids.size(); ++r, ++rows) {
             const auto want = set.expected(d, b->item.epoch, ids[r]);
             ASSERT_EQ(std::memcmp(want.data(), static_cast<const char*>(b->x.data) + r * want.size(), want.size()), 0)
-                << path << ", zoom " << zoom << ", " << workers << " workers, sample " << ids[r];
+                << path << ", crops of at least " << min_area << ", " << workers << " workers, sample " << ids[r];
             ASSERT_EQ(static_cast<const std::int32_t*>(b->y.data)[r], set.labels[std::size_t(ids[r])]);
           }
         }

@@ -1,5 +1,5 @@
-// Faults of each kind below the loader. The file is named, the read is retried or the sample is skipped, and nothing
-// else changes.
+// Read faults of each kind, below the loader. The read is retried, or the sample is skipped, or the run ends with a
+// message that names the file. Nothing else changes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -196,7 +196,8 @@ TEST(Faults, AFileThatGrewIsAnError) {
   }
 }
 
-// The size stays the same: another file under this name, or other bytes in an open file. One warning, then it is read.
+// The size stays the same, but the modification time changes, of an open file or of one that is opened later. The file
+// is read, and one warning is printed.
 TEST(Faults, AFileWrittenToSinceTheStartCausesAWarning) {
   for (const bool open : {false, true})
     for (const Engine& engine : engines()) {
@@ -242,7 +243,7 @@ TEST(Faults, TooManyOpenFilesIsNotAFaultOfTheFile) {
   EXPECT_NE(message.find("raise ulimit -n"), std::string::npos) << message;
 }
 
-// By the engine `direct` and by the HDF5 library.
+// Chunks are read with the engine `direct` and with the HDF5 library.
 TEST(Faults, OnlyTheRowsOfADamagedChunkAreSkipped) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
@@ -294,8 +295,8 @@ TEST(Faults, ASlowReadCausesOneWarningThatNamesTheFile) {
     FaultOptions o = options(OnError::stop, 0);
     o.slow_read = 0.1;
     std::string output;
-    for (double seconds = 0.3; output.empty() && seconds < 5;
-         seconds *= 3) {  // the monitor is a thread and may be late
+    // Repeated with longer delays, because the monitor is a thread and may be late.
+    for (double seconds = 0.3; output.empty() && seconds < 5; seconds *= 3) {
       Fault slow = fault_at(24, 26, 0, 2);
       slow.seconds = seconds;
       const Faults faults({slow});

@@ -85,7 +85,7 @@ Rows read(const Importer& in, std::int64_t begin, std::int64_t count) {
 }
 
 #define EXPECT_SAYS(message, words) \
-  EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
+  EXPECT_NE((message).find(words), std::string::npos) << "missing: " << (words) << "\nin: " << (message)
 
 TEST_F(Formats, PlainAndGzippedMnistAreEqual) {
   const std::string images = idx(8, {5, 28, 28}, counted(5 * 784)), labels = idx(8, {5}, std::string("\3\1\4\1\5"));
@@ -192,7 +192,7 @@ TEST_F(Formats, CifarRefusalsSayWhy) {
   EXPECT_SAYS(message_of([&] { import({put("a.bin", '\x20' + counted(3072))}); }), "a label above 9");
 }
 
-TEST_F(Formats, Hdf5DatasetsOfOneFile) {
+TEST_F(Formats, Hdf5DatasetsOfOneFileAreRead) {
   const std::string path = (folder / "a.h5").string();
   std::vector<float> values(2 * 3 * 4 * 4);
   std::iota(values.begin(), values.end(), 0.5f);

@@ -116,7 +116,7 @@ def write(folder):
         space = h5py.h5s.create_simple(x.shape)
         h5py.h5d.create(f.id, b"x", h5py.h5t.py_create(x.dtype), space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, x)
     put(folder, "compact", values("<u1"), make=compact)
-    # Nothing in millrace can read these.
+    # millrace cannot read these.
     put(folder, "blosc2", values("<i2"), expect="refuse", chunks=(4,) + SAMPLE, **hdf5plugin.Blosc2())
     put(folder, "zfp", values("<f4"), expect="refuse", chunks=(4, 5, 7, 3), **hdf5plugin.Zfp(reversible=True))
     put(folder, "complex", values("<f4").astype("<c8"), expect="refuse")

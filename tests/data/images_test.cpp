@@ -167,8 +167,8 @@ TEST_F(Images, ColourGreyAndCmykJpegsAreRead) {
   EXPECT_EQ(label, 1);
 }
 
-// EXIF gives the visual sides that the stored rows and columns begin at. The tolerance is needed because JPEG's loss
-// differs between the image and the turned image.
+// The EXIF orientation names the visual sides at which the stored rows and columns begin. The tolerance is needed
+// because the compression loss differs between the image and the turned image.
 TEST_F(Images, JpegIsTurnedUprightOnRequest) {
   constexpr int height = 30, width = 47;
   const char* const sides[] = {"TL", "TR", "BR", "BL", "LT", "RT", "RB", "LB"};  // of orientation 1, 2, ...

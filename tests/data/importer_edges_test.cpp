@@ -230,7 +230,7 @@ TEST_F(ImportersEdges, MissingDatasetsListTheExistingOnes) {
   expect_refusal(o, {"set.h5:images has 4 rows", "set.h5:few has 3"});
 }
 
-TEST(ImportersReal, FashionMnist) {
+TEST(ImportersReal, FashionMnistIsRead) {
   const std::string data = "/usr/share/datasets/fashion-mnist/t10k-";
   if (!fs::exists(data + "images-idx3-ubyte.gz")) GTEST_SKIP() << "Fashion-MNIST is not installed at " << data;
   const auto in = make_importer(files({data + "images-idx3-ubyte.gz"}, {data + "labels-idx1-ubyte.gz"}));

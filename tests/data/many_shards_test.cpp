@@ -28,7 +28,7 @@ std::vector<std::uint8_t> image(std::int64_t number) {
   return out;
 }
 
-// Image i has the label i. chunk: of x; none: contiguous.
+// Writes images; image i has the label i. `chunk` is the chunk shape of x, which is contiguous if it is empty.
 void write_images(const std::string& path, std::int64_t rows, const std::vector<hsize_t>& chunk = {}) {
   std::vector<std::uint8_t> x;
   std::vector<std::int64_t> y;
@@ -43,8 +43,8 @@ void write_images(const std::string& path, std::int64_t rows, const std::vector<
 
 ShardIndex index_of(const DataOptions& options) { return index_shards(*solo_world(), options); }
 
-// 10^10 samples in 10^6 files: memory per rank, and the search for a sample. A tenth of the files under a thread
-// sanitizer, which makes strings twenty times slower; nothing here uses threads.
+// 10^10 samples in 10^6 files: memory per rank, and the search for a sample. With the thread sanitizer a tenth of the
+// files is used, because it makes strings twenty times slower and nothing here uses threads.
 #ifdef __SANITIZE_THREAD__
 constexpr std::int64_t most_files = 100'000;
 #else
@@ -188,7 +188,7 @@ TEST(ManyShards, StaleOrDamagedCacheEntriesAreNotUsed) {
   std::filesystem::resize_file(set.cache(), 15);
   EXPECT_EQ(index_of(set.options()).rows, 239);
   const test::Faults faults(none_opens());
-  EXPECT_EQ(index_of(set.options()).rows, 239) << "it was written anew";
+  EXPECT_EQ(index_of(set.options()).rows, 239) << "the cache was written again";
 }
 
 TEST(ManyShards, AReadOnlyFolderMovesTheCacheToTheUser) {

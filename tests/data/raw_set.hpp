@@ -1,5 +1,5 @@
 // A data set of raw files without HDF5 structures: labels first, then samples at a chosen offset up to the end of the
-// file. Readers need no more than that.
+// file. Readers need nothing else.
 #pragma once
 #include <cstring>
 #include <fstream>

@@ -223,7 +223,7 @@ void check_blocks(const BlockLayout& l, std::uint64_t seed, std::int64_t epoch) 
   EXPECT_EQ(open, 0);
 }
 
-TEST(SamplerBlocks, EverySampleOnceInWindowsOfCompleteBlocks) {
+TEST(SamplerBlocks, EverySampleAppearsOnceInWindowsOfCompleteBlocks) {
   for (const BlockLayout& l : {BlockLayout{{1}, 1, 1},
                                {{1}, 64, 8},
                                {{10}, 64, 8},

@@ -1,4 +1,5 @@
-// A real fault in a replayed graph. After it, the breadcrumbs are read from host memory, although the context is lost.
+// A real fault in a replayed graph. The breadcrumbs can be read from host memory afterwards, although the context is
+// lost.
 #include <gtest/gtest.h>
 
 #include "cuda/errors/check.hpp"

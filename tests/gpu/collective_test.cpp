@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-TEST(NcclOnOneGpu, CapturedAllReducesGiveTheirTimesAtEveryReplay) {
+TEST(NcclOnOneGpu, CapturedAllReducesReportTheirTimesAtEveryReplay) {
   auto& device = dynamic_cast<cuda::CudaDevice&>(test::device());
   const auto world = solo_world();
   const auto collective = cuda::make_nccl_collective(*world, device, {}, 0, true);

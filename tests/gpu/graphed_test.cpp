@@ -16,8 +16,8 @@ namespace {
 
 // The copies of each round are enqueued before its launch, and overwrite slots that the previous round may still have
 // to read. They are large, so that a copy that does not wait for its event would be noticed.
-TEST(RecordedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
-  cuda::CudaDevice device(0, {});  // a device of its own: that of the other tests has its memory on the host
+TEST(CapturedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
+  cuda::CudaDevice device(0, {});  // not the device of the other tests, which allocates host memory
   constexpr std::size_t slots = 3, count = 1 << 20, bytes = count * sizeof(int);
   constexpr int rounds = 6;
   std::vector<Buffer> from, slot, seen;

@@ -20,7 +20,7 @@ void fill(const SharedRegion& region, int rank, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) static_cast<T*>(region.data)[i] = T(value_of(rank, i));
 }
 
-// The expected sum: added in the order of the ranks, rounded once.
+// The expected sum of all ranks, added in the order of the ranks and rounded once.
 template <class T>
 T sum_of(int ranks, std::size_t i) {
   if constexpr (std::is_same_v<T, double>) {
@@ -34,7 +34,8 @@ T sum_of(int ranks, std::size_t i) {
   }
 }
 
-// The expected sum if each host first adds the values of its ranks and rounds its own sum, as it may send it to others.
+// The expected sum if each host first adds the values of its ranks and rounds the result before it sends it to other
+// hosts. This is allowed for 16-bit types.
 template <class T>
 T sum_of_hosts(const std::vector<int>& node_of, std::size_t i) {
   T sums[16] = {};

@@ -6,8 +6,8 @@
 // With eager_copies, the copy stream does its work at once, which is the earliest possible moment. So code that forgets
 // to make it wait overwrites data that has not been read yet.
 //
-// record() behaves as on CUDA: the first run calls the function, the second captures its work, and later runs enqueue
-// the captured work.
+// capture() behaves as on CUDA: the first run calls the function, the second captures its work and enqueues it, and
+// later runs enqueue the captured work.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -27,13 +27,13 @@ class DeferredDevice : public HostDevice {
 
   void enqueue(Stream stream, Work work) {
     if (running_) return work();  // called by work that runs now
-    if (recording_) return recording_->push_back({std::move(work), nullptr, false});
+    if (captured_nodes_) return captured_nodes_->push_back({std::move(work), nullptr, false});
     Queue& queue = streams_[std::size_t(stream)];
     queue.work.push_back(std::move(work));
     ++queue.enqueued;
     if (stream == Stream::copy && eager_copies_) reach(end_of(stream));
   }
-  bool recording() const { return recording_ != nullptr; }
+  bool capturing() const { return captured_nodes_ != nullptr; }
 
   void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
     enqueue(stream, [=, this] { HostDevice::copy_to_device(stream, to, from, bytes); });
@@ -54,8 +54,10 @@ class DeferredDevice : public HostDevice {
   }
 
  protected:
+  // Called with the key of a step after its capture, and before and after each launch of its graph. launching() and
+  // launched() may enqueue work before and after the work of the graph.
   virtual void captured(const std::string&) {}
-  virtual void launching(const std::string&) {}  // may enqueue work before that of the graph; launched(): after it
+  virtual void launching(const std::string&) {}
   virtual void launched() {}
 
  private:
@@ -93,11 +95,11 @@ class DeferredDevice : public HostDevice {
    public:
     explicit DeferredEvent(DeferredDevice& device) : device_(device) {}
     void record(Stream stream) override {
-      if (device_.recording_) return device_.recording_->push_back({nullptr, this, true});
+      if (device_.captured_nodes_) return device_.captured_nodes_->push_back({nullptr, this, true});
       point = device_.end_of(stream);
     }
     void wait(Stream stream) override {
-      if (device_.recording_) return device_.recording_->push_back({nullptr, this, false});
+      if (device_.captured_nodes_) return device_.captured_nodes_->push_back({nullptr, this, false});
       device_.enqueue(stream, [&device = device_, before = point] { device.reach(before); });
     }
     void synchronize() override { device_.reach(point); }
@@ -145,9 +147,9 @@ class DeferredDevice : public HostDevice {
     void run() override {
       if (!warm_) return warm_ = true, step_();
       if (nodes_.empty()) {
-        device_.recording_ = &nodes_;
+        device_.captured_nodes_ = &nodes_;
         step_();
-        device_.recording_ = nullptr;
+        device_.captured_nodes_ = nullptr;
         device_.captured(key_);
       }
       device_.launching(key_);
@@ -177,7 +179,7 @@ class DeferredDevice : public HostDevice {
 
   const bool eager_copies_;
   Queue streams_[3];
-  std::vector<Node>* recording_ = nullptr;
+  std::vector<Node>* captured_nodes_ = nullptr;  // where a capture adds nodes; null if none is in progress
   bool running_ = false, lost_ = false;
 };
 

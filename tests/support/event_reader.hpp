@@ -18,7 +18,7 @@ struct Event {
   double wall_time = 0;
   std::int64_t step = 0;
   std::string version;
-  bool start = false;                    // of a session
+  bool start = false;                    // a session starts with this event
   std::map<std::string, float> scalars;  // by tag
 };
 
@@ -33,7 +33,7 @@ inline std::uint32_t crc32c_by_bits(const std::string& bytes) {
   return r ^ 0xffffffffu;
 }
 
-class Bytes {  // read from the front
+class Bytes {  // bytes that are read from front to back
  public:
   explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
   bool empty() const { return at_ == bytes_.size(); }
@@ -104,7 +104,7 @@ inline Event decode_event(const std::string& message) {
         if (of_value == 1) tag = name;
         if (of_value == 2) std::memcpy(&simple, &bits, 4);
       });
-      if (!out.scalars.emplace(tag, simple).second) throw std::runtime_error("a tag twice in one event: " + tag);
+      if (!out.scalars.emplace(tag, simple).second) throw std::runtime_error("an event has the same tag twice: " + tag);
     });
   });
   return out;
@@ -133,8 +133,8 @@ struct Point {
   double wall_time;
   float value;
 };
-// What TensorBoard shows for a folder. It reads the files in the order of their names. At each session start except the
-// first, it drops all points from that step on.
+// Returns the points that TensorBoard shows for a folder. TensorBoard reads the files in the order of their names. At
+// each session start except the first, it drops all points from that step on.
 inline std::map<std::string, std::vector<Point>> shown_by_tensorboard(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());

@@ -31,15 +31,16 @@ inline std::map<std::string, std::vector<Series>> read_exposition(const std::str
   std::smatch m;
   for (std::string line; std::getline(in, line);) {
     if (std::regex_match(line, m, help)) {
-      if (!helps.emplace(m[1], m[2]).second) bad("a second HELP", line);
+      if (!helps.emplace(m[1], m[2]).second) bad("a duplicate HELP", line);
       family = m[1];
     } else if (std::regex_match(line, m, type)) {
       if (m[1] != family || !types.emplace(m[1], m[2]).second) bad("TYPE does not follow its HELP", line);
       const bool total = family.ends_with("_total");
       if (total != (m[2] == "counter")) bad("only counters end with _total", line);
-      if (!family.starts_with("millrace_")) bad("the name does not begin with that of the program", line);
+      if (!family.starts_with("millrace_")) bad("the name does not begin with millrace_", line);
       for (const char* unit : {"_ms", "_milliseconds", "_percent", "_minutes", "_kb", "_gauge", "_counter"})
-        if (family.find(unit) != family.npos) bad("the name has a unit that is no base unit, or the type", line);
+        if (family.find(unit) != family.npos)
+          bad("the name contains its type, or a unit that is not a base unit", line);
     } else if (std::regex_match(line, m, sample)) {
       const std::string name = m[1], value = m[4];
       if (name != family || !types.count(name)) bad("a sample outside of its family", line);
@@ -51,12 +52,12 @@ inline std::map<std::string, std::vector<Series>> read_exposition(const std::str
       if (m[2].matched && labels.empty()) bad("empty braces", line);
       for (std::smatch l; !labels.empty(); labels = l.suffix()) {
         if (!std::regex_search(labels, l, label)) bad("not a label", line);
-        if (!series.labels.emplace(l[1], l[2]).second) bad("a label twice", line);
+        if (!series.labels.emplace(l[1], l[2]).second) bad("a duplicate label", line);
         if (l[3] == "," && l.suffix().length() == 0) bad("no label after a comma", line);
         for (const char* reserved : {"job", "instance", "__name__"})
           if (l[1] == reserved) bad("a label that Prometheus sets itself", line);
       }
-      if (!seen.insert(line.substr(0, line.rfind(' '))).second) bad("a series twice", line);
+      if (!seen.insert(line.substr(0, line.rfind(' '))).second) bad("a duplicate series", line);
       out[name].push_back(series);
     } else {
       bad("unknown kind of line", line);

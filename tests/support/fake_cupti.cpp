@@ -53,9 +53,8 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind,
   return pushed.pop_back(), CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetResultString(CUptiResult, const char** out) { return *out = "trouble", CUPTI_SUCCESS; }
-int fake_cupti_state() {
-  return int(enabled.size() + pushed.size()) + wrong_pops;
-}  // 0: everything was disabled and popped again
+// Returns 0 if everything that was enabled or pushed has been disabled or popped.
+int fake_cupti_state() { return int(enabled.size() + pushed.size()) + wrong_pops; }
 
 CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   std::uint8_t* buffer = nullptr;

@@ -1,8 +1,8 @@
 // A fake GPU: it replaces the ExecutionContext of src/cuda in tests, and runs on the host. It behaves like an
 // asynchronous device. Its memory is separate from the host's, its work is done as late as possible, and captured steps
-// are replayed: the function of a step is not called again. As NCCL demands, an all-reduce must come from the same
-// captured step on all ranks, or from none. Operations are the kernels of the CUDA backend with the CPU's matrix
-// multiplications, or all of them are the CPU's.
+// are replayed: the function of a step is not called again. It checks a requirement of NCCL: an all-reduce comes from
+// the same captured step on all ranks, or from no captured step on any rank. Operations are the kernels of the CUDA
+// backend, with convolutions and matrix multiplications of the CPU backend; or all operations are those of the CPU.
 #include "support/fake_gpu.hpp"
 
 #include <chrono>
@@ -54,17 +54,17 @@ class FakeGpu : public DeferredDevice {
       step();
       recording.end();
     };
-    struct RecordedStep : CapturedStep {
+    struct StepWithBreadcrumbs : CapturedStep {
       FakeGpu& device;
-      std::unique_ptr<CapturedStep> recorded;
-      RecordedStep(FakeGpu& d, std::unique_ptr<CapturedStep> r) : device(d), recorded(std::move(r)) {}
+      std::unique_ptr<CapturedStep> step;
+      StepWithBreadcrumbs(FakeGpu& d, std::unique_ptr<CapturedStep> s) : device(d), step(std::move(s)) {}
       void run() override {
         device.flight_recorder_.begin_run(device.entered_.empty() ? "" : device.entered_.front());
-        recorded->run();
+        step->run();
       }
     };
-    return std::make_unique<RecordedStep>(*this, options_.graph ? DeferredDevice::capture(key, with_breadcrumbs)
-                                                                : HostDevice::capture(key, with_breadcrumbs));
+    return std::make_unique<StepWithBreadcrumbs>(*this, options_.graph ? DeferredDevice::capture(key, with_breadcrumbs)
+                                                                       : HostDevice::capture(key, with_breadcrumbs));
   }
   void push_label(const char* what) override {
     entered_.push_back(what);
@@ -96,9 +96,9 @@ class FakeGpu : public DeferredDevice {
   }
 
   void enqueue_op(const char* name, Work run) {
-    if (!recording()) ++test::fake_gpu().operations;
-    // The current label. Replayed steps have none.
-    const char* work = recording() || entered_.empty() ? nullptr : entered_.back();
+    if (!capturing()) ++test::fake_gpu().operations;
+    // The current label. Work of captured steps has none.
+    const char* work = capturing() || entered_.empty() ? nullptr : entered_.back();
     const bool fails = !entered_.empty() && entered_.back() == test::fake_gpu().fails_in;
     enqueue(Stream::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
       if (fails && test::fake_gpu().fails_after-- == 0) {

@@ -16,7 +16,7 @@ struct FakeGpuControl {
   // The operation with this label fails like a faulting GPU, with an Error that contains what the flight recorder
   // knows.
   std::string fails_in;
-  std::atomic<int> fails_after{0};  // it fails after so many runs; 0: at the first
+  std::atomic<int> fails_after{0};  // number of runs before the one that fails
 };
 FakeGpuControl& fake_gpu();
 std::string& missing_gpu_reason();  // why the rank of this thread has no GPU; empty: it has one

@@ -1,5 +1,5 @@
-// A fake NVML with one GPU, for src/cuda/runtime/nvml.cpp. It is an old version: it knows the throttle reasons only by
-// their first name, and does not report energy.
+// A fake NVML with one GPU, for src/cuda/runtime/nvml.cpp. It behaves like an old version: the function for throttle
+// reasons has its former name, and energy is not reported.
 #include <cstring>
 
 extern "C" {

@@ -29,7 +29,8 @@ std::string path_of(int fd) {
 
 bool is_for(const Fault& f, const std::string& path) { return path.find(f.file) != std::string::npos; }
 
-// The fault that affects a read of these bytes, if there is one (error or seconds are not 0). Decrements its `times`.
+// Returns the fault that affects a read of these bytes, or an empty Fault (error and seconds are 0). Decrements `times`
+// of the fault.
 Fault meet(const std::string& path, std::uint64_t from, std::uint64_t to, bool opening, bool mapping = false) {
   const std::lock_guard lock(mutex);
   for (Fault& f : faults)
@@ -47,7 +48,7 @@ void opened(const std::string& path) {
     if (f.error == ESTALE && is_for(f, path) && f.seconds > 0) f.times = 0;
 }
 
-// From now on, opening the file again ends the error.
+// The file has returned ESTALE. From now on, opening it again ends the error.
 void became_stale(const std::string& path) {
   const std::lock_guard lock(mutex);
   for (Fault& f : faults)
@@ -89,7 +90,8 @@ void* map(void* at, std::size_t bytes, int protection, int flags, int fd, off_t 
   if (f.error == ESTALE) became_stale(path);
   constexpr std::uint64_t page = 4096;
   const std::uint64_t from = f.from / page * page, to = std::min<std::uint64_t>((f.to + page - 1) / page * page, bytes);
-  const int empty = int(::syscall(SYS_memfd_create, "empty", 0));  // pages past the end of a file are a SIGBUS
+  const int empty =
+      int(::syscall(SYS_memfd_create, "empty", 0));  // reading a page past the end of a file raises SIGBUS
   ::syscall(SYS_mmap, static_cast<char*>(there) + from, to - from, PROT_READ, MAP_SHARED | MAP_FIXED, empty, 0);
   ::close(empty);
   return there;

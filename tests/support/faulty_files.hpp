@@ -20,8 +20,10 @@ struct Fault {
 };
 void set_faults(std::vector<Fault>);
 
-// MILLRACE_TEST_FAULTS: "file,from,to,error,times,seconds;..." with error a number.
-struct Faults {  // faults until the end of the scope
+// The format of MILLRACE_TEST_FAULTS is "file,from,to,error,times,seconds;...". error is a number.
+
+// Sets faults until the end of the scope.
+struct Faults {
   explicit Faults(std::vector<Fault> all) { set_faults(std::move(all)); }
   ~Faults() { set_faults({}); }
   Faults(const Faults&) = delete;

@@ -15,7 +15,7 @@ constexpr std::size_t stack_bytes = 64 << 10;
 
 struct Fiber {
   ucontext_t context;
-  jmp_buf at;  // where it left off
+  jmp_buf at;  // where the fiber continues
   std::unique_ptr<char[]> stack{new char[stack_bytes]};
   bool started = false, done = false;
 };

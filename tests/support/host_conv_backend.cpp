@@ -1,5 +1,5 @@
-// The CUDA backend on the host: its kernels, and convolutions with cuDNN's plans for an H200, executed on the host
-// (host_cudnn.cpp). Matrix multiplications are the CPU's.
+// The CUDA backend on the host: its kernels, and its convolutions with cuDNN's plans for an H200, which
+// host_cudnn.cpp executes. Matrix multiplications are those of the CPU backend.
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"

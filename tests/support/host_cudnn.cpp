@@ -1,6 +1,6 @@
-// Replaces some functions of cuDNN in a test binary. Descriptors, heuristics and plans are those of the library, for
-// the description of a GPU. To execute a plan, this file computes what the text of the plan says, on the host and in
-// double. It first overwrites the workspace of the plan.
+// Replaces some functions of cuDNN in a test binary. Descriptors, heuristics and plans are those of the library, made
+// for the description of a GPU. To execute a plan, this file reads the JSON text of the plan and computes its
+// operations on the host in double precision. It first overwrites the workspace of the plan.
 #include <cudnn.h>
 #include <dlfcn.h>
 
@@ -141,7 +141,7 @@ void run(const json& graph, const Pack& pack) {
     View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
     for (std::size_t i = 0; i < pack.ids.size(); ++i)
       if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) v.data = pack.pointers[i];
-    MR_CHECK((v.data == nullptr) == t.at("isVirtual").get<bool>(), "a pointer for every tensor in memory");
+    MR_CHECK((v.data == nullptr) == t.at("isVirtual").get<bool>(), "only tensors in memory have a pointer");
     MR_CHECK(reinterpret_cast<std::uintptr_t>(v.data) % t.at("ptrAlignment").get<std::size_t>() == 0);
     if (!v.data) v.kept.resize(std::size_t(v.count()));
     views[t.at("name")] = std::move(v);

@@ -1,9 +1,9 @@
 // make_fields T1.nii.gz AREAS.nii.gz FOLDER: makes a data set of fields from cubes of the T1 image of a brain.
 //
-// Inputs: t1, and edge (the magnitude of its gradient), as int16 packed by the CF conventions. Targets, in floating
-// point: grey (the fraction of voxels in one of the areas) and spread (the standard deviation of t1 in the cube). Every
-// fourth cube goes to valid.h5, the others to train.h5. Prints the mean squared error of predicting the targets of
-// valid.h5 by their means.
+// Inputs: t1, and edge (the magnitude of its gradient), as int16 with scale_factor and add_offset of the CF
+// conventions. Targets, as float32: grey (the fraction of voxels in one of the areas) and spread (the standard
+// deviation of t1 in the cube, divided by 50). Every fourth cube is written to valid.h5, the others to train.h5. Prints
+// the mean squared error of predicting the targets of valid.h5 by their means.
 #include <zlib.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ Volume read_volume(const char* path) {
   }
   Volume out{{extents[0], extents[1], extents[2]}, {}};
   const std::int64_t count = out.extent[0] * out.extent[1] * out.extent[2];
-  if (type != 2 || bytes < 352 + count) fail(Exit::data, path, " is no NIfTI-1 volume of bytes");
+  if (type != 2 || bytes < 352 + count) fail(Exit::data, path, " is not a NIfTI-1 volume of bytes");
   out.voxels.assign(all.begin() + 352, all.begin() + 352 + count);
   return out;
 }

@@ -50,7 +50,7 @@ class DeviceVector {
   Buffer buffer_;
 };
 
-// Uniform random values in [-1, 1), times scale; the same for the same seed.
+// Uniform random values in [-1, 1), times scale. They are the same for the same seed.
 inline Values random_values(std::int64_t count, std::uint64_t seed, double scale = 1) {
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -140,6 +140,7 @@ inline void put(const Tensor& t, const Values& v) {
   }
 }
 
+// set_* functions set an input; want_* functions reserve a result.
 class OpHarness {
  public:
   explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
@@ -247,10 +248,10 @@ inline void expect_close(const Values& actual, const Values& expected, double to
   for (const double e : expected) scale = std::max(scale, std::abs(e));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(actual[i] - expected[i]);
-    if (!(error <= worst)) {
+    if (!(error <= worst)) {  // a NaN counts as the worst error
       worst = error;
       at = i;
-    }  // a NaN counts as the worst error
+    }
     if (std::isnan(worst)) break;
   }
   if (expected.empty()) return;

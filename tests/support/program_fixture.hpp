@@ -30,8 +30,7 @@ class ProgramFixture {
     arena_ = Buffer(device, MemoryKind::device, compiled.plan.arena_bytes);
     packed_weights_ = Buffer(device, MemoryKind::device, compiled.plan.packed_weight_bytes + 64);
     weights_ = Buffer(device, MemoryKind::device, master.size() * size_of(dtype));
-    std::memset(arena_.data(), 0xff,
-                arena_.bytes());  // fills it with NaNs, which reveal reads of memory that was not written
+    std::memset(arena_.data(), 0xff, arena_.bytes());  // NaNs reveal reads of memory that was not written
     notes = compiled.notes;
     program = std::make_unique<Program>(
         std::move(compiled), *layout,

@@ -1,7 +1,7 @@
-// What this thread is doing, for error messages and profilers: a stack of labels ("step 17", "conv1 backward"), which
-// Device::enter() and leave() maintain. The labels are NVTX ranges too, which cost nothing unless a profiler is
-// attached. The GPU runs work later than the host enqueues it, so the message of a fault also names the work enqueued
-// last. All state here belongs to the calling thread.
+// The current work of this thread, for error messages and profilers: a stack of labels ("step 17", "conv1 backward"),
+// which Device::push_label() and pop_label() maintain. The labels are NVTX ranges too, which cost nothing unless a
+// profiler is attached. The GPU runs work later than the host enqueues it, so the message of a fault also names the
+// work enqueued last. All state here belongs to the calling thread.
 #pragma once
 #include <cuda_runtime.h>
 

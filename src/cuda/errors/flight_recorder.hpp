@@ -40,8 +40,8 @@ class FlightRecorder {
 
   // Adds a step with this name; returns its number.
   std::size_t add(const std::string& step);
-  // Lives while the caller calls the function of a step, inside a capture or not. Operations that are entered meanwhile
-  // record breadcrumbs.
+  // Exists while the caller calls the function of a step, inside a capture or not. During that time each operation
+  // records breadcrumbs.
   class Recording {
    public:
     Recording(FlightRecorder& flight_recorder, std::size_t number) : flight_recorder_(flight_recorder) {
@@ -79,8 +79,8 @@ class FlightRecorder {
   Breadcrumb* const breadcrumb_;
   const WriteBreadcrumb write_breadcrumb_;
   bool recording_ = false;    // this and the next two belong to the thread that enqueues
-  std::size_t number_ = 0;    // of the step that is being recorded
-  std::size_t next_ = 0;      // operations of it that were entered so far
+  std::size_t number_ = 0;    // number of the step whose function is being called
+  std::size_t next_ = 0;      // number of operations of that step so far
   mutable std::mutex mutex_;  // guards the members below
   std::deque<KnownStep> known_;
   std::array<std::string, 256> labels_;  // label of run i at i % 256; fewer runs than that are in flight

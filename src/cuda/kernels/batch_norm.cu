@@ -88,7 +88,7 @@ class BatchNorm : public Op {
 
  private:
   bool relu() const { return spec_.activation == Activation::relu; }
-  // Blocks side by side that share a tile's lines, each with a few of its own where there are so many.
+  // The number of blocks that share the lines of a tile. Each block gets a few lines if there are enough.
   int slabs(int blocks) const {
     const int most = std::max(1, context_.multiprocessors * blocks / l_.tiles), few = l_.lanes * 4;
     return std::min(most, (l_.lines + few - 1) / few);

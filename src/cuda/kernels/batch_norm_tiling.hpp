@@ -1,7 +1,7 @@
 // How the blocks of batch norm divide a tensor, and how they sum over it.
 //
 // The tensor is treated as lines of `width` elements, where width is the least common multiple of the number of
-// channels and 8. So the column of an element determines its channel, packs of 8 elements are aligned and lie within
+// channels and 8. So the column of an element determines its channel, packs of 8 elements are aligned and stay within
 // one line, and only the last line may be shorter. A thread owns 8 columns and goes through the lines. A block owns a
 // tile of columns. The lines are distributed over the blocks in turn, so that memory is read in order. The second pass
 // goes in the opposite direction, so that it finds the last lines of the first pass in the L2 cache.

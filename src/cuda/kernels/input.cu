@@ -1,5 +1,5 @@
-// The input pass. Rows that only need normalising are one pointwise loop; all other work runs in the kernels that give
-// each sample blocks of its own (input_kernels.hpp).
+// The input pass. If rows only need normalising, one pointwise loop does it. All other work runs in the kernels that
+// assign separate blocks to each sample (input_kernels.hpp).
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"

@@ -1,4 +1,4 @@
-// The operations that millrace implements with kernels of its own: one factory for each Spec, in the .cu file of its
+// The operations that millrace implements with its own kernels: one factory for each Spec, in the .cu file of its
 // name. The CUDA backend calls them. So does a backend of the tests, which runs the same files compiled for the host.
 // All operations support f32, bf16 and f16.
 #pragma once

@@ -225,7 +225,7 @@ class NcclCollective : public Collective {
       failure_ = message;
     }
     auto aborted = std::make_shared<std::atomic<bool>>(false);
-    std::thread([comm = comm_, aborted] {  // a thread of its own, since the abort may block as well
+    std::thread([comm = comm_, aborted] {  // in a separate thread, because the abort may block as well
       comm->abort();
       *aborted = true;
     })

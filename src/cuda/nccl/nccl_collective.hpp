@@ -7,7 +7,7 @@
 
 namespace millrace::cuda {
 
-// Collectives by NCCL; every rank has a GPU of its own.
+// Collectives with NCCL. Each rank has its own GPU.
 //
 // Order of additions: an all-reduce adds in NCCL's order, not in the order of the ranks. all_reduce_scalars() adds in
 // the order of the ranks, on the host.

@@ -1,5 +1,5 @@
 // Decides whether communication is stalled. The caller reports when operations begin and when it finds them complete,
-// with the time in seconds from a clock of its own. This class does not depend on CUDA, threads or clocks, so it is
+// with the time in seconds from the caller's clock. This class does not depend on CUDA, threads or clocks, so it is
 // easy to test. Not thread-safe.
 #pragma once
 #include <cstddef>

@@ -24,13 +24,13 @@ struct GpuTopology {
   int max_ranks_per_gpu = 1;           // the largest such number over all GPUs and MIG instances
   int max_ranks_per_physical_gpu = 1;  // the same with all MIG instances of a GPU counted together; NCCL needs 1
   bool uses_mig = false;               // at least one rank is on a MIG instance
-  // A host whose ranks see one GPU each, and not the same one; empty: there is none. The scheduler bound each rank to
-  // a GPU, and NCCL cannot use the links between GPUs that a process does not see.
+  // A host on which each rank sees only one GPU, and the GPUs of the ranks differ. Empty: there is no such host. The
+  // scheduler bound each rank to a GPU, and NCCL cannot use the links between GPUs that a process does not see.
   std::string host_with_hidden_gpus;
 };
 // assignments: one for each rank, in the order of the ranks.
 GpuTopology gpu_topology_of(const std::vector<GpuAssignment>& assignments, std::size_t rank);
-// One line for each problem that the user should know of; empty: there is none.
+// Returns one line for each problem that the user should know about.
 std::vector<std::string> topology_warnings(const GpuTopology&);
 // The reason why NCCL cannot be used, or empty.
 std::string why_not_nccl(const GpuTopology&);

@@ -1,5 +1,5 @@
 // Converts the times of events on a GPU to seconds of std::chrono::steady_clock, without blocking any stream of the
-// step. It records a reference event in a stream of its own, which is idle, and notes the host's time of that event.
+// step. It records a reference event in a separate idle stream, and notes the host's time of that event.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -199,7 +199,7 @@ CacheFileResult cache_file(const CacheFileRequest& r) {
     return remove_part(result);
   if (::fstat(source.fd, &status) != 0 || stamp_of(status) != before)
     return remove_part({CacheFileResult::source_failed, cat(r.source, " changed while it was copied")});
-  // The old record is removed first and the new one written last, so a record never lies beside another copy. A copy
+  // The old record is removed first and the new one is written last, so a record never describes another copy. A copy
   // without a record is made again.
   const std::string record = record_of(r.copy), record_part = record + ".part";
   ::unlink(record.c_str());

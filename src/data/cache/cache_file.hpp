@@ -11,7 +11,7 @@ namespace millrace {
 struct CacheFileRequest {
   std::string source, copy;  // paths
   std::uint64_t bytes = 0;   // size of the source
-  // Writes a record beside the copy, by which later runs know which source it is of, and reuses such a copy.
+  // Writes a record beside the copy that identifies the source, and reuses a copy whose record matches the source.
   bool keep = true;
   // Called before the copy is made: why there is no space for this many bytes; empty: there is.
   std::function<std::string(std::uint64_t bytes)> space_problem = {};
@@ -30,8 +30,8 @@ struct CacheFileResult {
   std::string why;  // for `copied`: what was wrong with the previous copy, if there was one
 };
 
-// Why the copy is not one of the source as it is now, judged by its record and its length. Empty: it is; "none": there
-// is no record. Does not read the copy: cache_file() compares its checksum.
+// Returns the reason why the copy does not match the current source, according to its record and its length. Empty: it
+// matches; "none": there is no record. Does not read the copy; cache_file() compares its checksum.
 std::string copy_record_problem(const std::string& source, const std::string& copy);
 
 // Copies the source, which is read once. The copy is written to <copy>.part, under a lock that ends with the process.

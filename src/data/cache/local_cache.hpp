@@ -1,4 +1,4 @@
-// The node-local cache: copies the files of a data set to this node, in a thread that runs beside the training. Each
+// The node-local cache: copies the files of a data set to this node, in a background thread during training. Each
 // rank of the node copies a part of the files, and reads from the copies of all ranks. Internal to data/.
 #pragma once
 #include <functional>

@@ -24,11 +24,11 @@ ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, L
 // The parts of concatenated targets. Error(data) unless all are floating point of one type.
 std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
 
-// The index of component `number` of x alone: its values are read with the pitch of whole samples. The targets belong
-// to component 0.
+// Returns an index of only component `number` of x, whose values are read with the pitch of whole samples. The targets
+// belong to component 0.
 ShardIndex component_index(const ShardIndex&, std::size_t number);
 
-// The HDF5 data sets of y, one or more, and where each lies in a shard.
+// The HDF5 data sets of y, one or more, and the location of each in a shard.
 struct TargetPart {
   const std::string& name;
   std::int64_t count;  // values per row

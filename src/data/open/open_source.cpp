@@ -24,7 +24,7 @@ void warn_without_uring(const std::string& why) {
   std::call_once(warned, [&] { log::warn("data.reader = uring: no io_uring, " + why + ". threads read instead"); });
 }
 
-// Reader::automatic stands for the HDF5 library without MPI-IO. why: the end of the first engine's describe().
+// Reader::automatic means the HDF5 library without MPI-IO. why: the end of the first engine's describe().
 std::unique_ptr<Source> open_engine(World& world, const ShardIndex& index, Reader reader, const std::string& why,
                                     const ChunkOptions& chunks) {
   if (!index.x.parts.empty()) {

@@ -1,6 +1,6 @@
 // Several data sets whose values are concatenated to one sample. Each has an engine, all of one kind, which writes its
-// part of a sample straight to its place, so nothing is copied. Neighbouring samples then need a read each, because in
-// memory other parts lie between them.
+// part of a sample straight to its place, so nothing is copied. Each sample then needs a separate read, because in
+// memory the other parts are between neighbouring samples.
 #include <exception>
 
 #include "data/decode/convert_values.hpp"

@@ -87,7 +87,7 @@ class PooledReads : public AsyncReads {
   }
 
   const std::size_t count_;
-  std::vector<AsyncRead> added_;  // queued by add(); used by the calling thread alone
+  std::vector<AsyncRead> added_;  // queued by add(); used by the calling thread only
   std::mutex mutex_;
   std::condition_variable work_added_, one_done_;
   std::vector<AsyncRead> waiting_;

@@ -25,7 +25,7 @@ class MappedFile {
  private:
   const char* base_ = nullptr;
   std::size_t bytes_ = 0;
-  std::vector<std::atomic<bool>> blocks_;  // that the kernel was asked to read ahead
+  std::vector<std::atomic<bool>> blocks_;  // true: the kernel was asked to read this block ahead
   std::atomic<bool> ready_{false};
   std::mutex mapping_;
 };

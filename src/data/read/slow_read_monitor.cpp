@@ -81,7 +81,7 @@ void SlowReadMonitor::check(WatchedWorker& w, double passed) {
     if (unchanged_seconds < slow_seconds_ && unchanged_seconds < timeout_) continue;
     const std::size_t s = shard_of(index_, InFlightReads::first_of(current_read));
     const std::string path = index_.shards[s].path;
-    // A read that does not return cannot be cancelled. This error in a thread of its own ends the process.
+    // A read that does not return cannot be cancelled. This error in the monitor's thread ends the process.
     if (timeout_ > 0 && unchanged_seconds >= timeout_)
       fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
            " (data.read_timeout). check the file system that holds it");

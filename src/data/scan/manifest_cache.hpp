@@ -1,6 +1,6 @@
 // ManifestCache: the metadata of all files of a data set in one file, so that the next start only compares sizes and
-// modification times. The cache lies beside the data, or in $XDG_CACHE_HOME/millrace if that folder cannot be written.
-// Private to the data room.
+// modification times. The cache is stored beside the data, or in $XDG_CACHE_HOME/millrace if that folder cannot be
+// written. Private to the data room.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,5 @@
-// What files say about their values: scale, offset, mean and standard deviation. Private to the data room.
+// The attributes of files that describe their values: scale, offset, mean and standard deviation. Private to the data
+// room.
 #pragma once
 #include <string>
 #include <vector>

@@ -9,7 +9,7 @@ namespace millrace {
 // Returns the pixels of the validation part or of the training part. The patches of neighbouring pixels overlap, so a
 // random choice of pixels would leak the validation part into training. Instead, square blocks of the scene are held
 // out until they contain the fraction view.holdout of the labelled pixels. A block is four patches wide; the choice
-// depends on the labelled pixels alone. Pixels near a block, whose patches overlap that of a held-out pixel, are in
+// depends on the labelled pixels only. Pixels near a block, whose patches overlap that of a held-out pixel, are in
 // neither part: the margin is one patch less one pixel.
 std::vector<Pixel> spatial_holdout(std::vector<Pixel> labelled, const SampleView& view, bool validation_part);
 

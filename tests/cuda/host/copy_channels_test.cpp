@@ -1,4 +1,4 @@
-// The small kernels that complement convolutions.
+// The small kernels that the convolution uses besides cuDNN: adding a bias, and padding channels.
 #include <gtest/gtest.h>
 
 #include "cuda/kernels/conv_kernels.hpp"
