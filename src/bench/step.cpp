@@ -98,7 +98,7 @@ void measure_operations(Session& s, Network& network, int repeats, StepBench& ou
   const int nodes = int(program.graph().nodes.size());
   out.ops.resize(std::size_t(nodes));
   for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
-  // Alternating, so that a slow moment of the machine affects both.
+  // The measurements alternate, so that a slow moment of the machine affects all of them.
   for (int r = 0; r < repeats; ++r) {
     times.push_back(clock.time(run));
     for (int n = 0; n < nodes; ++n) {
