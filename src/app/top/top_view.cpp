@@ -62,7 +62,7 @@ StyledLine headline(const RunSnapshot& v) {
       break;
     case RunStatus::process_lost:
       line.add("gone", Color::red)
-          .add(cat(": its process no longer exists, the last step was ", lapse(v.seconds_since_step), " ago"));
+          .add(cat(": its process no longer exists; the last step was ", lapse(v.seconds_since_step), " ago"));
       break;
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
