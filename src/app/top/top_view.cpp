@@ -135,7 +135,7 @@ StyledLine speed(const RunSnapshot& v) {
   StyledLine line;
   line.add("speed   ").add(format_count(now.rate()) + " samples/s", Color::bold);
   line.add(cat(" now, ", format_count(v.steps.all().rate()), " on average; ", format_seconds(now.step_seconds()),
-               " a step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
+               " per step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
   if (last.loss_scale != 1) line.add(cat(", loss scale ", number("%.6g", last.loss_scale)));
   if (v.steps.skipped() > 0) line.add(cat(", ", v.steps.skipped(), " steps skipped"), Color::yellow);
   return line;
