@@ -34,7 +34,7 @@ int repeats_of(const ParsedArguments& parsed) {
   return std::max(1, option("repeats", [&] { return parse_number<int>(parsed.get("repeats", "15")); }));
 }
 
-// Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows a rank.
+// Without a configuration: ResNet-18 with the 3x3 stem on synthetic 32x32 images, 64 rows per rank.
 Exit step_bench(World& world, const Arguments& arguments) {
   ParsedArguments parsed = parse_arguments(arguments, step_flags(), true);
   reject_positional(parsed);
@@ -48,7 +48,7 @@ Exit step_bench(World& world, const Arguments& arguments) {
   return Exit::ok;
 }
 
-// ResNet-50 on 224x224 images in fp16 on GPUs: peak rates, each operation against its roofline, the whole step.
+// ResNet-50 on 224x224 images in fp16 on GPUs: peak rates, each operation compared with its roofline, the whole step.
 Exit gpu_bench(World& world, const Arguments& arguments) {
   const ParsedArguments given = parse_arguments(arguments, gpu_flags(), true);
   reject_positional(given);
@@ -56,7 +56,7 @@ Exit gpu_bench(World& world, const Arguments& arguments) {
     ParsedArguments parsed = given;
     add_defaults(parsed, {{"run.device", {"cuda"}},
                           {"run.precision", {"fp16"}},
-                          {"run.deterministic", {"off"}},  // no kernel is excluded
+                          {"run.deterministic", {"off"}},  // allows all kernels
                           {"data.train", {"synthetic:images:rows=65536,shape=224x224x3,classes=1000"}},
                           {"model.name", {"resnet"}},
                           {"model.depth", {"50"}},
@@ -83,17 +83,17 @@ Exit comm_bench(World& world, const Arguments& arguments) {
 }
 
 const Bench benches[] = {
-    {"comm", "all-reduces of several sizes, against those of the MPI library", comm_flags, comm_bench},
-    {"gpu", "a ResNet-50 step on GPUs in fp16 with batches of 256 and 512, against its rooflines", gpu_flags,
+    {"comm", "all-reduces of several sizes, compared with MPI_Allreduce", comm_flags, comm_bench},
+    {"gpu", "a ResNet-50 step on GPUs in fp16 with batches of 256 and 512, compared with its rooflines", gpu_flags,
      gpu_bench},
     {"loader",
-     "with -c: the data pipeline of the configuration, stage by stage; without: random samples by each reader "
-     "against plain loops, from the page cache and from the disk",
+     "with -c: the data pipeline of the configuration, stage by stage; without -c: each reader on random samples, from "
+     "the page cache and from the disk, compared with baseline loops",
      loader_flags, loader_bench},
     {"storage",
-     "the loader feeds emulated accelerators with published workloads (MLPerf Storage); results are unofficial",
+     "the loader feeds emulated accelerators with published workloads (MLPerf Storage). Results are unofficial",
      storage_flags, storage_bench},
-    {"step", "one training step against the sum of its operations; without -c: ResNet-18 on synthetic images",
+    {"step", "a training step, compared with the sum of its operations; without -c: ResNet-18 on synthetic images",
      step_flags, step_bench},
 };
 
@@ -102,7 +102,7 @@ const Bench benches[] = {
 std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
   for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
-  return out + "bench step and bench loader also accept keys. Those of checkpoint and log have no effect.\n\n" +
+  return out + "bench step, gpu and loader also accept keys. Keys of checkpoint and log have no effect.\n\n" +
          keys_help({"checkpoint", "log", "account"});
 }
 

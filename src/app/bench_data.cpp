@@ -1,4 +1,4 @@
-// Benchmarks of the loader.
+// The subcommands `bench loader` and `bench storage`.
 #include "app/benches.hpp"
 #include "app/commands.hpp"
 #include "millrace/base/units.hpp"
@@ -25,15 +25,17 @@ std::vector<Flag> loader_flags() {
   return {
       config_flag(),
       repeats_flag(),
-      {"workers", "N", "loader threads, and threads of the loop without a loader", one, "2"},
-      {"prefetch", "N", "micro-batches of 128 samples that are read ahead, as in data.prefetch", one, "16"},
-      {"sample-bytes", "size", "size of a sample", one, "3072"},
-      {"data", "files", "decode these encoded images instead of reading a file made for the benchmark", many},
-      {"resize", "pixels", "encoded images: length of the short side, as in data.resize", one, "256"},
-      {"crop", "pixels", "encoded images: side of the central square, as in data.crop", one, "224"},
-      {"zoom", "fraction", "encoded images: smallest random part, as in data.random_resized_crop", one, "0"},
-      {"waits", "", "instead: how long steps of 1, 5 and 50 ms wait for data that arrives 1.2 times as fast", nothing},
-      {"folder", "path", "folder of the file that is read", one, "the system's temporary folder"}};
+      {"workers", "N", "number of loader threads; the baseline loops use as many", one, "2"},
+      {"prefetch", "N", "micro-batches of 128 samples to read ahead, like data.prefetch", one, "16"},
+      {"sample-bytes", "size", "size of a sample in the generated file", one, "3072"},
+      {"data", "files", "decode the encoded images in these shards instead of reading a generated file", many},
+      {"resize", "pixels", "with --data: length of the short side, like data.resize", one, "256"},
+      {"crop", "pixels", "with --data: side of the central square, like data.crop", one, "224"},
+      {"zoom", "fraction", "with --data: smallest area of a random crop, like data.random_resized_crop", one, "0"},
+      {"waits", "",
+       "measure instead how long steps of 1, 5 and 50 ms wait for data if they take 1.2 times as long as the loader",
+       nothing},
+      {"folder", "path", "folder for the generated file", one, "the system's temporary folder"}};
 }
 
 namespace {
@@ -42,7 +44,7 @@ Exit bench_configured(World& world, const ParsedArguments& parsed, int repeats) 
   for (const auto& [flag, words] : parsed.flags)
     if (flag != "config" && flag != "repeats")
       fail(Exit::config, "command line: --", flag,
-           " is for the benchmark without a configuration. with a configuration, set keys");
+           " has no effect on the pipeline of a configuration. remove it and set keys");
   const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
   print(world, bench_pipeline(world, config, repeats).str());
   return Exit::ok;
@@ -99,15 +101,16 @@ std::vector<Flag> storage_flags() {
   return {{"workload", "name", "unet3d, resnet50, cosmoflow or retinanet", one, "resnet50"},
           {"accelerator", "name", "accelerator whose compute time is emulated by sleeping: a100, h100 or b200", one,
            "h100"},
-          {"accelerators", "N", "number of accelerators over all ranks", one, "1"},
-          {"dir", "path", "folder with shards, or where they are made and removed", one, "a new one in the system's"},
-          {"samples", "N", "samples of the data set", one, "2 GiB of them"},
-          {"keep", "", "do not remove the shards", nothing},
-          {"steps", "N", "steps of a round, of which the first is not counted", one, "10 s of them"},
-          {"turns", "N", "rounds, each of which measures the upper bound and then the replay", one, "3"},
+          {"accelerators", "N", "number of emulated accelerators of all ranks together", one, "1"},
+          {"dir", "path", "folder of the shards. Shards that it lacks are generated, and removed afterwards", one,
+           "a new folder in the system's temporary folder"},
+          {"samples", "N", "number of samples in the data set", one, "as many as fit in 2 GiB, at least four steps"},
+          {"keep", "", "do not remove the generated shards", nothing},
+          {"steps", "N", "steps in a round; the first one is not counted", one, "10 seconds, but 20 to 2000 steps"},
+          {"turns", "N", "number of rounds; each measures the ceiling, then the replay", one, "3"},
           {"workers", "N", "loader threads of each accelerator", one, "1"},
-          {"prefetch", "N", "micro-batches that each accelerator reads ahead", one, "128 MiB of them"},
-          {"reader", "name", "direct, mmap or uring, as in data.reader", one, "uring"}};
+          {"prefetch", "N", "micro-batches to read ahead for each accelerator", one, "128 MiB, but 3 to 32"},
+          {"reader", "name", "direct, mmap or uring, like data.reader", one, "uring"}};
 }
 
 Exit storage_bench(World& world, const Arguments& arguments) {

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 std::unique_ptr<World> world;
 std::unique_ptr<World> failure_world;  // a duplicate, for the exchange of failures
-constexpr auto gather_timeout = 1s;    // ranks that fail later than this count as not failed
+constexpr auto gather_timeout = 1s;    // a rank that has not reported by then counts as not failed
 
 // Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
 struct Failure {
@@ -98,7 +98,7 @@ volatile std::sig_atomic_t alarm_code;
   }
 }
 
-struct sigaction previous_handlers[NSIG];  // those of MPI
+struct sigaction previous_handlers[NSIG];  // installed by MPI
 
 // HDF5 crashes on some damaged files without a message: this handler names the file. Other crashes go to the previous
 // handler.
@@ -115,7 +115,7 @@ void on_crash(int signal) {
 }
 
 void install_crash_handler() {
-#ifndef __SANITIZE_ADDRESS__  // its report says more
+#ifndef __SANITIZE_ADDRESS__  // the sanitizer's own report has more details
   struct sigaction action {};
   action.sa_handler = on_crash;
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT}) ::sigaction(signal, &action, &previous_handlers[signal]);

@@ -77,7 +77,7 @@ std::string describe_data_file(const std::string& path) {
 
 struct Inspection {
   std::string text, problem;
-  bool has_data = false;  // files of a data set are among them
+  bool has_data = false;  // some of the files belong to a data set
 };
 
 // A file that cannot be read does not prevent the description of the others.
@@ -115,8 +115,8 @@ std::string layout_of(const ShardIndex& set) {
   return cat(set.x.channels_first ? ", channels first (" : ", channels last (", set.x.layout_decided_by, ")");
 }
 
-constexpr const char* view_keys[] = {"sample", "patch",  "holdout",   "lead",
-                                     "window", "stride", "vocabulary"};  // of [data]
+// Keys of [data].
+constexpr const char* view_keys[] = {"sample", "patch", "holdout", "lead", "window", "stride", "vocabulary"};
 
 SampleView view_of(const ParsedArguments& parsed) {
   RunConfig config;

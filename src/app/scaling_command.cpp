@@ -127,8 +127,8 @@ double parse_latency(const std::string& text) {
 
 // Rates on the command line take precedence over measured ones. When several nodes were measured, all times count as
 // those between nodes. Appends the origin of the rates to `from`.
-Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllReduces& sums, Interconnect interconnect,
-                             std::string& from) {
+Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllReduces& measured,
+                             Interconnect interconnect, std::string& from) {
   const auto given = [&](const char* rate, const char* latency, LinkModel& link) {
     if (parsed.has(rate)) {
       link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6};
@@ -136,45 +136,44 @@ Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllRed
     }
     if (parsed.has(latency)) link.latency = option(latency, [&] { return parse_latency(parsed.get(latency, "")); });
   };
-  if (!sums.times.empty()) {
-    const bool between = sums.nodes > 1;
+  if (!measured.times.empty()) {
+    const bool between = measured.nodes > 1;
     (between ? interconnect.inter_node : interconnect.intra_node) =
-        fit_link(sums.times, between ? sums.nodes : sums.ranks, interconnect.ring);
-    from = sums.from;
+        fit_link(measured.times, between ? measured.nodes : measured.ranks, interconnect.ring);
+    from = measured.from;
   }
   given("link", "latency", interconnect.inter_node);
   given("local-link", "local-latency", interconnect.intra_node);
   return interconnect;
 }
 
-bool knows_link_between_nodes(const ParsedArguments& parsed, const MeasuredAllReduces& sums) {
-  return parsed.has("link") || (!sums.times.empty() && sums.nodes > 1);
+bool knows_link_between_nodes(const ParsedArguments& parsed, const MeasuredAllReduces& measured) {
+  return parsed.has("link") || (!measured.times.empty() && measured.nodes > 1);
 }
 
-void require(const ParsedArguments& parsed, const MeasuredAllReduces& sums, const Interconnect& interconnect,
+void require(const ParsedArguments& parsed, const MeasuredAllReduces& measured, const Interconnect& interconnect,
              int max_ranks) {
-  const bool near = parsed.has("local-link") || !sums.times.empty();
-  if (max_ranks > interconnect.ranks_per_node && !knows_link_between_nodes(parsed, sums))
+  const bool near = parsed.has("local-link") || !measured.times.empty();
+  if (max_ranks > interconnect.ranks_per_node && !knows_link_between_nodes(parsed, measured))
     fail(Exit::config, "command line: the link between nodes is unknown, and a node has ", interconnect.ranks_per_node,
          interconnect.ranks_per_node == 1 ? " rank" : " ranks",
          ". give --link, or --measure under mpirun on several nodes, or --ranks-per-node for ranks on one node");
   if (max_ranks > 1 && interconnect.ranks_per_node > 1 && !near)
     fail(Exit::config,
-         "command line: the link between the ranks of a node is unknown. give --local-link, or "
-         "--measure under mpirun");
+         "command line: the link between the ranks of a node is unknown. give --local-link, or --measure under mpirun");
 }
 
 // Sets the links of the run and those of the prediction, which come from the run, --measure or the command line.
 void set_links(World& world, const ParsedArguments& parsed, const RunConfig& config, const Account& account,
                ScalingForecast& forecast) {
   const MeasuredAllReduces own = from_run(account, forecast.shape.zero),
-                           sums = parsed.has("measure") ? measure(world, config) : own;
+                           measured = parsed.has("measure") ? measure(world, config) : own;
   Interconnect interconnect;
   interconnect.ring = parsed.get("messages", "tree") == "ring";
   interconnect.ranks_per_node = (own.ranks + own.nodes - 1) / own.nodes;
   std::string ignored;
   forecast.of_run = interconnect_of({}, own, interconnect, ignored);
-  if (parsed.has("measure")) interconnect.ranks_per_node = (sums.ranks + sums.nodes - 1) / sums.nodes;
+  if (parsed.has("measure")) interconnect.ranks_per_node = (measured.ranks + measured.nodes - 1) / measured.nodes;
   if (parsed.has("ranks-per-node"))
     interconnect.ranks_per_node = option("ranks-per-node", [&] {
       const std::string text = parsed.get("ranks-per-node", "");
@@ -183,13 +182,13 @@ void set_links(World& world, const ParsedArguments& parsed, const RunConfig& con
       return value;
     });
   if (const int max_ranks = interconnect.ranks_per_node;
-      !parsed.has("ranks") && !knows_link_between_nodes(parsed, sums) && max_ranks > 1) {
+      !parsed.has("ranks") && !knows_link_between_nodes(parsed, measured) && max_ranks > 1) {
     std::erase_if(forecast.ranks, [max_ranks](int ranks) { return ranks > max_ranks; });
     log::warn(cat("the link between nodes is unknown: predicting only up to the ", max_ranks,
                   " ranks of one node. give --link for more"));
   }
-  forecast.interconnect = interconnect_of(parsed, sums, interconnect, forecast.links);
-  require(parsed, sums, forecast.interconnect, forecast.ranks.back());
+  forecast.interconnect = interconnect_of(parsed, measured, interconnect, forecast.links);
+  require(parsed, measured, forecast.interconnect, forecast.ranks.back());
 }
 
 }  // namespace
@@ -199,11 +198,9 @@ std::string scaling_help() {
          "       mpirun -n 2 millrace scaling RUN_DIR --measure [options]\n\n" +
          flags_help(flags()) +
          "\nRUN_DIR: folder of a run (run.dir) that has ended, on one rank or several. Predicts its step time on more "
-         "ranks by\nsimulating its all-reduces: a bucket is ready at the time at which it was ready in the run, "
-         "buckets "
-         "pass over the link one\nafter another, and the time that the backward pass does not hide is added to the "
-         "step. "
-         "The documentation on scaling has\nthe formulas and assumptions.\n";
+         "ranks by\nsimulating its all-reduces: each bucket is ready when it was ready in the run, buckets pass over "
+         "the link one after\nanother, and the time that does not overlap with the backward pass is added to the step. "
+         "The documentation on\nscaling has the formulas and assumptions.\n";
 }
 
 Exit scaling_command(World& world, const Arguments& arguments) {
@@ -225,8 +222,9 @@ Exit scaling_command(World& world, const Arguments& arguments) {
 
   const Account account = account_of(world, folder);
   if (world.rank() == 0 && folder.summary_is_outdated())
-    log::warn(cat(folder.summary_file().string(),
-                  " is of an earlier launch of the run than run.json and config.cfg: the prediction uses its account"));
+    log::warn(
+        cat(folder.summary_file().string(),
+            " is from an earlier launch of the run than run.json and config.cfg: the prediction uses its account"));
   parsed.flags["config"] = {folder.config_file().string()};
   const RunConfig config = load_config(world, parsed);
   StepProfile& shape = forecast.shape = [&] {

@@ -59,9 +59,8 @@ void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions
 std::string top_help() {
   return "usage: millrace top [--once] RUN_DIR...\n\n" + flags_help(flags()) +
          "\nRUN_DIR: folder of a run (run.dir), on this host or another. The run may be running, have ended, or not "
-         "have "
-         "started yet.\nShows until Ctrl-C: progress and time left, loss, samples/s, the step time by phase, the "
-         "bottleneck, the last checkpoint,\nand whether the run is alive. COLUMNS, LINES and NO_COLOR are respected.\n";
+         "have started\nyet. Shows until Ctrl-C: progress and time left, loss, samples/s, the step time by phase, the "
+         "bottleneck, the last\ncheckpoint, and whether the run is alive. COLUMNS, LINES and NO_COLOR are respected.\n";
 }
 
 Exit top_command(World&, const Arguments& arguments) {

@@ -52,7 +52,7 @@ class OpenFile {
   std::uint64_t block;
 };
 
-// Seconds of `loop` in all threads; false from it: a read failed.
+// Seconds until `loop` has ended in all threads. It returns false if a read failed, which becomes an Error(data).
 double timed(int threads, const std::function<void(int)>& prepare_and_wait, const std::function<bool(int)>& loop,
              std::barrier<>& start, const std::string& path) {
   std::atomic<bool> failed{false};

@@ -47,7 +47,7 @@ std::vector<AllReduceTiming> bench_all_reduce(World& world, Collective& collecti
           MR_MPI(MPI_Allreduce(MPI_IN_PLACE, plain.data(), int(count), MPI_FLOAT, MPI_SUM,
                                *static_cast<const MPI_Comm*>(world.mpi_comm())));
         });
-      if (r == 0) continue;  // the first one also touches the memory
+      if (r == 0) continue;  // the first repeat also touches the memory for the first time
       ours.push_back(a);
       theirs.push_back(b);
     }

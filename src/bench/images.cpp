@@ -64,7 +64,8 @@ class Images {
 }  // namespace
 
 ImageBench bench_images(Device& device, const ShardIndex& index, int workers, int prefetch, int repeats) {
-  if (!index.encoded()) fail(Exit::config, "bench loader: --data does not contain encoded images");
+  if (!index.encoded())
+    fail(Exit::config, "bench loader: --data does not contain encoded images. name shards made with pack --encoded");
   Images images(index);
   const std::int64_t micro_batch = std::min<std::int64_t>(32, index.rows);
   std::vector<double> complete, needed, loader;

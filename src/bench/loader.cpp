@@ -25,7 +25,7 @@ struct Case {
 std::vector<LoaderBenchRow> measure_rounds(const std::vector<Case>& cases, int repeats, std::int64_t samples,
                                            std::int64_t sample_bytes) {
   std::vector<std::vector<double>> rates(cases.size());
-  for (int round = -1; round < repeats; ++round)  // the first one warms the caches
+  for (int round = -1; round < repeats; ++round)  // the first round only warms the caches
     for (std::size_t c = 0; c < cases.size(); ++c) {
       const double rate = double(samples) / cases[c].seconds(std::uint64_t(round + 1));
       if (round >= 0) rates[c].push_back(rate);

@@ -75,7 +75,7 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
   const auto unit = std::clamp<std::int64_t>((256 << 10) / std::int64_t(index.sample_bytes()), 1, options.max_rows);
   std::vector<double> baseline_read, baseline_decode, engine, loader, chunks;
   LoaderUnderTest loader_under_test(device, source, index, sampler, options);
-  for (int round = -1; round < repeats; ++round) {  // the first one warms the caches
+  for (int round = -1; round < repeats; ++round) {  // the first round only warms the caches
     const LoaderUnderTest::Measurement l = loader_under_test.measure(seconds, 0);
     loader_under_test.wait_until_idle();
     const double share = stored.chunks() > 0 ? l.chunks / stored.chunks() : 1;

@@ -43,7 +43,7 @@ class StreamTimer {
 
 // Runs complete steps as training does, with steps in flight, over several epochs if necessary. Two kinds of steps do
 // not count: those with fewer samples at the end of an epoch, and the first ones. On a device that captures steps, each
-// of two slots runs a step eagerly and captures the next one.
+// parity (even and odd steps) runs its first step eagerly and captures its second one.
 void measure_complete_steps(Session& s, Network& network, int repeats, StepBench& out) {
   const int lag = steps_in_flight(*s.compute.device);
   const std::int64_t warm_up = lag == 0 ? 1 : 2 * 2 + lag;
@@ -98,7 +98,7 @@ void measure_operations(Session& s, Network& network, int repeats, StepBench& ou
   const int nodes = int(program.graph().nodes.size());
   out.ops.resize(std::size_t(nodes));
   for (auto& op : out.ops) op.forward_seconds = op.backward_seconds = 1e30;
-  // Alternating, so that a slow moment of the machine affects both.
+  // The measurements alternate, so that a slow moment of the machine affects all of them.
   for (int r = 0; r < repeats; ++r) {
     times.push_back(clock.time(run));
     for (int n = 0; n < nodes; ++n) {

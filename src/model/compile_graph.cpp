@@ -1,6 +1,6 @@
-// lower(): graph -> prepared ops + memory plan. Time runs over 2n steps: node i forwards at i and goes backward at
-// 2n-1-i. Every buffer is a region alive from its first writer to its last reader; regions whose times are disjoint
-// share memory.
+// compile_graph(): from a graph to prepared operations and a memory plan. Node i of n runs forward at time i and
+// backward at time 2n - 1 - i. Each buffer is a region that is in use from its first writer to its last reader. Regions
+// that are never in use at the same time share memory.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t alignment = 256;  // what libraries ask of their scratch memory
+constexpr std::size_t alignment = 256;  // what libraries require for their scratch memory
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 bool is_loss(const Node& node) { return node.dst < 0; }
@@ -80,15 +80,15 @@ class Planner {
     const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
     out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
     if (!train_ || !value.needs_grad || users == 0) return;
-    // A loss writes the gradient in its forward pass.
+    // A loss writes the gradient of its source in its forward pass.
     const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
     out_.diff_region[std::size_t(v)] = add(value.name + ".diff", bytes, first, backward_time(producer));
     if (users > 1)
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
   }
 
-  // A norm's sums, moments and diff_sums, a linear layer's diff_bias live from the first to the last of the nodes that
-  // share them.
+  // Values that fused nodes share (sums, moments and diff_sums of a norm, diff_bias of a linear layer) are in use from
+  // the first to the last of these nodes.
   void plan_shared(int v) {
     int first = 2 * n_, last = -1;
     const auto touch = [&](int time) {
@@ -123,7 +123,8 @@ std::size_t place_regions(std::vector<Region>& regions) {
   std::vector<int> placed;
   for (int r : order) {
     Region& region = regions[std::size_t(r)];
-    std::vector<std::pair<std::size_t, std::size_t>> taken;  // [begin, end) of what lives at the same time
+    // The ranges [begin, end) of regions that are in use at the same time.
+    std::vector<std::pair<std::size_t, std::size_t>> taken;
     for (int p : placed) {
       const Region& other = regions[std::size_t(p)];
       if (other.first <= region.last && region.first <= other.last)
@@ -162,7 +163,8 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
   out.device = &backend.device();
   const int most = backend.max_fusion_level();
   out.fusion_level = std::min(fusion_level < 0 ? backend.default_fusion_level() : fusion_level, most);
-  if (fusion_level > most) out.notes.push_back(cat("fusion level ", fusion_level, " is not there, ", most, " is used"));
+  if (fusion_level > most)
+    out.notes.push_back(cat("fusion level ", fusion_level, " is not supported. level ", most, " is used"));
   out.graph = fuse(std::move(graph), out.fusion_level);
   if (out.fusion_level >= 1) out.graph = pad_channels(std::move(out.graph), backend);
   if (out.fusion_level >= 2) {

@@ -1,14 +1,14 @@
-// Fusion as graph rewrites: a node is folded into the one before it when that one's result has no other user.
+// Fusion level 1 as a graph rewrite: a node is merged into the node before it if that node's result has no other user.
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
 namespace {
 
-// The node that makes a value which nobody else reads than the one that would be folded into it; else -1.
+// The node that produces the value, if the value has exactly one consumer; else -1.
 int folds_into(const Graph& graph, int value) { return graph.single_consumer(value) < 0 ? -1 : graph.producer(value); }
 
-// Folds `later` into `earlier`: the earlier node makes the later one's value, at the later one's place (its other
-// inputs exist only then).
+// Merges `later` into `earlier`. The merged node produces the value of the later node and takes its place, because
+// the other inputs of the later node exist only then.
 void fold(Graph& graph, int earlier, int later) {
   Node merged = graph.nodes[std::size_t(earlier)];
   merged.dst = graph.nodes[std::size_t(later)].dst;
@@ -56,8 +56,7 @@ bool fold_activation(Graph& graph, int at) {
 Graph fuse(Graph graph, int level) {
   if (level < 1) return graph;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    if (fold_add(graph, int(i)) || fold_activation(graph, int(i)))
-      --i;  // the list got shorter by one before this place
+    if (fold_add(graph, int(i)) || fold_activation(graph, int(i))) --i;  // a node before this one was erased
   return graph;
 }
 

@@ -1,7 +1,7 @@
-// Fusion level 2 for linear layers: the product that makes a layer's diff_src goes on through the activation before it,
-// and sums the bias gradient of that layer, while the values are in registers. The layer before then runs its two
-// products alone. Level 2, not 1: as with the norms' sums nodes stay where they are, but one does its neighbour's work
-// and reads what that one saved.
+// Fusion level 2 for linear layers. The matrix product that computes diff_src of a layer also applies the gradient of
+// the activation before it and sums the bias gradient of the previous layer, while the values are in registers. The
+// previous layer then runs only its two matrix products. This belongs to level 2 because, as in fuse_norms.cpp, nodes
+// are not merged: one node does work of its neighbour and reads what the neighbour saved.
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -11,7 +11,7 @@ namespace {
 class LinearFusion {
  public:
   LinearFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
-      : graph_(graph), backend_(backend), kept_(unfused) {}
+      : graph_(graph), backend_(backend), unfused_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
@@ -28,7 +28,8 @@ class LinearFusion {
   void join(int index, LinearSpec& before, int user, LinearSpec& behind) {
     Node &first = graph_.nodes[std::size_t(index)], &second = graph_.nodes[std::size_t(user)];
     const auto refused = [&](const char* what, const std::string& why) {
-      if (!why.empty()) kept_.push_back(cat(first.name, ": ", what, " stays out of ", second.name, " (", why, ")"));
+      if (!why.empty())
+        unfused_.push_back(cat(first.name, ": ", what, " is not fused into ", second.name, " (", why, ")"));
       return !why.empty();
     };
     const std::string gradient = cat("the gradient of ", name_of(before.activation));
@@ -38,13 +39,14 @@ class LinearFusion {
     before.consumes_diff_pre = true;
     behind.produces_diff_pre = before.activation;
     second.previous_linear = index;
-    if (!before.bias || refused("the gradient of the bias", why_not_made(behind, before.activation, true))) return;
+    if (!before.bias || refused("the bias gradient", why_not_made(behind, before.activation, true))) return;
     before.consumes_diff_bias = behind.produces_diff_bias = true;
     graph_.values.push_back({first.name + ".diff_bias", {before.out_features}, graph_.dtype, false});
     first.diff_bias = second.src_diff_bias = int(graph_.values.size()) - 1;
   }
 
-  // Each side is asked for alone: what a layer takes from behind does not touch what it makes for the one before.
+  // The backend is asked about each side separately, because what a layer takes from the next layer does not depend on
+  // what it produces for the previous one.
   std::string why_not_taken(LinearSpec before) {
     before.produces_diff_pre = Activation::none;
     before.produces_diff_bias = false;
@@ -60,7 +62,7 @@ class LinearFusion {
 
   Graph& graph_;
   Backend& backend_;
-  std::vector<std::string>& kept_;
+  std::vector<std::string>& unfused_;
 };
 
 }  // namespace

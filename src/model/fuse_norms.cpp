@@ -1,5 +1,6 @@
-// Fusion level 2: who reads or makes a batch norm's tensor anyway does its sums, so that the norm passes over it once
-// in each direction. Nodes stay where they are; they share small values.
+// Fusion level 2 for batch norms. A convolution that writes or reads the tensor of a norm also computes the norm's sums
+// over it, so the norm itself needs only one pass over the tensor in each direction. Nodes are not merged; they share
+// small values.
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -9,7 +10,7 @@ namespace {
 class NormFusion {
  public:
   NormFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
-      : graph_(graph), backend_(backend), kept_(unfused) {}
+      : graph_(graph), backend_(backend), unfused_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
@@ -26,7 +27,7 @@ class NormFusion {
     asked.produces_sums = asked.produces_diff_sums = false;
     asked.*fusion = true;
     const std::string why = backend_.why_not_fused(asked);
-    if (!why.empty()) kept_.push_back(cat(norm.name, ": ", what, " stay out of ", conv.name, " (", why, ")"));
+    if (!why.empty()) unfused_.push_back(cat(norm.name, ": ", what, " are not fused into ", conv.name, " (", why, ")"));
     return why.empty();
   }
 
@@ -52,7 +53,7 @@ class NormFusion {
     Node* behind = user < 0 ? nullptr : &graph_.nodes[std::size_t(user)];
     auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
     if (!conv || !conv->need_diff_src || spec.residual || spec.activation != Activation::relu) return;
-    if (!agreed(*behind, &ConvSpec::produces_diff_sums, norm, "sums of the gradient")) return;
+    if (!agreed(*behind, &ConvSpec::produces_diff_sums, norm, "gradient sums")) return;
     conv->produces_diff_sums = spec.consumes_diff_sums = true;
     behind->norm = index;
     behind->moments = norm.moments = shared_value(norm, "moments");
@@ -61,7 +62,7 @@ class NormFusion {
 
   Graph& graph_;
   Backend& backend_;
-  std::vector<std::string>& kept_;
+  std::vector<std::string>& unfused_;
 };
 
 }  // namespace

@@ -47,8 +47,8 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
                        std::vector<int> weight, int stats) {
   for (int axis = 0; axis < dst.rank; ++axis)
     if (dst[axis] < 1)
-      fail(Exit::config, "model: layer '", name, "' would make an empty ", dst.str(), " from ", shape(src[0]).str(),
-           ". the image is too small for its stride or window");
+      fail(Exit::config, "model: layer '", name, "' would have an empty result ", dst.str(), " for its input ",
+           shape(src[0]).str(), " (the image is too small for its stride or window). lower them");
   bool grad = !weight.empty();
   for (int s : src) grad = grad || graph_.values[std::size_t(s)].needs_grad;
   graph_.values.push_back({name, dst, graph_.dtype, grad});
@@ -93,8 +93,8 @@ int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channe
     fail(Exit::config, "model: layer '", name, "' slides over ", window.rank, " dimensions, but its input ",
          spec.src.str(), " has ", spec.src.spatial_rank());
   if (spec.src[-1] % groups != 0 || out_channels % groups != 0)
-    fail(Exit::config, "model: layer '", name, "' has ", groups, " groups, which divide not both of ", spec.src[-1],
-         " and ", out_channels, " channels");
+    fail(Exit::config, "model: layer '", name, "' has ", groups, " groups, which must divide both its ", spec.src[-1],
+         " input channels and its ", out_channels, " output channels");
   const Shape weight = spec.weight();
   const std::int64_t fan_in = weight.row_count();
   std::vector<int> parameters{parameter(name + ".weight", weight, Parameter::Init::scaled_uniform, fan_in, true)};

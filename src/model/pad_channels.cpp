@@ -1,5 +1,5 @@
-// Images of one or three channels, which engines of 16 bits read slowly: the input pass, which writes them anyway, adds
-// channels of zeros. The weights stay as they are.
+// Pads images with channels of zeros, because 16-bit convolutions read images of one or three channels slowly. The
+// input pass writes the images anyway, so the padding costs no further pass. The weights stay unchanged.
 #include "millrace/model/graph.hpp"
 
 namespace millrace {

@@ -13,8 +13,8 @@ char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + off
 
 struct Program::Binding {
   const ProgramMemory& memory;
-  std::vector<Tensor> diffs, extras;  // by value: its gradient, and scratch for a second contribution to it
-  std::vector<bool> written;          // by value: a node that comes earlier in the backward pass writes its gradient
+  std::vector<Tensor> diffs, extras;  // by value: its gradient, and scratch for a further contribution to it
+  std::vector<bool> written;          // by value: an earlier node of the backward pass writes its gradient
 };
 
 void* Program::region(const ProgramMemory& memory, int number) const {
@@ -50,8 +50,8 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   find_final_parameters();
 }
 
-// Sources, results and their gradients. A value with several readers has several contributions to its gradient: the
-// first is written, the others go to scratch and are added.
+// Binds sources, results and their gradients. A value with several consumers has several contributions to its gradient:
+// the first one is written in place, the others are written to scratch and added.
 void Program::bind_values(std::size_t i, Binding& binding) {
   const Graph& graph = compiled_.graph;
   const Node& node = graph.nodes[i];
@@ -104,7 +104,8 @@ void Program::bind_weights(std::size_t i, const ProgramMemory& memory) {
   }
 }
 
-// What a batch norm, or a convolution that works for the norm behind it, needs of that norm.
+// Binds the statistics of a batch norm. For a convolution that computes the gradient sums of the norm before it, binds
+// what it reads of that norm.
 void Program::bind_norm(std::size_t i, const ProgramMemory& memory) {
   const Graph& graph = compiled_.graph;
   const Node& node = graph.nodes[i];
@@ -125,7 +126,8 @@ void Program::bind_norm(std::size_t i, const ProgramMemory& memory) {
   args.weight[3] = {memory.running + slot.begin + channels, DType::f32, {channels}};
 }
 
-// A parameter's gradient is final after the backward pass of its first user in forward order, which comes last.
+// The gradient of a parameter is final after the backward pass of its first user in forward order, because that user
+// runs last in the backward pass.
 void Program::find_final_parameters() {
   const Graph& graph = compiled_.graph;
   final_params_after_.resize(graph.nodes.size());
@@ -149,7 +151,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
                       TimestampSeries around_input) {
   const Graph& graph = compiled_.graph;
   const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
-  MR_CHECK(x.shape == graph.values[Graph::x].shape, "batch ", x.shape.str(), ", program ",
+  MR_CHECK(x.shape == graph.values[Graph::x].shape, "the batch has the shape ", x.shape.str(), ", the program expects ",
            graph.values[Graph::x].shape.str());
   for (std::size_t i = 0; i < args_.size(); ++i) {
     OpArgs& args = args_[i];

@@ -1,5 +1,6 @@
-// Residual networks. CIFAR style (He et al. 2015, section 4.2): depth 6n+2, three stages of n basic blocks; ImageNet
-// style: torchvision's architecture (stride in the 3x3 of a bottleneck, projection shortcuts, no biases before norms).
+// Residual networks. CIFAR style (He et al. 2015, section 4.2): depth 6n+2, three stages of n basic blocks. ImageNet
+// style: the architecture of torchvision (stride in the 3x3 convolution of a bottleneck, projection shortcuts, no
+// biases before norms).
 #include <array>
 #include <vector>
 
@@ -53,7 +54,8 @@ int bottleneck(GraphBuilder& g, const std::string& name, int src, std::int64_t w
 int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
   const Shape image = g.shape(src);
   if (image.spatial_rank() != 2)
-    fail(Exit::config, "model.name: resnet needs images (height x width x channels), the data has ", image.str());
+    fail(Exit::config, "model.name: resnet needs images (height x width x channels), but the data has the shape ",
+         image.str());
   std::vector<std::int64_t> blocks;
   bool deep = false, imagenet = true;
   switch (spec.depth) {
@@ -74,14 +76,14 @@ int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
     default:
       if (spec.depth < 8 || spec.depth % 6 != 2)
         fail(Exit::config, "model.depth: ", spec.depth,
-             " is no depth of a resnet. 6n+2 (8, 20, 32, 44, 56) or 18, 34, 50, 101");
+             " is not a depth of a resnet. use 6n+2 (8, 20, 32, 44, 56) or one of 18, 34, 50, 101");
       blocks.assign(3, (spec.depth - 2) / 6);
       imagenet = false;
   }
   const std::int64_t width = spec.width > 0 ? spec.width : imagenet ? 64 : 16;
   const bool large_stem = spec.stem == "imagenet" || (spec.stem == "auto" && imagenet && image[1] > 64);
   if (!large_stem && spec.stem != "cifar" && spec.stem != "auto" && spec.stem != "pool")
-    fail(Exit::config, "model.stem: '", spec.stem, "' is not a stem. one of auto, cifar, pool, imagenet");
+    fail(Exit::config, "model.stem: unknown stem '", spec.stem, "'. use one of auto, cifar, pool, imagenet");
 
   int at = conv_norm(g, "conv1", "bn1", src, width, large_stem ? 7 : 3, large_stem ? 2 : 1);
   at = g.activation("relu", at, Activation::relu);

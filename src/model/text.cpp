@@ -1,10 +1,10 @@
-// A network as lines of text. One layer a line:
+// A network as lines of text, one layer per line:
 //   conv CHANNELS [KERNEL] [stride=S] [pad=P|same] [dilation=D] [groups=G] [bias=on|off]    KERNEL: 3, 3x3, 3x3x3;
 //   default 1 | batchnorm | relu | gelu | gelu_tanh | tanh | dropout P | linear FEATURES|outputs [bias=on|off] |
 //   embedding WIDTH [vocabulary=V] | maxpool KERNEL [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] |
 //   globalpool | add NAME
-// Every line may end with `from=NAME` (take that layer's result instead of the line above's) and `as=NAME` (name this
-// result). `input` is the name of the normalised batch.
+// Every line may end with `from=NAME` (read the result of that layer instead of the line above) and `as=NAME` (name the
+// result of this line). `input` is the name of the normalised batch.
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -41,7 +41,7 @@ struct Line {
     if (it == named.end()) return otherwise;
     const std::string value = it->second;
     named.erase(it);
-    if (value != "on" && value != "off") refuse(cat(key, "=", value, ". on or off"));
+    if (value != "on" && value != "off") refuse(cat(key, "=", value, " must be on or off"));
     return value == "on";
   }
   const std::string& word(std::size_t i, const char* what) const {
@@ -60,12 +60,13 @@ Line parse(const std::string& text) {
     if (equals == std::string::npos)
       line.words.push_back(word);
     else if (!line.named.emplace(word.substr(0, equals), word.substr(equals + 1)).second)
-      line.refuse(cat("'", word.substr(0, equals), "' stands twice"));
+      line.refuse(cat("'", word.substr(0, equals), "' is given twice. remove one of them"));
   }
   return line;
 }
 
-// KERNEL and the options of a sliding window; a single number holds for all dimensions.
+// Parses KERNEL and the options of a sliding window. A single number applies to all dimensions. default_stride 0: the
+// stride equals the kernel.
 Window window(Line& line, const std::string& kernel, int rank, std::int64_t default_stride) {
   Window w;
   w.rank = rank;
@@ -73,7 +74,7 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
   std::istringstream in(kernel);
   for (std::string part; std::getline(in, part, 'x');) sizes.push_back(line.number(part, "kernel size"));
   if (sizes.size() != 1 && int(sizes.size()) != rank)
-    line.refuse(cat("kernel ", kernel, " for data of ", rank, " dimensions"));
+    line.refuse(cat("kernel ", kernel, " does not fit data with ", rank, " spatial dimensions"));
   for (int a = 0; a < rank; ++a) w.kernel[std::size_t(a)] = sizes[sizes.size() == 1 ? 0 : std::size_t(a)];
   const auto pad = line.named.find("pad");
   const bool same = pad != line.named.end() && pad->second == "same";
@@ -81,7 +82,7 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
   const std::int64_t dilation = line.option("dilation", 1), padding = line.option("pad", 0);
   const std::int64_t stride = line.option("stride", default_stride);
   for (int a = 0; a < rank; ++a) {
-    if (w.kernel[std::size_t(a)] < 1) line.refuse("a kernel of 0");
+    if (w.kernel[std::size_t(a)] < 1) line.refuse("the kernel must be at least 1");
     w.dilation[std::size_t(a)] = dilation;
     w.stride[std::size_t(a)] = stride > 0 ? stride : w.kernel[std::size_t(a)];
     w.pad[std::size_t(a)] = same ? dilation * (w.kernel[std::size_t(a)] - 1) / 2 : padding;
@@ -92,23 +93,26 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
 int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, const std::map<std::string, int>& results,
                const ModelSpec& spec) {
   if (line.kind == "embedding") {
-    if (src != Graph::x) line.refuse("only the samples are tokens, and only with data.sample = tokens");
+    if (src != Graph::x) line.refuse("embedding accepts only the samples, and only with data.sample = tokens");
     const std::int64_t width = line.number(line.word(0, "a width"), "width"),
                        vocabulary = line.option("vocabulary", spec.outputs);
-    if (width < 1) line.refuse("the width is at least 1");
-    if (vocabulary < spec.outputs) line.refuse(cat("the data has tokens up to ", spec.outputs - 1));
+    if (width < 1) line.refuse("the width must be at least 1");
+    if (vocabulary < spec.outputs)
+      line.refuse(
+          cat("the vocabulary must be at least ", spec.outputs, " (the data has tokens up to ", spec.outputs - 1, ")"));
     return g.embedding(name, vocabulary, width);
   }
-  if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` takes");
+  if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
   const int rank = g.shape(src).spatial_rank();
   const bool window_kind =
       line.kind == "conv" || line.kind == "maxpool" || line.kind == "avgpool" || line.kind == "globalpool";
-  if (window_kind && rank < 1) line.refuse(cat("needs spatial data, has ", g.shape(src).str()));
+  if (window_kind && rank < 1)
+    line.refuse(cat("needs spatial dimensions, but its input has the shape ", g.shape(src).str()));
   if (line.kind == "conv") {
     const std::int64_t channels = line.number(line.word(0, "a number of channels"), "number of channels");
     const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
     const std::int64_t groups = line.option("groups", 1);
-    if (channels < 1 || groups < 1) line.refuse("channels and groups are at least 1");
+    if (channels < 1 || groups < 1) line.refuse("channels and groups must be at least 1");
     return g.conv(name, src, channels, w, line.flag("bias", false), groups);
   }
   if (line.kind == "maxpool" || line.kind == "avgpool") {
@@ -127,7 +131,7 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   if (line.kind == "dropout") {
     float p = -1;
     std::istringstream(line.word(0, "a probability")) >> p;
-    if (!(p >= 0 && p < 1)) line.refuse("the probability is at least 0 and below 1");
+    if (!(p >= 0 && p < 1)) line.refuse("the probability must be at least 0 and below 1");
     return g.dropout(name, src, p, spec.seed);
   }
   if (line.kind == "add") {
@@ -135,16 +139,16 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
     if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
     return g.add(name, src, other->second);
   }
-  line.refuse(cat("'", line.kind,
-                  "' is not a layer. one of conv, embedding, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, "
-                  "maxpool, avgpool, "
-                  "globalpool, add"));
+  line.refuse(cat("unknown layer '", line.kind,
+                  "'. use one of conv, embedding, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, maxpool, "
+                  "avgpool, globalpool, add"));
 }
 
 }  // namespace
 
 int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
-  if (spec.layers.empty()) fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one a layer");
+  if (spec.layers.empty())
+    fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one for each layer");
   std::map<std::string, int> results{{"input", src}};
   int at = src, number = 0;
   for (const std::string& text : spec.layers) {
@@ -160,7 +164,7 @@ int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
     if (const auto named = line.named.find("as"); named != line.named.end()) {
       as = named->second;
       line.named.erase(named);
-      if (results.count(as)) line.refuse(cat("the name '", as, "' is taken"));
+      if (results.count(as)) line.refuse(cat("the name '", as, "' is already used. choose another one"));
     }
     at = make_layer(g, line, name, at, results, spec);
     if (!line.named.empty()) line.refuse(cat("'", line.named.begin()->first, "' is not an option of ", line.kind));

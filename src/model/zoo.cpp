@@ -6,7 +6,7 @@ namespace millrace {
 
 Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute, Mode mode) {
   Shape x = batch.sample, y = batch.target;
-  for (Shape* shape : {&x, &y}) {  // the rows in front
+  for (Shape* shape : {&x, &y}) {  // inserts the rows as the first dimension
     MR_CHECK(shape->rank < Shape::max_rank);
     for (int axis = shape->rank; axis > 0; --axis) shape->dims[std::size_t(axis)] = shape->dims[std::size_t(axis) - 1];
     shape->dims[0] = batch.rows;
@@ -15,8 +15,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
   if (spec.tokens && spec.name != "layers")
     fail(Exit::config, "model.name: ", spec.name,
-         " takes no tokens. write the network out: layers, the first of them "
-         "`embedding WIDTH`");
+         " does not accept tokens. use model.name = layers with `embedding WIDTH` as the first layer");
   const int input = spec.tokens ? Graph::x : builder.input(spec.input);
   int out = -1;
   if (spec.name == "mlp")
@@ -26,11 +25,11 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   else if (spec.name == "layers")
     out = build_layers(builder, input, spec);
   else
-    fail(Exit::config, "model.name: '", spec.name, "' is not a model. one of mlp, resnet, layers");
+    fail(Exit::config, "model.name: unknown model '", spec.name, "'. use one of mlp, resnet, layers");
   const Shape made = builder.shape(out);
   if (made.row_count() != spec.outputs || made.rank != 2)
-    fail(Exit::config, "model: the last layer makes ", made.str(), " where the data needs ", batch.rows, "x",
-         spec.outputs, " (rows x ", spec.mean_squared_error ? "features of a target" : "classes",
+    fail(Exit::config, "model: the result of the last layer has the shape ", made.str(), ", but the data needs ",
+         batch.rows, "x", spec.outputs, " (rows x ", spec.mean_squared_error ? "features of a target" : "classes",
          "). end with `linear ", spec.outputs, "`");
   if (spec.mean_squared_error)
     builder.mse(out);

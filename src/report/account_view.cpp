@@ -21,7 +21,7 @@ std::string figure(const std::string& title, const std::string& body, const std:
 
 // A histogram of the number of batches that were ready when the step took one.
 std::string depth_columns(const std::vector<RankAccount>& ranks) {
-  std::vector<double> counts(9, 0.0);  // the last column stands for 8 and more
+  std::vector<double> counts(9, 0.0);  // the last column counts 8 or more
   for (const RankAccount& r : ranks)
     for (std::size_t d = 0; d < r.loader.queue_depths.size(); ++d)
       counts[std::min(d, counts.size() - 1)] += double(r.loader.queue_depths[d]);
@@ -56,26 +56,26 @@ std::string loader_of(const Run& run) {
   const RankAccount* first = first_of(run);
   if (!first || first->loader.batches == 0) return "";
   const auto& ranks = run.summary->account.ranks;
-  double capacity = 0, demand = 0, bytes = 0, read = 0, decode = 0, room = 0;
+  double capacity = 0, demand = 0, bytes = 0, read = 0, decode = 0, slot_wait = 0;
   std::vector<double> waits, firsts;
   for (const RankAccount& r : ranks) {
     capacity += r.loader.capacity();
     demand += r.demand();
     read += r.loader.read_seconds;
     decode += r.loader.decoded.seconds;
-    room += r.loader.room_seconds;
+    slot_wait += r.loader.room_seconds;
     waits.push_back(r.loader.wait_seconds);
     firsts.push_back(r.loader.first_batch_seconds);
     bytes = std::max(bytes, r.loader.sample_bytes());
   }
   std::string rows = pair_row("workers per rank", std::to_string(first->loader.workers));
-  rows += pair_row("could deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
-  rows += pair_row("the step could take", cat(number(demand), " samples/s, ", bytes_text(demand * bytes), "/s"));
+  rows += pair_row("loader can deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
+  rows += pair_row("step can consume", cat(number(demand), " samples/s, ", bytes_text(demand * bytes), "/s"));
   rows += pair_row("size of a sample", bytes_text(bytes));
-  if (read + room > 0) {
-    rows += pair_row("workers' time reading", percent((read - decode) / (read + room)));
-    rows += pair_row("workers' time decoding", percent(decode / (read + room)));
-    rows += pair_row("workers' time waiting for room", percent(room / (read + room)));
+  if (read + slot_wait > 0) {
+    rows += pair_row("worker time: reading", percent((read - decode) / (read + slot_wait)));
+    rows += pair_row("worker time: decoding", percent(decode / (read + slot_wait)));
+    rows += pair_row("worker time: waiting for a free slot", percent(slot_wait / (read + slot_wait)));
   }
   const InputPathRates rates = input_path_rates(ranks);
   if (rates.copy > 0)
@@ -84,9 +84,8 @@ std::string loader_of(const Run& run) {
   if (rates.input_pass > 0)
     rows += pair_row("the input pass alone",
                      cat(number(rates.input_pass), " samples/s, ", bytes_text(rates.input_pass * bytes), "/s"));
-  rows +=
-      pair_row("the step waited for data", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
-  rows += pair_row("first batch after", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
+  rows += pair_row("steps waited for data", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
+  rows += pair_row("time to the first batch", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
   return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
 }
 
@@ -109,12 +108,12 @@ std::string communication_of(const Run& run) {
   }
   return figure(
       "All-reduces",
-      cat("<div class=\"scroll\"><table><thead><tr><th>per step</th><th>size</th><th>ready at ms</th><th>queued "
-          "ms</th><th>reduced ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
+      cat("<div class=\"scroll\"><table><thead><tr><th>mean per step</th><th>size</th><th>ready at ms</th><th>queued "
+          "ms</th><th>busy ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
           rows, "</tbody></table></div>"),
-      cat("Rank 0; times count from the begin of the step. Exposed: the step waited for it. GB/s: bus bandwidth of a "
-          "ring all-reduce.",
-          shown > max_rows ? cat(" The first ", int(max_rows), " of ", int(shown), ".") : std::string()),
+      cat("Rank 0. Ready at and needed at are measured from the beginning of the step. Exposed: the step waited for "
+          "it. GB/s: bus bandwidth of a ring.",
+          shown > max_rows ? cat(" The first ", int(max_rows), " of ", int(shown), " are shown.") : std::string()),
       true);
 }
 
@@ -133,10 +132,10 @@ std::string kernels_of(const Run& run) {
                 "</td>", meter(roof), "</tr>");
   }
   return cat(
-      "<figure class=\"wide\"><figcaption>The device, and its most expensive kernels compared with "
+      "<figure class=\"wide\"><figcaption>Device time, and the most expensive kernels compared with "
       "their roofline</figcaption><p class=\"quiet\">",
       d.steps, " traced steps on rank ", int(traced - ranks.begin()), ": busy ", percent(d.busy / d.seconds),
-      ", computing ", percent(d.computing / d.seconds), "; exposed all-reduces ", percent(d.exposed_sums / d.seconds),
+      ", computing ", percent(d.computing / d.seconds), "; exposed communication ", percent(d.exposed_sums / d.seconds),
       ", exposed copies ", percent(d.exposed_copies / d.seconds),
       ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>share of "
       "time</th><th>launches</th><th>µs each</th><th>share of roofline</th></tr></thead><tbody>",
@@ -174,10 +173,10 @@ std::string layers_of(const Run& run) {
       "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key p-backward\"></i>"
       "backward</span></div><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>operation</th><th></th>"
       "<th>ms</th><th>share of time</th><th>share of roofline</th></tr></thead><tbody>",
-      rows, "</tbody></table></div><p class=\"quiet\">Rank 0, each operation alone, best of several runs. All ",
-      int(all.size()), " together: ", number(sum),
-      " ms. The roofline from the measured peak rates of arithmetic and memory allows ", percent(bound / sum),
-      " of that.",
+      rows, "</tbody></table></div><p class=\"quiet\">Rank 0; each operation by itself, best of several runs. The ",
+      int(all.size()), " operations take ", number(sum),
+      " ms together. By the roofline, from the measured peak rates of arithmetic and memory, they need at least ",
+      percent(bound / sum), " of this time.",
       all.size() > max_rows ? cat(" The ", int(max_rows), " most expensive ones are shown.") : std::string(),
       "</p></figure>\n");
 }

@@ -42,7 +42,7 @@ Axis logarithmic_axis(double low, double high) {
   return out;
 }
 
-// With as many decimals as needed to distinguish neighbours. Large numbers get a unit.
+// Uses as many decimals as adjacent ticks need to differ. Large numbers get a unit.
 std::string tick_text(const Axis& axis, double tick) {
   const double max = std::max(std::abs(axis.low), std::abs(axis.high));
   if (tick == 0 || (!axis.logarithmic && std::abs(tick) < 1e-12 * max)) return "0";
@@ -80,7 +80,7 @@ double characters(const std::string& html) {
   return count;
 }
 
-// A label is centered below its tick, except that the first and the last one stay within the plot.
+// A label is centered below its tick. Labels at the edges are shifted to stay within the plot.
 struct Label {
   std::string text;
   double place;        // from 0 to 1

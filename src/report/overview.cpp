@@ -76,7 +76,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
 }
 
 std::string findings_of(const Run& run) {
-  if (!run.summary) return "<p class=\"quiet\">A run gets its verdict when it ends; this one has none yet.</p>";
+  if (!run.summary) return "<p class=\"quiet\">There is no verdict yet. It is written when the run ends.</p>";
   const RunSummary& e = *run.summary;
   std::string out;
   if (!e.verdict.empty()) out += cat("<p class=\"verdict\">", arrows(e.verdict), "</p>");

@@ -102,7 +102,7 @@ Axis axis_of(const PlotText& text, const std::vector<Line>& lines, bool* clipped
       max = std::max(max, top);
     }
   const double usual = quantile(highs, 0.98), usual_low = quantile(lows, 0.02);
-  if (high > 4 * usual && usual > 0) high = usual * 1.5;  // then the line itself leaves the plot
+  if (high > 4 * usual && usual > 0) high = usual * 1.5;  // the line itself then leaves the plot
   high = std::max(std::min(high, 4 * std::abs(usual) + 1e-300), usual);
   low = std::min(low, usual_low);
   if (max <= 1.5 * high) high = max;

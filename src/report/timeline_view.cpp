@@ -58,7 +58,7 @@ std::string tip(const Span& s) {
   return out;
 }
 
-// Neighbours too short to be seen apart are drawn as one.
+// Draws the spans of one lane. A span that is too short to be seen is left out if it follows closely on another one.
 std::string row(const std::vector<Span>& spans, const Window& w) {
   const double length = w.end - w.begin, min_length = 5e-4 * length;
   std::string out;
@@ -124,7 +124,7 @@ std::string timeline_of(const Run& run) {
   std::string rows;
   for (std::size_t r = 0; r < ranks.size(); ++r) rows += rank_rows(ranks[r], r, w);
   std::string steps;
-  double free_from = 0;  // the name of a step is left out when it would cover the one before
+  double free_from = 0;  // the name of a step is left out if it would overlap the name before
   for (const auto& [name, began] : w.steps) {
     const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / min_width_chars;
     if (place < free_from || place + wide > 1) continue;
@@ -132,7 +132,7 @@ std::string timeline_of(const Run& run) {
     steps += cat("<span style=\"left:", fixed(100 * place, 2), "%\">", escaped(name), "</span>");
   }
   return cat("<figure class=\"wide\"><figcaption>", "Timeline of ", w.steps.size() == 1 ? "a step" : "some steps",
-             "</figcaption><p class=\"quiet\">In a gap, a loader worker waits for room in the queue or for a read. "
+             "</figcaption><p class=\"quiet\">In a gap, a loader worker waits for a free slot or for a read. "
              "ui.perfetto.dev shows the complete sample, trace.json.</p><div class=\"gantt\"><div class=\"lane "
              "head\"><span class=\"name\"></span><span class=\"track\">",
              steps, "</span></div>", rows,

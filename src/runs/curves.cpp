@@ -107,7 +107,7 @@ Curves read_curves(const std::filesystem::path& path, std::size_t max_bins) {
       out.width = std::max<std::int64_t>(1, (out.last - step + std::int64_t(max_bins)) / std::int64_t(max_bins));
     }
     if (step <= previous) damaged(path, number, "its step is not above that of the line before");
-    if (step > out.last) return;  // written since
+    if (step > out.last) return;  // was written after last_step() read the file
     previous = step;
     curves.flush_to((step - out.first) / out.width);
     curves.add(fields);

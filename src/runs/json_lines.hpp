@@ -1,5 +1,5 @@
-// Files with one flat JSON object a line, such as metrics.jsonl. They are read as a stream, so that their length does
-// not matter.
+// Files with one flat JSON object per line, such as metrics.jsonl. They are read as a stream, so they may be of any
+// length.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -31,7 +31,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_files = 8;  // with faults, that are listed for a rank
+constexpr std::size_t max_files = 8;  // files with faults that are listed for a rank
 
 json to_json(const FaultStats& f) {
   json files = json::array();

@@ -40,7 +40,7 @@ std::vector<TimeBin> StepTimeHistogram::bins() const {
 
 StepTimeStats StepTimeHistogram::stats() const {
   if (count_ == 0) return {};
-  // The middle of the bin that contains the percentile.
+  // Returns the middle of the bin that contains the percentile.
   const auto percentile = [&](double share) {
     std::uint64_t seen = 0;
     std::size_t bin = 0;

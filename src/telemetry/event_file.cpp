@@ -1,8 +1,13 @@
-// The messages by field number and wire type (tensorboard/compat/proto/event.proto and summary.proto):
-//   Event: double wall_time = 1, int64 step = 2, string file_version = 3, Summary summary = 5, SessionLog session_log =
-//   7 Summary: repeated Value value = 1.  Value: string tag = 1, float simple_value = 2 SessionLog: enum status = 1
-//   (START = 1)
-// A record: length (8 bytes), its masked CRC-32C (4), the message, its masked CRC-32C (4); little-endian.
+// The messages and their field numbers (tensorboard/compat/proto/event.proto and summary.proto):
+//
+//   Event:      double wall_time = 1, int64 step = 2, string file_version = 3, Summary summary = 5,
+//               SessionLog session_log = 7
+//   Summary:    repeated Value value = 1
+//   Value:      string tag = 1, float simple_value = 2
+//   SessionLog: enum status = 1 (START = 1)
+//
+// A record, little-endian: length of the message (8 bytes), masked CRC-32C of the length (4), the message, masked
+// CRC-32C of the message (4).
 #include "millrace/telemetry/event_file.hpp"
 
 #include <fcntl.h>
@@ -24,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t head_bytes = 12;              // of a record
-constexpr std::size_t flush_bytes = 64 << 10;       // waiting events that are written at once
+constexpr std::size_t head_bytes = 12;              // of a record, before its message
+constexpr std::size_t flush_bytes = 64 << 10;       // this many bytes of waiting events are written at once
 constexpr std::size_t max_waiting_bytes = 1 << 20;  // on a full disk
 constexpr double flush_seconds = 2;
 constexpr char prefix[] = "events.out.tfevents.";
@@ -75,7 +80,7 @@ void put_summary(std::string& out, std::span<const Scalar> scalars) {
   }
 }
 
-// TFRecord masks its checksums: the CRC of data that contains CRCs would be weak.
+// TFRecord masks its checksums, because the CRC of data that contains CRCs is weak.
 std::uint32_t masked(const char* data, std::size_t bytes) { return std::rotr(crc32c(data, bytes), 15) + 0xa282ead8u; }
 
 std::int64_t seconds_in_name(const std::string& name) {
@@ -137,7 +142,8 @@ void EventFile::add(std::int64_t step, double wall_time, std::span<const Scalar>
   flushed_ = wall_time;
 }
 
-// TensorBoard reads files in the order of their names and never returns to an earlier one.
+// TensorBoard reads the files in the order of their names and never returns to an earlier one, so the name of the new
+// file must be the last.
 bool EventFile::open() {
   std::error_code error;
   fs::create_directories(folder_, error);

@@ -43,7 +43,7 @@ TEST(Rules, DistinguishesDecodingFromReading) {
   EXPECT_EQ(said.find("pack gzip"), said.npos) << said;
 }
 
-TEST(Rules, SmallSamplesAreTriedInBlocks) {
+TEST(Rules, BlockShuffleIsTriedForSmallSamples) {
   BottleneckMetrics e = starved();
   e.config.input.sample_bytes = 3072;
   EXPECT_TRUE(tries(changes_to_try(e), "data.shuffle", "block"));
@@ -159,7 +159,7 @@ TEST(Rules, UnusedMemorySuggestsLargerBatches) {
 
 TEST(Rules, SlowOptimizerSuggestsShardingOrLargerBatches) {
   BottleneckMetrics e = starved();
-  e.without.input = e.without.communication = e.times.step;  // of 20 ms
+  e.without.input = e.without.communication = e.times.step;  // 20 ms
   e.times.optimizer = 0.003;
   e.config.training.global_batch = 64;
   EXPECT_TRUE(tries(changes_to_try(e), "optim.zero", "1"));
@@ -205,7 +205,7 @@ TEST(Rules, OtherWorkOnTheCoresIsMentioned) {
     EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 
-TEST(Rules, CheckpointIntervalsInSeveralUnitsAreStretchedAlike) {
+TEST(Rules, CheckpointIntervalsInSeveralUnitsAreExtendedAlike) {
   BottleneckMetrics e;
   e.times.step = 0.01;
   e.without.input = e.without.communication = 0.01;
@@ -231,7 +231,7 @@ TEST(Rules, NeededCheckpointsAreNotCountedAsSavings) {
   auto found = findings(bottleneck_metrics_of(a, plain()));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].advice, "checkpoint.every 1 -> 25");
-  EXPECT_NEAR(found[0].gain, 1 / (1 - 0.25 * 0.96), 1e-9);  // 2 of 50 are left
+  EXPECT_NEAR(found[0].gain, 1 / (1 - 0.25 * 0.96), 1e-9);  // 2 of the 50 other checkpoints remain
   EXPECT_NE(found[0].evidence.find(", 50 of them needed: the best so far or the last"), std::string::npos)
       << found[0].evidence;
   for (RankAccount& r : a.ranks) r.checkpoints = 50;

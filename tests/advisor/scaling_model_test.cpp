@@ -30,7 +30,7 @@ StepProfile plain(int buckets = 4) {
   s.meets = false;
   return s;
 }
-// An interconnect on which two ranks on two nodes all-reduce a bucket in this time.
+// An interconnect on which an all-reduce of a bucket between two ranks on two nodes takes this time.
 Interconnect taking(double seconds) {
   Interconnect w;
   w.inter_node.bytes_per_second = double(bucket) / seconds;
@@ -69,7 +69,7 @@ TEST(ScalingModel, WithoutOverlapAllCommunicationIsExposed) {
   }
 }
 
-// Ready at 2.5, 5, 7.5 and 10 ms.
+// The buckets become ready at 2.5, 5, 7.5 and 10 ms.
 TEST(ScalingModel, CommunicationBeyondTheBackwardPassIsExposed) {
   Prediction p = predict(plain(), taking(2 * ms), 2, Scaling::weak);
   EXPECT_NEAR(p.exposed, 2 * ms, 1e-12) << "the last bucket";
@@ -205,7 +205,7 @@ TEST(ScalingModel, LatencyLimitsScalingAndLargerBucketsExtendIt) {
                           [](const ScalingAdvice& r) { return r.change == "comm.bucket_size = 4MiB"; }));
   EXPECT_TRUE(std::none_of(moves.begin(), moves.end(), [](const ScalingAdvice& r) {
     return r.change == "comm.overlap = on";
-  })) << "it is on already";
+  })) << "overlap is on already";
 }
 
 TEST(ScalingModel, TheFirstLineStatesTheLimitAndTheRemedies) {
@@ -216,7 +216,7 @@ TEST(ScalingModel, TheFirstLineStatesTheLimitAndTheRemedies) {
   EXPECT_EQ(report(f).find("scales to 64 ranks at 91 % efficiency, with 32 samples per rank\n"), 0u) << report(f);
   EXPECT_EQ(report(f).find("warning"), std::string::npos) << "the model of a single rank is exact";
   ScalingForecast off = f;
-  off.shape.ranks = 2;  // 21 ms
+  off.shape.ranks = 2;  // the model gives 21 ms
   off.of_run = taking(1 * ms);
   EXPECT_EQ(report(off).find("warning"), std::string::npos) << report(off);
   off.shape.step = 25 * ms;

@@ -56,7 +56,7 @@ TEST(Straggler, StragglerIsNamedWithHostAndCause) {
   EXPECT_TRUE(found[0].at_most && !found[0].whole_bound) << "only a trial includes the cost of smaller micro-batches";
   EXPECT_NE(found[0].evidence.find("preempted 1818 times per second, the others 9"), std::string::npos)
       << found[0].evidence;
-  EXPECT_NEAR(found[1].gain, 2, 1e-9);  // a second of two
+  EXPECT_NEAR(found[1].gain, 2, 1e-9);  // one of two seconds
   EXPECT_TRUE(found[1].at_most && found[1].whole_bound);
   EXPECT_NE(found[1].advice.find("rank 1 on node2 -> "), std::string::npos) << found[1].advice;
   ResolvedConfig balanced = plain();
@@ -67,7 +67,7 @@ TEST(Straggler, StragglerIsNamedWithHostAndCause) {
   EXPECT_NE(find_straggler(a.ranks).cause.find("throttled 30 % of the time, the others' 0 %: heat"), std::string::npos)
       << find_straggler(a.ranks).cause;
   slow.health.throttle_reasons = fast.health.throttle_reasons = {{"power cap", 0.9}};
-  slow.process.cores = "2-3";  // of 2 s
+  slow.process.cores = "2-3";  // 2.2 core-seconds
   slow.process.cores_busy_seconds = 2.5;
   slow.process.cpu_seconds = 1.5;
   fast.process.cores = "0-1";
@@ -81,7 +81,7 @@ TEST(Straggler, StragglerIsNamedWithHostAndCause) {
   of(slow, Phase::data_wait) = 1.5;
   of(fast, Phase::communication) += 1.5;
   EXPECT_NE(find_straggler(a.ranks).cause.find("a CPU quota"), std::string::npos) << "it throttled the loader too";
-  RankAccount late = slow;  // for its first batch alone
+  RankAccount late = slow;  // it also waited 2 s for its first batch
   late.loader.wait_seconds = late.loader.first_batch_seconds = 2;
   of(late, Phase::data_wait) += 2;
   EXPECT_NEAR(find_straggler({fast, late}).seconds, find_straggler(a.ranks).seconds, 1e-9);

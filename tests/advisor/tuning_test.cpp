@@ -63,7 +63,7 @@ TEST(Tuning, AxesContainThePresentValueAndOnlyValuesThatFit) {
   const auto buckets = tune_axes(tiny, room());
   EXPECT_EQ(of(buckets, "comm.bucket_size"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
   EXPECT_EQ(find(buckets, "comm.bucket_size")->first, std::vector<int>{4}) << "the present size is far from it";
-  // 128 samples a rank: at most 100 at once, so halves of it.
+  // A rank has 128 samples, of which at most 100 fit at once. So the values are powers of two up to 64.
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
   EXPECT_EQ(find(axes, "train.global_batch"), nullptr) << "the global batch stays by default";
@@ -98,7 +98,7 @@ TEST(Tuning, GlobalBatchesComeWithTheMicroBatchThatFits) {
   EXPECT_EQ(axis->values, (Values{"256", "512", "1024"}));
   ASSERT_EQ(axis->coupled_settings.size(), 3u);
   EXPECT_EQ(axis->coupled_settings[1], (Settings{{"train.micro_batch", "86"}}))
-      << "256 a rank in three parts of at most 100";
+      << "256 samples per rank need three parts of at most 100";
 }
 
 TEST(Tuning, TheLargestBoundIsSearchedFirstAndSmallBoundsAreSkipped) {
@@ -112,7 +112,7 @@ TEST(Tuning, TheLargestBoundIsSearchedFirstAndSmallBoundsAreSkipped) {
   e.without.communication = 0.0197;
   EXPECT_EQ(axes[*next_axis(e, axes)].key, "train.micro_batch");
   std::erase_if(axes, [](const SearchAxis& a) { return a.bound == Bound::compute; });
-  EXPECT_FALSE(next_axis(e, axes)) << "all others take 1 % at most";
+  EXPECT_FALSE(next_axis(e, axes)) << "each other bound takes at most 1 %";
 }
 
 // The values that next_value() asks for if a value is kept when it is faster than the best so far.
@@ -132,9 +132,9 @@ std::vector<int> path(const SearchAxis& axis, const std::vector<double>& speed) 
 TEST(Tuning, SearchesNeighboursOfTheBestUntilNoneIsFaster) {
   SearchAxis axis{Bound::input, "k", {"1", "2", "4", "8", "16"}, 1, {}, true, 0, {}};
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 3}), (std::vector<int>{2, 3, 4})) << "not below the start, which was slower";
-  EXPECT_EQ(path(axis, {3, 2, 1, 9, 9}), (std::vector<int>{2, 0})) << "greedy";
+  EXPECT_EQ(path(axis, {3, 2, 1, 9, 9}), (std::vector<int>{2, 0})) << "the search is greedy";
   EXPECT_EQ(path(axis, {1, 2, 1, 1, 1}), (std::vector<int>{2, 0}));
-  axis.first = {4};  // the largest first
+  axis.first = {4};  // begins with the largest value
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 5}), (std::vector<int>{4, 3}));
   EXPECT_EQ(path(axis, {1, 2, 3, 4, 1}), (std::vector<int>{4, 2, 3}));
   axis.ordered_values = false;

@@ -77,7 +77,7 @@ TEST(Verdict, NoiseAndFailuresAreNoFindings) {
   EXPECT_EQ(text.find("input-bound: "), 0u) << text;
   EXPECT_NE(text.find("none of the tried changes helps"), text.npos) << text;
   EXPECT_NE(text.find("data.reader -> mmap: not tried, not contiguous"), text.npos) << text;
-  for (const int faster : {3, 4}) {  // of five rounds
+  for (const int faster : {3, 4}) {  // faster in 3 or 4 of five rounds
     const std::vector<Trial> again{{two, 0.015, 0.020, "", 5, faster}};
     EXPECT_EQ(findings(e, again).size(), faster > 3 ? 1u : 0u);
     EXPECT_EQ(verdict(e, again).find("1.33x; noise: faster in only 3 of 5 rounds\n") != text.npos, faster == 3);

@@ -176,7 +176,7 @@ TEST(Top, ShowsTheFactsOfARun) {
       "runs/a: running, epoch 0",
       "[" + std::string(15, '#') + std::string(45, '-') + "] step 100 of 400, 25 %, left 2:30",
       "loss    0.0100 #*+==",
-      "speed   20 samples/s now, 20 on average; 500.0 ms a step; lr 0, gradient norm 0, 2 steps skipped",
+      "speed   20 samples/s now, 20 on average; 500.0 ms per step; lr 0, gradient norm 0, 2 steps skipped",
       "step    " + std::string(43, 'd') + std::string(29, 'b'),
       "        data 60 %  backward 40 %  ",
       "bound   input-bound in the last steps: 60 % of their time",

@@ -89,7 +89,7 @@ TEST(Bench, StagesOfPlainAndChunkedDataHaveBaselines) {
   EXPECT_THROW(bench_stages(device, *source, synthetic, Sampler(64, 10, 10, 1, true), {1, 3, 10}, 1), Error);
 }
 
-// The bytes that are read per sample, for views of an array and for concatenated data sets.
+// Counts the bytes that are read per sample.
 TEST(Bench, StagesCountTheBytesOfViewsAndConcatenatedSamples) {
   const test::TemporaryFolder folder;
   test::HostDevice device;

@@ -13,17 +13,17 @@ namespace {
 
 using namespace test;
 
-struct Processor {
+struct CpuContext {
   std::unique_ptr<World> world = solo_world();
   ExecutionContext compute;
-  Processor() {
+  CpuContext() {
     ExecutionOptions options;
     options.placement.compute_threads = 2;
     compute = make_cpu_context(*world, options);
   }
 };
 
-struct Bench : Processor, ProgramFixture {
+struct Bench : CpuContext, ProgramFixture {
   Bench(const ModelSpec& spec, std::int64_t rows, const Shape& sample, int fusion)
       : ProgramFixture(*compute.device, *compute.backend, spec, rows, sample, fusion) {}
 };
@@ -40,7 +40,7 @@ ModelSpec small_resnet() {
 
 class ProgramAtLevel : public ::testing::TestWithParam<int> {};
 
-TEST_P(ProgramAtLevel, LossGradientAndStatisticsAreThoseOfLevelZero) {
+TEST_P(ProgramAtLevel, LossGradientAndStatisticsMatchLevelZero) {
   for (const std::int64_t depth : {8, 50}) {
     ModelSpec spec = small_resnet();
     spec.depth = depth;
@@ -48,7 +48,7 @@ TEST_P(ProgramAtLevel, LossGradientAndStatisticsAreThoseOfLevelZero) {
     for (const bool first : {true, false}) {
       const double a = plain.run(first), b = fused.run(first);
       EXPECT_NEAR(a, b, 1e-5 * std::abs(a));
-      // Summation order in the norms differs, which 16 blocks with norms over few values amplify.
+      // The norms sum in another order. The 16 blocks of depth 50, with norms over few values, amplify the difference.
       EXPECT_LT(relative_error(fused.gradient, plain.gradient), depth == 8 ? 1e-4 : 3e-3) << depth;
       EXPECT_LT(relative_error(fused.stats, plain.stats), 1e-5) << depth;
     }
@@ -63,8 +63,9 @@ TEST(Program, LevelOneFoldsNodes) {
   EXPECT_EQ(count_fused(fused.program->graph(), &ConvSpec::produces_sums), 0);
 }
 
-// Every norm of a resnet stands behind a convolution; the first of a block (the first two of a bottleneck) before one.
-TEST(Program, LevelTwoGivesTheNormsSumsToTheConvolutions) {
+// Every norm of a resnet follows a convolution. The first norm of a block (the first two of a bottleneck) also precedes
+// one.
+TEST(Program, ConvolutionsComputeTheSumsOfNormsAtLevelTwo) {
   for (const auto& [depth, convs, inner] : {std::tuple{8, 9, 3}, std::tuple{50, 53, 32}}) {
     ModelSpec spec = small_resnet();
     spec.depth = depth;
@@ -79,7 +80,7 @@ TEST(Program, GradientMatchesFiniteDifferences) {
   Bench bench(spec, 4, {8, 8, 1}, 2);
   bench.run();
   const std::vector<float> gradient = bench.gradient;
-  // Along random directions: float32 noise in single weights would drown the difference.
+  // Along random directions, because for a single weight the difference would be smaller than the noise of float32.
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
   const std::vector<float> start = bench.master;
@@ -114,7 +115,7 @@ TEST(Program, SecondMicroBatchAddsToTheFirst) {
     EXPECT_NEAR(bench.stats[i], 2 * stats[i], 1e-6 + 1e-5 * std::abs(stats[i]));
 }
 
-TEST(Program, EveryElementOfTheGradientIsAnnouncedOnceLastFirst) {
+TEST(Program, EveryGradientElementIsReportedReadyOnceFromTheEnd) {
   struct Sink : GradReadyHook {
     std::vector<int> seen;
     std::int64_t first_begin = -1;
@@ -130,10 +131,10 @@ TEST(Program, EveryElementOfTheGradientIsAnnouncedOnceLastFirst) {
   EXPECT_GT(sink.first_begin, std::int64_t(sink.seen.size()) * 9 / 10 - 64);
 }
 
-// The processor's, for tests that change what it wants.
-struct Passing : Backend {
+// Forwards every call to another backend. Tests override what they change.
+struct ForwardingBackend : Backend {
   Backend& inner;
-  explicit Passing(Backend& b) : inner(b) {}
+  explicit ForwardingBackend(Backend& b) : inner(b) {}
   Device& device() override { return inner.device(); }
   std::unique_ptr<Op> make(const Spec& spec) override { return inner.make(spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& s) override { return inner.make_optimizer(s); }
@@ -145,53 +146,54 @@ struct Passing : Backend {
   std::string precision_note(DType) const override { return ""; }
 };
 
-// A backend that says no is heard, once for each, and nothing of the refused fusion is left in the graph.
-TEST(Lowering, WhatABackendRefusesStaysAsItWasAndIsNoted) {
-  struct Refusing : Passing {
-    using Passing::Passing;
+// There is one note for each refused fusion.
+TEST(CompileGraph, RefusedFusionsLeaveTheGraphUnchangedAndAreNoted) {
+  struct Refusing : ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
     std::string why_not_fused(const Spec& spec) override {
       const ConvSpec& s = std::get<ConvSpec>(spec);
       return s.produces_sums && s.src[-1] == 3 ? "three channels" : s.produces_diff_sums ? "no" : "";
     }
   };
-  const Processor processor;
-  Refusing backend(*processor.compute.backend);
+  const CpuContext cpu;
+  Refusing backend(*cpu.compute.backend);
   const Graph graph = build_model(small_resnet(), {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
   const CompiledGraph two = compile_graph(backend, graph, 2), usual = compile_graph(backend, graph, -1),
                       high = compile_graph(backend, graph, 7);
   EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_sums), 8);
   EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_diff_sums), 0);
   ASSERT_EQ(two.notes.size(), 1u + 3u);
-  EXPECT_EQ(two.notes[0], "bn1: sums stay out of conv1 (three channels)");
+  EXPECT_EQ(two.notes[0], "bn1: sums are not fused into conv1 (three channels)");
   EXPECT_EQ(usual.fusion_level, 1);
   EXPECT_TRUE(usual.notes.empty());
   EXPECT_EQ(high.fusion_level, 2);
-  EXPECT_EQ(high.notes.front(), "fusion level 7 is not there, 2 is used");
+  EXPECT_EQ(high.notes.front(), "fusion level 7 is not supported. level 2 is used");
   EXPECT_LT(two.cost().bytes, usual.cost().bytes);
 }
 
-TEST(Lowering, TheProcessorKeepsLinearLayersApartAndSaysSo) {
+TEST(CompileGraph, TheCpuDoesNotFuseLinearLayersAndNotesIt) {
   ModelSpec spec;
   spec.name = "mlp";
   spec.hidden = {16, 8};
   spec.activation = Activation::gelu_tanh;
-  const Processor processor;
+  const CpuContext cpu;
   const Graph graph = build_model(spec, {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
-  const CompiledGraph two = compile_graph(*processor.compute.backend, graph, 2);
+  const CompiledGraph two = compile_graph(*cpu.compute.backend, graph, 2);
   EXPECT_EQ(count_fused(two.graph, &LinearSpec::consumes_diff_pre), 0);
   ASSERT_EQ(two.notes.size(), 2u);
-  EXPECT_EQ(two.notes[0],
-            "fc1: the gradient of gelu_tanh stays out of fc2 (oneDNN's products have no gradients of activations)");
+  EXPECT_EQ(
+      two.notes[0],
+      "fc1: the gradient of gelu_tanh is not fused into fc2 (oneDNN's products have no gradients of activations)");
 }
 
-TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {
-  struct Widening : Passing {
-    using Passing::Passing;
+TEST(CompileGraph, ImagesArePaddedWithTheZeroChannelsThatTheBackendRequests) {
+  struct Padding : ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
     std::int64_t padded_channels(const ConvSpec& s) override { return asked = 8 - s.src[-1]; }
     std::int64_t asked = 0;
   };
-  const Processor processor;
-  Widening backend(*processor.compute.backend);
+  const CpuContext cpu;
+  Padding backend(*cpu.compute.backend);
   compile_graph(backend, build_model(small_resnet(), {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, Mode::train),
                 0);
   EXPECT_EQ(backend.asked, 0);
@@ -207,16 +209,16 @@ TEST(Lowering, ImagesGetTheChannelsOfZerosThatABackendWants) {
   }
 }
 
-TEST(Lowering, EvaluationIsTheSameAtLevelTwo) {
-  const Processor processor;
+TEST(CompileGraph, LevelTwoDoesNotChangeInference) {
+  const CpuContext cpu;
   const Graph graph = build_model(small_resnet(), {2, {8, 8, 3}, DType::u8, {}, true}, DType::f32, Mode::infer);
-  const CompiledGraph one = compile_graph(*processor.compute.backend, graph, 1),
-                      two = compile_graph(*processor.compute.backend, graph, 2);
+  const CompiledGraph one = compile_graph(*cpu.compute.backend, graph, 1),
+                      two = compile_graph(*cpu.compute.backend, graph, 2);
   EXPECT_EQ(two.plan.arena_bytes, one.plan.arena_bytes);
   EXPECT_EQ(count_fused(two.graph, &ConvSpec::produces_sums), 0);
 }
 
-TEST(Plan, RegionsAliveTogetherNeverOverlap) {
+TEST(MemoryPlan, RegionsInUseAtTheSameTimeNeverOverlap) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 50; ++trial) {
     std::vector<Region> regions;

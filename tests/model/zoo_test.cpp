@@ -39,17 +39,17 @@ std::string refusal(std::vector<std::string> lines, bool tokens = false) {
 }
 
 TEST(Zoo, ResNetsHaveThePublishedParameterCounts) {
-  EXPECT_EQ(resnet(50, {224, 224, 3}, 1000).parameter_count(), 25557032);  // torchvision
+  EXPECT_EQ(resnet(50, {224, 224, 3}, 1000).parameter_count(), 25557032);  // this and the next two: torchvision
   EXPECT_EQ(resnet(18, {224, 224, 3}, 1000).parameter_count(), 11689512);
   EXPECT_EQ(resnet(34, {224, 224, 3}, 1000).parameter_count(), 21797672);
   EXPECT_EQ(resnet(18, {32, 32, 3}, 10).parameter_count(), 11173962);  // 3x3 stem
-  // He et al. count 0.27 M for depth 20 with parameter-free shortcuts; the two projections add 2560 + 192.
+  // He et al. state 0.27 M for depth 20 with parameter-free shortcuts. The two projections here add 2560 + 192.
   EXPECT_EQ(resnet(20, {32, 32, 3}, 10).parameter_count(), 272474);
 }
 
 TEST(Zoo, ResNet50TakesFourGigaMultiplyAdds) {
-  EXPECT_NEAR(resnet(50, {224, 224, 3}, 1000).forward_flops() / 2 / 2, 4.09e9,
-              0.03e9);  // two rows; torchvision says 4.09 GMAC
+  // torchvision states 4.09 GMAC. The graph has two rows, and a multiply-add counts as two operations.
+  EXPECT_NEAR(resnet(50, {224, 224, 3}, 1000).forward_flops() / 2 / 2, 4.09e9, 0.03e9);
 }
 
 TEST(Zoo, FirstConvolutionNeedsNoInputGradient) {
@@ -60,7 +60,7 @@ TEST(Zoo, FirstConvolutionNeedsNoInputGradient) {
   EXPECT_EQ(without, 1);
 }
 
-TEST(Zoo, TextNetworkWithSkipEqualsItsShape) {
+TEST(Zoo, TextNetworkWithASkipConnectionHasTheExpectedShape) {
   const Graph g = layers({"conv 16 3 pad=same as=a", "batchnorm", "relu", "conv 16 3x3 pad=1", "add a", "maxpool 2",
                           "globalpool", "linear outputs"});
   EXPECT_EQ(g.nodes[g.nodes.size() - 2].dst, int(g.values.size()) - 1);
@@ -68,7 +68,7 @@ TEST(Zoo, TextNetworkWithSkipEqualsItsShape) {
   EXPECT_EQ(g.parameter_count(), 3 * 9 * 16 + 32 + 16 * 9 * 16 + 160 + 10);
 }
 
-TEST(Zoo, TextNetworkNamesEveryActivation) {
+TEST(Zoo, TextNetworkAcceptsEveryActivation) {
   for (const auto kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
     const Graph g = layers({"linear 12", name_of(kind), "linear outputs"});
     const auto* activation = std::get_if<ActivationSpec>(&g.nodes[2].spec);
@@ -77,8 +77,8 @@ TEST(Zoo, TextNetworkNamesEveryActivation) {
   }
 }
 
-TEST(Zoo, TextNetworkRefusesWithTheLineAndTheReason) {
-  EXPECT_NE(refusal({"convv 3"}).find("'convv' is not a layer"), std::string::npos);
+TEST(Zoo, ErrorsInATextNetworkStateTheReason) {
+  EXPECT_NE(refusal({"convv 3"}).find("unknown layer 'convv'"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 3 pads=1"}).find("'pads' is not an option"), std::string::npos);
   EXPECT_NE(refusal({"add nowhere"}).find("no earlier line has as=nowhere"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 9", "linear 10"}).find("9"), std::string::npos);
@@ -88,19 +88,19 @@ TEST(Zoo, TextNetworkRefusesWithTheLineAndTheReason) {
   EXPECT_NE(refusal({}).find("model.layers"), std::string::npos);
 }
 
-TEST(Zoo, TokensGoThroughAnEmbeddingAlone) {
+TEST(Zoo, OnlyEmbeddingsAcceptTokens) {
   const Graph g = layers({"embedding 5", "linear 12", "tanh", "linear outputs"}, {6}, 10, true);
   EXPECT_EQ(g.parameter_count(), 10 * 5 + 6 * 5 * 12 + 12 + 12 * 10 + 10);
-  EXPECT_EQ(g.nodes[0].src, (std::vector<int>{Graph::x}));  // as stored: no pass that normalises
+  EXPECT_EQ(g.nodes[0].src, (std::vector<int>{Graph::x}));  // no input pass normalises the tokens
   EXPECT_EQ(g.values[std::size_t(g.nodes[0].dst)].shape, (Shape{2, 6, 5}));
   EXPECT_EQ(layers({"embedding 5 vocabulary=11", "linear outputs"}, {6}, 10, true).parameters[0].shape, (Shape{11, 5}));
   EXPECT_NE(refusal({"embedding 5 vocabulary=9", "linear outputs"}, true).find("tokens up to 9"), std::string::npos);
-  EXPECT_NE(refusal({"linear outputs"}, true).find("which only `embedding WIDTH` takes"), std::string::npos);
-  EXPECT_NE(refusal({"embedding 5", "embedding 5"}, true).find("only the samples are tokens"), std::string::npos);
+  EXPECT_NE(refusal({"linear outputs"}, true).find("which only `embedding WIDTH` accepts"), std::string::npos);
+  EXPECT_NE(refusal({"embedding 5", "embedding 5"}, true).find("accepts only the samples"), std::string::npos);
   EXPECT_NE(refusal({"embedding 5", "linear outputs"}).find("data.sample = tokens"), std::string::npos);
 }
 
-TEST(Layout, InitialValuesDependOnNameAndSeedAlone) {
+TEST(Layout, InitialValuesDependOnlyOnNameAndSeed) {
   const Graph g = resnet(8, {28, 28, 1}, 10);
   const ParameterLayout layout(g);
   std::vector<float> a(std::size_t(layout.count)), b(a), c(a), running(std::size_t(layout.stats_count));
@@ -109,7 +109,7 @@ TEST(Layout, InitialValuesDependOnNameAndSeedAlone) {
   layout.initialise(g, 2, c.data(), running.data());
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
-  // Bounds of PyTorch's default: 1/sqrt(fan_in), reached but not passed.
+  // The values reach the bound of PyTorch's default, 1/sqrt(fan_in), but do not exceed it.
   for (std::size_t p = 0; p < g.parameters.size(); ++p) {
     if (g.parameters[p].init != Parameter::Init::scaled_uniform) continue;
     const float bound = 1 / std::sqrt(float(g.parameters[p].fan_in));
@@ -139,9 +139,9 @@ TEST(Layout, OnlyMatricesDecay) {
   EXPECT_EQ(covered, layout.count);
 }
 
-TEST(Layout, LarsAndLambSeeEachMatrixApart) {
+TEST(Layout, LarsGivesEachMatrixItsOwnSegment) {
   Graph g = resnet(8, {28, 28, 1}, 10);
-  for (auto& p : g.parameters) p.matrix = true;  // neighbours
+  for (auto& p : g.parameters) p.matrix = true;  // without LARS, all would share one segment
   const ParameterLayout layout(g);
   OptimizerSpec optimizer;
   EXPECT_EQ(layout.segments(g, 0.5f, optimizer).size(), 1u);

@@ -38,7 +38,7 @@ TEST(Account, ReportsTheTracedDevice) {
   EXPECT_TRUE(has(text, "1500 MHz on average (min 1300, supported 1980), 690 W of 700, up to 81 C")) << text;
   EXPECT_TRUE(has(text, "energy of all devices: 20.7 kJ")) << text;
   EXPECT_TRUE(has(text, "clock of rank 1 on node7 was throttled 80 % of the time: power cap")) << text;
-  EXPECT_FALSE(has(text, "sync boost")) << "too seldom to matter";
+  EXPECT_FALSE(has(text, "sync boost")) << "too rare to matter";
 }
 
 TEST(Account, OmitsADeviceThatReportsNothing) {

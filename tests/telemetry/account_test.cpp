@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// An account whose values differ in every field and in every rank; most are not round.
+// An account whose values differ between fields and between ranks. Most values are not round.
 RankAccount sample_account(int rank) {
   RankAccount r;
   r.host = "node" + std::to_string(rank);
@@ -104,7 +104,7 @@ TEST(Account, JsonRoundTripKeepsEveryBit) {
     EXPECT_EQ(got.steps, sent.steps);
     EXPECT_EQ(got.samples, sent.samples);
     EXPECT_EQ(got.memory_bytes, sent.memory_bytes);
-    // The rest: the JSON of what was read is the same.
+    // The comparison of the JSON covers all other fields.
     EXPECT_EQ(got.loader.queue_depths, sent.loader.queue_depths);
     EXPECT_EQ(got.loader.capacity(), sent.loader.capacity());
     EXPECT_EQ(got.sums.size(), 2u);
@@ -116,8 +116,8 @@ TEST(Account, JsonRoundTripKeepsEveryBit) {
 
 TEST(Account, ReportsWhatTheLoaderCanDeliverAndTheStepCanConsume) {
   RankAccount r;
-  r.steps = 100;  // of which 0.01 waits
-  r.step_times.mean = 0.03;
+  r.steps = 100;
+  r.step_times.mean = 0.03;  // including 0.01 of waiting
   r.loader = {.batches = 100, .samples = 3200, .bytes_read = 3200 * 500'000ull, .queue_depths = {100}};
   r.loader.wait_seconds = 1;
   r.loader.read_seconds = 3;
@@ -153,7 +153,7 @@ TEST(Account, ReportsTheInputPathOnlyIfItWasTimed) {
   EXPECT_NE(table.find("the input pass alone: 20 k samples/s, 10.000 GB/s\n"), table.npos) << table;
 }
 
-TEST(Account, TheFastestNetworkLinkIsUp) {
+TEST(Account, TheFastestNetworkLinkThatIsUpIsFound) {
   const test::TemporaryFolder root;
   const auto write = [&](const std::string& path, const std::string& text) {
     const std::filesystem::path file = root / path;
@@ -167,7 +167,7 @@ TEST(Account, TheFastestNetworkLinkIsUp) {
   for (const char* hardware : {"eth0/device", "eth1/device", "eth2/device", "bond0/bonding"})
     std::filesystem::create_directories(root / (std::string("class/net/") + hardware));
   write("class/net/eth0/operstate", "up");
-  write("class/net/eth0/speed", "-1");  // as virtual ones say
+  write("class/net/eth0/speed", "-1");  // virtual interfaces report this speed
   EXPECT_EQ(fastest_network_link(root / "").rate, 0);
   write("class/net/eth1/operstate", "up");
   write("class/net/eth1/speed", "10000");
@@ -241,12 +241,12 @@ TEST(Account, CoreContentionIsReadFromTheKernel) {
   EXPECT_EQ(between.cpu_seconds, 3);
   EXPECT_EQ(between.throttled_seconds, 0.25);
   EXPECT_EQ(between.preempted, 20u);
-  EXPECT_EQ(between.resident_bytes, 200u) << "at most, whenever";
+  EXPECT_EQ(between.resident_bytes, 200u) << "a maximum, not a difference";
   EXPECT_EQ(between.cores_busy_seconds, 7);
   EXPECT_EQ(between.stolen_seconds, 0.5);
   EXPECT_EQ(later.since({}).cores_busy_seconds, -1) << "not known before";
   std::vector<RankAccount> ranks(3);
-  for (RankAccount& r : ranks) {  // two share two cores
+  for (RankAccount& r : ranks) {  // ranks 0 and 1 share two cores
     r.host = "a";
     r.wall_seconds = 4;
     r.process = between;
@@ -257,7 +257,7 @@ TEST(Account, CoreContentionIsReadFromTheKernel) {
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).stolen, 0.125);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).share(), 0.1875);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 2).others, 1);
-  ranks[2].process.cores = "1";  // and one has one of both for itself
+  ranks[2].process.cores = "1";  // now rank 2 uses one of these two cores
   EXPECT_DOUBLE_EQ(core_contention(ranks, 0).others, 0);
   EXPECT_DOUBLE_EQ(core_contention(ranks, 2).others, (7 - 3 - 2 * 1.5) / 4);
   ranks[2].process.cores = "2";
@@ -265,9 +265,10 @@ TEST(Account, CoreContentionIsReadFromTheKernel) {
   EXPECT_EQ(core_contention(ranks, 0).share(), 0);
 }
 
-TEST(Account, SpreadsArePhaseByPhaseOverTheRanks) {
+TEST(Account, SpreadsOverTheRanksAreComputedPhaseByPhase) {
   Account all;
-  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(sample_account(rank));  // 0, 20 and 10 s more in each phase
+  // Ranks 0, 1 and 2 have 0, 20 and 10 s more in each phase.
+  for (int rank = 0; rank < 3; ++rank) all.ranks.push_back(sample_account(rank));
   const json j = json::parse(all.json());
   ASSERT_EQ(j.at("ranks").size(), 3u);
   double least = 0, median = 0, most = 0;
@@ -344,7 +345,7 @@ TEST(Account, AllGatherAndReduceScatterHaveTheirOwnBusBandwidth) {
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 
-TEST(Account, SummariesWithoutOperationsHaveAllReduces) {
+TEST(Account, CollectivesOfOldSummariesAreReadAsAllReduces) {
   std::string text = Account{{sample_account(0), sample_account(1)}}.json();
   const std::string operation = "\"op\":\"sum\",";
   for (std::size_t at; (at = text.find(operation)) != text.npos;) text.erase(at, operation.size());
@@ -364,11 +365,11 @@ TEST(StepTimeHistogram, PercentilesAreWithinOneBin) {
   EXPECT_NEAR(t.p99, 0.099, 0.099 * 0.045);
   EXPECT_EQ(t.longest, 0.1);
   clock.add(0);
-  clock.add(1e9);  // at the ends
+  clock.add(1e9);  // this and 0 are in the outermost bins
   EXPECT_EQ(clock.stats().longest, 1e9);
 }
 
-TEST(Account, TheCountOfLossScalesIsExactAndTheLastIsKept) {
+TEST(Account, LossScaleChangesAreCountedExactlyAndTheLastOnesAreKept) {
   RankAccount r;
   r.skipped_steps = 1;
   for (int step = 1; step <= 1000; ++step) r.scales.add(step, step <= 2 ? 1 : step);  // step 2 changes nothing
@@ -403,7 +404,7 @@ TEST(Account, LossScalesOfOlderFilesAreRead) {
   EXPECT_EQ(got.scales.last(), 32768);
 }
 
-TEST(Account, AnIdleRankHasAnAccount) {
+TEST(Account, TheAccountOfAnIdleRankIsValid) {
   const RankAccount got = RankAccount::from_json(Account{{RankAccount{}}}.json());
   EXPECT_EQ(got.loader.queue_depth_sum, 0u);
   EXPECT_EQ(got.wall_seconds, 0);

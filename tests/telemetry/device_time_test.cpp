@@ -13,9 +13,9 @@ namespace {
 using Kind = Activity::Kind;
 constexpr std::int64_t ms = 1000000;
 
-Activity activity(Kind kind, const char* name, std::int64_t began_ms, std::int64_t ended_ms, const char* work = nullptr,
-                  std::uint64_t occasion = 0) {
-  return {kind, name, began_ms * ms, ended_ms * ms, work, occasion};
+Activity activity(Kind kind, const char* name, std::int64_t began_ms, std::int64_t ended_ms,
+                  const char* label = nullptr, std::uint64_t label_instance = 0) {
+  return {kind, name, began_ms * ms, ended_ms * ms, label, label_instance};
 }
 
 TEST(Intervals, OverlappingNestedAdjacentAndEmptyIntervalsAreMerged) {
@@ -34,7 +34,7 @@ TEST(Intervals, LengthOutsideCountsWhatTheOtherDoesNotCover) {
   EXPECT_EQ(length_outside({}, sums), 0);
 }
 
-TEST(Intervals, MatchCountingEveryPoint) {
+TEST(Intervals, LengthsMatchACountOfAllPoints) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const auto some = [&] {
@@ -95,10 +95,11 @@ TEST(DeviceTimeCollector, WindowsAddUpWithoutTheTimeBetweenThem) {
   EXPECT_EQ(t.kernels[0].launches, 2u);
 }
 
-TEST(DeviceTimeCollector, RooflineLearntFromLabelledLaunchesAppliesToReplayedOnes) {
+TEST(DeviceTimeCollector, RooflinesLearntFromLabelledLaunchesApplyToReplayedLaunches) {
   const char *const conv = "conv1 forward", *const norm = "norm1 forward";
   DeviceTimeCollector times({{conv, 0.003}, {norm, 0.001}});
-  // An operation with one kernel; one with two, of which the reduction takes a quarter; a launch without a roofline.
+  // An operation with one kernel, an operation with two kernels of which the reduction takes a quarter of the time, and
+  // a launch without a roofline.
   times.learn({activity(Kind::kernel, "conv_kernel", 0, 6, conv, 1), activity(Kind::kernel, "reduce", 6, 7, norm, 2),
                activity(Kind::kernel, "apply", 7, 10, norm, 2),
                activity(Kind::kernel, "update", 10, 12, "optimizer", 3),

@@ -27,7 +27,7 @@ class EventFiles : public ::testing::Test {
     std::sort(out.begin(), out.end());
     return out;
   }
-  // One scalar of steps [first, last].
+  // Writes a scalar for each of the steps [first, last].
   void write(std::int64_t first, std::int64_t last, double wall_time) const {
     EventFile events(folder, first);
     for (std::int64_t step = first; step <= last; ++step)
@@ -110,7 +110,8 @@ TEST_F(EventFiles, AFailedWriteIsReportedOnceAndStopsWriting) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit little{4096, before.rlim_max};  // less than the file has by then, and more than the captured output
+  // The limit is below the size that the file then has, and above the size of the captured output.
+  const rlimit little{4096, before.rlim_max};
   ::testing::internal::CaptureStderr();
   {
     EventFile events(folder, 1);

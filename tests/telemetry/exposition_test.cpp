@@ -38,7 +38,7 @@ TEST(Exposition, MetricsNeedNoLabels) {
   EXPECT_EQ(test::read_exposition(out.text()).at("millrace_phase_seconds_total").at(0).value, 1e-7);
 }
 
-// The reader of the tests refuses what Prometheus refuses.
+// The reader that the tests use rejects what Prometheus rejects.
 TEST(Exposition, TheTestReaderIsStrict) {
   const std::string head = "# HELP millrace_a A.\n# TYPE millrace_a gauge\n";
   EXPECT_EQ(test::read_exposition(head + "millrace_a{x=\"1\"} 2\n").at("millrace_a").at(0).value, 2);

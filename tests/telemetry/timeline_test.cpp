@@ -55,7 +55,7 @@ TEST(Timeline, TimeCountsForTheCurrentPhaseOnly) {
   for (const Phase p : {Phase::data_wait, Phase::backward, Phase::communication, Phase::other}) EXPECT_EQ(of(t, p), 0);
 }
 
-TEST(Timeline, ScopesNestAndRestoreThePhaseBefore) {
+TEST(Timeline, ScopesNestAndRestoreThePreviousPhase) {
   Timeline t;
   {
     const Timeline::Scope outer(t, Phase::evaluation);
@@ -74,16 +74,16 @@ TEST(Timeline, AddMovesTimeOutOfTheCurrentPhase) {
   const auto before = t.seconds();
   t.add(Phase::backward, 0.5);
   t.add(Phase::backward, 0.25);
-  t.add(Phase::other, 1);  // to itself: nothing moves
+  t.add(Phase::other, 1);  // from the current phase to itself: no change
   EXPECT_DOUBLE_EQ(of(t, Phase::backward) - before[std::size_t(Phase::backward)], 0.75);
-  EXPECT_NEAR(of(t, Phase::other) - before[std::size_t(Phase::other)], -0.75,
-              0.2);  // and the time that passed meanwhile
+  // The tolerance covers the time that passes during the test.
+  EXPECT_NEAR(of(t, Phase::other) - before[std::size_t(Phase::other)], -0.75, 0.2);
   EXPECT_EQ(of(t, Phase::startup), before[std::size_t(Phase::startup)]);
   expect_whole(t);
 }
 
-// A minimum, so that other work on the machine does not matter. In a step of 5 ms with 40 timestamps, half a percent
-// allows 625 ns each.
+// timestamp_cost() is a minimum, so other work on the machine does not matter. Half a percent of a step of 5 ms with 40
+// timestamps is 625 ns for each.
 TEST(Timeline, EnteringAPhaseCostsLittle) {
   const double cost = timestamp_cost();
   EXPECT_GT(cost, 0);

@@ -42,17 +42,18 @@ LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
 struct WaitRow {
   double target_step = 0, step = 0;  // seconds: the intended duration of a step, and the actual one
   double rate = 0;                   // samples/s that the loader delivers to steps without work
-  double wait_fixed = 0,
-         wait_auto = 0;  // fraction of the time spent waiting: with the given prefetch, with prefetch = 0
+  // Fraction of the time spent waiting: with the given prefetch, and with prefetch = 0 (automatic).
+  double wait_fixed = 0, wait_auto = 0;
   int turns_fixed = 0, turns_auto = 0;  // rounds in which the workers were fast enough to count; 0: all rounds count
 };
 struct WaitBench {
   std::vector<WaitRow> rows;
-  int turns = 0, prefetch = 0, workers = 0;
+  int turns = 0;  // rounds
+  int prefetch = 0, workers = 0;
   std::int64_t bytes = 0;  // of a micro-batch
   std::string str() const;
 };
-// steps: intended durations in seconds. turn_seconds: minimum of each loader's part of a round.
+// steps: intended durations in seconds. turn_seconds: minimum duration of each measurement in a round.
 WaitBench bench_waits(Device&, const LoaderBenchOptions&, const std::vector<double>& steps, double turn_seconds = 2);
 
 // The cost of decoding encoded images, in samples/s, medians over rounds. One thread decodes images in memory, complete
@@ -78,6 +79,7 @@ struct StageRates {
   double wait_share = 0;
   bool fully_cached = false;  // all decoded chunks stay in the cache, so nothing is decoded any more
 };
+// turn_seconds: duration of each measurement in a round. Error(config): the data set is synthetic.
 StageRates bench_stages(Device&, Source&, const ShardIndex&, const Sampler&, const LoaderOptions&, int repeats,
                         double turn_seconds = 0.5);
 

@@ -15,8 +15,8 @@ namespace millrace {
 
 struct OpTime {
   std::string name, kind, implementation;
-  double forward_seconds = 0,
-         backward_seconds = 0;  // of the operation by itself: best of the repeats, by the device's clock
+  // The operation by itself: best of the repeats, by the device's clock.
+  double forward_seconds = 0, backward_seconds = 0;
   Cost forward, backward;
 };
 

@@ -1,6 +1,6 @@
-// Graph: a network as plain data: op Specs over numbered values, its parameters and its running statistics. Built for
-// one number of rows, one precision and one mode; printable and testable without any device. Nodes stand in an order in
-// which they can run.
+// Graph: a network as plain data: operation Specs over numbered values, the parameters and the running statistics. A
+// graph is built for one number of rows, one precision and one mode. It needs no device, so it can be printed and
+// tested anywhere. The nodes are in an order in which they can run.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,22 +13,23 @@ struct Value {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  bool needs_grad = false;  // a parameter stands above it
+  bool needs_grad = false;  // it depends on a parameter
 };
 
 struct Parameter {
-  // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5),
-  // for the weights and the biases of convolutions and linear layers; norms start with gamma = 1 and beta = 0.
+  // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5).
+  // It initialises the weights and biases of convolutions and linear layers. Norms start with gamma = 1 and beta = 0.
   enum class Init { zero, one, scaled_uniform };
   std::string name;
   Shape shape;
   Init init = Init::zero;
   std::int64_t fan_in = 1;
-  bool matrix =
-      false;  // conv and linear weights: used in the compute precision and decayed; the others stay float32 and are not
+  // Weights of convolutions, linear layers and embeddings: used in the compute precision, with weight decay. All other
+  // parameters stay float32 and have no weight decay.
+  bool matrix = false;
 };
 
-// Running mean and variance of one norm: 2 * channels values.
+// The running mean and variance of one norm: 2 * channels values.
 struct RunningStats {
   std::string name;
   std::int64_t channels = 0;
@@ -37,20 +38,23 @@ struct RunningStats {
 struct Node {
   std::string name;
   Spec spec;
+  // Indices into the lists of the graph.
   std::vector<int> src;     // values
-  int dst = -1;             // value; -1: a loss
+  int dst = -1;             // value; -1: the node is a loss
   std::vector<int> weight;  // parameters
-  int stats = -1;           // running statistics
-  // Fusion level 2, else -1: values (2, channels) of a batch norm that it shares with the convolutions around it, each
-  // noted at both (OpArgs says what they are), and at the convolution behind it the norm's node.
+  int stats = -1;           // running statistics; -1: none
+  // Fusion level 2; -1: not fused. Values of shape (2, channels) that a batch norm shares with the convolution before
+  // it (sums) and after it (moments, diff_sums). Both nodes have the index; OpArgs describes the contents. norm: for
+  // the convolution after a norm, the node of that norm.
   int sums = -1, moments = -1, diff_sums = -1, norm = -1;
-  // So for two linear layers: the value (features) that the one behind makes as src_diff_bias and the one before takes
-  // as diff_bias, and at the one behind the other's node.
+  // The same for two adjacent linear layers. The second layer writes the bias gradient of the first one, of shape
+  // (features): it is src_diff_bias of the second and diff_bias of the first. previous_linear: for the second layer,
+  // the node of the first.
   int diff_bias = -1, src_diff_bias = -1, previous_linear = -1;
 };
 
 struct Graph {
-  static constexpr int x = 0, y = 1, ids = 2;  // the batch: raw samples, labels or targets, sample ids
+  static constexpr int x = 0, y = 1, ids = 2;  // values of the batch: raw samples, labels or targets, sample ids
   std::vector<Value> values;
   std::vector<Parameter> parameters;
   std::vector<RunningStats> stats;
@@ -61,23 +65,24 @@ struct Graph {
 
   std::int64_t parameter_count() const;
   double forward_flops() const;
-  int producer(int value) const;         // a node, or -1
-  int single_consumer(int value) const;  // the one node that reads a value, once; -1 where there are none or more
+  int producer(int value) const;         // the node that writes the value; -1: none
+  int single_consumer(int value) const;  // the only node that reads the value, and only once; -1: there is none
 };
 
-// Adds nodes; every function returns the number of the value that it makes.
+// Adds nodes to a graph. Each function returns the index of the value that its node produces. Error(config) if shapes
+// do not fit.
 class GraphBuilder {
  public:
-  struct Batch {  // of the data set, rows included
+  struct Batch {  // shapes include the rows
     Shape x;
     DType x_dtype;
-    Shape y;  // (rows) labels or (rows, features) targets
+    Shape y;  // labels (rows) or targets (rows, features)
     bool labels;
   };
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
   int input(InputSpec);
-  // Of the batch itself, which holds tokens: none of `vocabulary` or more. Starts as U(-1, 1).
+  // Looks up the samples of the batch, which are tokens below `vocabulary`. The table is initialised by U(-1, 1).
   int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
            std::int64_t groups = 1);
@@ -99,15 +104,17 @@ class GraphBuilder {
   std::uint32_t dropouts_ = 0;
 };
 
-// Graph -> graph, level 1: batch norm + (add) + relu into one node, linear + activation into one. 0 changes nothing.
+// Graph rewrites, applied in this order.
+// From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
-// Level 1 too: images that one convolution alone reads get as many channels of zeros as the backend wants for it.
+// Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
 Graph pad_channels(Graph, Backend&);
-// Level 2, after level 1, where the backend agrees: the convolution before a batch norm makes its sums, the one behind
-// norm + relu makes the sums of its backward. `kept`: a line for each that the backend would not.
+// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass, and the convolution
+// after norm + relu computes those for its backward pass. Adds a line to `unfused` for each fusion that the backend
+// rejects.
 Graph fuse_norms(Graph, Backend&, std::vector<std::string>& unfused);
-// Level 2 too: where a linear layer alone reads another one's activation, its backward makes the gradient before that
-// activation, and the other's gradient of the bias.
+// Level 2: if a linear layer is the only consumer of the activation of another one, its backward pass also computes
+// the gradient before that activation and the bias gradient of the other layer. `unfused` as above.
 Graph fuse_linears(Graph, Backend&, std::vector<std::string>& unfused);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Program: a graph lowered to one backend: prepared ops over planned memory. lower() does all that can fail or needs
-// sizes; Program only holds addresses and runs. One Program per distinct row count and mode; all share parameters and
-// one arena.
+// Program: a graph compiled for one backend, as prepared operations over planned memory. compile_graph() does
+// everything that can fail or depends on sizes; a Program only binds addresses and runs. There is one Program for each
+// row count and mode. All of them share the parameters and one arena.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,64 +11,68 @@
 
 namespace millrace {
 
-// Told, during the last micro-batch's backward, which elements [begin, end) of the flat gradient are final; last block
-// first.
+// Called during the backward pass of the last micro-batch for each range [begin, end) of the flat gradient that is
+// final. The ranges come from the end of the gradient to its beginning.
 class GradReadyHook {
  public:
   virtual ~GradReadyHook() = default;
   virtual void on_gradient_ready(std::int64_t begin, std::int64_t end) = 0;
 };
 
-// Asked before an op's forward for the elements [begin, end) of the flat weights that it will read: it makes the
-// compute stream wait until they are there.
+// Called before the forward pass of an operation, for each range [begin, end) of the flat weights that it reads. Makes
+// the compute stream wait until these weights have arrived.
 class ParamReadyHook {
  public:
   virtual ~ParamReadyHook() = default;
   virtual void wait_for(std::int64_t begin, std::int64_t end) = 0;
 };
 
-// Offsets in the arena of one region that lives during steps [first, last] of the 2n-step schedule (n forwards, then n
-// backwards).
+// A range of the arena that is in use during times [first, last]. Node i of n runs forward at time i and backward at
+// time 2n - 1 - i.
 struct Region {
   std::string name;
   std::size_t bytes = 0, offset = 0;
   int first = 0, last = 0;
 };
 
-// Assigns offsets so that regions alive at the same time never overlap (largest first, lowest fit); returns the arena's
-// bytes.
+// Assigns offsets so that regions in use at the same time never overlap. Places the largest region first, each at the
+// lowest offset that fits. Returns the size of the arena in bytes.
 std::size_t place_regions(std::vector<Region>&);
 
 struct MemoryPlan {
   std::vector<Region> regions;
   std::size_t arena_bytes = 0;          // activations, their gradients, saved state, workspace
-  std::size_t packed_weight_bytes = 0;  // the backend's weight copies, kept between steps
+  std::size_t packed_weight_bytes = 0;  // the backend's copies of the weights, kept between steps
 };
 
 struct CompiledGraph {
   Graph graph;
-  std::vector<std::unique_ptr<Op>> ops;  // one a node
-  std::vector<std::unique_ptr<Op>>
-      gradient_adders;  // by value: sums the gradients of a value with several users; else null
-  std::vector<int> value_region, diff_region, saved_region, extra_region;  // into plan.regions; -1: none
+  std::vector<std::unique_ptr<Op>> ops;  // by node
+  // By value: adds up the gradients from several consumers; null for values with one consumer or no gradient.
+  std::vector<std::unique_ptr<Op>> gradient_adders;
+  // Indices into plan.regions; -1: none. saved_region is by node, the others by value. extra_region: scratch for the
+  // gradient from a further consumer.
+  std::vector<int> value_region, diff_region, saved_region, extra_region;
   int workspace_region = -1;
-  std::vector<std::size_t> packed_weight_offset;
+  std::vector<std::size_t> packed_weight_offset;  // by node, in bytes
   MemoryPlan plan;
-  Device* device = nullptr;        // the backend's
-  int fusion_level = 0;            // that was used
-  std::vector<std::string> notes;  // what stayed unfused at this level, and why
+  Device* device = nullptr;        // the device of the backend
+  int fusion_level = 0;            // the level that was used
+  std::vector<std::string> notes;  // what was not fused at this level, and why
 
-  Cost cost() const;  // of a forward and a backward pass (or a forward alone, Mode::infer)
+  Cost cost() const;  // of a forward and a backward pass; in Mode::infer, of a forward pass
 };
 
-// fusion_level: -1 for the backend's usual one; more than it has is less than asked, and noted.
+// fusion_level: -1 for the backend's default. A level above the backend's maximum becomes the maximum, with a note.
+// Error(config) with the reason if the backend lacks an operation.
 CompiledGraph compile_graph(Backend&, Graph, int fusion_level);
 
+// The memory that a Program works on. Not owned.
 struct ProgramMemory {
   void* arena = nullptr;
   void* packed_weights = nullptr;
   float* master = nullptr;
-  void* weights = nullptr;  // compute precision; the master itself in float32
+  void* weights = nullptr;  // in the compute precision; not used with float32, which reads the master
   float* gradient = nullptr;
   float* running = nullptr;
   float* stats = nullptr;
@@ -82,16 +86,17 @@ class Program {
   const MemoryPlan& plan() const { return compiled_.plan; }
   const Op& op(int node) const { return *compiled_.ops[std::size_t(node)]; }
 
-  void repack_weights();  // after the master or the weights changed
-  // first: the first micro-batch of a step writes gradients and statistics, the others add.
-  // With a gate, weights are still to come: each op's derived copies are refreshed when its weights are there.
+  void repack_weights();  // call after the master or the weights have changed
+  // first: the first micro-batch of a step, which overwrites gradients and statistics; the others add to them.
+  // gate: set while weights may still arrive. Each operation then waits for its weights and repacks them before it
+  // runs. around_input: records a timestamp before and after the input pass.
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
-  // One node alone, on whatever its buffers hold: benches.
+  // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
-  // What the device is told a node's work is called: "conv1 forward". The address is this program's own.
+  // The label of a node's work on the device, such as "conv1 forward". Valid while this Program exists.
   const char* label(int node, bool backward) const {
     const Labels& of = labels_[std::size_t(node)];
     return (backward ? of.backward : of.forward).c_str();
@@ -102,7 +107,7 @@ class Program {
     std::string forward, backward, repack;
   };
   struct Binding;
-  void* region(const ProgramMemory&, int number) const;  // null for a negative number
+  void* region(const ProgramMemory&, int number) const;  // null if the number is negative
   void bind_values(std::size_t node, Binding&);
   void bind_weights(std::size_t node, const ProgramMemory&);
   void bind_norm(std::size_t node, const ProgramMemory&);
@@ -113,13 +118,13 @@ class Program {
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
   std::vector<Labels> labels_;  // by node
-  struct Addition {             // after a node's backward: diff of value += extra
+  struct Addition {             // after the backward pass of a node: the gradient of value += extra
     int value = -1;
     OpArgs args;
   };
   std::vector<std::vector<Addition>> additions_;      // by node
-  std::vector<std::vector<int>> final_params_after_;  // by node: parameters final after its backward
-  std::vector<int> first_user_;                       // by parameter: the node whose backward touches it first
+  std::vector<std::vector<int>> final_params_after_;  // by node: parameters whose gradient is final after its backward
+  std::vector<int> first_user_;                       // by parameter: the node that writes its gradient first
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The zoo: models as functions that fill a GraphBuilder. `text.hpp` builds one from lines of text.
+// The networks that come with millrace, as functions that add nodes to a GraphBuilder.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace millrace {
 
 struct ModelSpec {
-  std::string name = "mlp";  // mlp, resnet, layers
+  std::string name = "mlp";  // mlp, resnet or layers
   std::int64_t depth = 20, width = 0;
   std::string stem = "auto";
   std::vector<std::int64_t> hidden;
@@ -16,26 +16,27 @@ struct ModelSpec {
   float dropout = 0, label_smoothing = 0;
   std::vector<std::string> layers;
   bool mean_squared_error = false;
-  bool tokens = false;        // samples are tokens, all below `outputs`: the network begins with an embedding
-  std::int64_t outputs = 10;  // classes, or features of a target
-  InputSpec input;            // its src, dtype and mode are filled in
+  bool tokens = false;        // the samples are tokens below `outputs`, so the network begins with an embedding
+  std::int64_t outputs = 10;  // number of classes, or of features of a target
+  InputSpec input;            // GraphBuilder sets its src, raw, dtype and mode
   std::uint64_t seed = 1;
 };
 
 struct ModelBatch {
   std::int64_t rows = 0;
-  Shape sample;  // channels last
+  Shape sample;  // without the rows; channels last
   DType x_dtype = DType::u8;
-  Shape target;  // () for labels
+  Shape target;  // without the rows; () for labels
   bool labels = true;
 };
 
-// Error(config) naming the key model.* and what is possible.
+// Error(config) names the wrong key (model.*) and the possible values.
 Graph build_model(const ModelSpec&, const ModelBatch&, DType compute, Mode);
 
-int build_mlp(GraphBuilder&, int src, const ModelSpec&);  // returns the outputs' value
+// Each builds a network on the value `src` and returns the value of its outputs.
+int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
-// Lines of text, one layer each; see docs/reference/networks.md.
+// From ModelSpec::layers: lines of text, one for each layer. See docs/reference/networks.md.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
 
 }  // namespace millrace

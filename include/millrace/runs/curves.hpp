@@ -44,7 +44,7 @@ struct Curves {
   double end(std::size_t bin) const;
   double middle(std::size_t bin) const { return (begin(bin) + end(bin)) / 2; }
 };
-// Error(data) with the line number when a line is not that of a step, or its step does not increase.
+// Error(data) with the line number when a line does not describe a step, or its step does not increase.
 Curves read_curves(const std::filesystem::path& metrics, std::size_t max_bins = 300);
 
 // One line of validation.jsonl. NaN: not recorded.

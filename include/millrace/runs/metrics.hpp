@@ -1,7 +1,7 @@
-// The files of a run with one JSON object a line: metrics.jsonl has one for each optimizer step, validation.jsonl one
-// for each evaluation, and shares.jsonl one each time that the load balancer changes the micro-batch split. The files
-// are append-only and continuous across restarts. Each line is written by one write(). When the disk is full, up to 4
-// MiB of lines wait in memory; later lines are then left out completely.
+// The files of a run with one JSON object per line: metrics.jsonl has a line for each optimizer step, validation.jsonl
+// for each evaluation, and shares.jsonl for each change of the micro-batch split by the load balancer. The files are
+// append-only and continuous across restarts. Each line is written by one write(). When the disk is full, up to 4 MiB
+// of lines wait in memory; later lines are dropped completely.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -40,7 +40,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   // Error(data) when a line cannot be written, except for a full disk.
   void write(const StepMetrics&);
-  // These two do nothing when the step has a line already.
+  // These two do nothing if the file already has a line for this step.
   void write(const ValidationMetrics&);
   void write(std::int64_t step, const std::string& line);  // `line` ends with a newline
   void sync();  // flushes to the disk; call it before a checkpoint gets its final name
@@ -51,7 +51,7 @@ class MetricsFile {
   bool drain();
   std::filesystem::path path_;
   std::string waiting_;        // lines for which the disk had no room; the first may be the rest of a line
-  std::int64_t left_out_ = 0;  // lines that were dropped since the disk is full
+  std::int64_t left_out_ = 0;  // lines that were dropped since the disk became full
   int file_ = -1;
   std::int64_t newest_ = 0;  // step of the last line
 };

@@ -19,7 +19,7 @@ namespace millrace {
 
 // run.json: what one launch of the training resolved and found when it began.
 struct RunRecord {
-  std::string started;                                     // UTC, as 2026-03-01T10:00:00Z
+  std::string started;                                     // UTC, such as 2026-03-01T10:00:00Z
   int pid = 0;                                             // of rank 0; 0: not recorded
   std::string device, collective, precision;               // descriptions for people
   std::int64_t resumed_at_step = 0;                        // 0: the launch started from the beginning
@@ -51,7 +51,7 @@ struct RunSummary {
   Account account;                      // empty when read leniently
 };
 
-// One operation of layers.json, in milliseconds a step.
+// One operation of layers.json, in milliseconds per micro-batch.
 struct LayerTiming {
   std::string name, implementation;
   double forward_ms = 0, backward_ms = 0;

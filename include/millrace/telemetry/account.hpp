@@ -32,20 +32,20 @@ struct RankAccount {
   // Steps.
   std::uint64_t steps = 0, samples = 0;  // samples: of all ranks
   StepTimeStats step_times;
-  StepTimingStats pace;             // its `steps` is 0 if the run had no full steps after the first ones
+  StepTimingStats pace;             // its `steps` is 0 if the run had no full step after the warm-up
   double flops = 0;                 // of one step on this rank, forward and backward
-  std::uint64_t skipped_steps = 0;  // for an overflow
+  std::uint64_t skipped_steps = 0;  // because gradients overflowed
   LossScaleStats scales;            // empty: the run is not fp16, or made no step
 
   // Communication.
-  std::vector<CollectiveOpStats> sums;  // by bucket and operation
+  std::vector<CollectiveOpStats> sums;  // collectives by bucket and operation
   double comm_busy_seconds = 0;         // in collectives, exposed or overlapped
   std::uint64_t comm_bytes = 0;
   NetworkLink network_link;  // the fastest of this host
 
   // Between steps.
-  int checkpoints = 0;         // written
-  int needed_checkpoints = 0;  // those written whatever checkpoint.every is: the best so far, and the last
+  int checkpoints = 0;         // all that were written
+  int needed_checkpoints = 0;  // those that do not depend on checkpoint.every: the best so far, and the last
   int evaluations = 0;
 
   // Machine.
@@ -62,12 +62,12 @@ struct RankAccount {
 
   double first_wait() const;  // seconds that the steps waited for the first batch of the run
   double demand() const;      // samples/s that the steps could consume if they never waited for the loader
-  // Reads Account{{rank}}.json(), in which form ranks send their accounts.
+  // Reads the text of Account{{rank}}.json(). Ranks send their accounts in this form.
   static RankAccount from_json(const std::string&);
 };
 
-// How fast samples get from the loader into the network, each part by itself: the rates of all ranks together. 0: there
-// is no such part.
+// How fast each part of the path from the loader into the network is by itself: the rates of all ranks together. 0: the
+// part does not exist or was not timed.
 struct InputPathRates {
   double copy_bytes = 0;  // bytes/s of copies to the device
   double copy = 0;        // samples/s of copies to the device

@@ -15,7 +15,7 @@ struct DeviceHealthStats {
   double watts = -1, limit_watts = -1;                // mean, and the power limit
   double celsius = -1;                                // maximum
   double joules = -1;                                 // between the first sample and the last
-  int pcie_generation = -1, pcie_lanes = -1;          // the best that was seen
+  int pcie_generation = -1, pcie_lanes = -1;          // the maximum over the samples
   int top_pcie_generation = -1, top_pcie_lanes = -1;  // what GPU and host support
   int nvlinks = -1;                                   // active links
   double nvlink_rate = -1;                            // bytes/s of all of them, in one direction

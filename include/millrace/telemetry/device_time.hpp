@@ -1,5 +1,5 @@
-// Where a device's time went while it was traced: from its activities to the device part of an account. Plain
-// arithmetic on intervals.
+// Computes where the time of a device went while it was traced, which becomes the device part of an account. Plain
+// arithmetic on the intervals of activities.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -34,10 +34,10 @@ struct DeviceTime {
   int steps = 0;
   double seconds = 0;               // from the first activity to the end of the last
   double busy = 0;                  // anything ran
-  double computing = 0;             // a kernel ran that is no collective
+  double computing = 0;             // a kernel ran that is not a collective
   double exposed_sums = 0;          // a collective ran while nothing computed
   double exposed_copies = 0;        // a copy ran while neither a kernel nor a collective ran
-  std::vector<KernelTime> kernels;  // the most expensive first
+  std::vector<KernelTime> kernels;  // the most expensive one first
 };
 
 // Collects traces of a few steps each.

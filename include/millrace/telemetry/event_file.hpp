@@ -1,6 +1,6 @@
-// EventFile: writes scalars in TensorBoard's format: Event messages in the record framing of TFRecord. A failure never
-// ends a run; it is warned about once. After a full disk, writing is tried again, and at most 1 MiB of events waits.
-// After any other failure, no more events are written.
+// EventFile: writes scalars in the format of TensorBoard, that is, Event messages in the record framing of TFRecord. A
+// failure never ends a run and is reported by one warning. If the disk is full, at most 1 MiB of events waits until
+// there is space again. After any other failure, no more events are written.
 #pragma once
 #include <cstdint>
 #include <filesystem>

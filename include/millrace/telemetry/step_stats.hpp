@@ -40,7 +40,7 @@ struct ReadyBytes {
   double seconds = 0;  // since the last backward pass began, without all-reduces that ran in between
 };
 
-// The timing of full steps after the first ones: what predictions are made from. Times are mean seconds per step.
+// The timing of full steps after the warm-up, from which scaling predictions are made. Times are mean seconds per step.
 struct StepTimingStats {
   std::uint64_t steps = 0;
   double step = 0;
@@ -48,7 +48,7 @@ struct StepTimingStats {
   double last_backward = 0;                                    // the backward pass of the last micro-batch
   double input_pass = 0;  // the part of forward that converts the input, per sample; 0: the network has none
   double sums = 0;        // waits for all-reduces of gradients
-  double meeting = 0;     // the synchronisation of the ranks after a step
+  double meeting = 0;     // sync wait: the synchronisation of the ranks after a step
   double other = 0;       // the rest of the step
   int micro_batches = 1;
   double samples = 0;             // of a step, over all ranks

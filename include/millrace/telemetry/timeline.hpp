@@ -1,6 +1,6 @@
-// Timeline: divides the wall time of one rank into disjoint phases. The host is in exactly one phase at any time
-// (enter, Scope). The phases inside a step come from device timestamps and are moved over with add(). Entering a phase
-// costs one clock read.
+// Timeline: divides the wall time of one rank into disjoint phases. The host is in exactly one phase at any time; it
+// changes the phase with enter() or Scope. The phases inside a step are measured by device timestamps, and add() moves
+// their time out of the current phase. Entering a phase costs one clock read.
 #pragma once
 #include <array>
 #include <chrono>
@@ -32,13 +32,13 @@ class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
   explicit Timeline(Clock::time_point begin = Clock::now());
-  Phase enter(Phase);  // returns the phase before
+  Phase enter(Phase);  // returns the previous phase
   // Moves seconds from the current phase to another one.
   void add(Phase, double seconds);
   double wall_seconds() const;
   std::array<double, phase_count> seconds() const;  // sums to wall_seconds()
 
-  // Enters a phase, and returns to the phase before at the end of the scope.
+  // Enters a phase, and returns to the previous phase at the end of the scope.
   class Scope {
    public:
     Scope(Timeline& t, Phase p) : t_(t), before_(t.enter(p)) {}

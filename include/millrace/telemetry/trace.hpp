@@ -27,8 +27,8 @@ struct RankTrace {
 // Keeps the first `max_spans` spans and counts the others.
 void limit(RankTrace&, std::size_t max_spans);
 
-// The lane of each span of one track, from 0. Spans of one lane are disjoint or nested; a span that overlaps otherwise
-// goes to another lane. The spans must be sorted by began, longer ones first.
+// Returns the lane of each span of one track, from 0. Spans in a lane are disjoint or nested; a span that overlaps in
+// another way gets another lane. The spans must be sorted by their begin, longer ones first.
 std::vector<int> lanes_of(const std::vector<Span>& one_track_in_order);
 
 // The Trace Event Format, as JSON. Times are microseconds of rank 0's clock since the first span. The file also says

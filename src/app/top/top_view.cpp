@@ -62,7 +62,7 @@ StyledLine headline(const RunSnapshot& v) {
       break;
     case RunStatus::process_lost:
       line.add("gone", Color::red)
-          .add(cat(": its process no longer exists, the last step was ", lapse(v.seconds_since_step), " ago"));
+          .add(cat(": its process no longer exists; the last step was ", lapse(v.seconds_since_step), " ago"));
       break;
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
@@ -135,7 +135,7 @@ StyledLine speed(const RunSnapshot& v) {
   StyledLine line;
   line.add("speed   ").add(format_count(now.rate()) + " samples/s", Color::bold);
   line.add(cat(" now, ", format_count(v.steps.all().rate()), " on average; ", format_seconds(now.step_seconds()),
-               " a step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
+               " per step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
   if (last.loss_scale != 1) line.add(cat(", loss scale ", number("%.6g", last.loss_scale)));
   if (v.steps.skipped() > 0) line.add(cat(", ", v.steps.skipped(), " steps skipped"), Color::yellow);
   return line;
