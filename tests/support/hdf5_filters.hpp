@@ -133,8 +133,9 @@ inline void add_filter(hid_t dcpl, H5Z_filter_t id, std::vector<unsigned> values
   H5Pset_filter(dcpl, id, H5Z_FLAG_OPTIONAL, values.size(), values.data());
 }
 
-inline std::vector<ChunkFilter> chunk_filters() {
-  std::vector<ChunkFilter> all{
+// Filters that need no library besides HDF5 and zlib.
+inline std::vector<ChunkFilter> basic_chunk_filters() {
+  return {
       {"plain", [](hid_t, unsigned) {}},
       {"gzip", [](hid_t p, unsigned) { H5Pset_deflate(p, 4); }},
       {"shuffle+gzip",
@@ -168,6 +169,10 @@ inline std::vector<ChunkFilter> chunk_filters() {
        },
        [](const std::string& c, unsigned element) { return bitshuffle(c, element, nullptr); }},
   };
+}
+
+inline std::vector<ChunkFilter> chunk_filters() {
+  std::vector<ChunkFilter> all = basic_chunk_filters();
 #ifdef MILLRACE_WITH_SZIP
   if (H5Zfilter_avail(H5Z_FILTER_SZIP) > 0) {
     all.push_back({"szip", [](hid_t p, unsigned) { H5Pset_szip(p, H5_SZIP_NN_OPTION_MASK, 8); }});

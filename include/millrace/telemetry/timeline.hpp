@@ -56,7 +56,7 @@ class Timeline {
   std::array<double, phase_count> seconds_{};
 };
 
-double timestamp_cost();  // seconds of one enter(); the minimum of several measurements
+double timestamp_cost();  // seconds of one push_label(); the minimum of several measurements
 double unix_time();       // seconds since 1970
 
 }  // namespace millrace
