@@ -26,7 +26,7 @@ std::string message_of(Function&& function) {
 }
 
 #define EXPECT_SAYS(message, words) \
-  EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
+  EXPECT_NE((message).find(words), std::string::npos) << "missing: " << (words) << "\nin: " << (message)
 
 TEST(Errors, OpeningErrorsNamePathAndReason) {
   const TemporaryFolder folder;
