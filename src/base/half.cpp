@@ -18,8 +18,8 @@ MR_TARGET_CLONES void widen(float* __restrict dst, const bf16* __restrict src, s
 
 // Conversions with vector instructions. They process whole vectors only, and return the number of converted values.
 #ifdef __x86_64__
-__attribute__((target("avx2"))) inline __m256i rounded_bf16(
-    const float* from) {  // results are in the low halves of the 32-bit lanes
+// Returns bf16 values in the low halves of the 32-bit lanes.
+__attribute__((target("avx2"))) inline __m256i rounded_bf16(const float* from) {
   const __m256 value = _mm256_loadu_ps(from);
   const __m256i u = _mm256_castps_si256(value);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));

@@ -42,8 +42,8 @@ void HostCollective::fail_waiting(const std::string& what, const std::string& wh
 
 void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
   if (all_ranks_) {  // the late rank of this host may itself wait for a rank of another host
-    const auto standing = all_ranks_->query_ranks(posted_, 0.5);
-    if (!standing.late.empty() || !standing.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(standing));
+    const auto status = all_ranks_->query_ranks(posted_, 0.5);
+    if (!status.late.empty() || !status.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(status));
   }
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
