@@ -9,7 +9,7 @@ constexpr auto remainders = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t r = byte;
-    for (int bit = 0; bit < 8; ++bit) r = (r >> 1) ^ (r & 1 ? 0x82f63b78u : 0u);  // the polynomial, bits reversed
+    for (int bit = 0; bit < 8; ++bit) r = (r >> 1) ^ (r & 1 ? 0x82f63b78u : 0u);  // the polynomial with reversed bits
     table[byte] = r;
   }
   return table;

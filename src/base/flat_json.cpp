@@ -6,7 +6,8 @@
 namespace millrace {
 namespace {
 
-// Reads from the front of a text.
+// Reads tokens from the beginning of a text. Each take function skips blanks and returns false if the next token is
+// another one.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}

@@ -16,9 +16,10 @@ MR_TARGET_CLONES void widen(float* __restrict dst, const bf16* __restrict src, s
   for (std::int64_t i = 0; i < count; ++i) dst[i] = float(src[i]);
 }
 
-// The processor's own conversions, eight at a time; they return how many they did.
+// Conversions with vector instructions. They process whole vectors only, and return the number of converted values.
 #ifdef __x86_64__
-__attribute__((target("avx2"))) inline __m256i rounded_bf16(const float* from) {  // in the low halves of 32 bits
+// Returns bf16 values in the low halves of the 32-bit lanes.
+__attribute__((target("avx2"))) inline __m256i rounded_bf16(const float* from) {
   const __m256 value = _mm256_loadu_ps(from);
   const __m256i u = _mm256_castps_si256(value);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
@@ -49,7 +50,7 @@ __attribute__((target("avx,f16c"))) std::int64_t narrow_f16c(f16* dst, const flo
   return whole;
 }
 const bool have_avx2 = __builtin_cpu_supports("avx2");
-// By the processor's own word: clang 14's __builtin_cpu_supports knows no f16c.
+// Uses cpuid, because __builtin_cpu_supports of clang 14 does not know f16c.
 const bool have_f16c = [] {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;

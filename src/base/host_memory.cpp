@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-// Lines of "key value" or "key: value kB".
+// Reads lines of the form "key value" or "key: value kB".
 std::map<std::string, std::size_t> read_table(const fs::path& path) {
   std::map<std::string, std::size_t> out;
   std::ifstream in(path);
@@ -30,12 +30,13 @@ std::map<std::string, std::size_t> read_table(const fs::path& path) {
   return out;
 }
 
-std::size_t read_number(const fs::path& path, std::size_t otherwise) {  // "max" is no number
+// Returns `otherwise` if the file does not contain a number; "max" means no limit.
+std::size_t read_number(const fs::path& path, std::size_t otherwise) {
   std::size_t value = 0;
   return std::ifstream(path) >> value ? value : otherwise;
 }
 
-// The names that the two versions of control groups have for the same.
+// The file names and keys of a version of control groups.
 struct Version {
   const char *folder, *limit, *used;
   const char* cached[2];
@@ -43,7 +44,7 @@ struct Version {
 
 void limit_by_group(HostMemory& memory, const fs::path& group, const Version& v) {
   const std::size_t limit = read_number(group / v.limit, unlimited);
-  if (limit > memory.total) return;  // version 1 writes a huge number for none
+  if (limit > memory.total) return;  // without a limit, version 1 reports a huge number
   const auto table = read_table(group / "memory.stat");
   std::size_t used = read_number(group / v.used, 0);
   for (const char* key : v.cached)
@@ -77,7 +78,7 @@ HostMemory host_memory(const fs::path& root) {
     const bool unified = controllers == ",,";
     if (!unified && controllers.find(",memory,") == controllers.npos) continue;
     const Version& version = unified ? two : one;
-    // A group's limit binds all below it. A container may see its own group as the root.
+    // The limit of a group applies to all groups below it. In a container, its own group may be the root.
     fs::path group = root / version.folder;
     limit_by_group(memory, group, version);
     for (const fs::path& part : fs::path(line.substr(second + 1)).relative_path()) {

@@ -11,7 +11,7 @@ namespace {
 
 int own_rank = 0;
 std::string prefix;
-std::mutex mutex;  // guards what follows
+std::mutex mutex;  // guards the variables below
 bool once = false;
 std::set<std::string> said;
 
@@ -26,7 +26,7 @@ void only_once(bool on) {
   said.clear();
 }
 
-// One write() a line: lines of several ranks or threads never mix.
+// Writes each line with one write(), so that lines of several ranks or threads do not mix.
 void put(const std::string& line) {
   const std::string text = line + "\n";
   [[maybe_unused]] const auto done = ::write(STDERR_FILENO, text.data(), text.size());

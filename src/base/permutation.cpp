@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// A round's function: the upper half of a 64-bit multiplication folded back.
+// The round function of the Feistel network, with a result of 32 bits.
 std::uint64_t mix(std::uint64_t z) {
   z *= 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 32)) * 0x94D049BB133111EBull;
@@ -33,7 +33,7 @@ Permutation::Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t 
 std::uint64_t Permutation::operator()(std::uint64_t position) const {
   const std::uint64_t low_mask = (std::uint64_t(1) << low_bits_) - 1;
   std::uint64_t x = position;
-  do {  // a walk along the cycle of a bijection of the rectangle, until it is inside again
+  do {  // repeats the bijection of the rectangle until the result is below n
     std::uint64_t high = x >> low_bits_, low = x & low_mask;
     for (std::size_t round = 0; round < rounds; round += 2) {
       high += (mix(low ^ keys_[round]) * high_count_) >> 32;
@@ -48,7 +48,7 @@ std::uint64_t Permutation::operator()(std::uint64_t position) const {
 std::uint64_t Permutation::position_of(std::uint64_t value) const {
   const std::uint64_t low_mask = (std::uint64_t(1) << low_bits_) - 1;
   std::uint64_t x = value;
-  do {  // the same walk, backwards
+  do {  // repeats the inverse bijection
     std::uint64_t high = x >> low_bits_, low = x & low_mask;
     for (std::size_t round = rounds; round > 0; round -= 2) {
       low ^= mix(high ^ keys_[round - 1]) & low_mask;

@@ -35,7 +35,7 @@ DType parse_dtype(std::string_view name) {
   if (name == "float32") return DType::f32;
   if (name == "float64") return DType::f64;
   fail(Exit::config, "'", name,
-       "' is not an element type. one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64");
+       "' is not an element type. choose one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64");
 }
 
 std::uint16_t f16::encode(float value) {

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// The leading number of text; the rest is its unit.
+// Splits the text into its leading number and the unit. what: the end of the message if there is no number.
 std::pair<double, std::string_view> split_number(std::string_view text, const char* what) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
@@ -29,7 +29,7 @@ std::string printed(const char* format, double value, const char* unit) {
 }  // namespace
 
 std::uint64_t parse_bytes(std::string_view text) {
-  auto [value, unit] = split_number(text, "size. like 64MiB, 512k or a number of bytes");
+  auto [value, unit] = split_number(text, "size. write for example 64MiB, 512k or a number of bytes");
   if (!unit.empty() && (unit.back() == 'B' || unit.back() == 'b')) unit.remove_suffix(1);
   double factor = 1;
   if (!unit.empty()) {
@@ -37,11 +37,12 @@ std::uint64_t parse_bytes(std::string_view text) {
     const auto at = letters.find(unit.front());
     const bool binary = unit.size() == 2 && unit[1] == 'i';
     if (at == letters.npos || (unit.size() != 1 && !binary))
-      fail(Exit::config, "'", text, "' is not a size (unknown unit). like 64MiB, 512k or a number of bytes");
+      fail(Exit::config, "'", text,
+           "' is not a size (unknown unit). write for example 64MiB, 512k or a number of bytes");
     factor = std::pow(binary ? 1024.0 : 1000.0, double(at / 2 + 1));
   }
   const double bytes = value * factor;
-  if (bytes >= 9.2e18) fail(Exit::config, "'", text, "' is too large a size");
+  if (bytes >= 9.2e18) fail(Exit::config, "'", text, "' is too large. sizes must be below 9.2e18 bytes");
   return std::uint64_t(std::llround(bytes));
 }
 
@@ -49,8 +50,9 @@ double parse_seconds(std::string_view text) {
   if (text.find(':') != text.npos) {  // hh:mm:ss or mm:ss
     double total = 0;
     for (std::string_view rest = text; !rest.empty();) {
-      auto [value, tail] = split_number(rest, "duration. like 90s, 10m, 1h30m or 01:30:00");
-      if (!tail.empty() && tail.front() != ':') fail(Exit::config, "'", text, "' is not a duration. like 01:30:00");
+      auto [value, tail] = split_number(rest, "duration. write for example 90s, 10m, 1h30m or 01:30:00");
+      if (!tail.empty() && tail.front() != ':')
+        fail(Exit::config, "'", text, "' is not a duration. write for example 01:30:00");
       total = total * 60 + value;
       rest = tail.empty() ? tail : tail.substr(1);
     }
@@ -59,7 +61,7 @@ double parse_seconds(std::string_view text) {
   double total = 0;
   bool any = false;
   for (std::string_view rest = text; !rest.empty() || !any; any = true) {
-    auto [value, tail] = split_number(rest, "duration. like 90s, 10m, 1h30m or 01:30:00");
+    auto [value, tail] = split_number(rest, "duration. write for example 90s, 10m, 1h30m or 01:30:00");
     std::size_t length = 0;
     while (length < tail.size() && !(tail[length] >= '0' && tail[length] <= '9') && tail[length] != ' ') ++length;
     const std::string_view unit = tail.substr(0, length);
@@ -71,7 +73,8 @@ double parse_seconds(std::string_view text) {
     if (unit == "h") factor = 3600;
     if (unit == "d") factor = 86400;
     if (factor == 0)
-      fail(Exit::config, "'", text, "' is not a duration (unknown unit '", unit, "'). like 90s, 10m, 1h30m");
+      fail(Exit::config, "'", text, "' is not a duration (unknown unit '", unit,
+           "'). write for example 90s, 10m or 1h30m");
     total += value * factor;
     rest = tail.substr(length);
   }
@@ -79,7 +82,7 @@ double parse_seconds(std::string_view text) {
 }
 
 double parse_rate(std::string_view text) {
-  const char* const form = "rate. like 400Gb/s (bits) or 50GB/s (bytes)";
+  const char* const form = "rate. write for example 400Gb/s (bits) or 50GB/s (bytes)";
   auto [value, unit] = split_number(text, form);
   double factor = 1;
   const std::string_view letters = "kMGT";
@@ -91,7 +94,7 @@ double parse_rate(std::string_view text) {
     factor /= 8;
   else if (unit != "B/s")
     fail(Exit::config, "'", text, "' is not a ", form);
-  if (value <= 0) fail(Exit::config, "'", text, "' is nothing. a ", form);
+  if (value <= 0) fail(Exit::config, "'", text, "' is not a positive ", form);
   return value * factor;
 }
 

@@ -1,4 +1,5 @@
-// Waiting on another rank: a short spin, then the core is left to whoever needs it. Private to this room.
+// Waiting for another rank without blocking a core: spin briefly, then yield, then sleep 30 microseconds at a time.
+// Private to the comm room.
 #pragma once
 #include <chrono>
 #include <thread>
@@ -12,7 +13,7 @@ inline double seconds_now() {
 class Backoff {
  public:
   explicit Backoff(double timeout) : deadline_(seconds_now() + timeout) {}
-  // False: the time is over.
+  // Pauses once. Returns false when the timeout has expired.
   bool wait() {
     if (++tries_ < 200) return true;
     if (tries_ < 400)
@@ -21,7 +22,7 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(30));
     return tries_ % 64 != 0 || seconds_now() < deadline_;
   }
-  void spin_again() { tries_ = 0; }  // something has moved; the deadline stays
+  void spin_again() { tries_ = 0; }  // after progress: starts with the short spin again; keeps the deadline
 
  private:
   int tries_ = 0;

@@ -8,7 +8,7 @@
 namespace millrace {
 
 ClockOffset clock_offset(World& world, const std::function<double()>& given) {
-  constexpr std::size_t rounds = 4, most_turns = 32;
+  constexpr std::size_t rounds = 4, max_iterations = 32;
   constexpr double enough_seconds = 0.02;
   const auto clock = given ? given : [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -16,7 +16,7 @@ ClockOffset clock_offset(World& world, const std::function<double()>& given) {
   if (world.size() == 1) return {};
   double low = -std::numeric_limits<double>::infinity(), high = -low;
   const double began = clock();
-  for (std::size_t turn = 0; turn < most_turns; ++turn) {
+  for (std::size_t iteration = 0; iteration < max_iterations; ++iteration) {
     std::array<double, 2 * rounds> mine;
     for (std::size_t k = 0; k < rounds; ++k) {
       mine[2 * k] = clock();
@@ -29,9 +29,9 @@ ClockOffset clock_offset(World& world, const std::function<double()>& given) {
       low = std::max(low, mine[2 * k] - first[2 * k + 1]);
       high = std::min(high, mine[2 * k + 1] - first[2 * k]);
     }
-    double goes_on = clock() - began < enough_seconds;
-    world.broadcast(&goes_on, sizeof goes_on, 0);
-    if (goes_on == 0) break;
+    double again = clock() - began < enough_seconds;
+    world.broadcast(&again, sizeof again, 0);
+    if (again == 0) break;
   }
   if (world.rank() == 0 || (world.node() == 0 && low <= 0 && high >= 0)) return {};
   return {(low + high) / 2, std::max(0.0, high - low) / 2};

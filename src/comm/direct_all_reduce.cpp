@@ -9,9 +9,10 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t message_bytes = 60 << 10;  // with its header below the eager limit of 64 KiB
-constexpr std::size_t min_slice = 16 << 10;  // bytes: for shorter slices the number of messages counts, not their size
-enum Tag { of_slices, of_sums };
+constexpr std::size_t message_bytes = 60 << 10;  // including the header, less than the eager limit of 64 KiB
+// Bytes. The time for shorter slices depends on the number of messages, not on their size.
+constexpr std::size_t min_slice = 16 << 10;
+enum Tag { slice_tag, result_tag };
 
 }  // namespace
 
@@ -21,7 +22,7 @@ DirectAllReduce::DirectAllReduce(MPI_Comm comm) : comm_(comm) {
   parts_.resize(std::size_t(size_));
 }
 
-// Slices begin at cache lines.
+// Slices begin at multiples of 16 elements.
 DirectAllReduce::Range DirectAllReduce::slice(int rank, std::size_t count) const {
   const auto cut = [&](int i) { return i == size_ ? count : count * std::size_t(i) / std::size_t(size_) / 16 * 16; };
   return {cut(rank), cut(rank + 1)};
@@ -93,17 +94,17 @@ void DirectAllReduce::prepare(float* data, std::size_t count, DType wire) {
   }
 }
 
-// The ranks take turns as partners, so that not all begin with the same one.
+// Every rank starts with another partner, so that the ranks do not all send to the same one.
 void DirectAllReduce::post_receives(std::size_t count, char* results) {
   each_message({0, slice(rank_, count).size()}, [&](Range r) {
     for (int i = 1; i < size_; ++i) {
       const int from = (rank_ + size_ - i) % size_;
-      receive(static_cast<char*>(parts_[std::size_t(from)]), r, from, of_slices, slices_);
+      receive(static_cast<char*>(parts_[std::size_t(from)]), r, from, slice_tag, slices_);
     }
   });
   for (int i = 1; i < size_; ++i) {
     const int from = (rank_ + size_ - i) % size_;
-    each_message(slice(from, count), [&](Range r) { receive(results, r, from, of_sums, results_); });
+    each_message(slice(from, count), [&](Range r) { receive(results, r, from, result_tag, results_); });
   }
 }
 
@@ -115,11 +116,11 @@ void DirectAllReduce::send_slices(std::size_t count) {
       const Range theirs = slice(to, count);
       if (theirs.begin + at < theirs.end)
         send(send_buffer_.data(), {theirs.begin + at, std::min(theirs.begin + at + message_elements(), theirs.end)}, to,
-             of_slices);
+             slice_tag);
     }
 }
 
-// Reduces each message's elements when they have come from all ranks, and sends the result at once.
+// Reduces the elements of a message as soon as they have arrived from all ranks, and sends the result at once.
 void DirectAllReduce::reduce_own_slice(float* data, std::size_t count, DType wire, char* results) {
   const Range own = slice(rank_, count);
   const std::size_t others = std::size_t(size_ - 1);
@@ -132,7 +133,7 @@ void DirectAllReduce::reduce_own_slice(float* data, std::size_t count, DType wir
     const Range there{own.begin + r.begin, own.begin + r.end};
     void* to[] = {results};
     if (wire != DType::f32) write_from_float(sum, to, there.begin, there.end, wire);
-    for (int i = 1; i < size_; ++i) send(results, there, (rank_ + i) % size_, of_sums);
+    for (int i = 1; i < size_; ++i) send(results, there, (rank_ + i) % size_, result_tag);
   });
 }
 

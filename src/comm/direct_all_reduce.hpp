@@ -1,4 +1,4 @@
-// All-reduce between hosts, with one rank of each.
+// All-reduce between hosts, with one rank of each host.
 #pragma once
 #include <mpi.h>
 
@@ -9,15 +9,17 @@
 
 namespace millrace {
 
-// Each rank receives its slice from all others, reduces it, and sends the result to all. That is 2 (p - 1)/p of the
-// bytes in each direction on each link, as with a ring. Ranks are added in their order. Messages are short enough for
-// TCP's eager protocol (btl_tcp_eager_limit is 64 KiB): longer ones ask first, and the answer queues behind the data
-// that flows the same way, so that in the end one direction waits for the other. 16-bit types are sent as such, added
-// in float32 and rounded once. Few elements are left to MPI_Allreduce, which needs fewer messages.
+// Each of the p ranks receives its slice from all others, reduces it in rank order, and sends the result to all. As in
+// a ring, 2 (p - 1)/p of the bytes pass each link in each direction. Messages are short enough for the eager protocol
+// of Open MPI over TCP (btl_tcp_eager_limit is 64 KiB). Longer messages need a handshake, whose answer queues behind
+// the data in the same direction, so that one direction waits for the other. 16-bit elements are sent as 16 bits, added
+// in float32 and rounded once. Small ranges go through MPI_Allreduce in float32, which needs fewer messages.
 class DirectAllReduce {
  public:
-  explicit DirectAllReduce(MPI_Comm comm);  // comm outlives this object and carries no other messages meanwhile
-  // In place; all ranks get the same bits. wire: the type that is sent, f32, bf16 or f16.
+  // comm must outlive this object. No other messages may be sent over it meanwhile.
+  explicit DirectAllReduce(MPI_Comm comm);
+  // Sums in place. wire: the element type of the messages, f32, bf16 or f16. Rounded to it, the result has the same
+  // bits on all ranks.
   void sum(float* data, std::size_t count, DType wire);
 
  private:
@@ -32,7 +34,7 @@ class DirectAllReduce {
   void send(const char* from, Range, int to, int tag);
   void receive(char* to, Range, int from, int tag, std::vector<MPI_Request>& pending);
   static void wait(std::vector<MPI_Request>&, std::size_t begin, std::size_t end);
-  // The four parts of sum(), in order. `results`: all elements in the wire's type.
+  // The steps of sum(), in order. `results` receives all elements in the type `wire`.
   void prepare(float* data, std::size_t count, DType wire);
   void post_receives(std::size_t count, char* results);
   void send_slices(std::size_t count);
@@ -40,9 +42,9 @@ class DirectAllReduce {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  std::size_t element_ = 4;  // bytes of an element as it is sent
+  std::size_t element_ = 4;  // bytes of an element in a message
   std::vector<char> send_buffer_, receive_buffer_, sums_;
-  std::vector<void*> parts_;  // this rank's slice, as each rank sent it
+  std::vector<void*> parts_;  // by rank: that rank's values of this rank's slice
   std::vector<MPI_Request> sends_, slices_, results_;
 };
 

@@ -50,7 +50,8 @@ void HostCollective::map_shared_memory() {
 }
 
 HostCollective::~HostCollective() {
-  if (stuck_) world_.abort(int(Exit::comm));  // MPI holds the worker: neither it nor its memory can be freed
+  // The worker hangs in MPI, so neither the thread nor its memory can be freed.
+  if (stuck_) world_.abort(int(Exit::comm));
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -73,7 +74,7 @@ SharedRegion HostCollective::allocate(std::size_t bytes) {
   const int id = int(regions_.size());
   if (alone_) {
     void* data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (!data) fail(Exit::config, "no memory for ", format_bytes(bytes), " of gradients. use a smaller model");
+    if (!data) fail(Exit::config, "cannot allocate ", format_bytes(bytes), " for gradients. use a smaller model");
     std::memset(data, 0, bytes);
     owned_.push_back(data);
     regions_.push_back({data, {data}, bytes, nullptr});
@@ -93,7 +94,7 @@ SharedRegion HostCollective::allocate(std::size_t bytes) {
 void HostCollective::wait(int tag) {
   if (alone_) return;
   const auto newest = newest_.find(tag);
-  MR_CHECK(newest != newest_.end(), "nothing was begun with tag ", tag);
+  MR_CHECK(newest != newest_.end(), "no operation was started with tag ", tag);
   complete(newest->second);
 }
 
@@ -157,7 +158,7 @@ void HostCollective::reduce_scalars_between_hosts(std::span<double> values) {
   }
 }
 
-// There are two generations of values: a rank may be one reduction ahead of a slow reader, never two.
+// Two generations of values suffice: a rank can be at most one reduction ahead of the slowest one.
 void HostCollective::reduce_scalars_on_host(std::span<double> values) {
   const std::size_t at = (scalar_reductions_ % 2) * RankCounters::values_count;
   ++scalar_reductions_;

@@ -1,14 +1,14 @@
 // The CPU's collective: all-reduce, reduce-scatter and all-gather in shared memory and, between hosts, over MPI.
 //
-// All ranks begin the same operations in the same order, so an operation is known by its number k. A rank publishes
-// "begun k" once its data for operation k are final. When all ranks of the host have begun k, each rank reduces its own
-// slice of the range over the memory of all ranks, writes the result to all of them, and publishes "done k". The range
-// may be touched again when all ranks have done k. No rank copies data, and values are always added in the order of
-// the ranks, so the result has the same bits in every run.
+// All ranks start the same operations in the same order, so the number k identifies an operation. When a rank starts
+// operation k, its data are final, and it sets its counter `begun` to k. When all ranks of the host have begun k, each
+// rank reduces its own slice of the range over the memory of all ranks, writes the result to all of them, and sets its
+// counter `done` to k. The range may be accessed again when all ranks have done k. No rank copies data, and the values
+// of the host's ranks are always added in rank order, so the result has the same bits in every run.
 //
-// Between hosts, and with private memory, slices travel in MPI messages (direct_all_reduce.hpp). MPI waits without a
-// time-out. Therefore MPI is called only after all ranks have reached the operation, and in the worker thread, never
-// in the caller's.
+// Between hosts, and with private memory, slices are sent in MPI messages (direct_all_reduce.hpp). Waiting in MPI has
+// no timeout. Therefore MPI is called only after all ranks have reached the operation, and never in the caller's
+// thread but in the worker thread. (Scalars are reduced in the caller's thread.)
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -56,46 +56,46 @@ class HostCollective : public Collective {
 
   void map_shared_memory();
   void begin(CollectiveOp op, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag);
-  // Tells the other hosts that this rank has begun one more operation.
+  // Tells the other hosts that this rank has started one more operation.
   void post();
   bool all_reached(Counter counter, std::uint64_t value) const;
-  // Error(comm) that names the ranks that did not come. fail_late: ranks of this host; fail_far: of any host.
+  // Throw an Error(comm) that names the late ranks. fail_late: a rank of this host was late. fail_far: any rank.
   [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const;
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const;
   [[noreturn]] void fail_far(const std::string& what) const;
-  // Waits until all ranks have begun `op`, the oldest operation. Returns false when the collective is being destroyed.
+  // Waits until all ranks have started `op`, the oldest operation. Returns false if the collective is being destroyed.
   bool await(const Operation& op);
   // Returns when all ranks have done their operations up to this number.
   void complete(std::uint64_t number);
   void await_worker(std::uint64_t number);
-  // Executes the oldest operation, which all ranks have begun. blocking: the caller of begin() waits for it.
+  // Executes the oldest operation, which all ranks have started. blocking: the caller of begin() waits for it.
   void run_front(bool blocking = false);
   void reduce_scalars(std::span<double> values);
   void reduce_scalars_on_host(std::span<double> values);
   void reduce_scalars_between_hosts(std::span<double> values);
-  // The worker executes operations as they come (threaded_), or only while the caller waits.
+  // The worker executes operations as soon as possible (threaded_), or only while the caller waits.
   void start_worker();
   void serve();
   void report_private_memory(std::size_t bytes);
 
   World& world_;
   CollectiveOptions options_;
-  const bool alone_;  // one rank: nothing to exchange
+  const bool alone_;  // there is only one rank
   Executor executor_;
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<SharedMemory> fallback_;  // private memory, for regions that do not fit into /dev/shm
-  std::deque<MappedRegion> regions_;        // operations hold pointers to them
+  std::deque<MappedRegion> regions_;        // a deque, because operations hold pointers to its elements
   std::vector<RankCounters*> boards_;       // counters of near_ranks_
   RankCounters* mine_ = nullptr;
   std::vector<int> near_ranks_;               // ranks whose counters this rank can read
-  std::unique_ptr<ProgressBoard> all_ranks_;  // progress of ranks on other hosts; null on a single host
-  std::atomic<std::uint64_t> posted_ = 0;     // operations that all_ranks_ was told of
-  std::vector<void*> owned_;                  // memory of a single rank
+  std::unique_ptr<ProgressBoard> all_ranks_;  // progress of the ranks of all hosts; null on a single host
+  std::atomic<std::uint64_t> posted_ = 0;     // the last number posted to all_ranks_
+  std::vector<void*> owned_;                  // regions, if there is only one rank
   bool threaded_ = false;
   bool reported_private_memory_ = false;
-  bool stuck_ = false;  // MPI never returned
+  bool stuck_ = false;  // the worker did not return from MPI
   std::thread worker_;
-  std::mutex mutex_;  // guards the members below, as far as there is a worker
+  std::mutex mutex_;  // guards the members down to finished_, if there is a worker
   std::condition_variable work_;
   std::condition_variable advanced_;
   OperationQueue queue_;
@@ -107,7 +107,7 @@ class HostCollective : public Collective {
   std::uint64_t begun_ = 0;
   std::uint64_t executed_ = 0;
   std::uint64_t scalar_reductions_ = 0;
-  std::map<int, std::uint64_t> newest_;  // by tag: the number of its last operation
+  std::map<int, std::uint64_t> newest_;  // by tag: the number of the last operation with this tag
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// How the operations of a HostCollective make progress: waiting for the other ranks, executing, and the worker thread.
+// Progress of the operations of a HostCollective: waiting for the other ranks, execution, and the worker thread.
 #include <algorithm>
 #include <chrono>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Barrier = SharedMemory::Barrier;
 
-// "1, 2, 5", at most eight ranks.
+// "1, 2, 5"; at most eight ranks, then "...".
 std::string list(const std::vector<int>& ranks) {
   std::string out;
   for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += cat(i ? ", " : "", ranks[i]);
@@ -37,13 +37,13 @@ bool HostCollective::all_reached(Counter counter, std::uint64_t value) const {
 
 void HostCollective::fail_waiting(const std::string& what, const std::string& who) const {
   fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (", who,
-       "). see what held it up, or raise comm.timeout");
+       "). find out what caused the delay, or raise comm.timeout");
 }
 
 void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
-  if (all_ranks_) {  // a rank of this host may itself wait for one of another
-    const auto standing = all_ranks_->query_ranks(posted_, 0.5);
-    if (!standing.late.empty() || !standing.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(standing));
+  if (all_ranks_) {  // the late rank of this host may itself wait for a rank of another host
+    const auto status = all_ranks_->query_ranks(posted_, 0.5);
+    if (!status.late.empty() || !status.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(status));
   }
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
@@ -52,7 +52,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
 }
 
 void HostCollective::fail_far(const std::string& what) const {
-  fail_waiting(what, all_ranks_ ? all_ranks_->describe(all_ranks_->query_ranks(posted_, 0.5)) : "within MPI");
+  fail_waiting(what, all_ranks_ ? all_ranks_->describe(all_ranks_->query_ranks(posted_, 0.5)) : "waiting inside MPI");
 }
 
 bool HostCollective::await(const Operation& op) {
@@ -81,7 +81,7 @@ void HostCollective::complete(std::uint64_t number) {
     }
   Backoff backoff(options_.timeout_seconds);
   while (!all_reached(&RankCounters::done, number))
-    if (!backoff.wait()) fail_late("the end of a step's all-reduces", &RankCounters::done, number);
+    if (!backoff.wait()) fail_late("other ranks to finish a step's collectives", &RankCounters::done, number);
 }
 
 void HostCollective::run_front(bool blocking) {
@@ -133,7 +133,7 @@ void HostCollective::await_worker(std::uint64_t number) {
   std::unique_lock lock(mutex_);
   finishing_ = true;
   work_.notify_one();
-  // The worker gives up by itself, a second earlier and knowing more, unless MPI holds it.
+  // The worker times out one second earlier, with a better message, unless it hangs in MPI.
   const std::chrono::duration<double> most(options_.timeout_seconds + 1);
   std::uint64_t before;
   do before = finished_;

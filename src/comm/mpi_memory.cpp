@@ -81,10 +81,9 @@ class MpiMemory : public SharedMemory {
       MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_DOUBLE, MPI_SUM, across_.handle));
   }
 
-  bool barrier_passed(Barrier meeting) override {
-    MPI_Request& request = requests_[meeting == Barrier::values];
-    if (request == MPI_REQUEST_NULL)
-      MR_MPI(MPI_Ibarrier((meeting == Barrier::values ? values_ : all_).handle, &request));
+  bool barrier_passed(Barrier kind) override {
+    MPI_Request& request = requests_[kind == Barrier::values];
+    if (request == MPI_REQUEST_NULL) MR_MPI(MPI_Ibarrier((kind == Barrier::values ? values_ : all_).handle, &request));
     int done = 0;
     MR_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     return done != 0;
@@ -111,7 +110,7 @@ class MpiMemory : public SharedMemory {
   int size_;
   bool private_;
   Comm all_, values_, local_, across_;
-  std::optional<DirectAllReduce> exchange_;  // where this rank owns a slice
+  std::optional<DirectAllReduce> exchange_;  // set if this rank owns a slice
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;
   std::vector<std::unique_ptr<char[]>> owned_;

@@ -24,13 +24,13 @@ bool on_path(const char* program) {
   return false;
 }
 
-// Open MPI aborts, even as a singleton, where it finds no way to start remote daemons.
+// Open MPI aborts if it finds no way to start remote daemons, even if the program runs without mpirun.
 void allow_start_without_ssh() {
   const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_RANK") || std::getenv("SLURM_JOB_ID");
   if (!launched && !on_path("ssh") && !on_path("rsh")) ::setenv("OMPI_MCA_plm", "isolated", 0);
 }
 
-// `srun` without PMIx starts N programs that each believe to be alone.
+// `srun` without PMIx starts N processes that each see a world of one rank.
 void refuse_lonely_tasks(int size) {
   const char* step = std::getenv("SLURM_STEP_ID");
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
@@ -56,7 +56,7 @@ class MpiWorld : public World {
     MR_MPI(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
     MR_MPI(MPI_Comm_rank(local, &local_rank_));
     MR_MPI(MPI_Comm_size(local, &local_size_));
-    // Test hook: several pretended hosts on one machine.
+    // For tests: simulates several hosts on one machine.
     const char* fake = std::getenv("MILLRACE_TEST_RANKS_PER_HOST");
     const int per_host = fake ? std::atoi(fake) : 0;
     if (per_host > 0) {
@@ -118,7 +118,7 @@ class MpiWorld : public World {
   }
 
  private:
-  // A host's number is the count of local leaders among the ranks before its own leader.
+  // The number of a host is the number of hosts whose first rank (local rank 0) precedes its own first rank.
   void find_nodes(MPI_Comm local, int ranks_per_fake_host) {
     std::vector<int> all(static_cast<std::size_t>(size_));
     MR_MPI(MPI_Allgather(&local_rank_, 1, MPI_INT, all.data(), 1, MPI_INT, comm_));
@@ -147,11 +147,13 @@ class MpiWorld : public World {
 std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
   allow_start_without_ssh();
   int provided = 0;
-  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) fail(Exit::comm, "MPI did not start");
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+    fail(Exit::comm, "MPI cannot be initialized (MPI_Init_thread failed)");
   auto world = std::make_unique<MpiWorld>(MPI_COMM_WORLD, true);
   log::set_rank(world->rank(), world->size(), world->host());
   if (provided < MPI_THREAD_MULTIPLE)
-    fail(Exit::comm, "this MPI gives no MPI_THREAD_MULTIPLE. use an Open MPI or MPICH built with thread support");
+    fail(Exit::comm,
+         "this MPI does not support MPI_THREAD_MULTIPLE. use an Open MPI or MPICH built with thread support");
   refuse_lonely_tasks(world->size());
   return world;
 }
@@ -160,7 +162,7 @@ std::string mpi_library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string all(text, std::size_t(length));  // Open MPI adds who packed it, after a comma
+  const std::string all(text, std::size_t(length));  // after a comma, Open MPI names its packager
   return all.substr(0, all.find_first_of(",\n"));
 }
 

@@ -25,7 +25,7 @@ std::shared_ptr<char> mapped(int fd, std::size_t bytes) {
 
 std::shared_ptr<char> own_memory(std::size_t bytes) {
   auto data = mapped(-1, bytes);
-  if (!data) fail(Exit::comm, "cannot take ", bytes, " bytes of memory (", std::strerror(errno), ")");
+  if (!data) fail(Exit::comm, "cannot allocate ", bytes, " bytes of memory (", std::strerror(errno), ")");
   return data;
 }
 
@@ -81,7 +81,7 @@ NodeMemory node_copy(World& world, const std::string& text) {
     world.broadcast(piece.data(), n, 0);
     if (!out.shared || world.local_rank() == 0) std::memcpy(out.data.get() + at, piece.data(), n);
   }
-  world.barrier();  // before which a rank may see what its leader has not written
+  world.barrier();  // until here, the leader of a host may still write to the shared copy
   return out;
 }
 

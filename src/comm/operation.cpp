@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// A range of this rank's memory to the other ranks of the host.
+// Copies a range of this rank's memory to the other ranks of the host.
 void copy_to_peers(const MappedRegion& region, std::size_t begin_bytes, std::size_t bytes) {
   for (void* peer : region.peers)
     if (peer != region.mine)
@@ -28,13 +28,13 @@ void Executor::run(const Operation& op) {
     void* mine[] = {region.mine};
     return reduce_peers(region.peers, mine, own, own + part, op.dtype);
   }
-  // Large sums in chunks that stay in the caches between the ranks.
+  // In chunks: what one rank writes is still in the shared caches when another rank reads it.
   const std::size_t chunk = std::max<std::size_t>(4096, chunk_bytes_ / element);
   for (std::size_t at = op.begin; at < op.begin + op.count; at += chunk)
     reduce_chunk(region, at, std::min(at + chunk, op.begin + op.count), op.dtype);
 }
 
-// This rank's slice of [begin, end), cut at cache lines.
+// Reduces this rank's slice of [begin, end). Slices begin at multiples of 64 elements after `begin`.
 void Executor::reduce_chunk(const MappedRegion& region, std::size_t begin, std::size_t end, DType dtype) {
   SharedMemory& memory = *region.memory;
   if (memory.local >= memory.slice_owners) return;

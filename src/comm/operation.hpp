@@ -1,4 +1,4 @@
-// What has been begun and not yet done, and how a rank does its part of it. Private to this room.
+// The operations that were started and are not finished yet, and their execution. Private to the comm room.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -15,7 +15,7 @@ struct Operation {
   CommSpan span;
 };
 
-// First in, first out, in memory that is kept: the step loop allocates nothing.
+// A FIFO queue that keeps its memory, so that the step loop does not allocate.
 class OperationQueue {
  public:
   OperationQueue() { items_.reserve(1024); }
@@ -34,7 +34,7 @@ class OperationQueue {
   std::size_t first_ = 0;
 };
 
-// This rank's part of operations that all ranks have begun.
+// Executes this rank's part of operations that all ranks have started.
 class Executor {
  public:
   Executor(int rank, int size, std::size_t chunk_bytes)

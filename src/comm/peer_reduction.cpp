@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t block = 2048;  // elements: accumulators stay in the first-level cache
+constexpr std::size_t block = 2048;  // elements; the accumulators of a block stay in the L1 cache
 
 MR_TARGET_CLONES void add(float* acc, const float* from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) acc[i] += from[i];
@@ -19,7 +19,7 @@ MR_TARGET_CLONES void add_doubles(double* acc, const double* from, std::size_t n
   for (std::size_t i = 0; i < n; ++i) acc[i] += from[i];
 }
 
-// At most a block of the sum, as float32.
+// The sum of n elements (at most one block), in float32.
 void accumulate(std::span<void* const> peers, std::size_t at, std::size_t n, DType dtype, float* acc) {
   const auto from = [&](std::size_t p) { return static_cast<const std::byte*>(peers[p]) + at * size_of(dtype); };
   to_float(acc, from(0), dtype, std::int64_t(n));

@@ -1,4 +1,4 @@
-// Sums over the ranks of one host, straight through their mapped memory.
+// Sums over the ranks of one host. Each rank reads the memory of the others, which is mapped into its address space.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -7,11 +7,12 @@
 
 namespace millrace {
 
-// For elements [begin, end): the sum over peers in their order is written to every target. dtype f32, f64, bf16 or f16;
-// 16-bit elements are added in float32 and rounded once.
+// Adds the elements [begin, end) of all peers in their order and writes the sum to every target. dtype: f32, f64, bf16
+// or f16; 16-bit elements are added in float32 and rounded once.
 void reduce_peers(std::span<void* const> peers, std::span<void* const> targets, std::size_t begin, std::size_t end,
                   DType dtype);
-// The same sum into float32 scratch, and back: between hosts.
+// For sums that continue between hosts: the first function writes the same sum to `out` in float32, without rounding
+// it. The second converts float32 sums of the elements [begin, end) to dtype and writes them to every target.
 void reduce_peers_to_float(std::span<void* const> peers, std::size_t begin, std::size_t end, DType dtype, float* out);
 void write_from_float(const float* sums, std::span<void* const> targets, std::size_t begin, std::size_t end,
                       DType dtype);

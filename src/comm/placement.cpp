@@ -25,9 +25,10 @@ std::vector<int> parse(const std::string& text) {
   return cpus;
 }
 
-struct Mask {  // what a rank was given
+// The affinity mask of a rank.
+struct Mask {
   int node = 0;
-  long online = 0;  // cores of its host
+  long online = 0;  // the number of cores of the host
   std::vector<int> cpus;
 };
 
@@ -45,9 +46,9 @@ std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine) {
   return out;
 }
 
-// The first thing wrong with them, the same on all ranks; or empty.
+// The first problem of the masks, the same on all ranks; empty: none.
 std::string warning_of(const std::vector<Mask>& ranks) {
-  std::map<std::pair<int, int>, std::size_t> first;  // rank on a core of a host
+  std::map<std::pair<int, int>, std::size_t> first;  // by node and core: the first rank that may use it
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const int core : ranks[r].cpus) {
       const std::size_t other = first.try_emplace({ranks[r].node, core}, r).first->second;
@@ -79,7 +80,8 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
   Placement out;
   const std::vector<int> mine = allowed_cpus();
   const std::vector<Mask> all = masks_of_all(world, mine);
-  int sharing = 0, before = 0;  // ranks of this host with the very same cores, and those of them with a lower number
+  // The ranks of this host with exactly the same cores, and how many of them precede this rank.
+  int sharing = 0, before = 0;
   for (int r = 0; r < world.size(); ++r)
     if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.cpus == mine) {
       ++sharing;

@@ -19,11 +19,11 @@
 namespace millrace {
 namespace {
 
-// Ranks that one of them, the first, can speak for: it sees their numbers.
+// Ranks that see each other's numbers. The first of them answers for all.
 using Group = std::vector<int>;
 
-// Questions and answers between groups, in a communicator of their own. A question is its number; an answer is that
-// number and those of the group's ranks.
+// Sends questions and answers between groups, over a separate communicator. A question consists of its sequence number;
+// an answer consists of this sequence number and the numbers of the group's ranks.
 class QueryChannel {
  public:
   using Numbers = std::vector<std::uint64_t>;
@@ -37,7 +37,7 @@ class QueryChannel {
     if (all)
       MPI_Comm_free(&comm_);
     else
-      new std::list(std::move(sent_));  // somebody is gone: what MPI may still read from stays
+      new std::list(std::move(sent_));  // a receiver is gone. MPI may still read these buffers, so they are leaked
   }
   enum Tag { question = 1, answer = 2 };
   void send(int to, Tag tag, Numbers numbers) {
@@ -49,7 +49,7 @@ class QueryChannel {
     auto& [request, kept] = sent_.emplace_back(MPI_REQUEST_NULL, std::move(numbers));
     MR_MPI(MPI_Isend(kept.data(), int(kept.size()), MPI_UINT64_T, to, tag, comm_, &request));
   }
-  // False: there is nothing. One thread a tag.
+  // Receives a message if one has arrived; otherwise returns false. Only one thread may receive messages of a tag.
   bool receive(Tag tag, int& from, Numbers& numbers) {
     const std::lock_guard lock(mpi_call_mutex());
     int there = 0, count = 0;
@@ -108,7 +108,7 @@ class SharedBoard : public ProgressBoard {
     if (responder_.joinable()) responder_.join();
   }
 
-  // Of two threads that post at once the larger number stays.
+  // If two threads post at the same time, the larger number wins.
   void post(std::uint64_t number) override {
     std::uint64_t before = mine_->posted.load(std::memory_order_relaxed);
     while (before < number && !mine_->posted.compare_exchange_weak(before, number, std::memory_order_release)) {
@@ -133,7 +133,7 @@ class SharedBoard : public ProgressBoard {
       QueryChannel::Numbers numbers;
       if (!channel_->receive(QueryChannel::answer, from, numbers)) continue;
       const auto group = waiting.find(from);
-      if (group == waiting.end() || numbers.at(0) != questions_) continue;  // of an earlier question
+      if (group == waiting.end() || numbers.at(0) != questions_) continue;  // a late answer to an earlier question
       for (std::size_t i = 0; i < group->second.size(); ++i)
         if (numbers.at(i + 1) < number) out.late.push_back(group->second[i]);
       waiting.erase(group);
@@ -146,7 +146,7 @@ class SharedBoard : public ProgressBoard {
   }
 
   std::string describe(const RankStatus& s) const override {
-    if (s.late.empty() && s.unresponsive.empty()) return "no rank is known to be late: it may be the network";
+    if (s.late.empty() && s.unresponsive.empty()) return "no rank is known to be late; the network may be the cause";
     std::string text = s.late.empty() ? "" : "late: " + list(s.late);
     if (!s.unresponsive.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.unresponsive));
     return text;
@@ -155,7 +155,7 @@ class SharedBoard : public ProgressBoard {
  private:
   std::uint64_t posted(std::size_t i) const { return boards_[i]->posted.load(std::memory_order_acquire); }
 
-  // "rank 1, 3 on node7, rank 9 on node8", of eight at most.
+  // "rank 1, 3 on node7, rank 9 on node8"; at most eight ranks, then "...".
   std::string list(const std::vector<int>& ranks) const {
     std::string text;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -168,7 +168,7 @@ class SharedBoard : public ProgressBoard {
     return text;
   }
 
-  // Ten times a second, so that it costs nothing.
+  // The responder thread polls ten times a second, which takes hardly any CPU time.
   void answer() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return ending_; })) {
@@ -179,7 +179,7 @@ class SharedBoard : public ProgressBoard {
           for (std::size_t i = 0; i < boards_.size(); ++i) numbers.push_back(posted(i));
           channel_->send(from, QueryChannel::answer, std::move(numbers));
         }
-      } catch (const Error&) {  // MPI is at its end: others will find no answer
+      } catch (const Error&) {  // MPI has failed; other ranks will see this host as unresponsive
         return;
       }
       lock.lock();
@@ -187,17 +187,17 @@ class SharedBoard : public ProgressBoard {
   }
 
   std::unique_ptr<SharedMemory> memory_;
-  std::vector<RankCounters*> boards_;  // of near_
+  std::vector<RankCounters*> boards_;  // counters of near_
   RankCounters* mine_ = nullptr;
   std::vector<std::string> hosts_;  // by rank
-  Group near_;
-  std::map<int, Group> far_;
+  Group near_;                      // the group of this rank
+  std::map<int, Group> far_;        // the other groups, by their first rank
   bool is_responder_ = false;
-  // From another start in every board: Open MPI keeps what is sent to a communicator that is gone for the next one of
-  // its number, so that late words may reach a later board.
+  // The sequence number of the last question. Every board starts at a different one: Open MPI delivers messages to a
+  // freed communicator to the next communicator with the same id, so a late answer may reach a later board.
   std::uint64_t questions_ = std::uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
-  std::unique_ptr<QueryChannel> channel_;  // null where there are no others
-  std::mutex asking_;                      // one question at a time
+  std::unique_ptr<QueryChannel> channel_;  // null if there are no other groups
+  std::mutex asking_;                      // allows one question at a time
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;

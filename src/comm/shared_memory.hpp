@@ -1,5 +1,5 @@
-// Memory that the ranks of a host share: MPI windows under MPI, plain memory of the process in a thread world. Private
-// to this room.
+// Memory that the ranks of a host share: MPI windows, or memory of the process if the ranks are its threads. Private to
+// the comm room.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,22 +14,21 @@ namespace millrace {
 
 class SharedMemory;
 
-// One region: this rank's part and where the parts of the host's ranks are mapped.
+// One region: this rank's part, and the addresses at which the parts of the host's ranks are mapped.
 struct MappedRegion {
   void* mine = nullptr;
-  std::vector<void*> peers;  // by local rank; only `mine` when the memory is private
+  std::vector<void*> peers;  // by local rank; only `mine` if the memory is private
   std::size_t bytes = 0;
   SharedMemory* memory = nullptr;
 };
 
-// How far each local rank is, in operations begun and done, and a board for small sums. Zero-filled memory is its valid
-// start.
+// The progress of a rank, and the values of its scalar all-reduces. Zero-filled memory is a valid initial state.
 struct alignas(64) RankCounters {
-  std::atomic<std::uint64_t> begun;
-  std::atomic<std::uint64_t> done;
-  std::atomic<std::uint64_t> posted;  // small sums
+  std::atomic<std::uint64_t> begun;   // operations
+  std::atomic<std::uint64_t> done;    // operations
+  std::atomic<std::uint64_t> posted;  // scalar all-reduces; on a ProgressBoard, the posted number
   static constexpr std::size_t values_count = 64;
-  std::array<double, 2 * values_count> values;  // two generations
+  std::array<double, 2 * values_count> values;  // of the last two scalar all-reduces
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -37,22 +36,24 @@ class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
   virtual MappedRegion allocate(std::size_t bytes) = 0;  // collective; zero-filled, page aligned
-  virtual bool shared() const = 0;  // false: each rank is alone with its memory, sums go through MPI
+  virtual bool shared() const = 0;  // false: each rank has private memory, and the ranks exchange MPI messages
 
-  // The rest is for ranks of several hosts, or of private memory. MPI waits for ever, and with a busy core: ask met()
-  // until it says true before each of the calls below. Operations and values may be met for by two threads.
+  // The functions below are for several hosts and for private memory. MPI waits without a timeout and keeps a core
+  // busy. Therefore poll barrier_passed() until it returns true before each call of the other functions. It is a
+  // barrier of all ranks: the first call enters it, and the result is true when all ranks have entered. There are two
+  // independent barriers, so that two threads can use them: `values` for gather_values(), `operation` for the rest.
   enum class Barrier { operation, values };
   virtual bool barrier_passed(Barrier) = 0;
-  // Sum of count floats (or doubles) over the hosts, among the ranks of this local number: in place, the same bits
-  // everywhere. wire: what floats travel as.
+  // Sums `count` floats (or doubles) in place over the ranks with the same local number on all hosts. The result has
+  // the same bits on all of them. wire: the element type of the messages.
   virtual void all_reduce_between_hosts(float* data, std::size_t count, DType wire) = 0;
   virtual void all_reduce_between_hosts(double* data, std::size_t count) = 0;
-  virtual void all_gather_in_place(void* data, std::size_t bytes_per_rank) = 0;  // in place, over all ranks
-  virtual std::vector<double> gather_values(const double* mine,
-                                            std::size_t count) = 0;  // all ranks' values, rank by rank
-  int local = 0;                                                     // this rank among those whose memory is mapped
-  int slice_owners = 1;  // local ranks that own a slice: the fewest ranks on any host
-  bool one_host = true;
+  virtual void all_gather_in_place(void* data, std::size_t bytes_per_rank) = 0;  // over all ranks
+  // Returns the values of all ranks, in rank order.
+  virtual std::vector<double> gather_values(const double* mine, std::size_t count) = 0;
+  int local = 0;         // this rank's position among the ranks whose memory is mapped
+  int slice_owners = 1;  // number of local ranks that own a slice: the smallest number of ranks on any host
+  bool one_host = true;  // all ranks share memory: no messages are needed
 };
 
 std::unique_ptr<SharedMemory> make_mpi_memory(World&, bool private_memory);

@@ -3,9 +3,9 @@
 
 namespace millrace {
 
-// Do `bytes` for every rank of each host fit behind MPI's shared windows? Agreed by all ranks; collective.
-// MILLRACE_TEST_SHM_BYTES pretends a size (a container's default is 64 MB, and an allocation beyond it hangs or dies by
-// SIGBUS).
+// Whether /dev/shm has space for `bytes` per rank on every host. Collective; the same on all ranks. To be called before
+// an allocation: beyond the space (in containers 64 MB by default), MPI's shared windows hang or the process gets a
+// SIGBUS. The environment variable MILLRACE_TEST_SHM_BYTES replaces the measured space.
 bool fits_in_shared_memory(World&, std::size_t bytes);
 
 }  // namespace millrace

@@ -1,7 +1,8 @@
-// A begun operation is cut into pieces whose copies to the host are enqueued at once, each followed by an event. The
-// worker takes pieces in order: it waits for the event, sums with the other ranks, and enqueues the way back. That goes
-// by the copy stream: on the comm stream it would queue behind the copies of later operations, which wait for their
-// gradients. The copy stream never waits for what is not yet enqueued, so this cannot lock up.
+// An operation is split into pieces when it starts. Their copies to the host are enqueued at once, each followed by an
+// event. The worker takes the pieces in order: it waits for the event, runs the operation with the other ranks, and
+// enqueues the copy back to the device. This copy uses the copy stream. On the comm stream, it would queue behind the
+// copies of later operations, which wait for their gradients. The copy stream never waits for work that is not enqueued
+// yet, so there is no deadlock.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -22,14 +23,14 @@ struct Region {
   SharedRegion host;
 };
 
-// A range of elements that is summed at once, and what of it comes back.
+// A range of elements that the host collective processes at once, and the range that is copied back to the device.
 struct Piece {
   const Region* region = nullptr;
   std::size_t begin = 0, count = 0, back_begin = 0, back_count = 0;
   DType dtype = DType::f32;
-  std::unique_ptr<Event> here;  // its elements are on the host
+  std::unique_ptr<Event> here;  // recorded after the copy to the host
   bool first = false, last = false;
-  CommSpan span;  // of its operation
+  CommSpan span;  // of the whole operation
 };
 
 class StagedCollective : public Collective {
@@ -37,7 +38,7 @@ class StagedCollective : public Collective {
   StagedCollective(World& world, Device& device, const CollectiveOptions& options, StagingHooks hooks)
       : world_(world.duplicate()), device_(device), options_(options), hooks_(std::move(hooks)) {
     CollectiveOptions host = options;
-    host.progress = CollectiveOptions::Progress::inline_;  // the worker is the progress
+    host.progress = CollectiveOptions::Progress::inline_;  // the worker drives the operations
     host_ = make_host_collective(*world_, host);
     filled_ = device.make_event();
     landed_ = device.make_event();
@@ -53,7 +54,7 @@ class StagedCollective : public Collective {
     work_.notify_all();
     if (worker_.joinable()) worker_.join();
     try {
-      device_.synchronize();  // the lanes may still be copying
+      device_.synchronize();  // copies may still be running
     } catch (...) {
     }
     for (const Region& r : regions_)
@@ -86,7 +87,7 @@ class StagedCollective : public Collective {
       send({&region(r), begin + at, n, begin + at, n, t, nullptr, at == 0, at + n == count, whole}, begin + at, n);
     }
   }
-  // These two have one piece: which part of it belongs to whom depends on its length.
+  // These two operations are not split, because the parts of the ranks depend on the length of the whole range.
   void reduce_scatter_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     const std::size_t part = rank_slice_elements(count);
     start(r, begin, count, t);
@@ -136,12 +137,12 @@ class StagedCollective : public Collective {
   }
 
  private:
-  // The compute stream goes on when what has come back so far is on the device.
+  // Waits for the worker until done(). Then makes the compute stream wait for all copies to the device so far.
   template <class Done>
   void complete(const Done& done) {
     if (alone()) return;
     std::unique_lock lock(mutex_);
-    advanced_.wait(lock, [&] { return failure_ || done(); });  // the host collective knows when to give up
+    advanced_.wait(lock, [&] { return failure_ || done(); });  // the host collective has the timeout
     if (failure_) std::rethrow_exception(failure_);
     landed_->wait(Stream::compute);
   }
@@ -160,7 +161,7 @@ class StagedCollective : public Collective {
     return {tag, count * size_of(t), seconds_now(), 0, 0, false, op};
   }
 
-  // The comm stream goes on when the compute stream has written what it has been told to so far.
+  // Makes the comm stream wait for the work that is enqueued on the compute stream so far.
   void start(const SharedRegion& r, std::size_t begin, std::size_t count, DType t) {
     MR_CHECK((begin + count) * size_of(t) <= region(r).device.bytes());
     if (alone()) return;
@@ -168,7 +169,7 @@ class StagedCollective : public Collective {
     filled_->wait(Stream::comm);
   }
 
-  // Elements [begin, begin + count) to the host, then the piece to the worker.
+  // Copies the elements [begin, begin + count) to the host and passes the piece to the worker.
   void send(Piece piece, std::size_t begin, std::size_t count) {
     if (alone()) return;
     {
@@ -199,7 +200,7 @@ class StagedCollective : public Collective {
           std::unique_lock lock(mutex_);
           work_.wait(lock, [&] { return ending_ || !queue_.empty(); });
           if (ending_) return;
-          piece = &queue_.front();  // stays where it is while others are added
+          piece = &queue_.front();  // stays valid while other threads add pieces
         }
         piece->here->synchronize();
         if (piece->first) started = seconds_now();
@@ -242,13 +243,13 @@ class StagedCollective : public Collective {
   CollectiveOptions options_;
   StagingHooks hooks_;
   std::unique_ptr<Collective> host_;
-  std::deque<Region> regions_;             // pieces point to them
-  std::unique_ptr<Event> filled_, moved_;  // the caller's
-  std::vector<CommSpan> unused_;           // the worker's
+  std::deque<Region> regions_;             // a deque, because pieces hold pointers to its elements
+  std::unique_ptr<Event> filled_, moved_;  // used by the calling thread only
+  std::vector<CommSpan> unused_;           // used by the worker only
   std::thread worker_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable work_, advanced_;
-  std::unique_ptr<Event> landed_;  // behind all copies to the device so far
+  std::unique_ptr<Event> landed_;  // recorded after the last copy to the device
   std::deque<Piece> queue_;
   std::vector<std::unique_ptr<Event>> spare_;
   std::vector<CommSpan> spans_;

@@ -21,7 +21,7 @@ class ThreadMemory : public SharedMemory {
     std::shared_ptr<void> mine(std::aligned_alloc(4096, bytes), &std::free);
     MR_CHECK(mine);
     std::memset(mine.get(), 0, bytes);
-    // Every rank keeps every part alive: a rank that fails early must not pull memory from under the others.
+    // Every rank owns every part, so that the memory of a rank that fails early stays valid for the others.
     std::vector<std::int64_t> holders(std::size_t(world_.size()), 0);
     holders[std::size_t(world_.rank())] = reinterpret_cast<std::intptr_t>(&mine);
     world_.all_reduce(std::span<std::int64_t>(holders), World::Reduce::sum);

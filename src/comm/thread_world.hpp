@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// Where the ranks of a thread world meet: wait() returns when all have come; abort_waits() makes all waits fail.
+// A barrier for the ranks of a thread world: wait() returns when all ranks have called it. abort_waits() makes all
+// waits fail, now and later.
 struct ThreadRendezvous {
   explicit ThreadRendezvous(int size);
   void wait();

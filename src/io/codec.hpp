@@ -12,8 +12,8 @@ struct Codec {
   // Decodes `in` to `out`; the contents of `in` may be lost. expected: size of the result in bytes, or 0 if unknown.
   // Error(data) if the input is damaged.
   void (*decode)(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expected);
-  void (*encode)(int level, const char* in, std::size_t bytes,
-                 ByteBuffer& out) = nullptr;  // null: pack does not write it
+  // null: pack does not write it.
+  void (*encode)(int level, const char* in, std::size_t bytes, ByteBuffer& out) = nullptr;
 };
 
 extern const Codec gzip_codec, shuffle_codec, fletcher32_codec, lzf_codec, bitshuffle_codec;  // always available

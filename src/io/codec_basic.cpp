@@ -11,11 +11,11 @@
 namespace millrace::io {
 namespace {
 
-// Each thread keeps one, because zlib's state takes 40 KiB.
+// zlib's decoder. Each thread keeps one, because its state takes 40 KiB.
 class Inflater {
  public:
   Inflater() {
-    if (::inflateInit(&stream_) != Z_OK) fail(Exit::internal, "zlib does not start");
+    if (::inflateInit(&stream_) != Z_OK) fail(Exit::internal, "zlib cannot be initialized");
   }
   Inflater(const Inflater&) = delete;
   ~Inflater() { ::inflateEnd(&stream_); }
@@ -41,9 +41,9 @@ class Inflater {
       if (made == out.size() && expected == 0)
         out.grow(out.size() + 1);
       else if (made == out.size())
-        fail(Exit::data, "gzip: more than ", expected, " bytes come out");
+        fail(Exit::data, "gzip: damaged (it decodes to more than ", expected, " bytes)");
       else if (taken == in.size())
-        fail(Exit::data, "gzip: it ends too early");
+        fail(Exit::data, "gzip: damaged (it ends too early)");
     }
     out.resize(made);
   }
@@ -110,14 +110,14 @@ std::uint32_t fletcher32(const char* data, std::size_t bytes) {
 }
 
 void check_fletcher32(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t) {
-  if (in.size() < 4) fail(Exit::data, "fletcher32: it is shorter than its checksum");
+  if (in.size() < 4) fail(Exit::data, "fletcher32: damaged (shorter than a checksum)");
   const std::size_t bytes = in.size() - 4;
   std::uint32_t stored = 0;
   for (std::size_t i = 4; i-- > 0;) stored = stored << 8 | std::uint8_t(in.data()[bytes + i]);
   const std::uint32_t sum = fletcher32(in.data(), bytes);
   // HDF5 before 1.6.3 wrote the bytes of each half in the other order.
   const std::uint32_t old = (sum & 0x00ff00ff) << 8 | (sum & 0xff00ff00) >> 8;
-  if (stored != sum && stored != old) fail(Exit::data, "fletcher32: the checksum differs, the data are damaged");
+  if (stored != sum && stored != old) fail(Exit::data, "fletcher32: damaged (wrong checksum)");
   in.resize(bytes);
   in.swap(out);
 }

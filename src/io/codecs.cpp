@@ -1,4 +1,5 @@
-// Decoding applies the inverse filters from the last to the first. The HDF5 library gets the same codecs.
+// Decoding applies the inverse filters from the last to the first. The same codecs are registered with the HDF5
+// library.
 #include <hdf5.h>
 
 #include <algorithm>
@@ -88,7 +89,7 @@ void register_one(const char* name) {
 }  // namespace
 
 void ByteBuffer::check(std::size_t bytes) const {
-  if (bytes > max_size_) fail(Exit::data, "it is damaged: more than ", max_size_, " bytes would come out");
+  if (bytes > max_size_) fail(Exit::data, "damaged (it decodes to more than ", max_size_, " bytes)");
 }
 
 void ByteBuffer::grow(std::size_t min_bytes) {
@@ -138,7 +139,7 @@ const char* missing_package(const FilterSpec& filter) {
 std::string unsupported_filter_reason(const std::vector<FilterSpec>& filters) {
   for (const FilterSpec& filter : filters) {
     const Codec* codec = find_codec(filter.id);
-    if (!codec) return cat(filter.name, " has no decoder here but HDF5's");
+    if (!codec) return cat("only the HDF5 library can decode ", filter.name);
     if (const char* package = missing_package(filter))
       return cat("this build cannot decode this ", filter.name, ": install ", package, " and build again");
   }
@@ -161,7 +162,7 @@ void decode_chunk(const ChunkedLayout& layout, std::size_t number, ByteBuffer& r
     raw.swap(out);
   }
   if (raw.size() != layout.chunk_bytes())
-    fail(Exit::data, "it decodes to ", raw.size(), " bytes, a chunk has ", layout.chunk_bytes());
+    fail(Exit::data, "damaged (it decodes to ", raw.size(), " bytes instead of ", layout.chunk_bytes(), ")");
   raw.swap(out);
 }
 
@@ -190,7 +191,7 @@ Encoder make_encoder(const std::string& codec, std::optional<int> level) {
              chosen > 0 && kind.codec.id == zstd_codec.id ? std::vector{unsigned(chosen)} : std::vector<unsigned>{}},
             chosen};
   }
-  fail(Exit::config, "'", codec, "' is none of none|zstd|lz4");
+  fail(Exit::config, "unknown codec '", codec, "'. choose none, zstd or lz4");
 }
 
 void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, ByteBuffer& out) {

@@ -56,9 +56,10 @@ std::string source_problem(const std::string& file, const std::string& dataset) 
   const Handle values(source ? H5Dopen2(source, dataset.c_str(), H5P_DEFAULT) : H5I_INVALID_HID, H5Dclose);
   const Handle how(values ? H5Dget_create_plist(values) : H5I_INVALID_HID, H5Pclose);
   H5Eclear2(H5E_DEFAULT);
-  if (!source) return cat("its source ", file, " is no HDF5 file that can be opened");
+  if (!source) return cat("its source ", file, " cannot be opened as an HDF5 file");
   if (!values) return cat("its source ", file, " has no data set ", dataset);
-  if (H5Pget_layout(how) == H5D_VIRTUAL) return cat("its source ", file, ":", dataset, " is virtual, too. pack that");
+  if (H5Pget_layout(how) == H5D_VIRTUAL)
+    return cat("its source ", file, ":", dataset, " is virtual, too. pack that one instead");
   return "";
 }
 

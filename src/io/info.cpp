@@ -69,7 +69,7 @@ bool can_decode(const FilterSpec& filter) {
 std::string advice_for(const FilterSpec& filter) {
   const char* package = missing_package(filter);
   return cat(package ? cat("install ", package, " and build again, or ") : "",
-             "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without");
+             "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without compression");
 }
 
 std::string unsupported_reason_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
@@ -199,7 +199,8 @@ bool File::has(const std::string& name) const {
     if (!listed) return false;
     const bool newer = reason.find("version") != std::string::npos;
     fail(Exit::data, impl_->where(full), " cannot be opened (", reason, ")",
-         newer ? ". a newer HDF5 wrote it: write it without libver='latest', or pack it where that HDF5 is" : "");
+         newer ? ". a newer HDF5 wrote it. write it without libver='latest', or pack it on a machine with that HDF5"
+               : "");
   }
   const Handle owner(object, H5Oclose);
   return H5Iget_type(object) == H5I_DATASET;

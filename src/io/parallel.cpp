@@ -2,8 +2,8 @@
 //
 // HDF5's collective calls wait for every rank. If a write fails on one rank alone (full disk), the others hang, in the
 // same call or in the next flush or close. Therefore blocks are allocated before a write, and the ranks exchange their
-// state over a communicator of the file's own. If one rank failed, no rank calls HDF5 for this file again: the file is
-// abandoned, its identifiers stay open until the program ends, and the file is truncated. One case remains: a device
+// state over a separate communicator of the file. If one rank failed, no rank calls HDF5 for this file again: the file
+// is abandoned, its identifiers stay open until the program ends, and the file is truncated. One case remains: a device
 // that fails after the blocks were allocated. The watchdog handles it.
 #include <fcntl.h>
 #include <sys/statvfs.h>

@@ -128,9 +128,9 @@ Handle File::Impl::transfer_properties(const std::string& at, bool collective, b
   if (!parallel()) return {};
   Handle dxpl(MR_H5(at, H5Pcreate(H5P_DATASET_XFER)), H5Pclose);
   MR_H5(at, H5Pset_dxpl_mpio(dxpl, collective ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT));
-  // Where the rows of every rank are one range, each rank moves its own bytes. MPI_File_write_at_all would gather them
-  // first: Open MPI 4 does so on rank 0 of a host from three ranks on. With 4 ranks it writes 0.3 GB/s instead of 0.8
-  // and reads 0.6 GB/s instead of 1.6, and it does not report a full disk.
+  // If the rows of every rank are one range, each rank transfers its own bytes. MPI_File_write_at_all would gather them
+  // first: with three or more ranks, Open MPI 4 gathers them on rank 0 of the host. With 4 ranks it writes 0.3 GB/s
+  // instead of 0.8 and reads 0.6 GB/s instead of 1.6, and it does not report a full disk.
   if (collective && !scattered) MR_H5(at, H5Pset_dxpl_mpio_collective_opt(dxpl, H5FD_MPIO_INDIVIDUAL_IO));
   return dxpl;
 }

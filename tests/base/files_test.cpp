@@ -17,7 +17,7 @@ class Files : public ::testing::Test {
   const fs::path& folder = own.path;
 };
 
-TEST_F(Files, WrittenContentReadsBackAndLeavesNothingAside) {
+TEST_F(Files, WrittenContentReadsBackAndLeavesNoTemporaryFile) {
   const std::string content("with\0zero\n", 10);
   write_file_atomically(folder / "a", "old");
   write_file_atomically(folder / "a", content);
@@ -42,13 +42,13 @@ TEST_F(Files, GlobsExpandSorted) {
   EXPECT_TRUE(expand_glob((folder / "d*").string()).empty());
 }
 
-TEST_F(Files, Crc32IsZlibs) {
+TEST_F(Files, Crc32EqualsThatOfZlib) {
   EXPECT_EQ(crc32("123456789", 9), 0xcbf43926u);
   EXPECT_EQ(crc32("6789", 4, crc32("12345", 5)), 0xcbf43926u);
 }
 
-// RFC 3720, B.4.
-TEST_F(Files, Crc32cIsCastagnolis) {
+// The examples of RFC 3720, B.4.
+TEST_F(Files, Crc32cGivesThePublishedValues) {
   EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xe3069283u);
   std::string up, down;
@@ -63,7 +63,7 @@ TEST_F(Files, Crc32cIsCastagnolis) {
   EXPECT_EQ(crc32c("", 0), 0u);
 }
 
-TEST_F(Files, ReplacedContentReadsBackAndLeavesNothingAside) {
+TEST_F(Files, ReplacedContentReadsBackAndLeavesNoTemporaryFile) {
   for (const char* content : {"old and longer", "new"}) replace_file(folder / "a", content);
   EXPECT_EQ(read_file(folder / "a"), "new");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);

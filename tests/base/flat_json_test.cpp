@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(Members, ALineOfMetricsIsReadAndNothingElse) {
+TEST(FlatJson, OnlyFlatObjectsOfNumbersAreParsed) {
   double sum = 0;
   const auto add = [&](std::string_view, double v) { sum += std::isfinite(v) ? v : 100; };
   EXPECT_TRUE(parse_flat_json("{\"a\":1.5,\"b\":true,\"c\":false,\"d\":null, \"e\": -2e1}", add));

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The sources are formatted as clang-format 14 formats them (make format). Other versions differ in
-# details, so without that one the test is skipped.
+# Checks that the sources are formatted by clang-format 14 (make format). Other versions format some
+# details differently, so the test is skipped if version 14 is not installed.
 # Usage: format_test.sh SOURCE_DIR
 set -euo pipefail
 cd "$1"
@@ -10,4 +10,4 @@ for program in clang-format-14 clang-format ""; do
 done
 wrong=$(find src include tests \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -exec "$program" --dry-run -Werror {} + 2>&1 |
   sed -n 's/:[0-9:]* error:.*//p' | sort -u) || true
-[ -z "$wrong" ] || { echo "FAILED: expected the format of clang-format 14 (make format) in: $wrong" && exit 1; }
+[ -z "$wrong" ] || { echo "FAILED: not formatted by clang-format 14 (run make format): $wrong" && exit 1; }

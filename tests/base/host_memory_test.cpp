@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// /proc and /sys as a host may show them.
+// A simulated host with its own /proc and /sys.
 struct FakeHost {
   const test::TemporaryFolder own;
   const std::filesystem::path& root = own.path;
@@ -21,13 +21,13 @@ struct FakeHost {
   }
 };
 
-TEST(HostMemory, OfAHostWithoutLimitsIsWhatTheKernelCallsAvailable) {
+TEST(HostMemory, EqualsThatOfTheKernelIfThereIsNoLimit) {
   const FakeHost host;
   EXPECT_EQ(host_memory(host.root).total, 1000u << 10);
   EXPECT_EQ(host_memory(host.root).available, 800u << 10);
 }
 
-TEST(HostMemory, IsBoundByTheTightestControlGroupAboveTheProcess) {
+TEST(HostMemory, IsLimitedByTheTightestControlGroupOfTheProcess) {
   const FakeHost host;
   host.put("proc/self/cgroup", "0::/job/step\n");
   host.put("sys/fs/cgroup/job/memory.max", cat(500 << 10));
@@ -36,10 +36,10 @@ TEST(HostMemory, IsBoundByTheTightestControlGroupAboveTheProcess) {
            cat("anon ", 100 << 10, "\ninactive_file ", 250 << 10, "\nactive_file ", 50 << 10, "\n"));
   host.put("sys/fs/cgroup/job/step/memory.max", "max\n");
   EXPECT_EQ(host_memory(host.root).total, 500u << 10);
-  EXPECT_EQ(host_memory(host.root).available, 400u << 10) << "cached files are given up when asked for";
+  EXPECT_EQ(host_memory(host.root).available, 400u << 10) << "cached files can be reclaimed";
 }
 
-TEST(HostMemory, IsBoundByControlGroupsOfTheFirstVersion) {
+TEST(HostMemory, IsLimitedByControlGroupsOfVersion1) {
   const FakeHost host;
   host.put("proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n");
   host.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");

@@ -1,4 +1,4 @@
-// Checks every #include of src/ and include/ against docs/layers.txt, and the sizes of files and folders.
+// Checks the #includes of src/ and include/ against docs/layers.txt, and the sizes of files and folders.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::map<std::string, Rule> read_rules() {
   return rules;
 }
 
-// The third-party library of a header, "" for the C and C++ libraries and the system.
+// The third-party library that a header belongs to; "" for headers of C, C++ and the system.
 std::string library_of(const std::string& header) {
   static const std::pair<std::regex, const char*> known[] = {
       {std::regex("zlib\\.h"), "zlib"},
@@ -129,12 +129,12 @@ TEST(Layers, EveryIncludeIsAllowed) {
     } else {
       const std::string library = library_of(header);
       EXPECT_TRUE(library.empty() || rule.libraries.count(library))
-          << file << " includes " << header << " of " << library;
+          << file << " includes " << header << ": docs/layers.txt does not allow the library " << library;
     }
   }
 }
 
-// A header is public when a file of another room includes it, or a header that is public includes it.
+// A header must be public only if a file of another room or another public header includes it.
 TEST(Layers, PublicHeadersAreUsedByOtherRooms) {
   const auto includes = read_includes();
   Names needed;
@@ -152,7 +152,7 @@ TEST(Layers, PublicHeadersAreUsedByOtherRooms) {
       EXPECT_TRUE(needed.count(file.generic_string())) << file << " is included by its own room alone: move it to src/";
 }
 
-TEST(Layers, TheRuleHasNoCycle) {
+TEST(Layers, RulesHaveNoCycle) {
   auto rules = read_rules();
   ASSERT_GE(rules.size(), 10u);
   while (!rules.empty()) {
@@ -162,7 +162,8 @@ TEST(Layers, TheRuleHasNoCycle) {
       for (const auto& other : rule.folders) depends = depends || rules.count(other);
       if (!depends) free.insert(folder);
     }
-    ASSERT_FALSE(free.empty()) << "a cycle among the folders from " << rules.begin()->first << " on";
+    ASSERT_FALSE(free.empty()) << "docs/layers.txt has a cycle of folders; one of them or of its users is "
+                               << rules.begin()->first;
     for (const auto& folder : free) rules.erase(folder);
   }
 }
@@ -181,7 +182,7 @@ TEST(Layers, FilesAndFoldersAreSmall) {
     EXPECT_LE(count, max_files) << folder << " holds " << count << " files: make sub-folders";
 }
 
-TEST(Layers, TheWordCudaStaysInItsPlaces) {
+TEST(Layers, CudaConditionalsStayInTheirRooms) {
   for (const auto& entry : fs::recursive_directory_iterator(root / "src")) {
     const auto inside = fs::relative(entry.path(), root / "src");
     const std::string room = *inside.begin();

@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-// The known answers that the authors of Philox4x32-10 publish with Random123.
-TEST(Rng, PhiloxGivesThePublishedAnswers) {
+// The test vectors that the authors of Philox4x32-10 publish with Random123.
+TEST(Rng, PhiloxGivesThePublishedNumbers) {
   const auto expect = [](Random4 r, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
     EXPECT_EQ(r.v[0], a);
     EXPECT_EQ(r.v[1], b);
@@ -21,14 +21,14 @@ TEST(Rng, PhiloxGivesThePublishedAnswers) {
          0x5001e420, 0x24126ea1);
 }
 
-TEST(Rng, PurposesAndSeedsHaveKeysOfTheirOwn) {
+TEST(Rng, PurposesAndSeedsHaveDistinctKeys) {
   std::set<std::uint64_t> seen;
   for (std::uint64_t seed = 0; seed < 100; ++seed)
     for (std::uint32_t purpose = 1; purpose <= 7; ++purpose) seen.insert(rng_key(seed, RngPurpose(purpose)));
   EXPECT_EQ(seen.size(), 700u);
 }
 
-TEST(Rng, DrawsStayInTheirRange) {
+TEST(Rng, NumbersStayInTheirRange) {
   EXPECT_EQ(uniform01(0), 0.0f);
   EXPECT_LT(uniform01(~0u), 1.0f);
   EXPECT_EQ(uniform_below(0, 7), 0u);

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Functions have at most 60 lines and 7 parameters: size_test.sh SOURCE_DIR BUILD_DIR
-# The linter is lizard (PyPI), from PATH or installed into BUILD_DIR/lint. Skipped (77) when neither can be had.
+# Checks that functions have at most 60 lines and 7 parameters.
+# Usage: size_test.sh SOURCE_DIR BUILD_DIR
+# It uses the linter lizard (PyPI) from PATH or installs it into BUILD_DIR/lint; otherwise it is skipped (77).
 set -euo pipefail
 cd "$1"
 lint=$2/lint
@@ -9,7 +10,7 @@ if [ ! -x "$lizard" ]; then
   { python3 -m venv "$lint" && "$lint/bin/pip" install -q --disable-pip-version-check lizard==1.24.3; } >/dev/null 2>&1 ||
     { echo "skipped: lizard is not installed and could not be installed (pip install lizard)"; exit 77; }
 fi
-# lizard knows C++ by the file's name: CUDA sources get a link with a name that it knows.
+# lizard recognizes C++ by the file name, so CUDA sources get links that end in .cpp.
 links=$(mktemp -d)
 trap 'rm -rf "$links"' EXIT
 find src include tests -name '*.cu' -o -name '*.cuh' | while read -r file; do
@@ -17,4 +18,4 @@ find src include tests -name '*.cu' -o -name '*.cuh' | while read -r file; do
   ln -s "$PWD/$file" "$links/$file.cpp"
 done
 long=$("$lizard" -l cpp --length 60 --arguments 7 --CCN 1000 --warnings_only src include tests "$links" || true)
-[ -z "$long" ] || { echo "longer than 60 lines, or with more than 7 parameters. split them:"; echo "$long"; exit 1; }
+[ -z "$long" ] || { echo "FAILED: functions with more than 60 lines or 7 parameters. split them:"; echo "$long"; exit 1; }

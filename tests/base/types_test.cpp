@@ -15,14 +15,14 @@ TEST(Types, NamesReadBack) {
   EXPECT_THROW(parse_dtype("float"), Error);
 }
 
-// By the definition of IEEE binary16, in exact arithmetic.
+// The value by the definition of IEEE binary16, in exact arithmetic.
 double half_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double size = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   return bits & 0x8000 ? -size : size;
 }
 
-TEST(Half, EveryValueDecodesByDefinitionAndReturns) {
+TEST(Half, EveryValueDecodesByDefinitionAndEncodesBack) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const float value = f16::decode(std::uint16_t(bits));
     if ((bits & 0x7c00) == 0x7c00) {
@@ -38,7 +38,7 @@ TEST(Half, EveryValueDecodesByDefinitionAndReturns) {
   }
 }
 
-TEST(Half, BetweenNeighboursRoundsToNearestEven) {
+TEST(Half, ValuesBetweenNeighboursRoundToNearestEven) {
   for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {
     const double low = half_value(bits), high = half_value(std::uint16_t(bits + 1));
     const float middle = float((low + high) / 2);  // exact: one bit more than a half has
@@ -53,10 +53,10 @@ TEST(Half, OverflowBeginsAt65520) {
   EXPECT_EQ(f16::encode(65519.996f), 0x7bff);
   EXPECT_EQ(f16::encode(65520.0f), 0x7c00);
   EXPECT_EQ(f16::encode(-1e30f), 0xfc00);
-  EXPECT_EQ(f16::encode(std::ldexp(1.0f, -25)), 0);  // halfway to the least subnormal: to even
+  EXPECT_EQ(f16::encode(std::ldexp(1.0f, -25)), 0);  // halfway between zero and the smallest subnormal
 }
 
-TEST(Bfloat, EveryValueReturns) {
+TEST(Bfloat, EveryValueConvertsBack) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     bf16 value;
     value.bits = std::uint16_t(bits);
@@ -67,7 +67,7 @@ TEST(Bfloat, EveryValueReturns) {
   }
 }
 
-TEST(Bfloat, BetweenNeighboursRoundsToNearestEven) {
+TEST(Bfloat, ValuesBetweenNeighboursRoundToNearestEven) {
   for (std::uint32_t bits = 0; bits < 0x7f7f; ++bits) {
     const std::uint32_t middle = bits << 16 | 0x8000u;
     const auto rounded = [](std::uint32_t u) { return bf16(std::bit_cast<float>(u)).bits; };

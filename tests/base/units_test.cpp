@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(Units, SizesAreReadAsWritten) {
+TEST(Units, SizesAreParsed) {
   EXPECT_EQ(parse_bytes("0"), 0u);
   EXPECT_EQ(parse_bytes("1000"), 1000u);
   EXPECT_EQ(parse_bytes("4k"), 4000u);
@@ -17,7 +17,7 @@ TEST(Units, SizesAreReadAsWritten) {
   EXPECT_EQ(parse_bytes("2TB"), 2000000000000ull);
 }
 
-TEST(Units, OtherSizesAreRefused) {
+TEST(Units, InvalidSizesAreRefused) {
   for (const char* text : {"", "MiB", "-1", "1e6 B", "12 parsecs", "1MiBs", "1Q", "99999999TiB"})
     EXPECT_THROW(parse_bytes(text), Error) << text;
 }
@@ -29,7 +29,7 @@ TEST(Units, PrintedSizesReadBackExactly) {
   EXPECT_EQ(print_bytes(256u << 20), "256MiB");
 }
 
-TEST(Units, DurationsAreReadAsWritten) {
+TEST(Units, DurationsAreParsed) {
   EXPECT_EQ(parse_seconds("90"), 90);
   EXPECT_EQ(parse_seconds("250ms"), 0.25);
   EXPECT_NEAR(parse_seconds("5us"), 5e-6, 1e-18);
@@ -41,12 +41,12 @@ TEST(Units, DurationsAreReadAsWritten) {
   EXPECT_EQ(parse_seconds("90:05"), 5405);
 }
 
-TEST(Units, OtherDurationsAreRefused) {
+TEST(Units, InvalidDurationsAreRefused) {
   for (const char* text : {"", "soon", "-5s", "5 weeks", "1h 30x", "1e3s"})
     EXPECT_THROW(parse_seconds(text), Error) << text;
 }
 
-TEST(Units, RatesAreReadAsWrittenBitsAndBytesApart) {
+TEST(Units, RatesDistinguishBitsAndBytes) {
   EXPECT_NEAR(parse_rate("400Gb/s"), 50e9, 1e-3);
   EXPECT_NEAR(parse_rate("100Gbit/s"), 12.5e9, 1e-3);
   EXPECT_NEAR(parse_rate("100 Mbps"), 12.5e6, 1e-6);
@@ -57,7 +57,7 @@ TEST(Units, RatesAreReadAsWrittenBitsAndBytesApart) {
     EXPECT_THROW(parse_rate(text), Error) << text;
 }
 
-TEST(Units, PeopleReadThese) {
+TEST(Units, FormattedValuesHaveUnits) {
   EXPECT_EQ(format_bytes(1572864), "1.50 MiB");
   EXPECT_EQ(format_bytes(12), "12 B");
   EXPECT_EQ(format_seconds(4323), "1:12:03");

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-TEST(Clock, AnOffsetLiesWithinTheErrorThatIsStated) {
+TEST(Clock, OffsetIsCorrectWithinTheReportedError) {
   run_thread_world(3, [](World& world) {
     const double ahead = 3.5 * world.rank();
     const auto clock = [&] {
@@ -17,11 +17,11 @@ TEST(Clock, AnOffsetLiesWithinTheErrorThatIsStated) {
     };
     const ClockOffset offset = clock_offset(world, clock);
     EXPECT_LE(std::abs(offset.seconds - ahead), offset.error + 1e-9);
-    EXPECT_LT(offset.error, 1.0);  // a busy machine's barriers
+    EXPECT_LT(offset.error, 1.0);  // barriers are slow on a busy machine
   });
 }
 
-TEST(Clock, RanksOfOneHostShareOne) {
+TEST(Clock, RanksOfOneHostHaveNoOffset) {
   run_thread_world(2, [](World& world) {
     const ClockOffset offset = clock_offset(world);
     EXPECT_EQ(offset.seconds, 0);

@@ -20,7 +20,7 @@ CollectiveOptions with(CollectiveOptions::Progress progress) {
   return o;
 }
 
-TEST(ThreadCollective, SumsEqualTheSumInRankOrder) {
+TEST(ThreadCollective, AllReduceEqualsTheSumInRankOrder) {
   for (int ranks = 1; ranks <= 4; ++ranks)
     for (const auto progress : {CollectiveOptions::Progress::thread, CollectiveOptions::Progress::inline_})
       run_thread_world(ranks, [&](World& world) {
@@ -45,14 +45,14 @@ TEST(ThreadCollective, LateRankIsNamedAfterTheTimeout) {
   EXPECT_EQ(named, 4);
 }
 
-// The best of a few tries: a busy machine holds up one rank, and the other waits for it.
-TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
+// Uses the best of a few attempts, because a busy machine may delay one rank, and the other rank waits for it.
+TEST(ThreadCollective, ProgressThreadWorksWhileTheRankComputes) {
   run_thread_world(2, [](World& world) {
     CollectiveOptions options = with(CollectiveOptions::Progress::thread);
     options.delay_seconds_per_mb = 0.05;
     const auto collective = make_host_collective(world, options);
     const SharedRegion region = collective->allocate(4 << 20);
-    double took = 1, first_end = 1;  // on the later rank
+    double took = 1, first_end = 1;  // on the slower rank
     for (int attempt = 0; attempt < 5 && (took >= 0.45 || first_end >= 0.25); ++attempt) {
       world.barrier();
       const auto began = std::chrono::steady_clock::now();
@@ -70,12 +70,12 @@ TEST(ThreadCollective, ProgressThreadSumsWhileTheRankComputes) {
       took = times[0];
       first_end = times[1];
     }
-    EXPECT_LT(took, 0.45);       // 0.32 of computing and 0.21 of sums: at least part of them was hidden
+    EXPECT_LT(took, 0.45);       // 0.32 s of computing and 0.21 s of all-reduces overlap at least partly
     EXPECT_LT(first_end, 0.25);  // long before the computing ends
   });
 }
 
-TEST(ThreadCollective, WaitLeavesLaterOperationsToTheProgressThread) {
+TEST(ThreadCollective, WaitReturnsBeforeLaterOperationsAreDone) {
   run_thread_world(2, [](World& world) {
     CollectiveOptions options = with(CollectiveOptions::Progress::thread);
     options.delay_seconds_per_mb = 0.05;
@@ -88,7 +88,7 @@ TEST(ThreadCollective, WaitLeavesLaterOperationsToTheProgressThread) {
     std::vector<CommSpan> spans;
     collective->take_spans(spans);
     EXPECT_GE(spans.size(), 1u);
-    EXPECT_LT(spans.size(), 6u);  // 0.25 s of gathers are still to come
+    EXPECT_LT(spans.size(), 6u);  // the others take another 0.25 s
     collective->finish();
     collective->take_spans(spans);
     EXPECT_GE(spans.size(), 1u);
@@ -105,7 +105,7 @@ TEST(ThreadWorld, AFailureOnOneRankEndsTheOthers) {
                Error);
 }
 
-TEST(ThreadWorld, AgreesAndGathers) {
+TEST(ThreadWorld, CollectiveCallsGiveTheSameResultOnAllRanks) {
   run_thread_world(3, [](World& world) {
     const auto all = world.gather(cat("r", world.rank()));
     EXPECT_EQ(all, (std::vector<std::string>{"r0", "r1", "r2"}));

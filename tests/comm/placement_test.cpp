@@ -39,8 +39,8 @@ TEST(Placement, MoreRanksThanCoresShareThem) {
   });
 }
 
-// Threads have affinities of their own, as processes have that mpirun or Slurm binds.
-TEST(Placement, CoresThatOverlapWithoutBeingTheSameAreNamedOnAllRanks) {
+// Each thread has its own affinity mask, like a process that mpirun or Slurm has bound.
+TEST(Placement, PartlyOverlappingBindingsAreReportedOnAllRanks) {
   if (usable_cores() < 2) GTEST_SKIP() << "one core";
   cpu_set_t all;
   ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
@@ -64,7 +64,7 @@ TEST(Placement, CoresThatOverlapWithoutBeingTheSameAreNamedOnAllRanks) {
   };
   EXPECT_EQ(planned({cores, cores}), "");
   EXPECT_EQ(planned({{cores[0]}, {cores[1]}, {cores[0]}, {cores[1]}}).find("overlap"), std::string::npos)
-      << "cores shared alike";
+      << "ranks with equal masks share their cores";
   const std::string said = planned({{cores[1]}, {cores[0]}, cores});
   EXPECT_NE(said.find(cat("ranks 1 and 2 of one host are bound to different cores that overlap (", cores[0], " and ",
                           cores[0], ",", cores[1], "). add --bind-to none")),
@@ -72,7 +72,7 @@ TEST(Placement, CoresThatOverlapWithoutBeingTheSameAreNamedOnAllRanks) {
       << said;
 }
 
-TEST(Signals, AreRememberedUntilCleared) {
+TEST(Signals, StopSignalIsKeptUntilCleared) {
   install_stop_signals();
   EXPECT_EQ(stop_signal(), 0);
   std::raise(SIGUSR2);

@@ -18,10 +18,12 @@ CollectiveOptions options() {
   return o;
 }
 
-// The checks touch regions from the host as soon as finish() is over; a device's lanes may still be at work then.
-class Settled : public Collective {
+// Synchronizes the device after wait() and finish(): the checks then access regions from the host, while work on the
+// streams of a device could still be running.
+class SynchronizingCollective : public Collective {
  public:
-  Settled(std::unique_ptr<Collective> inner, Device& device) : inner_(std::move(inner)), device_(device) {}
+  SynchronizingCollective(std::unique_ptr<Collective> inner, Device& device)
+      : inner_(std::move(inner)), device_(device) {}
   std::string describe() const override { return inner_->describe(); }
   SharedRegion allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void all_reduce_async(const SharedRegion& r, std::size_t b, std::size_t n, DType t, int tag) override {
@@ -52,7 +54,7 @@ class Settled : public Collective {
   Device& device_;
 };
 
-TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
+TEST(StagedCollective, AllReduceEqualsTheSumInRankOrder) {
   for (int ranks = 1; ranks <= 4; ++ranks)
     run_thread_world(ranks, [&](World& world) {
       test::HostDevice device(false);
@@ -65,10 +67,10 @@ TEST(StagedCollective, SumsEqualTheSumInRankOrder) {
     });
 }
 
-TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
+TEST(StagedCollective, ResultsAreCorrectWithIndependentStreams) {
   run_thread_world(3, [&](World& world) {
     test::DelayedStreamDevice device({20, 20, 20});
-    Settled collective(make_staged_collective(world, device, options()), device);
+    SynchronizingCollective collective(make_staged_collective(world, device, options()), device);
     check_all(world, collective);
     check_pipeline(world, collective);
     check_scatter_gather(world, collective);
@@ -77,8 +79,8 @@ TEST(StagedCollective, SumsAreTheSameOnADeviceOfIndependentLanes) {
   });
 }
 
-// What a forward pass does behind each wait() sees its bucket whole, however the lanes are paced.
-TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
+// As in a forward pass: work that is enqueued after wait() sees the complete bucket, whichever stream is slow.
+TEST(StagedCollective, ComputeStreamContinuesAfterTheOperationItWaitsFor) {
   constexpr std::size_t buckets = 4, part = 700, count = 2 * part;
   for (const auto& pauses : {std::array{500, 0, 0}, std::array{0, 500, 0}, std::array{0, 0, 500}})
     run_thread_world(2, [&](World& world) {
@@ -89,7 +91,7 @@ TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
       const std::size_t rank = std::size_t(world.rank());
       std::atomic<int> wrong = 0;
       for (int round = 0; round < 4; ++round) {
-        device.enqueue(Stream::compute, [=] {  // the update
+        device.enqueue(Stream::compute, [=] {  // the weight update
           for (std::size_t i = 0; i < buckets * count; ++i)
             if (i % count / part == rank) data[i] = value_of(round, i);
         });
@@ -109,9 +111,9 @@ TEST(StagedCollective, TheComputeLaneGoesOnBehindTheOperationItWaitsFor) {
     });
 }
 
-// Steps as the trainer runs them: the compute lane writes buckets late, uses the sums, and writes them anew, while the
-// host runs ahead.
-TEST(StagedCollective, LanesWaitForEachOtherThroughoutSteps) {
+// As in training: the compute stream writes the buckets late, reads the sums and overwrites the buckets, while the host
+// runs ahead.
+TEST(StagedCollective, StreamsStaySynchronizedThroughoutSteps) {
   constexpr std::size_t buckets = 5, count = 3000;
   constexpr int steps = 10;
   for (const auto& pauses : {std::array{1000, 0, 0}, std::array{0, 1000, 0}, std::array{0, 0, 1000}})
@@ -176,7 +178,7 @@ TEST(StagedCollective, LateRankIsNamedAfterTheTimeout) {
   EXPECT_EQ(named, 2);
 }
 
-TEST(StagedCollective, PinsEachRegionsHostMemoryOnceAndReleasesIt) {
+TEST(StagedCollective, HostMemoryOfEachRegionIsPinnedOnceAndUnpinned) {
   run_thread_world(2, [&](World& world) {
     int pinned = 0, unpinned = 0;
     std::atomic<int> workers = 0;

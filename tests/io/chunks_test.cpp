@@ -31,8 +31,8 @@ std::string numbers(std::size_t bytes, std::uint64_t seed = 1) {
 
 TEST(Chunks, EveryFilterTypeAndFormatDecodesToTheWrittenValues) {
   const TemporaryFolder folder;
-  const std::vector<hsize_t> shape{23, 5, 7},
-      chunk{4, 5, 3};  // partial chunks in two dimensions; 60 elements, not a multiple of 8
+  // Partial chunks in two dimensions; 60 elements, which is not a multiple of 8.
+  const std::vector<hsize_t> shape{23, 5, 7}, chunk{4, 5, 3};
   const auto kinds = chunk_filters();
   EXPECT_GE(kinds.size(), 9u);
   for (const ChunkFilter& packing : kinds)
@@ -208,7 +208,7 @@ TEST(Chunks, HeapCollectionsWhoseSizeOverflowsAreRefused) {
   try {
     read_global_heap_object(
         [&](std::uint64_t offset, char* to, std::size_t bytes) {
-          if (++reads > 10) throw std::runtime_error("it goes in circles");
+          if (++reads > 10) throw std::runtime_error("it reads in an endless loop");
           if (offset + bytes > file.size()) fail(Exit::data, "past the end");
           std::memcpy(to, file.data() + offset, bytes);
         },

@@ -15,7 +15,7 @@ namespace {
 using test::TemporaryFolder;
 
 #define EXPECT_SAYS(message, words) \
-  EXPECT_NE((message).find(words), std::string::npos) << "not said: " << (words) << "\nin: " << (message)
+  EXPECT_NE((message).find(words), std::string::npos) << "missing: " << (words) << "\nin: " << (message)
 
 TEST(Errors, OpeningErrorsNamePathAndReason) {
   const TemporaryFolder folder;

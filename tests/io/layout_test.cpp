@@ -72,7 +72,7 @@ TEST(Layout, NewDatasetsAreNotFilled) {
   EXPECT_GE(std::filesystem::file_size(path), 64u << 20);
   struct stat status {};
   ASSERT_EQ(stat(path.c_str(), &status), 0);
-  EXPECT_LT(status.st_blocks * 512, 1 << 20) << "the file's extent was written, not only reserved";
+  EXPECT_LT(status.st_blocks * 512, 1 << 20) << "the space was written, not only allocated";
 }
 
 TEST(Layout, TheOffsetIsThePositionOfTheBytes) {
@@ -174,7 +174,7 @@ TEST(Layout, CompressedRowsAreRead) {
 
 std::string refusal_of(const std::string& path) { return File::open(path).info("x").unsupported_reason; }
 
-TEST(Layout, RefusalsSayWhy) {
+TEST(Layout, UnsupportedTypesAreRefusedWithAReason) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.h5";
   struct Case {

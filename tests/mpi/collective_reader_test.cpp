@@ -1,4 +1,4 @@
-// data.reader = mpio_collective: all ranks read collectively, whatever each of them has to read.
+// data.reader = mpio_collective: all ranks read collectively, although they need different samples at different times.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -47,7 +47,7 @@ TEST(Collective, AllReduceOfManyMessagesEqualsTheSumInRankOrder) {
   }
 }
 
-TEST(Collective, ReduceScatterThenAllGatherEqualsSum) {
+TEST(Collective, ReduceScatterThenAllGatherEqualsTheSum) {
   for (const bool private_memory : {false, true}) {
     const auto collective =
         make_host_collective(test_world(), with(CollectiveOptions::Progress::thread, private_memory));
@@ -80,10 +80,11 @@ TEST(Collective, TheBoardShowsTheRanksThatAreBehind) {
   }
 }
 
-// The main threads of the ranks are in MPI calls here, or asleep, so other threads answer for them.
+// The main threads of the ranks are blocked in MPI calls here, so other threads must answer for them.
 TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
   World& world = test_world();
-  for (const char* shm_bytes : {"", "1000"}) {  // space for the boards in /dev/shm, or none: a board for each rank
+  for (const char* shm_bytes :
+       {"", "1000"}) {  // with space for the boards in /dev/shm, and without: then each rank has its own
     if (*shm_bytes) ::setenv("MILLRACE_TEST_SHM_BYTES", shm_bytes, 1);
     const auto board = make_progress_board(world);
     ::unsetenv("MILLRACE_TEST_SHM_BYTES");
@@ -152,7 +153,7 @@ TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
   EXPECT_EQ(world.duplicate()->rank(), world.rank());
 }
 
-TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryOrHaveCopiesWithoutSpace) {
+TEST(WorldOverMpi, RanksOfAHostShareNodeMemoryOrHaveCopiesIfShmIsFull) {
   World& world = test_world();
   const std::string bytes(5'000'000, 'b');
   for (const char* shm_bytes : {"", "100000"}) {

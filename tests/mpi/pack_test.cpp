@@ -129,14 +129,14 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
     message = e.what();
   }
   everywhere(world, message.find("row 500 is broken") != std::string::npos, message);
-  everywhere(world, fs::is_empty(options.out), "no file stays");
+  everywhere(world, fs::is_empty(options.out), "no file is left");
 #else
   GTEST_SKIP() << "this build has no Zstandard; world of " << world.size();
 #endif
 }
 
 #ifdef MILLRACE_WITH_PNG
-// As much of an image as pack inspects: a PNG file up to its first pixels.
+// The part of an image that pack inspects: a PNG file up to its first pixels.
 std::string header_of_png(std::size_t bytes) {
   const auto chunk = [](const std::string& type, const std::string& data) {
     const auto big_endian = [](std::uint32_t number) {
@@ -197,8 +197,8 @@ std::vector<std::vector<double>> samples_of(World& world, const ShardIndex& d) {
   return out;
 }
 
-// A file of another program is read in place and packed, on any number of ranks.
-TEST(PackMpi, PackedPixelsAreThoseReadInPlace) {
+// A file of another program is read in place, and is packed and then read, on any number of ranks.
+TEST(PackMpi, PackedPixelsEqualThoseReadInPlace) {
   World& world = test_world();
   const SharedFolder folder(world);
   struct Case {
@@ -291,7 +291,7 @@ TEST(PackMpi, AFailureOfOneRankReachesAllAndLeavesNoShard) {
   }
   everywhere(world, message.find("row 500 is broken") != std::string::npos, message);
   world.barrier();
-  everywhere(world, fs::is_empty(folder.path), "no file stays");
+  everywhere(world, fs::is_empty(folder.path), "no file is left");
 }
 
 // The disk of one rank, simulated by its file size limit, becomes full in the middle of a collective write.
@@ -319,7 +319,7 @@ TEST(PackMpi, AFullDiskOnOneRankEndsAllRanks) {
     setrlimit(RLIMIT_FSIZE, &before);
     everywhere(world, !message.empty(), "an error");
     world.barrier();
-    everywhere(world, fs::is_empty(folder.path), "no file stays");
+    everywhere(world, fs::is_empty(folder.path), "no file is left");
   }
 }
 

@@ -1,4 +1,4 @@
-// What tests on several ranks share.
+// Helpers of the tests that run on several ranks.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Seconds, by the clocks that the program measures with.
+// The clocks of the program's measurements, in seconds.
 #pragma once
 #include <time.h>
 
@@ -6,12 +6,12 @@
 
 namespace millrace {
 
-// Seconds of std::chrono::steady_clock: only differences mean something. They can be compared within a process.
+// Seconds of std::chrono::steady_clock. Only differences between values of the same process are meaningful.
 inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// CPU time of the calling thread: the time of other threads and programs does not count.
+// CPU time of the calling thread alone.
 inline double thread_cpu_seconds() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,12 +1,14 @@
-// What ranks do together with a range of elements.
+// The kinds of collective operations on a range of elements.
 #pragma once
 
 namespace millrace {
 
-// All ranks end up with the sum; each with its part of it; all with everyone's part.
+// all_reduce: every rank gets the sum. reduce_scatter: each rank gets its part of the sum. all_gather: every rank gets
+// the parts of all ranks.
 enum class CollectiveOp { all_reduce, reduce_scatter, all_gather };
 
-// Part of its bytes that each rank sends where `ranks` form a ring: nccl-tests' factor from algorithm to bus bandwidth.
+// The bytes that each of `ranks` ranks in a ring sends, as a factor of the bytes of the operation. nccl-tests uses this
+// factor to convert algorithm bandwidth to bus bandwidth.
 constexpr double bus_factor(CollectiveOp op, double ranks) {
   return (op == CollectiveOp::all_reduce ? 2 : 1) * (ranks - 1) / ranks;
 }
@@ -20,7 +22,7 @@ constexpr const char* name_of(CollectiveOp op) {
     case CollectiveOp::all_reduce:
       break;
   }
-  return "sum";
+  return "all-reduce";
 }
 
 }  // namespace millrace

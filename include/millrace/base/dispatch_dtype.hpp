@@ -1,5 +1,5 @@
-// From a DType, which is known at run time, to a type of the compiler. Each function calls body(T{}) with the type that
-// the DType names, and returns what the body returns. The body is a generic lambda:
+// Converts a DType, which is known at run time, to a C++ type. Each function calls body(T{}), where T is the C++ type
+// of the DType, and returns the result of the body. The body is a generic lambda:
 //
 //   dispatch_any_dtype(dtype, [&](auto zero) {
 //     using T = decltype(zero);
@@ -39,8 +39,8 @@ decltype(auto) dispatch_any_dtype(DType dtype, const Body& body) {
   return body(double{});
 }
 
-// The types that operations compute in: float, bf16 and f16. Error(config) for any other; `device` names the device in
-// the message ("the CPU", "CUDA").
+// The element types that operations compute in: float, bf16 and f16. Error(config) for any other type; `device` is the
+// device's name in the message ("the CPU", "CUDA").
 template <class Body>
 decltype(auto) dispatch_compute_dtype(DType dtype, const char* device, const Body& body) {
   switch (dtype) {

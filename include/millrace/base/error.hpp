@@ -1,4 +1,4 @@
-// Errors carry the exit code that the program ends with. Messages read "problem (why). try this", one line.
+// Exceptions with the exit code of the program. Messages have one line: "problem (why). what to do".
 #pragma once
 #include <initializer_list>
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// The contract with job scripts: see docs/reference/exit-codes.md.
+// Exit codes, on which job scripts rely: see docs/reference/exit-codes.md.
 enum class Exit : int { ok = 0, internal = 1, config = 2, data = 3, diverged = 4, comm = 5, stopped = 75 };
 
 class Error : public std::runtime_error {
@@ -19,7 +19,8 @@ class Error : public std::runtime_error {
   Exit code_;
 };
 
-// A part of a message: a text, or a number as an ostream prints it. Views its argument: of use within one expression.
+// A part of a message: a text, or a number in the format of an ostream. It refers to its argument, so it must not
+// outlive the expression that creates it.
 class MessagePart {
  public:
   MessagePart(std::string_view text) : text_(text) {}
@@ -32,8 +33,8 @@ class MessagePart {
   MessagePart(unsigned long v) : MessagePart(static_cast<unsigned long long>(v)) {}
   MessagePart(long long);
   MessagePart(unsigned long long);
-  MessagePart(double);                // six digits
-  MessagePart(const void*) = delete;  // would become a bool
+  MessagePart(double);                // six significant digits
+  MessagePart(const void*) = delete;  // only pointers to text are allowed
   MessagePart(const MessagePart&) = delete;
   std::string_view text() const { return text_; }
 
@@ -44,8 +45,8 @@ class MessagePart {
 
 std::string concatenate(std::initializer_list<MessagePart>);
 
-// All arguments as one string: cat("row ", 3, " of ", path). Not by a stream: it stands in hundreds of places, and each
-// would be compiled anew.
+// Concatenates its arguments: cat("row ", 3, " of ", path). It does not use a stream, because it has hundreds of call
+// sites and each would instantiate the stream's code.
 template <class... Args>
 std::string cat(const Args&... args) {
   return concatenate({MessagePart(args)...});
@@ -58,7 +59,7 @@ template <class... Args>
 
 }  // namespace millrace
 
-// An invariant of our own code: a failure is a defect, not the user's doing.
+// Checks an invariant of the program. A failure is a bug in millrace, not an error of the user.
 #define MR_CHECK(condition, ...)                                                                                    \
   do {                                                                                                              \
     if (!(condition))                                                                                               \

@@ -1,4 +1,5 @@
-// Files written so that a crash or a full disk never leaves half a file under the real name.
+// Reading, writing and finding files. A crash or a full disk never leaves a partial file under the final name. Failures
+// are an Error(data) with the path and the reason of the system.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,18 +9,19 @@
 
 namespace millrace {
 
-// Writes aside, flushes, fsyncs, renames, fsyncs the folder. Error(data) naming the path and the system's reason.
+// Writes a temporary file ("<path>.tmp"), calls fsync, renames it, and calls fsync on the folder.
 void write_file_atomically(const std::filesystem::path&, std::string_view content);
-// The same without a flush to the disk: for what is written anew every few seconds. After a crash of the machine it may
-// be empty.
+// The same without fsync, for files that are rewritten every few seconds. After a crash of the machine, the file may be
+// empty.
 void replace_file(const std::filesystem::path&, std::string_view content);
-void fsync_file(const std::filesystem::path&);  // by path, for files that a library wrote
+void fsync_file(const std::filesystem::path&);  // for files that a library has written
 void fsync_folder(const std::filesystem::path&);
-void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
-std::string read_file(const std::filesystem::path&);  // Error(data)
-std::vector<std::string> expand_glob(
-    const std::string& pattern);  // sorted; a plain path expands to itself; none found: empty
-std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t seed = 0);   // zlib's
-std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);  // Castagnoli's
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);  // calls fsync on the folder
+std::string read_file(const std::filesystem::path&);
+// The existing paths that match the pattern, sorted; empty if there are none. Expands braces and "~".
+std::vector<std::string> expand_glob(const std::string& pattern);
+// Checksums. seed: the checksum of the preceding bytes, to continue it.
+std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t seed = 0);   // as in zlib
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);  // Castagnoli polynomial
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// The 16-bit floating formats in bulk, at the speed of memory, on the calling thread. Rounding as bf16's and f16's own
-// constructors: to nearest, ties to even; NaN stays NaN.
+// Conversion of arrays between float32 and the 16-bit floating-point formats, at memory speed, on the calling thread.
+// Values are rounded as by the constructors of bf16 and f16: to nearest, ties to even. NaN stays NaN.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// src, or dst, holds `count` values of `dtype`: bf16, f16, or f32 (a copy). The ranges must not overlap.
+// The array that is not float32 holds `count` values of type `dtype`: bf16, f16, or f32 (then the values are copied).
+// The arrays must not overlap.
 void to_float(float* dst, const void* src, DType dtype, std::int64_t count);
 void from_float(void* dst, DType dtype, const float* src, std::int64_t count);
 

@@ -1,16 +1,18 @@
-// Main memory as this process may use it: the host's, or less where a control group (a job's or a container's) says so.
+// The main memory that this process may use: that of the host, or less if a control group (of a job or a container)
+// limits it.
 #pragma once
 #include <cstddef>
 #include <filesystem>
 
 namespace millrace {
 
+// Sizes in bytes.
 struct HostMemory {
   std::size_t total = 0;
-  std::size_t available = 0;  // free, or taken by what the kernel gives up when asked, as cached files
+  std::size_t available = 0;  // free memory, and memory that the kernel can reclaim, such as cached files
 };
 
-// root: where /proc and /sys are found; tests have their own.
+// root: the folder that contains /proc and /sys, for tests.
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
 }  // namespace millrace

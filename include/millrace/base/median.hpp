@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-// Of one value or more; of an even number the mean of the middle two.
+// The median of at least one value; for an even number of values, the mean of the middle two.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();

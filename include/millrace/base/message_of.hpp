@@ -1,11 +1,11 @@
-// Failures as words, for ranks that agree on them.
+// Turns exceptions into messages, which ranks can exchange.
 #pragma once
 #include <exception>
 #include <string>
 
 namespace millrace {
 
-// What went wrong in it, or "".
+// Calls the function and returns the message of the exception that it throws; "" if it does not throw.
 template <class F>
 std::string message_of(F&& function) {
   try {

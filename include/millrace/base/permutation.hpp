@@ -1,4 +1,4 @@
-// Permutation: a pseudo-random order of n items as a pure function, in O(1) memory.
+// Permutation: a pseudo-random order of n items in O(1) memory, computed by a pure function.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace millrace {
 
-// A bijection of [0, n) keyed by (seed, purpose, epoch, part): a Feistel network over a rectangle of 2^k columns and
-// just enough rows, walked until inside n (rare, as the rectangle has less than one row to spare). n up to 2^40.
+// A bijection of [0, n) with the key (seed, purpose, epoch, part). n is at most 2^40. It is a Feistel network on a
+// rectangle with 2^k columns and as many rows as n needs. A result outside [0, n) is permuted again, which is rare,
+// because less than one row of the rectangle is unused.
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n, RngPurpose purpose = RngPurpose::shuffle,

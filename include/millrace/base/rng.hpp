@@ -1,6 +1,6 @@
-// Counter-based random numbers: every draw is a pure function of (seed, purpose, counters), so that no result depends
-// on the rank, worker, thread or backend that makes it. Philox4x32-10 after Salmon et al., "Parallel random numbers: as
-// easy as 1, 2, 3", SC'11. Header only and free of host-only constructs: device kernels compile the same body.
+// Counter-based random numbers. Every number is a pure function of (seed, purpose, counters), so it does not depend on
+// the rank, worker, thread or backend that computes it. The generator is Philox4x32-10 (Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3", SC'11). The header has no host-only code, because device kernels include it too.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,8 @@
 
 namespace millrace {
 
-// What a stream of random numbers is for; part of the key, so that streams never overlap.
+// The purpose of a stream of random numbers. It is part of the key, so streams of different purposes are independent.
+// The values must not change, because they determine results.
 enum class RngPurpose : std::uint32_t {
   shuffle = 1,
   pack = 2,
@@ -50,7 +51,7 @@ MR_HOST_DEVICE inline Random4 philox(std::uint64_t key, std::uint64_t counter_hi
   return {{c0, c1, c2, c3}};
 }
 
-// The key of one stream: a seed and a purpose, mixed (splitmix64's finaliser).
+// The key of a stream: seed and purpose, mixed by the finalizer of splitmix64.
 MR_HOST_DEVICE inline std::uint64_t rng_key(std::uint64_t seed, RngPurpose purpose) {
   std::uint64_t z = seed + 0x9E3779B97F4A7C15ull * (std::uint64_t(purpose) + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

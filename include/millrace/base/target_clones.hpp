@@ -1,7 +1,8 @@
-// MR_CLONES, on a free function: compiled for the baseline, AVX2+FMA and AVX-512, the best one chosen when the program
-// loads. Put it on the inner loop over a range (not on a template, nor on a function with an omp pragma). Instrumented
-// builds run the baseline: their runtime is not up yet when the choice is made. Levels, not models: "arch=haswell"
-// would be chosen on a Haswell alone.
+// MR_TARGET_CLONES compiles a free function for the baseline instruction set, for AVX2 with FMA and for AVX-512. The
+// best version is chosen when the program is loaded. Use it for functions that loop over a range, but not for templates
+// or functions with an OpenMP pragma. Builds with sanitizers only have the baseline, because the choice is made before
+// the sanitizer's runtime is initialized. The targets are x86-64 levels: a model such as "arch=haswell" would be chosen
+// on this model only.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \

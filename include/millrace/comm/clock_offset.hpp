@@ -1,4 +1,4 @@
-// How the clocks of ranks compare, so that what they noted can stand on one axis.
+// Offsets between the clocks of the ranks, so that the events of all ranks can be drawn on one time axis.
 #pragma once
 #include <functional>
 
@@ -7,13 +7,16 @@
 namespace millrace {
 
 struct ClockOffset {
-  double seconds = 0;  // what this rank's clock shows, less what rank 0's shows at the same moment
-  double error = 0;    // it is off by no more than this, as of then: clocks of hosts drift apart
+  double seconds = 0;  // this rank's clock minus rank 0's clock at the same moment
+  // Upper bound of the error of `seconds` at the time of measurement. Later it grows, because clocks of hosts drift
+  // apart.
+  double error = 0;
 };
 
-// Some barriers, for some 20 milliseconds at most. Nobody leaves a barrier before all have entered it: from each follow
-// an upper and a lower bound, as from a ping and its pong, and for all ranks at once; the narrowest count. Ranks of
-// rank 0's host share its clock. Collective. clock: seconds; std::chrono::steady_clock by default.
+// Measures the offset from rank 0's clock; collective. It runs barriers for about 20 ms at most. No rank leaves a
+// barrier before all have entered it, so each barrier gives an upper and a lower bound for every rank; the narrowest
+// bounds are used. The offset is zero for ranks on rank 0's host, which share its clock. clock: returns seconds;
+// std::chrono::steady_clock by default.
 ClockOffset clock_offset(World&, const std::function<double()>& clock = {});
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
-// Collective: sums over ranks, in place, in memory that it owns. begin_* only enqueue on the comm stream; wait()
-// and finish() make the compute stream wait (on the CPU: the caller). All ranks issue the same calls in the same order.
-// Sums run in rank order, so the result is the same on every rank and at every timing; 16-bit elements are added in
-// float32 and rounded once.
+// Collective: all-reduce, reduce-scatter and all-gather over the ranks, in place, in memory that the Collective owns.
+// The *_async calls start an operation on the comm stream; wait() and finish() make the compute stream wait for it (on
+// the CPU: the caller). All ranks must make the same calls in the same order. Every rank gets the same bits.
 #pragma once
 #include <memory>
 #include <span>
@@ -15,61 +14,69 @@
 
 namespace millrace {
 
-// Memory that a collective reduces in: valid until the Collective goes.
+// Memory that a Collective allocated and works on. Valid until the Collective is destroyed.
 struct SharedRegion {
   void* data = nullptr;
   std::size_t bytes = 0;
   int id = -1;
 };
 
-// One finished operation, for the account. Seconds since the epoch of std::chrono::steady_clock.
+// One finished operation, for the account. Times are seconds since the epoch of std::chrono::steady_clock.
 struct CommSpan {
   int tag = 0;
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
-  bool blocking = false;  // it ran inside a call that starts an operation, so the caller waited for it
+  bool blocking = false;  // it ran inside an *_async call, so the caller waited for it
   CollectiveOp op = CollectiveOp::all_reduce;
 };
 
 class Collective {
  public:
   virtual ~Collective() = default;
-  virtual std::string describe() const = 0;  // "shared window, 2 ranks a host, progress thread"
-  // Collective, zero-filled, page aligned. Falls back to private memory and plain MPI sums, said in one log line, when
-  // /dev/shm is too small.
+  virtual std::string describe() const = 0;  // "shared window, 2 ranks per host, progress thread"
+  // Allocates zero-filled, page-aligned memory; collective. If /dev/shm is too small, the memory is private, the
+  // operations use MPI messages, and one log line says so.
   virtual SharedRegion allocate(std::size_t bytes) = 0;
-  // [begin, begin+count) elements of dtype in the region. tag names the operation in spans().
+  // Sums the elements [begin, begin + count) of the region over all ranks. tag identifies the operation in wait(), in
+  // CommSpan and in messages.
   virtual void all_reduce_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
-  // Rank r ends up with the sum of its part r of size() equal parts (count divisible by size()); the rest is undefined.
+  // Splits the range into one equal part per rank; count must be divisible by their number. Rank r gets the sum of part
+  // r. The other parts are undefined afterwards.
   virtual void reduce_scatter_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
-  // Part r of size() equal parts is taken from rank r; every rank ends up with all.
+  // Splits the range in the same way. Every rank gets all parts, part r from rank r.
   virtual void all_gather_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
-  // Makes the compute stream wait for the newest operation of this tag and for all begun before it, not for later ones.
-  // In a recorded step: for one begun in the same recording. Errors as finish()'s.
+  // Makes the compute stream wait for the newest operation with this tag and for all operations started before it, but
+  // not for later ones. In a captured step, the operation must have been started in the same capture. Throws as
+  // finish() does.
   virtual void wait(int tag) = 0;
-  // Waits until everything begun is done. Error(comm) after timeout, naming the operation and the ranks that are late.
+  // Waits for all operations that were started. Error(comm) after the timeout; it names the operation and the ranks
+  // that are late.
   virtual void finish() = 0;
-  virtual void all_reduce_scalars(std::span<double> values) = 0;  // immediate, in rank order
-  virtual void broadcast(const SharedRegion&, std::size_t begin_bytes, std::size_t bytes, int root) = 0;  // immediate
-  virtual void take_spans(
-      std::vector<CommSpan>& out) = 0;  // out becomes the operations finished since the last call, in order
+  // Sums the values over all ranks, in rank order. Blocks until the result is there.
+  virtual void all_reduce_scalars(std::span<double> values) = 0;
+  // Copies a range of the region from rank `root` to all ranks. Blocks until it is done.
+  virtual void broadcast(const SharedRegion&, std::size_t begin_bytes, std::size_t bytes, int root) = 0;
+  // Replaces the contents of `out` by the operations that finished since the last call, in order.
+  virtual void take_spans(std::vector<CommSpan>& out) = 0;
 };
 
 struct CollectiveOptions {
   enum class Progress { automatic, thread, inline_ };
-  Progress progress =
-      Progress::automatic;  // a thread where a core is free, else work is done inside begin_* and finish
+  // What drives operations on the CPU. automatic: a progress thread if the rank has at least two cores; otherwise, the
+  // *_async calls and finish() do the work (inline_).
+  Progress progress = Progress::automatic;
   double timeout_seconds = 600;
-  std::size_t chunk_bytes = 8u << 20;  // larger sums are cut (measured: 4-16 MB is fastest)
-  double delay_seconds_per_mb = 0;     // tests and probes: slow every sum down by this much
-  bool private_memory = false;         // tests: as if /dev/shm were too small
+  std::size_t chunk_bytes = 8u << 20;  // larger operations are split into chunks (measured: 4-16 MB is fastest)
+  double delay_seconds_per_mb = 0;     // for tests and probes: delays every operation
+  bool private_memory = false;         // for tests: behave as if /dev/shm were too small
 };
 
-// Whether the CPU's collective works in a thread of its own, beside the caller. Not collective.
+// Whether the host collective uses a progress thread. Not collective.
 bool uses_progress_thread(const World&, CollectiveOptions::Progress);
 
-// The CPU's collective: shared-memory window among the ranks of a host, MPI between hosts. Works over mpi_world,
-// solo_world and thread worlds.
+// The Collective of the CPU: shared memory between the ranks of a host, MPI between hosts. Works with mpi_world(),
+// solo_world() and thread worlds. The ranks of a host are added in rank order; 16-bit elements are added in float32 and
+// rounded once. Between hosts, the sum of each host is sent in the element type, so 16-bit sums are rounded once more.
 std::unique_ptr<Collective> make_host_collective(World&, const CollectiveOptions&);
 
 }  // namespace millrace

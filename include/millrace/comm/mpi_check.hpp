@@ -1,4 +1,4 @@
-// MR_MPI(call): MPI's own text and the call's in one Error.
+// MR_MPI(call) wraps a call of MPI. If it fails, it throws an Error(comm) with MPI's message and the text of the call.
 #pragma once
 #include <mpi.h>
 

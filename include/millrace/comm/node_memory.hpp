@@ -1,4 +1,4 @@
-// Memory of which a host has one copy, shared by its ranks.
+// Memory that exists once per host and is shared by the ranks of that host.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,16 +8,18 @@
 namespace millrace {
 
 struct NodeMemory {
-  std::shared_ptr<char> data;  // zero-filled, begins a page; unmapped with its last owner, at any time
+  std::shared_ptr<char> data;  // page-aligned; unmapped when its last owner is destroyed, which is not collective
   std::size_t bytes = 0;
-  bool shared = true;  // false: /dev/shm has no room for it, each rank has its own
+  bool shared = true;  // false: each rank of the host has its own memory
 };
 
-// Collective. It has no name once this returns: nothing is left of it after a crash. Error(comm) where memory is short.
+// Allocates zero-filled memory; collective. If /dev/shm is too small, each rank gets its own. The shared memory has no
+// name after the call returns, so a crash leaves nothing behind. Error(comm) if memory cannot be allocated.
 NodeMemory node_memory(World&, std::size_t bytes);
 
-// Collective: the bytes that rank 0 gives, on all ranks, not to be written to. No rank but rank 0 ever holds more of
-// them than its host's copy. Few bytes are not worth sharing: each rank has its own.
+// Copies the bytes of rank 0 to all ranks, once per host; collective. The result must not be written to. Apart from
+// rank 0, a rank needs no second copy of the bytes while it receives them. Fewer than 64 KiB are not shared: each rank
+// gets its own copy.
 NodeMemory node_copy(World&, const std::string& of_rank_0);
 
 }  // namespace millrace

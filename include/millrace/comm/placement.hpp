@@ -1,5 +1,6 @@
-// Where threads run: ranks of one host share its cores. Each rank gets an equal, disjoint slice of the cores that the
-// process may use; compute threads fill it, loader workers and the communication thread share it.
+// Divides the cores of a host among its ranks. Ranks that may use the same cores get equal, disjoint slices of them.
+// By default, a rank has one compute thread per core of its slice; loader workers and the communication thread share
+// these cores.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,16 +10,17 @@
 namespace millrace {
 
 struct Placement {
-  int cores = 1;                // of this rank's slice
+  int cores = 1;                // in this rank's slice
   int compute_threads = 1;      // OpenMP threads
   int workers = 1;              // loader threads
-  bool spare_core = false;      // a core is free for the communication thread
-  bool oversubscribed = false;  // more ranks than cores: nothing may spin
+  bool spare_core = false;      // the slice has more cores than compute threads
+  bool oversubscribed = false;  // there are more ranks than cores, so waiting threads must not spin
   std::vector<int> cpus;        // this rank's slice
-  std::string warning;          // "rank 0 is bound to one core of 8 ...", the same on all ranks; or empty
+  std::string warning;          // "rank 0 is bound to one core of 8 ...", the same on all ranks; empty: none
   std::string str() const;
 };
 
-// Reads the affinity masks of all ranks of the host (collective). compute_threads and workers of 0 mean: choose.
+// Plans the placement from the affinity masks of all ranks; collective. compute_threads or workers = 0: choose the
+// number automatically.
 Placement plan_placement(World&, int compute_threads, int workers);
 }  // namespace millrace

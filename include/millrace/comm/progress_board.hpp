@@ -1,6 +1,6 @@
-// ProgressBoard: one number a rank, which the other ranks read without the help of what it is busy with. Answers "who
-// is late?" when nobody answers any more. The ranks of a host read each other's numbers in memory; for the other hosts
-// a thread answers that does nothing else, where there are other hosts.
+// ProgressBoard: each rank posts one number, which the other ranks can read even while its threads are blocked. It
+// tells which ranks are late when a collective operation hangs. The ranks of a host read each other's numbers in shared
+// memory. If there are several hosts, a thread of each host answers queries of the others.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,18 +14,20 @@ namespace millrace {
 class ProgressBoard {
  public:
   virtual ~ProgressBoard() = default;
-  virtual void post(std::uint64_t number) = 0;  // never smaller than the last
-  // This host's ranks, by their number in the world, that have posted less. From any thread. Empty also where ranks
-  // cannot see each other (no room in /dev/shm).
+  // Publishes this rank's number. A number below the last one has no effect.
+  virtual void post(std::uint64_t number) = 0;
+  // The ranks of this host that have posted less than `number`. May be called by any thread. If /dev/shm is too small
+  // for the board, a rank sees only its own number.
   virtual std::vector<int> late(std::uint64_t number) const = 0;
 
   struct RankStatus {
-    std::vector<int> late;          // have posted less
-    std::vector<int> unresponsive;  // of hosts from which no answer came
+    std::vector<int> late;          // have posted less than the number
+    std::vector<int> unresponsive;  // no answer arrived from their host
   };
-  // Of all ranks. Waits for answers for so long at most, and for other threads that ask; not collective.
+  // The status of all ranks. Waits at most timeout_seconds for the answers of other hosts; calls of several threads run
+  // one after the other. Not collective.
   virtual RankStatus query_ranks(std::uint64_t number, double timeout_seconds) = 0;
-  // "late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 4 on node9", or that no rank is known to be.
+  // "late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 4 on node9", or that no rank is known to be late.
   virtual std::string describe(const RankStatus&) const = 0;
 };
 

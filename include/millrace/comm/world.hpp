@@ -1,5 +1,5 @@
-// World: who takes part. Made once at the top (mpi_world) or, in tests, as threads of one process (run_thread_world).
-// All calls are collective unless said otherwise and must come from one thread per rank.
+// World: the ranks of a run. main() makes it once, over MPI (mpi_world); in tests, ranks may be threads of one process
+// (run_thread_world). All calls are collective unless stated otherwise. Only one thread per rank may make them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,9 +18,9 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;  // among the ranks that share this host's memory
+  virtual int local_rank() const = 0;  // the number of this rank within its host
   virtual int local_size() const = 0;
-  virtual int node() const = 0;  // number of this host, in order of its lowest rank
+  virtual int node() const = 0;  // the number of this host; hosts are numbered in order of their lowest rank
   virtual int node_count() const = 0;
   virtual const std::string& host() const = 0;
 
@@ -29,33 +29,33 @@ class World {
   enum class Reduce { sum, min, max };
   virtual void all_reduce(std::span<double> values, Reduce) = 0;
   virtual void all_reduce(std::span<std::int64_t> values, Reduce) = 0;
-  virtual std::vector<std::string> gather(const std::string& mine) = 0;  // on every rank, in rank order
+  // An all-gather of strings: returns the strings of all ranks, in rank order, on every rank.
+  virtual std::vector<std::string> gather(const std::string& mine) = 0;
 
-  // Collective agreement on failures: every rank passes its message ("" when fine); if any is not empty, all ranks
-  // throw the same Error, that of the lowest failing rank (prefixed "[rank r @ host]" when not rank 0).
+  // Makes all ranks fail together. Every rank passes its error message, or "" if it has none. If any message is not
+  // empty, all ranks throw the Error of the lowest failing rank, with the prefix "[rank r @ host]" unless it is rank 0.
   void agree(Exit code, const std::string& message);
   std::string broadcast_string(const std::string&, int root = 0);
 
-  // Ends all ranks at once, not collective: for failures in the middle of a run. Does not return.
+  // Ends all ranks at once after a failure. Not collective; does not return.
   [[noreturn]] virtual void abort(int exit_code) = 0;
-  // Opaque communicator for parallel HDF5 (an MPI_Comm*); null for thread worlds.
+  // The communicator for parallel HDF5, an MPI_Comm*; null for worlds without MPI.
   virtual const void* mpi_comm() const = 0;
-  // A World over the same ranks whose calls do not interfere with this one's: for the I/O thread. Collective.
+  // A World over the same ranks whose calls do not interfere with those of this one, for another thread. Collective.
   virtual std::unique_ptr<World> duplicate() = 0;
 };
 
-// Initialises MPI (MPI_THREAD_MULTIPLE) and finalises it in the destructor. Sets OMPI_MCA_plm=isolated first when
-// neither ssh, rsh nor a scheduler is there (a singleton would abort). Error(config) when Slurm started several tasks
-// but MPI sees one rank.
+// Initializes MPI (MPI_THREAD_MULTIPLE); the destructor finalizes it. Open MPI aborts a program that was started
+// without mpirun if it finds neither ssh nor rsh nor a scheduler; in this case, OMPI_MCA_plm=isolated is set first.
+// Error(config) if Slurm started several tasks but MPI sees one rank.
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
-// Held by threads that look for messages while no other call is under way, for as long as they look. Who ends MPI while
-// such threads go on, after a failure, takes it and keeps it.
+// Background threads that poll for messages hold it during each poll. A thread that finalizes MPI after a failure,
+// while such threads still run, locks it and never unlocks it.
 std::timed_mutex& mpi_call_mutex();
 std::string mpi_library_version();  // "Open MPI v4.1.4". Not collective; needs no World
-// A World of this process alone; MPI is not touched. For commands that need no ranks, and tests.
+// A World with this process as its only rank, without MPI. For commands that need one rank, and for tests.
 std::unique_ptr<World> solo_world();
-// Runs body on `size` threads, each with its own World, ranks as threads of this process; rethrows the first exception.
-// No MPI.
+// Calls body on `size` threads, each of which is a rank with its own World, without MPI. Rethrows the first exception.
 void run_thread_world(int size, const std::function<void(World&)>& body);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
 // ExecutionContext: the device of a rank, the operations that run on it, and the communication between ranks. It is
-// made once, when the program starts. All code above works with the three abstract classes and does not know whether
-// they are for the CPU or for a GPU.
+// created once, when the program starts. The code that uses it works with the three abstract classes and does not know
+// whether they are for the CPU or for a GPU.
 #pragma once
 #include <memory>
 #include <string>
@@ -22,8 +22,8 @@ struct ExecutionContext {
 
 // Options that apply to GPUs only (the cuda.* keys).
 struct CudaOptions {
-  bool graph =
-      true;  // capture a step as a CUDA graph and replay it; false: launch its kernels one by one, for debugging
+  // Capture a step as a CUDA graph and replay it; false: launch its kernels one by one, for debugging.
+  bool graph = true;
   // The largest number of micro-batches in one graph; a step with more becomes several graphs. Each micro-batch of a
   // graph needs its own slot for samples on the device: a graph can only wait for copies that were enqueued before its
   // launch, so the samples of all its micro-batches are copied before that.
@@ -36,8 +36,7 @@ struct CudaOptions {
   bool tf32 = false;     // with fp32: tensor cores may round the factors of products to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
   enum class CollectiveBackend { automatic, nccl, mpi };
-  CollectiveBackend collective_backend =
-      CollectiveBackend::automatic;  // automatic: NCCL if every rank has a GPU of its own
+  CollectiveBackend collective_backend = CollectiveBackend::automatic;  // automatic: NCCL if no ranks share a GPU
   int nccl_max_ctas = 0;  // the largest number of thread blocks of an NCCL kernel; 0: 8 on one host, 16 on several
 };
 

@@ -1,5 +1,5 @@
-// Chunked data sets that are read without the HDF5 library: where the chunks lie, how they were filtered, and how one
-// is decoded or encoded. Needs no lock: any number of threads may decode at once.
+// Chunked data sets that are read without the HDF5 library: the addresses and filters of the chunks, and functions that
+// decode or encode a chunk. Needs no lock: any number of threads may decode at once.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -79,7 +79,7 @@ struct ChunkedLayout {
   std::size_t chunk_bytes() const;  // of a decoded chunk; those at the edges have the full size too
 };
 
-// Why decode_chunk cannot decode these filters ("nbit has no decoder here but HDF5's", "... install liblz4-dev and
+// Why decode_chunk cannot decode these filters ("only the HDF5 library can decode nbit", "... install liblz4-dev and
 // build again"); "" if it can.
 std::string unsupported_filter_reason(const std::vector<FilterSpec>&);
 

@@ -67,8 +67,8 @@ class File {
   std::vector<std::string> datasets() const;  // absolute names, depth first
   bool has(const std::string& name) const;
   DatasetInfo info(const std::string& dataset) const;
-  std::vector<ChunkInfo> chunks(
-      const std::string& dataset) const;  // in row-major order of chunk coordinates; built in one pass
+  // In row-major order of chunk coordinates. Error(data) unless the data set is chunked.
+  std::vector<ChunkInfo> chunks(const std::string& dataset) const;
   ChunkedLayout chunked_layout(const std::string& dataset) const;  // with the chunks; Error(data) unless chunked
 
   // Contiguous, allocated early, never filled. Creates parent groups. Collective on a parallel file.

@@ -12,8 +12,8 @@ struct ProcessStats {
   double cpu_seconds = 0;            // of all threads
   double throttled_seconds = -1;     // a CPU quota (cgroup) throttled the process; -1: not known
   std::uint64_t preempted = 0;       // how often a thread lost its core to another one
-  std::uint64_t resident_bytes = 0;  // the maximum
-  std::string cores = {};            // that the process may use, as the kernel lists them: "0-3,8"
+  std::uint64_t resident_bytes = 0;  // the maximum so far
+  std::string cores = {};            // the cores that the process may use, as the kernel lists them: "0-3,8"
   double cores_busy_seconds = -1;    // these cores were busy with any work, since the host started; -1: not known
   double stolen_seconds = -1;        // the hypervisor gave them to another machine, since the host started
   // The difference from an earlier measurement; resident_bytes and cores are those of the later one.

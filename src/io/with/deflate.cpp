@@ -10,7 +10,7 @@ namespace {
 class Decompressor {
  public:
   Decompressor() {
-    if (!state_) fail(Exit::internal, "libdeflate does not start");
+    if (!state_) fail(Exit::internal, "libdeflate cannot be initialized");
   }
   Decompressor(const Decompressor&) = delete;
   ~Decompressor() { ::libdeflate_free_decompressor(state_); }

@@ -14,7 +14,8 @@ void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size
   if (in.size() < 4 || filter.values.size() < 4) fail(Exit::data, "szip: damaged");
   std::size_t bytes = 0;
   for (std::size_t i = 4; i-- > 0;) bytes = bytes << 8 | std::uint8_t(in.data()[i]);
-  if (expected > 0 && bytes != expected) fail(Exit::data, "szip: ", bytes, " bytes come out, not ", expected);
+  if (expected > 0 && bytes != expected)
+    fail(Exit::data, "szip: damaged (it decodes to ", bytes, " bytes instead of ", expected, ")");
   // libaec divides by some parameters before it checks them. The bounds are those of szip's own header.
   const unsigned pixels = filter.values[1], bits = filter.values[2], line = filter.values[3];
   if (pixels < 2 || pixels > 32 || pixels % 2 || bits < 1 || (bits > 32 && bits != 64) || line < pixels || line > 4096)

@@ -16,7 +16,7 @@ void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
   if (content_size == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0)
     fail(Exit::data, "zstd: the frame does not contain its size");
   if (expected > 0 && content_size != ZSTD_CONTENTSIZE_UNKNOWN && content_size != expected)
-    fail(Exit::data, "zstd: ", content_size, " bytes come out, not ", expected);
+    fail(Exit::data, "zstd: damaged (it decodes to ", content_size, " bytes instead of ", expected, ")");
   out.resize_uninitialized(expected > 0 ? expected : std::size_t(content_size));
   zstd_block(in.data(), in.size(), out.data(), out.size());
 }
@@ -33,7 +33,7 @@ void encode(int level, const char* in, std::size_t bytes, ByteBuffer& out) {
 void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
   const std::size_t made = ::ZSTD_decompress(out, out_bytes, in, in_bytes);
   if (::ZSTD_isError(made)) fail(Exit::data, "zstd: damaged (", ::ZSTD_getErrorName(made), ")");
-  if (made != out_bytes) fail(Exit::data, "zstd: ", made, " bytes come out, not ", out_bytes);
+  if (made != out_bytes) fail(Exit::data, "zstd: damaged (it decodes to ", made, " bytes instead of ", out_bytes, ")");
 }
 
 const Codec zstd_codec{32015, nullptr, decode, encode};
