@@ -4,6 +4,7 @@
 # Usage: report_test.sh MILLRACE MPIEXEC page|browser
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
+source "$root/tests/support/python.sh"
 find_python html.parser json
 
 conv_model >net.cfg

@@ -5,6 +5,7 @@
 # Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
+source "$root/tests/support/python.sh"
 real=${MILLRACE_TEST_DATA:-$root/../shared/data}
 config=$root/inputs/$3.cfg
 

@@ -5,6 +5,7 @@
 # Usage: watch_test.sh MILLRACE MPIEXEC quick|readers
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
+source "$root/tests/support/python.sh"
 unset COLUMNS LINES NO_COLOR
 export LC_ALL=C.UTF-8 TERM=xterm
 

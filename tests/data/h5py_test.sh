@@ -6,6 +6,7 @@
 set -euo pipefail
 test_data=$(readlink -f "$3")
 source "$(dirname "$0")/../app/lib.sh" "$2" mpirun
+source "$root/tests/support/python.sh"
 files=$root/tests/data/h5py_files.py
 python_environment h5py h5py,hdf5plugin,numpy h5py hdf5plugin numpy
 expect_exit 0 "$python" "$files" write .
