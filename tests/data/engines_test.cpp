@@ -1,3 +1,5 @@
+#include "data/engines.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,8 +22,10 @@
 namespace millrace {
 namespace {
 
+using test::Engine;
 using test::message_of;
 using test::RawSet;
+using test::unbuffered;
 
 // Reads that a kernel may legally do: in any order, in parts, interrupted; or failing.
 class DifficultReads : public AsyncReads {
@@ -56,24 +60,14 @@ class DifficultReads : public AsyncReads {
   std::deque<AsyncRead> in_flight_;
 };
 
-struct Engine {
-  std::string name;
-  std::function<std::unique_ptr<Source>(const ShardIndex&)> make;
-};
-
-Engine unbuffered(const std::string& name, const MakeAsyncReads& reads) {
-  return {name, [reads](const ShardIndex& d) { return make_uring_source(d, "", reads); }};
-}
 Engine hard(const std::string& name, DifficultReads::Kind kind) {
   return unbuffered(name, [kind](auto memory) { return std::make_unique<DifficultReads>(kind, memory); });
 }
 
 std::vector<Engine> engines() {
-  std::vector<Engine> all{{"direct", [](const ShardIndex& d) { return make_direct_source(d, ""); }},
-                          {"mmap", [](const ShardIndex& d) { return make_mmap_source(d, ""); }},
-                          unbuffered("threads", [](auto) { return make_pooled_reads(3); }),
-                          hard("parts", DifficultReads::Kind::parts),
-                          hard("no such memory", DifficultReads::Kind::no_such_memory)};
+  std::vector<Engine> all = test::portable_engines();
+  all.push_back(hard("parts", DifficultReads::Kind::parts));
+  all.push_back(hard("no such memory", DifficultReads::Kind::no_such_memory));
   if (uring_unavailable_reason().empty()) all.push_back(unbuffered("uring", make_uring_reads));
   return all;
 }

@@ -51,6 +51,11 @@ inline std::string content(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
 // Samples whose values are a function of the row, as uint8 or float.
 class Rows : public Importer {
  public:

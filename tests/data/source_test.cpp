@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "data/files.hpp"
-#include "millrace/data/load/sampler.hpp"
+#include "data/read_rows.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
@@ -20,25 +20,10 @@ namespace millrace {
 namespace {
 
 using test::message_of;
+using test::read_rows;
+using test::ReadRows;
+using test::shuffled;
 using test::TemporaryFolder;
-
-struct Rows {
-  std::vector<char> x, y;
-  bool operator==(const Rows&) const = default;
-};
-
-Rows read(Source& source, const ShardIndex& d, const std::vector<std::int64_t>& ids) {
-  Rows out{std::vector<char>(ids.size() * d.sample_bytes()),
-           std::vector<char>(ids.size() * 4 * std::size_t(d.y.target.count()))};
-  source.read(ids, out.x.data(), out.y.data());
-  return out;
-}
-
-std::vector<std::int64_t> shuffled(std::int64_t rows) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
-  Sampler(rows, rows, rows, 3, true).ids({0, 0, 0, rows}, ids.data());
-  return ids;
-}
 
 // Three files of 40, 1 and 59 rows of 5 x 7 int16, with labels of the given type.
 std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x, hid_t stored_y,
@@ -66,7 +51,7 @@ std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x
   return paths;
 }
 
-void expect_set(const Rows& rows, const std::vector<std::int64_t>& ids) {
+void expect_set(const ReadRows& rows, const std::vector<std::int64_t>& ids) {
   const auto* x = reinterpret_cast<const std::int16_t*>(rows.x.data());
   const auto* y = reinterpret_cast<const std::int32_t*>(rows.y.data());
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -94,7 +79,7 @@ TEST(Source, EveryEngineGivesTheSameRowsForEveryStorage) {
     std::iota(orders.back().begin(), orders.back().end(), 0);
     for (const Reader reader : {Reader::automatic, Reader::direct, Reader::mpio}) {
       const auto source = make_source(*world, d, reader);
-      for (const auto& ids : orders) expect_set(read(*source, d, ids), ids);
+      for (const auto& ids : orders) expect_set(read_rows(*source, d, ids), ids);
     }
     const std::string chosen = make_source(*world, d, Reader::automatic)->describe();
     EXPECT_TRUE(chosen.starts_with(s.chunk.empty() ? "mmap: contiguous data, 3 shards" : "direct: ")) << chosen;
@@ -127,9 +112,9 @@ TEST(Source, ChunksThatWereNeverWrittenAreNotReadCollectively) {
   EXPECT_NE(message.find("mpio_collective: " + path), std::string::npos) << message;
   std::vector<std::int64_t> ids(8);
   std::iota(ids.begin(), ids.end(), 0);
-  const Rows direct = read(*make_source(*solo_world(), d, Reader::direct), d, ids);
+  const ReadRows direct = read_rows(*make_source(*solo_world(), d, Reader::direct), d, ids);
   EXPECT_EQ(std::count(direct.x.begin(), direct.x.end(), char(7)), 16);
-  EXPECT_EQ(read(*make_source(*solo_world(), d, Reader::mpio), d, ids), direct);
+  EXPECT_EQ(read_rows(*make_source(*solo_world(), d, Reader::mpio), d, ids), direct);
 }
 
 TEST(Source, ThreadsReadConcurrently) {
@@ -138,9 +123,9 @@ TEST(Source, ThreadsReadConcurrently) {
   const ShardIndex d = index_shards(*world, {.paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE)});
   const auto source = make_source(*world, d, Reader::direct);
   const auto ids = shuffled(100);
-  std::vector<Rows> rows(4);
+  std::vector<ReadRows> rows(4);
   std::vector<std::thread> threads;
-  for (auto& r : rows) threads.emplace_back([&] { r = read(*source, d, ids); });
+  for (auto& r : rows) threads.emplace_back([&] { r = read_rows(*source, d, ids); });
   for (auto& t : threads) t.join();
   for (const auto& r : rows) expect_set(r, ids);
 }
@@ -169,7 +154,7 @@ TEST(Source, MoreShardsThanOpenFilesAreRead) {
       const auto source = make_source(*world, d, Reader::direct);
       for (int round = 0; round < 2; ++round)
         for (const auto id : shuffled(60)) {
-          const Rows r = read(*source, d, {id});
+          const ReadRows r = read_rows(*source, d, {id});
           wrong += r.x[0] != char(id) || r.y[0] != char(id);
         }
     } catch (const Error& e) {
@@ -193,7 +178,7 @@ TEST(Source, TargetsOfAnyTypeBecomeFloat) {
     const auto world = solo_world();
     const ShardIndex d = index_shards(*world, {.paths = {folder / "t.h5"}});
     for (const Reader reader : {Reader::direct, Reader::mpio}) {
-      const Rows r = read(*make_source(*world, d, reader), d, {4, 0, 1});
+      const ReadRows r = read_rows(*make_source(*world, d, reader), d, {4, 0, 1});
       const auto* t = reinterpret_cast<const float*>(r.y.data());
       EXPECT_EQ(std::vector<float>(t, t + 6), (std::vector<float>{8, 9, 0.5f, -1, 1e10f, 3}));
     }
@@ -206,13 +191,13 @@ TEST(Source, ATruncatedOrRemovedFileIsNamedWithTheSample) {
   const auto paths = write_set(folder, H5T_STD_I16LE, H5T_STD_I64LE);
   const ShardIndex d = index_shards(*world, {.paths = paths});
   const auto source = make_source(*world, d, Reader::direct);
-  read(*source, d, {41, 42});
+  read_rows(*source, d, {41, 42});
   std::filesystem::resize_file(paths[2], d.shards[2].x_offset + 10 * 70 + 3);
-  std::string message = message_of([&] { read(*source, d, {50, 51, 52}); });
+  std::string message = message_of([&] { read_rows(*source, d, {50, 51, 52}); });
   EXPECT_NE(message.find("part2.h5"), std::string::npos) << message;
   EXPECT_NE(message.find("sample 51"), std::string::npos) << message;
   std::filesystem::remove(paths[1]);
-  message = message_of([&] { read(*source, d, {40}); });
+  message = message_of([&] { read_rows(*source, d, {40}); });
   EXPECT_NE(message.find("part1.h5"), std::string::npos) << message;
 }
 
@@ -230,7 +215,9 @@ TEST(Source, LabelsThatDoNotFitIntoInt32AreAnError) {
   file.set("/", "classes", std::int64_t(2));
   file.close();
   const ShardIndex wrong = index_shards(*world, {.paths = {folder / "t.h5"}});  // the attribute is wrong
-  const std::string reading = message_of([&] { read(*make_source(*world, wrong, Reader::direct), wrong, {0, 1}); });
+  const std::string reading = message_of([&] {
+    read_rows(*make_source(*world, wrong, Reader::direct), wrong, {0, 1});
+  });
   EXPECT_NE(reading.find("t.h5"), std::string::npos) << reading;
 }
 
@@ -240,11 +227,11 @@ TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
     const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=200,classes=5,shape=", shape)}});
     const auto a = make_source(*world, d, Reader::automatic), b = make_source(*world, d, Reader::automatic);
     const auto ids = shuffled(200);
-    const Rows all = read(*a, d, ids);
+    const ReadRows all = read_rows(*a, d, ids);
     std::vector<int> classes(5);
     double mean = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      const Rows one = read(*b, d, {ids[i]});
+      const ReadRows one = read_rows(*b, d, {ids[i]});
       ASSERT_TRUE(std::equal(one.x.begin(), one.x.end(), all.x.begin() + std::ptrdiff_t(i * d.sample_bytes())));
       const std::int32_t label = *reinterpret_cast<const std::int32_t*>(one.y.data());
       ASSERT_TRUE(label >= 0 && label < 5);
@@ -264,7 +251,7 @@ TEST(Source, SyntheticClassesCanBeLearned) {
     const auto source = make_source(*world, d, Reader::automatic);
     std::vector<std::int64_t> ids(400);
     std::iota(ids.begin(), ids.end(), 0);
-    const Rows rows = read(*source, d, ids);
+    const ReadRows rows = read_rows(*source, d, ids);
     const std::size_t n = d.sample_bytes();
     const auto value = [&](std::size_t row, std::size_t v) { return double(std::uint8_t(rows.x[row * n + v])); };
     const auto label = [&](std::size_t row) { return reinterpret_cast<const std::int32_t*>(rows.y.data())[row]; };

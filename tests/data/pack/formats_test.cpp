@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 
+#include "data/files.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/message_of.hpp"
 #include "millrace/data/pack/importer.hpp"
@@ -15,6 +15,8 @@
 
 namespace millrace {
 namespace {
+
+using test::bytes_of;
 
 struct Formats : testing::Test {
   const test::TemporaryFolder own;
@@ -56,13 +58,6 @@ std::string npy(int version, const std::string& descr, const std::string& shape,
   out += '\0';
   for (int byte = 0; byte < (version == 1 ? 2 : 4); ++byte) out += char(header.size() >> (8 * byte));
   return out + header + data;
-}
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  std::string out(values.size() * sizeof(T), '\0');
-  std::memcpy(out.data(), values.data(), out.size());
-  return out;
 }
 
 std::unique_ptr<Importer> import(std::vector<std::string> x, std::vector<std::string> y = {}) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/pack/npz.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/io/hdf5.hpp"
@@ -16,6 +17,8 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using test::npy;
+using test::npy_with;
 
 class ImportersEdges : public testing::Test {
  protected:
@@ -34,15 +37,6 @@ std::string idx(int type, const std::vector<std::uint32_t>& shape, const std::st
   for (const std::uint32_t extent : shape)
     for (int shift = 24; shift >= 0; shift -= 8) out += char(extent >> shift & 255);
   return out + data;
-}
-
-std::string npy_with(std::string header, const std::string& data) {
-  header += '\n';
-  return std::string("\x93NUMPY\1\0", 8) + char(header.size() & 255) + char(header.size() >> 8) + header + data;
-}
-
-std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
-  return npy_with("{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }", data);
 }
 
 ImportOptions files(std::vector<std::string> x, std::vector<std::string> y = {}) {

@@ -2,18 +2,17 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <cstring>
-
 #include "data/files.hpp"
+#include "data/pack/npz.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/data/pack/importer.hpp"
-#include "support/zip_bytes.hpp"
 
 namespace millrace {
 namespace {
 
-using test::deflated;
-using test::little;
+using test::bytes_of;
+using test::npy;
+using test::npz;
 using test::TemporaryFolder;
 
 struct Tables : testing::Test {
@@ -41,11 +40,6 @@ struct Tables : testing::Test {
   }
 };
 
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
 template <class X, class Y>
 void expect_rows(const Importer& in, const std::vector<X>& x, const std::vector<Y>& y) {
   ASSERT_EQ(in.rows(), std::int64_t(y.size()) / in.target().count());
@@ -59,40 +53,6 @@ void expect_rows(const Importer& in, const std::vector<X>& x, const std::vector<
   EXPECT_EQ(got_y, y);
 }
 
-std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
-  const std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
-  return "\x93NUMPY" + std::string("\1\0", 2) + little(header.size(), 2) + header + data;
-}
-
-// Like NumPy, writes 64-bit sizes in the header of each member and, if wide, in the directory too.
-std::string zip(const std::vector<std::pair<std::string, std::string>>& members, bool deflate, bool wide = false,
-                unsigned method = 99, unsigned flags = 0) {
-  std::string out, directory;
-  for (const auto& [name, content] : members) {
-    const std::string stored = deflate ? deflated(content) : content;
-    const std::string common = little(flags, 2) + little(method == 99 ? (deflate ? 8 : 0) : method, 2) + little(0, 4) +
-                               little(crc32(content.data(), content.size()), 4);
-    const std::string none = "\xff\xff\xff\xff", sizes = little(content.size(), 8) + little(stored.size(), 8);
-    const std::string at = little(out.size(), 8);
-    directory += "PK\1\2" + little(45, 2) + little(45, 2) + common +
-                 (wide ? none + none : little(stored.size(), 4) + little(content.size(), 4)) + little(name.size(), 2) +
-                 little(wide ? 28 + 6 : 0, 2) + little(3, 2) + little(0, 8) + (wide ? none : at.substr(0, 4)) + name +
-                 (wide ? little(0x7777, 2) + little(2, 2) + "??" + little(1, 2) + little(24, 2) + sizes + at : "") +
-                 "abc";
-    out += "PK\3\4" + little(45, 2) + common + none + none + little(name.size(), 2) + little(20, 2) + name +
-           little(1, 2) + little(16, 2) + sizes + stored;
-  }
-  const std::uint64_t begin = out.size(), end = begin + directory.size();
-  out += directory;
-  if (wide)
-    out += "PK\6\6" + little(44, 8) + little(45, 2) + little(45, 2) + little(0, 8) + little(members.size(), 8) +
-           little(members.size(), 8) + little(directory.size(), 8) + little(begin, 8) + "PK\6\7" + little(0, 4) +
-           little(end, 8) + little(1, 4);
-  return out + "PK\5\6" + little(0, 4) + little(wide ? 0xffff : members.size(), 2) +
-         little(wide ? 0xffff : members.size(), 2) + little(wide ? 0xffffffff : directory.size(), 4) +
-         little(wide ? 0xffffffff : begin, 4) + little(5, 2) + "hello";
-}
-
 TEST_F(Tables, StoredDeflatedAnd64BitNpzAreRead) {
   std::vector<float> x(6 * 4 * 5);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(i % 17);
@@ -103,7 +63,7 @@ TEST_F(Tables, StoredDeflatedAnd64BitNpzAreRead) {
   options.y_name = "labels";
   for (const bool deflate : {false, true})
     for (const bool wide : {false, true}) {
-      const auto in = import(put("a.npz", zip(members, deflate, wide)));
+      const auto in = import(put("a.npz", npz(members, deflate, wide)));
       EXPECT_EQ(in->sample(), (Shape{4, 5, 1}));
       expect_rows(*in, x, y);
     }
@@ -115,7 +75,7 @@ TEST_F(Tables, NpzDamagedAtAnyByteIsRefusedOrReadCorrectly) {
   std::vector<std::uint8_t> x(200, 3), y{1, 2};
   x[77] = 9;
   const std::string good =
-      zip({{"x.npy", npy("|u1", "(2, 100)", bytes_of(x))}, {"y.npy", npy("|u1", "(2,)", bytes_of(y))}}, true, true);
+      npz({{"x.npy", npy("|u1", "(2, 100)", bytes_of(x))}, {"y.npy", npy("|u1", "(2,)", bytes_of(y))}}, true, true);
   const auto read = [&](const std::string& content) {
     try {
       const auto in = import(put("a.npz", content));
@@ -140,7 +100,7 @@ TEST_F(Tables, NpzDamagedAtAnyByteIsRefusedOrReadCorrectly) {
   EXPECT_GT(caught, int(good.size()) / 2);
   for (std::size_t length = 0; length + 5 < good.size(); length += 3) EXPECT_FALSE(read(good.substr(0, length)));
   const auto plain = [&](unsigned method, unsigned flags) {
-    return put("b.npz", zip({{"x.npy", "?"}, {"y.npy", "?"}}, false, false, method, flags));
+    return put("b.npz", npz({{"x.npy", "?"}, {"y.npy", "?"}}, false, false, method, flags));
   };
   refuses(plain(12, 0), {"b.npz", "method 12", "savez"});
   refuses(plain(0, 1), {"b.npz", "encrypted"});
