@@ -25,7 +25,7 @@ Activation activation_from(std::string_view name) {
   for (const auto kind :
        {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh})
     if (name == name_of(kind)) return kind;
-  fail(Exit::config, "'", name, "' is not an activation. one of none, relu, gelu, gelu_tanh, tanh");
+  fail(Exit::config, "unknown activation '", name, "'. use none, relu, gelu, gelu_tanh or tanh");
 }
 
 namespace {
@@ -92,7 +92,7 @@ struct Forward {
 struct Backward {
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
-    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
+    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // the source of the norm before it
     return cost;
   }
   Cost operator()(const LinearSpec& s) const { return product(s); }
@@ -114,7 +114,7 @@ struct Backward {
   }
 
  private:
-  template <class Product>  // gradients of the weight (float32), and of the source where wanted
+  template <class Product>  // gradients of the weight (float32) and, if needed, of the source
   Cost product(const Product& s) const {
     Cost cost{s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) +
                              size_of_tensor(s.weight(), DType::f32)};
