@@ -1,5 +1,5 @@
-// Fusion level 2 for linear layers: two of them, of which the one behind makes the gradient before the activation of
-// the one before, and the gradient of its bias.
+// Pairs of linear layers at fusion level 2: the second layer also computes the gradient before the activation of the
+// first layer, and the gradient of its bias.
 #include "reference/linear.hpp"
 #include "support/op_harness.hpp"
 
@@ -50,27 +50,27 @@ Pair pair(const Case& c, DType dtype, bool bias) {
   return p;
 }
 
-// False, after the op was seen to be refused, where the backend declares that it cannot.
-bool offered(const LinearSpec& s) {
+// Whether the backend supports the fusion. If not, expects that make() rejects the Spec.
+bool is_supported(const LinearSpec& s) {
   const std::string why = backend().why_not_fused(s);
   if (why.empty()) return true;
   EXPECT_THROW(backend().make(s), Error) << why;
   return false;
 }
 
-// As linear_test.cpp's, for two layers: what the first rounds the second sums. A gradient of the bias is rounded to the
-// type once more.
+// Larger than in linear_test.cpp, because the second layer sums values that the first layer rounded. The gradient of
+// the bias is also rounded to the dtype.
 constexpr Tolerance forward{5e-6, 1e-2, 1.5e-3}, backward{2e-5, 2e-2, 3e-3};
 
 class LinearPair : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode, bool>> {};
 
-TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
+TEST_P(LinearPair, GradientsOfBothLayersMatchReference) {
   const auto [index, dtype, mode, bias] = GetParam();
   const Case& c = cases()[index];
-  if (bias && !c.bias) return;  // none to make
+  if (bias && !c.bias) return;  // there is no gradient of a bias
   const auto [one, two] = pair(c, dtype, bias);
-  if (!offered(one) || !offered(two)) return;
-  const auto rounded = [dtype = dtype](Values v) {  // the product adds a bias in the dtype
+  if (!is_supported(one) || !is_supported(two)) return;
+  const auto rounded = [dtype = dtype](Values v) {  // because a GPU adds the bias in the dtype
     for (double& e : v)
       e = dtype == DType::bf16 ? float(bf16(float(e))) : dtype == DType::f16 ? float(f16(float(e))) : e;
     return v;
@@ -104,7 +104,7 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   const Values h = reference::linear_forward(one, x, w1, b1);
   auto g2 = reference::linear_backward(two, h, w2, b2, dy);
   auto g1 = reference::linear_backward(one, x, w1, b1, g2.src);
-  if (bias) {  // what is made is right, and what is taken is it and nothing else
+  if (bias) {  // the second layer must compute it correctly, and the first layer must use the value that is passed in
     expect_close(get(first.args.diff_bias), g1.bias, backward.of(dtype), "shared by " + second.op().implementation());
     put(first.args.diff_bias, random_values(c.between, 11));
     g1.bias = get(first.args.diff_bias);
@@ -138,9 +138,9 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
                                       std::get<3>(info.param) ? "_with_bias" : "");
                          });
 
-// No backend has these, or says that it does where it does not.
-TEST(LinearPair, IsRefusedForOtherActivationsAndOddGelus) {
-  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(offered(pair(cases()[index], DType::f16, true).behind));
+// No backend supports these cases.
+TEST(LinearPair, OtherActivationsAndGeluTanhOfOddWidthAreRejected) {
+  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(is_supported(pair(cases()[index], DType::f16, true).behind));
 }
 
 }  // namespace

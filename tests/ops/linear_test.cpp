@@ -43,12 +43,13 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// float32: sums of up to 600 products, and oneDNN's polynomials for tanh and erf (a few 1e-6). 16 bits: the result is
-// rounded once (2^-9, 2^-12 of a value); the gradient before the activation is rounded too, tanh's and gelu's slopes
-// come from rounded values.
+// float32: sums of up to 600 products, and the polynomials of oneDNN for tanh and erf (errors of a few 1e-6). 16 bits:
+// the result is rounded once (2^-9, 2^-12 of a value). The gradient before the activation is rounded too, and the
+// slopes of tanh and gelu are computed from rounded values.
 constexpr Tolerance forward{5e-6, 8e-3, 1e-3}, backward{1e-5, 1.6e-2, 2e-3};
 
-// A GPU's product adds the bias in the dtype. Such values keep a relu's decisions near zero the same everywhere.
+// Rounds the values of a bias, because a GPU adds the bias in the dtype. Otherwise the result of a relu near zero could
+// differ between backends.
 Values rounded(Values values, DType dtype) {
   for (double& v : values)
     v = dtype == DType::bf16 ? double(float(bf16(float(v)))) : dtype == DType::f16 ? double(float(f16(float(v)))) : v;
@@ -107,7 +108,7 @@ TEST(LinearReference, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
+TEST(LinearOp, InferenceMatchesReferenceAndSavesNothing) {
   for (const auto activation :
        {Activation::none, Activation::relu, Activation::tanh, Activation::gelu, Activation::gelu_tanh}) {
     LinearSpec s = linear({11, 52}, 21, activation);
@@ -124,7 +125,7 @@ TEST(LinearOp, InferenceGivesTheSameForwardWithoutSavedState) {
   }
 }
 
-TEST(LinearOp, RunsBitwiseTheSameTwice) {
+TEST(LinearOp, TwoRunsAreBitwiseEqual) {
   const LinearSpec s = linear({64, 300}, 200, Activation::gelu);
   std::vector<Values> first, second;
   for (auto* results : {&first, &second}) {
@@ -146,7 +147,7 @@ TEST(LinearOp, RunsBitwiseTheSameTwice) {
   EXPECT_EQ(first, second);
 }
 
-TEST(LinearOp, SkipsGradientsThatAreNotWanted) {
+TEST(LinearOp, SkipsGradientsThatAreNotRequested) {
   const LinearSpec s = linear({4, 10}, 6, Activation::relu);
   OpHarness h(s);
   h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
