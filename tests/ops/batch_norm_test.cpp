@@ -30,7 +30,7 @@ const std::vector<Case>& cases() {
       {"3_channels_residual_relu", norm({2, 7, 5, 3}, true, Activation::relu)},
       {"1_channel_1d", norm({3, 597, 1}, false, Activation::relu)},
       {"64_channels_residual_relu", norm({4, 9, 8, 64}, true, Activation::relu)},
-      {"residual_alone", norm({2, 3, 3, 20}, true)},
+      {"residual_only", norm({2, 3, 3, 20}, true)},
       {"70_channels_3d", norm({3, 4, 3, 5, 70}, false, Activation::relu)},
       {"43_channels_long", norm({5, 31, 29, 43}, true, Activation::relu)},
       {"600_channels_residual_relu", norm({9, 3, 3, 600}, true, Activation::relu)},

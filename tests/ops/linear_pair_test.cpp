@@ -32,21 +32,21 @@ const std::vector<Case>& cases() {
 }
 
 struct Pair {
-  LinearSpec before, behind;
+  LinearSpec first, second;
 };
 
 Pair pair(const Case& c, DType dtype, bool bias) {
   Pair p;
-  p.before.src = c.src;
-  p.before.out_features = c.between;
-  p.before.activation = c.activation;
-  p.before.bias = c.bias;
-  p.behind.src = {c.src[0], c.between};
-  p.behind.out_features = c.out;
-  p.before.dtype = p.behind.dtype = dtype;
-  p.before.consumes_diff_pre = true;
-  p.behind.produces_diff_pre = c.activation;
-  p.before.consumes_diff_bias = p.behind.produces_diff_bias = bias;
+  p.first.src = c.src;
+  p.first.out_features = c.between;
+  p.first.activation = c.activation;
+  p.first.bias = c.bias;
+  p.second.src = {c.src[0], c.between};
+  p.second.out_features = c.out;
+  p.first.dtype = p.second.dtype = dtype;
+  p.first.consumes_diff_pre = true;
+  p.second.produces_diff_pre = c.activation;
+  p.first.consumes_diff_bias = p.second.produces_diff_bias = bias;
   return p;
 }
 
@@ -122,10 +122,11 @@ TEST_P(LinearPair, GradientsOfBothLayersMatchReference) {
   expect_close(get(first.args.dst), h, forward.of(dtype), "between" + by);
   expect_close(get(second.args.dst), reference::linear_forward(two, h, w2, b2), forward.of(dtype), "dst" + by);
   expect_close(get(first.args.diff_src[0]), g1.src, backward.of(dtype), "diff_src" + by);
-  expect_close(get(first.args.diff_weight[0]), g1.weight, backward.of(dtype), "diff_weight before" + by);
-  expect_close(get(second.args.diff_weight[0]), g2.weight, backward.of(dtype), "diff_weight behind" + by);
-  if (c.bias) expect_close(get(first.args.diff_weight[1]), g1.bias, backward.of(dtype), "diff_bias before" + by);
-  expect_close(get(second.args.diff_weight[1]), g2.bias, backward.of(dtype), "diff_bias behind" + by);
+  expect_close(get(first.args.diff_weight[0]), g1.weight, backward.of(dtype), "diff_weight of the first layer" + by);
+  expect_close(get(second.args.diff_weight[0]), g2.weight, backward.of(dtype), "diff_weight of the second layer" + by);
+  if (c.bias)
+    expect_close(get(first.args.diff_weight[1]), g1.bias, backward.of(dtype), "diff_bias of the first layer" + by);
+  expect_close(get(second.args.diff_weight[1]), g2.bias, backward.of(dtype), "diff_bias of the second layer" + by);
 }
 
 INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
@@ -140,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
 
 // No backend supports these cases.
 TEST(LinearPair, OtherActivationsAndGeluTanhOfOddWidthAreRejected) {
-  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(is_supported(pair(cases()[index], DType::f16, true).behind));
+  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(is_supported(pair(cases()[index], DType::f16, true).second));
 }
 
 }  // namespace
