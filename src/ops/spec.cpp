@@ -22,7 +22,7 @@ Activation activation_from(std::string_view name) {
     if (name == row.value) return row.key;
     names += cat(names.empty() ? "" : ", ", row.value);
   }
-  fail(Exit::config, "'", name, "' is not an activation. one of ", names);
+  fail(Exit::config, "unknown activation '", name, "'. use one of ", names);
 }
 
 namespace {
@@ -89,7 +89,7 @@ struct Forward {
 struct Backward {
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
-    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
+    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // the source of the norm before it
     return cost;
   }
   Cost operator()(const LinearSpec& s) const { return product(s); }
@@ -111,7 +111,7 @@ struct Backward {
   }
 
  private:
-  template <class Product>  // gradients of the weight (float32), and of the source where wanted
+  template <class Product>  // gradients of the weight (float32) and, if needed, of the source
   Cost product(const Product& s) const {
     Cost cost{s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) +
                              size_of_tensor(s.weight(), DType::f32)};

@@ -6,7 +6,7 @@ namespace {
 
 using namespace test;
 
-// float32: erf and exp to 1e-7; 16 bits: the results' own rounding.
+// float32: the error of erf and exp is about 1e-7. 16 bits: rounding of the result.
 constexpr Tolerance tolerance{1e-6, 5e-3, 6e-4};
 
 class ActivationAgainstReference : public ::testing::TestWithParam<std::tuple<Activation, DType>> {};
@@ -28,7 +28,7 @@ TEST_P(ActivationAgainstReference, ForwardAndGradientMatch) {
       dx[i] *= reference::activation_slope(kind, x[i]);
     }
     const Values kept = get(h.args.dst);
-    if (kind == Activation::tanh)  // its slope comes from the result, as rounded
+    if (kind == Activation::tanh)  // the slope is computed from the rounded result
       for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i] * (1 - kept[i] * kept[i]);
     expect_close(kept, y, tolerance.of(dtype), "dst " + shape.str());
     expect_close(get(h.args.diff_src[0]), dx, tolerance.of(dtype), "diff_src " + shape.str());
@@ -56,7 +56,7 @@ TEST(ActivationReference, SlopesMatchFiniteDifferences) {
   }
 }
 
-TEST(ActivationOp, ExtremesSaturateAndNansStay) {
+TEST(ActivationOp, ExtremesSaturateAndNanPropagates) {
   for (const auto kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
     const Shape shape{1, 9};
     ActivationSpec s{shape, kind, DType::f32, Mode::infer};

@@ -1,16 +1,12 @@
 #include "millrace/train/step/step_timer.hpp"
 
 #include <algorithm>
-#include <chrono>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/train/distributed/buckets.hpp"
 
 namespace millrace {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
+namespace {}  // namespace
 
 StepTimer::StepTimer(Device& device, Collective& collective, StepTimerSpec spec)
     : device_(device), collective_(collective), spec_(std::move(spec)) {
@@ -25,7 +21,7 @@ void StepTimer::record(int parity, int number) {
 }
 
 void StepTimer::begin(int parity) {
-  began_[std::size_t(parity)] = now();
+  began_[std::size_t(parity)] = steady_seconds();
   record(parity, 0);
 }
 
@@ -48,9 +44,9 @@ void StepTimer::skip_optimizer_waits(int parity) {
   for (int i = 0; i < 2 * spec_.optimizer_waits; ++i) waits.record();
 }
 
-void StepTimer::begin_sync_wait() { sync_began_ = now(); }
+void StepTimer::begin_sync_wait() { sync_began_ = steady_seconds(); }
 
-void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : now() - sync_began_; }
+void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : steady_seconds() - sync_began_; }
 
 void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   step_ = step;
@@ -60,7 +56,7 @@ void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   collective_.take_spans(comm_spans_);
   move_waits_to_communication(m);
   compute_timing();
-  const double ended = now();
+  const double ended = steady_seconds();
   m.seconds =
       ended - std::max(enqueue_began_, finished_);  // steps in flight overlap: each counts from the last one's end
   finished_ = ended;
