@@ -210,7 +210,7 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},
                             .keeps_src = true,
-                            .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
+                            .keeps_dst = spec.activation != Activation::none && !backward_reads_src(spec.activation),
                             .infer = spec.mode == Mode::infer};
   if (!wants_narrow_linear(spec) || (spec.dtype == DType::bf16 && onednn::has_bf16()))
     return native_or_emulated<Linear>(spec, cat("linear ", spec.src.str(), " -> ", spec.out_features), tensors);

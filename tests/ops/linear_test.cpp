@@ -22,14 +22,13 @@ LinearSpec linear(Shape src, std::int64_t out, Activation activation = Activatio
   return s;
 }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+std::vector<Case> make_cases() {
+  std::vector<Case> all{
       {"plain_597_to_43", linear({5, 597}, 43)},
       {"no_bias_batch_1", linear({1, 33}, 17, Activation::none, false)},
       {"relu_64_to_64", linear({32, 64}, 64, Activation::relu)},
       {"relu_odd", linear({7, 43}, 19, Activation::relu, false)},
       {"tanh_odd", linear({6, 31}, 10, Activation::tanh)},
-      {"gelu_odd", linear({9, 45}, 27, Activation::gelu)},
       {"gelu_64_to_128", linear({16, 64}, 128, Activation::gelu)},
       {"gelu_tanh_odd", linear({9, 45}, 19, Activation::gelu_tanh)},
       {"gelu_tanh_63_to_40", linear({13, 63}, 40, Activation::gelu_tanh)},
@@ -41,6 +40,12 @@ const std::vector<Case>& cases() {
       {"seven_outputs_no_bias", linear({22, 301}, 7, Activation::none, false)},
       {"one_input", linear({4, 1}, 12, Activation::tanh)},
   };
+  for (const auto& [kind, name, reads_src] : activations) all.push_back({name, linear({9, 45}, 27, kind)});
+  return all;
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = make_cases();
   return all;
 }
 
@@ -102,8 +107,7 @@ TEST(LinearReference, GradientsMatchFiniteDifferences) {
 }
 
 TEST(LinearOp, InferenceMatchesReferenceAndSavesNothing) {
-  for (const auto activation :
-       {Activation::none, Activation::relu, Activation::tanh, Activation::gelu, Activation::gelu_tanh}) {
+  for (const auto& [activation, name, reads_src] : activations) {
     LinearSpec s = linear({11, 52}, 21, activation);
     s.mode = Mode::infer;
     OpHarness h(s);
@@ -114,7 +118,7 @@ TEST(LinearOp, InferenceMatchesReferenceAndSavesNothing) {
     h.want_dst(s.dst(), DType::f32);
     h.repack();
     h.forward();
-    expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.f32, name_of(activation));
+    expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.f32, name);
   }
 }
 

@@ -15,9 +15,26 @@ enum class Mode { train, infer };
 // gelu: the exact function, x * Phi(x). gelu_tanh: the approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 // of Hendrycks & Gimpel 2016, the only form that some libraries have.
 enum class Activation { none, relu, gelu, gelu_tanh, tanh };
-// Whether the backward pass reads the argument of the activation. Otherwise it reads its result.
-inline bool backward_reads_src(Activation kind) { return kind == Activation::gelu || kind == Activation::gelu_tanh; }
-const char* name_of(Activation);
+
+struct ActivationTraits {
+  Activation kind;
+  const char* name;         // in configurations
+  bool backward_reads_src;  // the slope is computed from the argument of the function; otherwise from its result
+};
+// In the order of Activation. A slope that is a simple function of the result should be computed from it, because the
+// argument then need not be kept.
+inline constexpr ActivationTraits activations[] = {{Activation::none, "none", false},
+                                                   {Activation::relu, "relu", false},
+                                                   {Activation::gelu, "gelu", true},
+                                                   {Activation::gelu_tanh, "gelu_tanh", true},
+                                                   {Activation::tanh, "tanh", false}};
+constexpr bool backward_reads_src(Activation kind) { return activations[int(kind)].backward_reads_src; }
+constexpr const char* name_of(Activation kind) { return activations[int(kind)].name; }
+// The activation with this name, other than none. Null: there is none.
+const ActivationTraits* find_activation(std::string_view name);
+// The names of all activations but none, "relu, gelu, ...".
+std::string activation_names();
+// Error(config) if no activation has this name.
 Activation activation_from(std::string_view name);
 
 // How a parameter gradient is stored. The first operation that computes a gradient in the first micro-batch writes it,

@@ -90,7 +90,8 @@ dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {
     case Activation::none:
       break;
   }
-  return dnnl::algorithm::undef;
+  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation ", name_of(kind),
+       ". add it to algorithm_of()");
 }
 
 desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
