@@ -49,7 +49,7 @@ void Reducer::on_gradient_ready(std::int64_t begin, std::int64_t end) {
 
 void Reducer::record_ready() {
   for (; noted_ < buckets_.size() && missing_[noted_] == 0; ++noted_)
-    if (is_milestone(noted_, buckets_.size())) marks_.record();
+    if (is_milestone(noted_, buckets_.size())) timestamps_.record();
 }
 
 void Reducer::contribute_zeros() {
