@@ -16,7 +16,7 @@ WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const
   arrived_ = buckets_.size();
 }
 
-// As its sum has it, which is not under way here.
+// The same tag as that of the bucket's reduce-scatter, which has ended before the all-gather starts.
 int WeightAllGather::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
 
 void WeightAllGather::begin(TimestampSeries timestamps) {
