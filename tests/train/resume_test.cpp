@@ -61,7 +61,8 @@ TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Exit::config);
-      EXPECT_NE(std::string(e.what()).find("with train.global_batch 32, now 48"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("another train.global_batch (32 then, 48 now)"), std::string::npos)
+          << e.what();
     }
   EXPECT_EQ(run.lines().size(), 4u);  // no line is lost
   run.config.train.global_batch = 32;
