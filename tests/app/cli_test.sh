@@ -123,8 +123,8 @@ CFG
     IFS=/ read -r name made sample <<<"$case"
     expect_says 0 "data: 60 samples of $sample uint8 " "$millrace" plan -c net.cfg --data.train "$name/train-*.h5" --run.dir "runs/$name"
     expect_line "^  1.conv  *.*8x$made "
-    expect_line 'global batch 24 = 1 .*8 .*3 .*3 steps an epoch'
-    expect_line '^  all: '
+    expect_line 'global batch 24 = 1 .*8 .*3 .*3 steps per epoch'
+    expect_line '^  total: '
     expect_line 'buckets? of'
     expect_no_file "runs/$name"
     expect_exit 0 train 1 "runs/$name" --data.train "$name/train-*.h5"

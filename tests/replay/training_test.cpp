@@ -67,7 +67,7 @@ TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
         const std::string text = e.what();
         EXPECT_EQ(e.code(), Exit::config);
         EXPECT_EQ(text.find("[rank 1 @ "), 0u) << text;
-        EXPECT_NE(text.find("] run.device: no driver here. install one; other ranks have a GPU"), text.npos) << text;
+        EXPECT_NE(text.find("] run.device: no driver here. install one (other ranks have a GPU)"), text.npos) << text;
         ++refused;
       }
     });

@@ -25,7 +25,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
     } catch (const Error& e) {
       message = e.what();
     }
-    EXPECT_EQ(message.find("their targets of 8x8 would not be") != message.npos, refused) << message;
+    EXPECT_EQ(message.find("without their targets of 8x8") != message.npos, refused) << message;
     EXPECT_EQ(message.empty(), !refused) << message;
   }
   ShardIndex labels = fields;
@@ -55,7 +55,7 @@ TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
   feed.crop_pad = 7;
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
   feed.cutout = 12;
-  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.cutout: a square of 12 covers"), std::string::npos);
+  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.cutout: a square of 12 covers whole samples"), std::string::npos);
   feed.cutout = 11;
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
 }
@@ -63,7 +63,7 @@ TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
 TEST(InputOptions, ColoursAreOfThreeChannelsAndOfAugmentation) {
   DataConfig feed;
   feed.hue = 0.1;
-  EXPECT_NE(refusal(feed, {8, 8, 3}).find("do nothing without data.augment = on"), std::string::npos);
+  EXPECT_NE(refusal(feed, {8, 8, 3}).find("no effect without data.augment = on"), std::string::npos);
   feed.augment = true;
   EXPECT_EQ(refusal(feed, {8, 8, 3}), "");
   EXPECT_NE(refusal(feed, {8, 8, 4}).find("the network takes 4 channels"), std::string::npos);

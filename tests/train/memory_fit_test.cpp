@@ -53,10 +53,10 @@ TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
     const std::string text = refusal(c, ranks);
     int asked = 0, fitting = 0;
     ASSERT_EQ(std::sscanf(text.c_str(), "train.micro_batch: %d samples at once need ", &asked), 1) << text;
-    const std::string before = " of them for activations), cpu has 3.00 MiB for a rank. set it to ";
+    const std::string before = " of them for activations), but cpu has only 3.00 MiB per rank. set it to ";
     const auto at = text.find(before);
     ASSERT_NE(at, text.npos) << text;
-    ASSERT_EQ(std::sscanf(text.c_str() + at + before.size(), "%d, the most", &fitting), 1) << text;
+    ASSERT_EQ(std::sscanf(text.c_str() + at + before.size(), "%d, the largest", &fitting), 1) << text;
     EXPECT_EQ(asked, 1024 / ranks);
     EXPECT_FALSE(std::filesystem::exists(folder.path / "run" / "metrics.jsonl")) << "before step 1";
     c.train.micro_batch = fitting;
@@ -151,7 +151,7 @@ TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
   c.model.name = ModelName::mlp;
   c.model.hidden = {4000, 4000};
   c.run.memory = 1 << 20;
-  EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
+  EXPECT_NE(refusal(c, 1).find("even a single sample does not fit"), std::string::npos);
 }
 
 TEST(MemoryFit, ThePlanSaysWhetherItFits) {

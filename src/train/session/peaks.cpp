@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// One operation with memory of its own, filled with random values: zeros are faster than data.
+// One operation with its own memory. Tensors are filled with random values, because operations on zeros are faster.
 class Trial {
  public:
   Trial(ExecutionContext& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst,
@@ -30,7 +30,7 @@ class Trial {
     compute_.device->synchronize();
   }
 
-  // Best seconds of one call, over about a fifth of a second.
+  // The shortest time of one call in seconds. Measures for about 0.2 s.
   double seconds() {
     const double end = steady_seconds() + 0.2;
     int calls = 1;
@@ -41,7 +41,7 @@ class Trial {
       compute_.device->synchronize();
       const double one = (steady_seconds() - began) / calls;
       if (rounds > 0) best = std::min(best, one);
-      calls = std::clamp(int(0.01 / one), 1, 1000);  // so that waiting for the device counts for little
+      calls = std::clamp(int(0.01 / one), 1, 1000);  // about 10 ms, so that the synchronization costs little
     }
     return best;
   }
@@ -132,7 +132,7 @@ std::string Peaks::str() const {
 }
 
 Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
-  // Sizes that keep a GPU busy for a millisecond would keep a processor for minutes.
+  // Sizes that keep a GPU busy for a millisecond would take minutes on a CPU.
   const bool large = !compute.device->shares_host_memory();
   Peaks peaks;
   peaks.product_flops = product(compute, dtype, large ? 8192 : 1024);
