@@ -37,7 +37,7 @@ TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
             "value is 6.1e+04, in fc.weight");
 }
 
-TEST(Overflow, PaddingBetweenParametersIsNotLookedAt) {
+TEST(Overflow, PaddingBetweenParametersIsIgnored) {
   ThreeLayers net;
   net.gradient[std::size_t(net.layout.parameters[0].begin + 70)] = inf;
   EXPECT_EQ(net.text(), "the gradient of the last step is finite again; the largest finite value is 0.5, in fc.weight");
@@ -49,14 +49,14 @@ TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
   EXPECT_EQ(net.text(), "the gradient is not finite in 3 of 3 parameters (nearest to the loss: fc.weight)");
 }
 
-TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
+TEST(Overflow, RanksWithShardsExamineTheWholeGradientTogether) {
   ThreeLayers net;
   net.at(1, 69) = -inf;
   net.at(2, 5) = -61000;
   net.at(0, 0) = 7e4f;
   const std::int64_t half = net.layout.count / 2;
   auto other = net;
-  for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
+  for (std::int64_t i = 0; i < net.layout.count; ++i)  // other ranks' parts of the buffer are undefined
     (i < half ? other : net).gradient[std::size_t(i)] = nan;
   const OptimizerShard first{0, half}, second{half, net.layout.count - half};
   auto survey = scan_gradient(net.layout, net.gradient, {&first, 1});
@@ -67,7 +67,7 @@ TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
             "value is 7e+04, in conv1.weight");
 }
 
-// The lines on standard error while `c` trains on so many ranks, and the error's.
+// The lines on standard error while `c` trains on this many ranks, and the message of the error.
 std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   testing::internal::CaptureStderr();
   std::string error;
@@ -82,12 +82,12 @@ std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   return testing::internal::GetCapturedStderr() + error;
 }
 
-TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
+TEST(Overflow, ConsecutiveSkippedStepsAreDiagnosedOnce) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(true);
   c.run.dir = (folder.path / "run").string();
   c.run.precision = Precision::fp16;
-  c.optim.loss_scale = 1e12;  // far above what 16 bits hold: it comes down by halves
+  c.optim.loss_scale = 1e12;  // far above the range of 16 bits: it is halved until it fits
   c.train.steps = 40;
   c.train.epochs = 20;
   const std::string text = words_of(c, Exit::ok);
@@ -97,7 +97,7 @@ TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
   EXPECT_NE(text.find("run.precision = bf16", first), text.npos) << text;
 }
 
-TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
+TEST(Overflow, WithZeroTheGradientOfAllRanksIsExamined) {
   std::string texts[2];
   for (const int zero : {0, 1}) {
     const test::TemporaryFolder folder;
@@ -127,7 +127,7 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   EXPECT_NE(text.find("the gradient is not finite in "), text.npos) << text;
 }
 
-TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
+TEST(Overflow, ADivergedRunNamesTheSampleWithANaN) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path / "set.h5";
   std::vector<float> x(64 * 4, 0.5f), y(64, 1);
